@@ -1,0 +1,43 @@
+"""Fixtures of all tests: a private, empty server and what stands on it."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from rsmq_django.core import Client, Connection, Queue
+from tests.redis_server import PrivateServer
+
+
+@pytest.fixture(scope="session")
+def _server_of_this_process() -> Iterator[PrivateServer]:
+    server = PrivateServer()
+    server.start()
+    os.environ["RSMQ_TEST_URL"] = server.url  # processes that a test starts use the same server
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(_server_of_this_process: PrivateServer) -> PrivateServer:
+    """The private server of this process, emptied."""
+    _server_of_this_process.empty()
+    return _server_of_this_process
+
+
+@pytest.fixture
+def redis_url(server: PrivateServer) -> str:
+    return server.url
+
+
+@pytest.fixture
+def client(redis_url: str) -> Client:
+    return Client(Connection(redis_url), namespace="rsmq")
+
+
+@pytest.fixture
+def queue(client: Client) -> Queue:
+    """An empty queue named "jobs" with RSMQ's default attributes."""
+    queue = Queue("jobs", client)
+    queue.create()
+    return queue

@@ -1,0 +1,86 @@
+"""One private server per pytest process, on a unix socket in a directory of its own.
+
+Knows how to start, kill, restart and empty that server. It is a plain child of the test process and ended by its pid;
+no other server is ever touched, and `empty()` looks whether the one that answers is ours before it deletes anything.
+"""
+
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import redis
+
+from rsmq_django.embedded_binary import find_server
+from tests.support import wait_until
+
+#: Only a name until a server starts, so that settings can be imported without one. Short: a socket path may have 107
+#: bytes on Linux and 103 on macOS.
+RUN_DIR = Path(tempfile.gettempdir()) / f"rsmq-test-{os.getpid()}-{secrets.token_hex(3)}"
+SOCKET = RUN_DIR / "s"
+URL = f"unix://{SOCKET}"
+
+
+class PrivateServer:
+    """The server of this pytest process."""
+
+    url = URL
+
+    def __init__(self) -> None:
+        self.redis = redis.Redis.from_url(URL)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server was never started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the server and wait until it answers; it opens the data that an earlier start left."""
+        RUN_DIR.mkdir(mode=0o700, exist_ok=True)
+        command = [find_server().path, "--port", "0", "--unixsocket", str(SOCKET), "--unixsocketperm", "700"]
+        # The append-only file is never synced: data then survives kill -9 of the server (the kernel has it), which is
+        # what tests need, at no cost in speed.
+        command += ["--dir", str(RUN_DIR), "--appendonly", "yes", "--appendfsync", "no", "--save", ""]
+        command += ["--maxmemory-policy", "noeviction", "--logfile", str(RUN_DIR / "server.log")]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        wait_until(self._is_ours)
+
+    def kill(self) -> None:
+        """End the server as a crash would (kill -9)."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def restart(self) -> None:
+        """Crash the server and start it again on the same data."""
+        self.kill()
+        self.start()
+
+    def empty(self) -> None:
+        """Delete everything; start the server again when a test left it dead."""
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+        assert self._is_ours(), f"the server at {URL} is not the one that these tests started"
+        self.redis.flushall()
+
+    def stop(self) -> None:
+        """End the server and remove its directory."""
+        self.redis.close()
+        self.kill()
+        shutil.rmtree(RUN_DIR, ignore_errors=True)
+
+    def _is_ours(self) -> bool:
+        assert self._process is not None and self._process.poll() is None, _last_log_lines()
+        try:
+            return self.redis.info("server")["process_id"] == self._process.pid
+        except (redis.ConnectionError, redis.BusyLoadingError):
+            return False
+
+
+def _last_log_lines() -> str:
+    log = RUN_DIR / "server.log"
+    lines = log.read_text(errors="replace").splitlines()[-10:] if log.exists() else []
+    return "the test server ended:\n" + "\n".join(lines)
