@@ -1,0 +1,21 @@
+"""Queues on Redis that every language can speak. Pure Redis: this package knows nothing of Django."""
+
+from . import errors
+from .client import Client
+from .connection import Connection
+from .errors import RsmqError
+from .queue import Queue, alist_queues, list_queues
+from .records import Message, QueueAttributes, Settlement
+
+__all__ = [
+    "Client",
+    "Connection",
+    "Message",
+    "Queue",
+    "QueueAttributes",
+    "RsmqError",
+    "Settlement",
+    "alist_queues",
+    "errors",
+    "list_queues",
+]

@@ -1,0 +1,185 @@
+"""The only module that runs calls: it sends scripts, loads them where they are missing, and turns errors into ours.
+
+A call is repeated only when that cannot do harm: nothing was sent, or the call has the same effect twice. Everything
+else is for the caller to decide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypeVar
+
+import redis
+
+from .call import Call, load_script
+from .connection import Command, Connection, Reply
+from .errors import (
+    BrokenQueue,
+    ConnectionFailed,
+    MessageTooLong,
+    OutcomeUnknown,
+    PermissionDenied,
+    QueueFull,
+    QueueNotFound,
+    RsmqError,
+    ServerRefused,
+)
+from .keys import checked_namespace
+
+T = TypeVar("T")
+
+
+class Client:
+    """Runs calls on one connection, in one namespace."""
+
+    def __init__(self, connection: Connection, *, namespace: str = "rsmq") -> None:
+        self.connection = connection
+        self.namespace = checked_namespace(namespace)
+
+    def __repr__(self) -> str:
+        return f"Client({self.connection!r}, namespace={self.namespace!r})"
+
+    def run(self, call: Call[T]) -> T:
+        """Carry out one call and return what it reads from the reply."""
+        (result,) = self.run_many([call])
+        if isinstance(result, RsmqError):
+            raise result
+        return result
+
+    async def arun(self, call: Call[T]) -> T:
+        """See run()."""
+        (result,) = await self.arun_many([call])
+        if isinstance(result, RsmqError):
+            raise result
+        return result
+
+    def run_many(self, calls: Sequence[Call[T]]) -> list[T | RsmqError]:
+        """Carry out several calls in one round trip; a call that fails leaves its error in the list.
+
+        Raises ConnectionFailed or OutcomeUnknown for all of them together.
+        """
+        replies = self._exchange([by_digest(call) for call in calls], _repeatable(calls))
+        unknown = _unknown_scripts(replies)
+        if unknown:  # nothing of these was carried out, so sending them again is safe
+            sources = [by_source(calls[at]) for at in unknown]
+            for at, reply in zip(unknown, self._exchange(sources, _repeatable(calls)), strict=True):
+                replies[at] = reply
+        return [read(call, reply) for call, reply in zip(calls, replies, strict=True)]
+
+    async def arun_many(self, calls: Sequence[Call[T]]) -> list[T | RsmqError]:
+        """See run_many()."""
+        replies = await self._aexchange([by_digest(call) for call in calls], _repeatable(calls))
+        unknown = _unknown_scripts(replies)
+        if unknown:
+            sources = [by_source(calls[at]) for at in unknown]
+            for at, reply in zip(unknown, await self._aexchange(sources, _repeatable(calls)), strict=True):
+                replies[at] = reply
+        return [read(call, reply) for call, reply in zip(calls, replies, strict=True)]
+
+    def _exchange(self, commands: list[Command], repeatable: bool) -> list[Reply]:
+        try:
+            return self.connection.exchange(commands)
+        except (ConnectionFailed, OutcomeUnknown) as error:
+            refuse_to_repeat(error, repeatable)
+        return self.connection.exchange(commands)
+
+    async def _aexchange(self, commands: list[Command], repeatable: bool) -> list[Reply]:
+        try:
+            return await self.connection.aexchange(commands)
+        except (ConnectionFailed, OutcomeUnknown) as error:
+            refuse_to_repeat(error, repeatable)
+        return await self.connection.aexchange(commands)
+
+
+def refuse_to_repeat(error: ConnectionFailed | OutcomeUnknown, repeatable: bool) -> None:
+    """Raise `error` again unless one immediate repeat is harmless and could help.
+
+    After a time-out it could not: the caller has waited long enough, and a web request must not wait twice.
+    """
+    timed_out = isinstance(error.__cause__, (redis.TimeoutError, TimeoutError))
+    if timed_out or (isinstance(error, OutcomeUnknown) and not repeatable):
+        raise error
+
+
+def by_digest(call: Call[Any]) -> Command:
+    """Return the command that runs a script which the server should know."""
+    return ("EVALSHA", load_script(call.script).sha1, len(call.keys), *call.keys, *call.args)
+
+
+def by_source(call: Call[Any]) -> Command:
+    """Return the command that runs a script and makes the server remember it."""
+    return ("EVAL", load_script(call.script).source, len(call.keys), *call.keys, *call.args)
+
+
+def read(call: Call[T], reply: Reply) -> T | RsmqError:
+    """Turn a reply into a result, or into one of our errors."""
+    if isinstance(reply, redis.ResponseError):
+        return as_our_error(call, reply)
+    return call.read(reply)
+
+
+def _repeatable(calls: Sequence[Call[Any]]) -> bool:
+    return all(call.repeatable for call in calls)
+
+
+def _unknown_scripts(replies: Sequence[Reply]) -> list[int]:
+    return [at for at, reply in enumerate(replies) if isinstance(reply, redis.exceptions.NoScriptError)]
+
+
+# -- Error replies -----------------------------------------------------------------------------------------------------
+
+#: Our scripts answer "RSMQ <name> <words>"; Redis 7 and Valkey append where in the script that was.
+_OURS = re.compile(r"RSMQ (\w+) ?(.*?)(?: script: \w+, on .*)?$", re.S)
+#: The same refusal inside a script reads differently on Redis 6.2, Redis 7 and Valkey.
+_DENIED = re.compile(
+    r"NOPERM|NOAUTH|ACL failure|can't run this command|executing the script can't|no permissions", re.I
+)
+_REFUSED = re.compile(r"READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|MISCONF|BUSY|TRYAGAIN|NOREPLICAS", re.I)
+
+
+def as_our_error(call: Call[Any], reply: redis.ResponseError) -> RsmqError:
+    """Name the error that the server's reply stands for; the server's own text stays its cause."""
+    error = _name_error(call, f"{getattr(reply, 'status_code', '') or ''} {reply}", reply)
+    error.__cause__ = reply
+    return error
+
+
+def _name_error(call: Call[Any], text: str, reply: redis.ResponseError) -> RsmqError:
+    ours = _OURS.search(text)
+    if ours:
+        return _script_error(call.subject, ours[1], ours[2].split())
+    about = f"queue {call.subject!r}: " if call.subject else ""
+    if isinstance(reply, redis.exceptions.OutOfMemoryError) or "OOM" in text:
+        return QueueFull(
+            f"{about}the server is at its memory limit, nothing was stored; drain queues or raise maxmemory"
+        )
+    if isinstance(reply, redis.exceptions.NoPermissionError) or _DENIED.search(text):
+        return PermissionDenied(f"{about}the server's user may not run {call.script!r} ({text.strip()}); see its ACL")
+    if "WRONGTYPE" in text:
+        return BrokenQueue(f"{about}one of its keys has the wrong type; another program uses that name")
+    if _REFUSED.search(text) or isinstance(reply, (redis.exceptions.ReadOnlyError, redis.exceptions.ClusterError)):
+        return ServerRefused(
+            f"{about}the server cannot do it now ({text.strip()}); nothing was changed, try again later"
+        )
+    return ServerRefused(f"{about}the server refused {call.script!r}: {text.strip()}")
+
+
+def _script_error(subject: str, name: str, words: list[str]) -> RsmqError:
+    if name == "QueueNotFound":
+        return QueueNotFound(
+            f"queue not found: {subject!r}; create it, or look for another database or namespace, an eviction or a flush"
+        )
+    if name == "MessageTooLong":
+        size, limit = words[:2]
+        return MessageTooLong(
+            f"body is {size} bytes, queue {subject!r} allows {limit}; raise its maximum size or store the body elsewhere"
+        )
+    if name == "BrokenQueue":
+        field, value = words[0], " ".join(words[1:])
+        return BrokenQueue(f"queue {subject!r} has {field} = {value!r}, which is no number; set its attributes again")
+    return _never(name)
+
+
+def _never(name: str) -> NoReturn:
+    raise AssertionError(f"a script answered with an error that nobody reads: {name}")

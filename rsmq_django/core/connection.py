@@ -1,0 +1,263 @@
+"""One Redis server and the way to it: URL, time-outs, pools. Knows commands and replies, but no queues.
+
+redis-py opens sockets, authenticates and parses; what it decides differently from version to version (time-outs,
+silent repeats, protocol) is fixed here. An exchange is all or nothing for the caller: either every reply, or
+`ConnectionFailed` (nothing was sent), or `OutcomeUnknown` (something was). A socket whose exchange was cut short is
+closed, never reused: its late replies would answer somebody else's question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from .errors import ConnectionFailed, OutcomeUnknown, PermissionDenied, RedisFailure, ServerRefused
+
+SCHEMES = ("redis", "rediss", "unix")
+
+Command = tuple[str | bytes | int, ...]
+Reply = Any
+
+_LOST = (redis.ConnectionError, redis.TimeoutError, OSError)
+
+
+class Connection:
+    """A server by URL: `redis://`, `rediss://` or `unix://`. Does no I/O until it is used; safe to share and to fork.
+
+    `timeout_s` (default 1 s) bounds connecting and each wait for a reply, so that a web request never hangs on a
+    queue. Options of the server's user, database and TLS go into the URL as redis-py documents them.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float = 1.0) -> None:
+        if urlsplit(url).scheme not in SCHEMES:
+            raise ValueError(f"unknown scheme in {masked(url)!r}; use one of {', '.join(s + '://' for s in SCHEMES)}")
+        self.url = url
+        self.timeout_s = timeout_s
+        self._idle: deque[Any] = deque()
+        self._pid = os.getpid()
+        self._factory: Any = None
+        self._lock = threading.Lock()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return f"Connection({masked(self.url)!r})"
+
+    def with_timeout(self, timeout_s: float) -> Connection:
+        """Return a connection to the same server that waits `timeout_s` seconds, with sockets of its own."""
+        return Connection(self.url, timeout_s=timeout_s)
+
+    # -- Sync ----------------------------------------------------------------------------------------------------------
+
+    def exchange(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send all commands in one write and return their replies in order; error replies are returned, not raised."""
+        link = self._take()
+        try:
+            link.send_packed_command(link.pack_commands(commands), check_health=False)
+            replies = [_read(link) for _ in commands]
+        except _LOST as error:
+            link.disconnect()
+            raise OutcomeUnknown(_lost_text(self.url, error)) from error
+        except BaseException:
+            link.disconnect()
+            raise
+        self._idle.append(link)
+        return replies
+
+    def dedicated(self) -> Any:
+        """Open a redis-py connection that belongs to the caller alone, for subscriptions; the caller disconnects it."""
+        return self._connected(self._make())
+
+    def close(self) -> None:
+        """Close the idle sockets of this process; the object stays usable."""
+        while self._idle:
+            self._idle.pop().disconnect()
+
+    def _take(self) -> Any:
+        if self._pid != os.getpid():  # after a fork the sockets are the parent's
+            self._idle, self._pid = deque(), os.getpid()
+        try:
+            return self._connected(self._idle.pop())
+        except IndexError:
+            return self._connected(self._make())
+
+    def _make(self) -> Any:
+        if self._factory is None:
+            with self._lock:
+                self._factory = self._factory or redis.ConnectionPool.from_url(
+                    self.url,
+                    socket_timeout=self.timeout_s,
+                    socket_connect_timeout=self.timeout_s,
+                    retry=Retry(NoBackoff(), 0),
+                    protocol=2,
+                    decode_responses=False,
+                    **_keepalive(self.url),
+                )
+        return self._factory.make_connection()
+
+    def _connected(self, link: Any) -> Any:
+        try:
+            link.connect()
+            if _is_stale(link):
+                link.disconnect()
+                link.connect()
+        except redis.RedisError as error:
+            link.disconnect()
+            raise _not_connected(self.url, error) from error
+        except OSError as error:
+            link.disconnect()
+            raise _not_connected(self.url, error) from error
+        return link
+
+    # -- Async ---------------------------------------------------------------------------------------------------------
+
+    async def aexchange(self, commands: Sequence[Command]) -> list[Reply]:
+        """See exchange()."""
+        pool = await self._loop_pool()
+        link = await pool.take(self.url)
+        try:
+            await link.send_packed_command(b"".join(link.pack_commands(commands)), check_health=False)
+            replies = [await _aread(link) for _ in commands]
+        except _LOST as error:
+            await link.disconnect(nowait=True)
+            raise OutcomeUnknown(_lost_text(self.url, error)) from error
+        except BaseException:  # cancelled too: the replies to come belong to nobody
+            await link.disconnect(nowait=True)
+            raise
+        pool.idle.append(link)
+        return replies
+
+    async def aclose(self) -> None:
+        """Close the idle sockets of the running event loop; the object stays usable."""
+        pool = self._loops.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.closer.aclose()
+
+    async def _loop_pool(self) -> _LoopPool:
+        loop = asyncio.get_running_loop()
+        pool = self._loops.get(loop)
+        if pool is None or pool.pid != os.getpid():
+            pool = self._loops[loop] = _LoopPool(
+                redis.asyncio.ConnectionPool.from_url(
+                    self.url,
+                    socket_timeout=self.timeout_s,
+                    socket_connect_timeout=self.timeout_s,
+                    retry=AsyncRetry(NoBackoff(), 0),
+                    protocol=2,
+                    decode_responses=False,
+                    **_keepalive(self.url),
+                )
+            )
+            await anext(pool.closer)
+        return pool
+
+
+class _LoopPool:
+    """The idle sockets of one event loop. They close when the loop shuts its asynchronous generators down."""
+
+    def __init__(self, factory: Any) -> None:
+        self.factory = factory
+        self.idle: deque[Any] = deque()
+        self.pid = os.getpid()
+        # asyncio.run() and async_to_sync() end a loop with shutdown_asyncgens(): the only hook that a library gets.
+        self.closer = self._close_at_the_end()
+
+    async def _close_at_the_end(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            while self.idle:
+                await self.idle.pop().disconnect()
+
+    async def take(self, url: str) -> Any:
+        link = self.idle.pop() if self.idle else self.factory.make_connection()
+        try:
+            await link.connect()
+            if await _ais_stale(link):
+                await link.disconnect(nowait=True)
+                await link.connect()
+        except (redis.RedisError, OSError) as error:
+            await link.disconnect(nowait=True)
+            raise _not_connected(url, error) from error
+        except BaseException:
+            await link.disconnect(nowait=True)
+            raise
+        return link
+
+
+# -- What redis-py tells us -------------------------------------------------------------------------------------------
+
+
+def _read(link: Any) -> Reply:
+    try:
+        return link.read_response()
+    except redis.ResponseError as error:
+        return error
+
+
+async def _aread(link: Any) -> Reply:
+    try:
+        return await link.read_response()
+    except redis.ResponseError as error:
+        return error
+
+
+def _is_stale(link: Any) -> bool:
+    """Say whether a socket was closed by the server, or holds a reply that nobody waits for."""
+    try:
+        return bool(link.can_read())
+    except (redis.RedisError, OSError):
+        return True
+
+
+async def _ais_stale(link: Any) -> bool:
+    look = getattr(link, "can_read", None) or link.can_read_destructive  # redis-py before 8
+    try:
+        return bool(await look())
+    except (redis.RedisError, OSError):
+        return True
+
+
+def _not_connected(url: str, error: Exception) -> RedisFailure:
+    where = masked(url)
+    if isinstance(error, (redis.AuthenticationError, redis.exceptions.NoPermissionError)):
+        return PermissionDenied(f"{where} refused the user or password ({error}); correct them in the URL")
+    if isinstance(error, redis.BusyLoadingError):
+        return ServerRefused(f"{where} is still loading its data; try again in a moment")
+    if isinstance(error, redis.ResponseError):
+        return ServerRefused(f"{where} refused the connection: {error}")
+    return ConnectionFailed(f"cannot connect to {where} ({error}); nothing was sent. Is the server running there?")
+
+
+def _lost_text(url: str, error: Exception) -> str:
+    return f"{masked(url)} did not answer ({error}); the command may have been carried out or not"
+
+
+def masked(url: str) -> str:
+    """Return the URL with its password replaced, for people and logs."""
+    parts = urlsplit(url)
+    netloc = parts.netloc
+    if "@" in netloc:
+        credentials, _, host = netloc.rpartition("@")
+        user = credentials.partition(":")[0]
+        netloc = f"{user}:***@{host}" if ":" in credentials else f"{user}@{host}"
+    query = "&".join(
+        part if not part.lower().startswith("password=") else "password=***" for part in parts.query.split("&")
+    )
+    return parts._replace(netloc=netloc, query=query).geturl()
+
+
+def _keepalive(url: str) -> dict[str, Any]:
+    # A half-open TCP connection (a cut cable, a NAT that forgot) is noticed by the kernel instead of never.
+    return {} if urlsplit(url).scheme == "unix" else {"socket_keepalive": True}

@@ -1,0 +1,110 @@
+"""Everything that can go wrong, as one tree under `RsmqError`.
+
+Each message names the thing, the limit and the next step. `rsmq_name` and `rsmq_message` carry the name and the text
+that the reference implementation of RSMQ uses for the same mistake, so that a bridge to other languages can pass them
+on unchanged. Replies of the server become these errors in `client.py`, and nowhere else.
+"""
+
+from __future__ import annotations
+
+
+class RsmqError(Exception):
+    """The base of all errors of this package."""
+
+    #: `Error.name` of the reference implementation, or "" when it has no such error.
+    rsmq_name: str = ""
+    #: `Error.message` of the reference implementation.
+    rsmq_message: str = ""
+
+
+# -- The caller asked for something impossible: nothing was changed ------------------------------------------------
+
+
+class InvalidName(RsmqError, ValueError):
+    """A queue name or namespace that the format does not allow."""
+
+    rsmq_name = "invalidFormat"
+    rsmq_message = "Invalid qname format"
+
+
+class InvalidMessageId(RsmqError, ValueError):
+    """Something that cannot be a message id."""
+
+    rsmq_name = "invalidFormat"
+    rsmq_message = "Invalid id format"
+
+
+class InvalidValue(RsmqError, ValueError):
+    """A time-out, delay, size or count outside its limits."""
+
+    rsmq_name = "invalidValue"
+
+
+class NoAttributeSupplied(RsmqError, ValueError):
+    """`set_attributes` was called without anything to set."""
+
+    rsmq_name = "noAttributeSupplied"
+    rsmq_message = "No attribute was supplied"
+
+
+class MessageNotBytes(RsmqError, TypeError):
+    """A body that is neither bytes nor text."""
+
+    rsmq_name = "messageNotString"
+    rsmq_message = "Message must be a string"
+
+
+class MessageTooLong(RsmqError, ValueError):
+    """A body above the queue's limit or above the client's cap."""
+
+    rsmq_name = "messageTooLong"
+    rsmq_message = "Message too long"
+
+
+class QueueNotFound(RsmqError):
+    """No queue of that name exists in the namespace."""
+
+    rsmq_name = "queueNotFound"
+    rsmq_message = "Queue not found"
+
+
+class QueueExists(RsmqError):
+    """A queue of that name exists already; its attributes were left alone."""
+
+    rsmq_name = "queueExists"
+    rsmq_message = "Queue exists"
+
+
+class BrokenQueue(RsmqError):
+    """The queue's stored attributes are not numbers, or a key has the wrong type: some other client damaged it."""
+
+
+class LeaseLost(RsmqError):
+    """The message was handed to somebody else since it was received here, so this holder may not touch it any more."""
+
+
+# -- The server could not, or we do not know -----------------------------------------------------------------------
+
+
+class RedisFailure(RsmqError):
+    """The base of all errors that come from the server or from the way to it."""
+
+
+class ConnectionFailed(RedisFailure):
+    """No connection could be made: nothing was sent, so nothing was changed."""
+
+
+class OutcomeUnknown(RedisFailure):
+    """The command was sent and its reply was lost: it may have been carried out or not."""
+
+
+class ServerRefused(RedisFailure):
+    """The server answered that it cannot do it now (loading, read-only, disk full, busy): nothing was changed."""
+
+
+class QueueFull(ServerRefused):
+    """The server has reached its memory limit: the message was not stored."""
+
+
+class PermissionDenied(RedisFailure):
+    """The server refused the password, or its user may not run one of the commands."""

@@ -1,0 +1,60 @@
+"""Message ids: ten base-36 digits of server time in microseconds, then 22 random characters.
+
+The server's clock writes the first part (inside the send script), the client draws the second, because Lua's own
+generator starts from the same seed on every server.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+
+from .errors import InvalidMessageId
+
+SUFFIX_LENGTH = 22
+ID_LENGTH = 32
+
+_ID = re.compile(r"[a-zA-Z0-9:]{32}", re.ASCII)
+_TIME_PREFIX = re.compile(r"[0-9a-zA-Z]{10}", re.ASCII)
+#: 2010-01-01; RSMQ did not exist before, so an older time means that the id carries none.
+_OLDEST_SENT_US = 1_262_304_000_000_000
+_DAY_US = 86_400_000_000
+
+
+def random_suffix() -> str:
+    """Draw 22 characters of `A-Z a-z 0-9` from the system's secure generator."""
+    return next(random_suffixes(1))
+
+
+def random_suffixes(count: int) -> Iterator[str]:
+    """Draw `count` suffixes with one read of the secure generator per thousand or so."""
+    while count > 0:
+        # Dropping "+" and "/" keeps the 62 other characters equally likely; one character in 32 is lost that way.
+        letters = b64encode(os.urandom(min(count, 1000) * 18)).translate(None, b"+/=").decode("ascii")
+        for start in range(0, len(letters) - SUFFIX_LENGTH + 1, SUFFIX_LENGTH):
+            yield letters[start : start + SUFFIX_LENGTH]
+            count -= 1
+            if count == 0:
+                return
+
+
+def sent_ms(message_id: str) -> float | None:
+    """Return the sending time in epoch milliseconds with a microsecond fraction, or None for ids that carry no time."""
+    if len(message_id) != ID_LENGTH or not _TIME_PREFIX.match(message_id):
+        return None
+    sent_us = int(message_id[:10], 36)
+    if not _OLDEST_SENT_US <= sent_us <= time.time() * 1e6 + _DAY_US:
+        return None
+    return sent_us / 1000
+
+
+def checked_id(message_id: str) -> str:
+    """Return `message_id`, or raise InvalidMessageId when it is not 32 characters of `A-Z a-z 0-9 :`."""
+    if isinstance(message_id, str) and _ID.fullmatch(message_id):
+        return message_id
+    raise InvalidMessageId(
+        f"not a message id: {message_id!r}; an id has 32 characters of A-Z, a-z, 0-9 and ':' as send() returned it"
+    )

@@ -1,0 +1,76 @@
+"""The names of all Redis keys, and which names a queue and a namespace may have.
+
+RSMQ's own keys are `{ns}:QUEUES`, `{ns}:{queue}` and `{ns}:{queue}:Q`. Everything of ours begins with `{ns}::`: an
+empty queue name cannot exist, so those keys can never collide with a queue's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .errors import InvalidName
+
+MAX_NAME_LENGTH = 160
+#: `{ns}:QUEUES` is the set of names and `{ns}:rt:...` are channels: queues of these names would break the namespace.
+RESERVED_NAMES = frozenset({"QUEUES", "rt"})
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,160}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueKeys:
+    """The keys of one queue."""
+
+    #: zset: message id -> time it becomes visible, in epoch milliseconds.
+    messages: str
+    #: hash: attributes, counters, and per message its body, `:rc` and `:fr`.
+    settings: str
+    #: set: the names of all queues of the namespace.
+    queues: str
+    #: pub/sub channel: the number of messages after a send.
+    channel: str
+    #: hash: message id -> failure record, when this queue holds dead letters.
+    failures: str
+    #: hash: message id -> deliveries that were given back unused and so do not count as attempts.
+    releases: str
+
+
+def queue_keys(namespace: str, name: str) -> QueueKeys:
+    """Return the keys of the queue `name`."""
+    return QueueKeys(
+        messages=f"{namespace}:{name}",
+        settings=f"{namespace}:{name}:Q",
+        queues=queues_key(namespace),
+        channel=f"{namespace}:rt:{name}",
+        failures=f"{namespace}::dead:{name}",
+        releases=f"{namespace}::released:{name}",
+    )
+
+
+def queues_key(namespace: str) -> str:
+    """Return the key of the set of queue names."""
+    return f"{namespace}:QUEUES"
+
+
+def result_key(namespace: str, task_id: str) -> str:
+    """Return the key of a task's result record."""
+    return f"{namespace}::result:{task_id}"
+
+
+def checked_name(name: str) -> str:
+    """Return `name`, or raise InvalidName when no RSMQ queue may have it."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidName(
+            f"invalid queue name: {name!r}; use 1 to {MAX_NAME_LENGTH} characters of A-Z, a-z, 0-9, '_' and '-'"
+        )
+    if name in RESERVED_NAMES:
+        raise InvalidName(f"reserved queue name: {name!r}; RSMQ itself uses the key of that name, choose another one")
+    return name
+
+
+def checked_namespace(namespace: str) -> str:
+    """Return `namespace`, or raise InvalidName when its keys would be ambiguous."""
+    if not isinstance(namespace, str) or not namespace or namespace.endswith(":") or "\0" in namespace:
+        raise InvalidName(f"invalid namespace: {namespace!r}; use text without a colon at the end, for example 'rsmq'")
+    return namespace

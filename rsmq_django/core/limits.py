@@ -1,0 +1,77 @@
+"""The limits of RSMQ and of this client, each checked in one place before anything is sent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from .errors import InvalidValue, MessageNotBytes
+
+T = TypeVar("T")
+Body = bytes | str
+
+MAX_SECONDS = 9_999_999
+MIN_MAX_SIZE_BYTES = 1024
+MAX_MAX_SIZE_BYTES = 65536
+UNLIMITED = -1
+#: How many messages one script handles; more would hold up the server's other clients, and Lua's stack has an end.
+MAX_BATCH = 1000
+#: A longer body would hold up all other clients of the server while it is copied.
+MAX_BODY_BYTES = 16 * 1024 * 1024
+
+
+def whole_seconds(what: str, seconds: int) -> int:
+    """Return `seconds`, or raise InvalidValue: attributes of a queue are whole seconds, as other clients expect."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= MAX_SECONDS:
+        raise _outside(what, seconds, "whole seconds between 0 and 9999999", f"must be between 0 and {MAX_SECONDS}")
+    return seconds
+
+
+def milliseconds(what: str, seconds: float | None) -> int | str:
+    """Return seconds as milliseconds, "" for None (the queue's own value), or raise InvalidValue."""
+    if seconds is None:
+        return ""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= MAX_SECONDS:
+        raise _outside(what, seconds, "seconds between 0 and 9999999", f"must be between 0 and {MAX_SECONDS}")
+    return math.ceil(seconds * 1000)
+
+
+def checked_max_size(size_bytes: int) -> int:
+    """Return `size_bytes`, or raise InvalidValue."""
+    limits = f"between {MIN_MAX_SIZE_BYTES} and {MAX_MAX_SIZE_BYTES}"
+    if isinstance(size_bytes, bool) or not isinstance(size_bytes, int):
+        raise _outside("max_size_bytes", size_bytes, f"a whole number {limits}, or -1", f"must be {limits}")
+    if size_bytes != UNLIMITED and not MIN_MAX_SIZE_BYTES <= size_bytes <= MAX_MAX_SIZE_BYTES:
+        raise _outside("max_size_bytes", size_bytes, f"{limits}, or -1 for no limit", f"must be {limits}")
+    return size_bytes
+
+
+def checked_count(count: int) -> int:
+    """Return `count`, or raise InvalidValue."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_BATCH:
+        raise _outside("count", count, f"between 1 and {MAX_BATCH}", f"must be between 1 and {MAX_BATCH}")
+    return count
+
+
+def encoded(body: Body) -> bytes:
+    """Return the body as bytes; text becomes UTF-8. Raises MessageNotBytes."""
+    if isinstance(body, str):
+        return body.encode()
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body)
+    raise MessageNotBytes(f"a body is bytes or text, not {type(body).__name__}; encode it first, for example as JSON")
+
+
+def batches(items: Iterable[T]) -> Iterator[list[T]]:
+    """Cut `items` into lists of at most MAX_BATCH."""
+    rest = iter(items)
+    while batch := list(islice(rest, MAX_BATCH)):
+        yield batch
+
+
+def _outside(what: str, value: object, allowed: str, rsmq_rule: str) -> InvalidValue:
+    error = InvalidValue(f"{what} is {value!r}; it must be {allowed}")
+    error.rsmq_message = f"{what} {rsmq_rule}"
+    return error

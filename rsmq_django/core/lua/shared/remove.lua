@@ -1,0 +1,11 @@
+-- Remove messages with everything RSMQ stores about them. Fields go only for ids that were members of the queue, so an
+-- id such as "vt" can never remove an attribute.
+local function remove(messages, settings, ids)
+  if #ids == 0 then return end
+  local fields = {}
+  for n, id in ipairs(ids) do
+    fields[3 * n - 2], fields[3 * n - 1], fields[3 * n] = id, id .. ":rc", id .. ":fr"
+  end
+  redis.call("ZREM", messages, unpack(ids))
+  redis.call("HDEL", settings, unpack(fields))
+end

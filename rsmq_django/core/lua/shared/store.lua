@@ -1,0 +1,27 @@
+-- Store messages with a queue's own delay unless the caller gave one.
+--   delay_ms: "" or milliseconds; first: index in ARGV of suffix1, body1, suffix2, body2, ...
+-- Returns the new ids, or an error reply; nothing was written then.
+local function store(messages, settings, delay_ms, channel, first)
+  local stored = redis.call("HMGET", settings, "delay", "maxsize", "vt")
+  if not stored[3] then return redis.error_reply("RSMQ QueueNotFound") end
+  local max_size = tonumber(stored[2]) or -1
+  if delay_ms == "" then delay_ms = (tonumber(stored[1]) or 0) * 1000 end
+  local visible_ms = integer(now_ms + delay_ms)
+
+  local ids, scores, bodies = {}, {}, {}
+  for at = first, #ARGV, 2 do
+    local n, suffix, body = #ids, ARGV[at], ARGV[at + 1]
+    if max_size >= 0 and #body > max_size then
+      return redis.error_reply("RSMQ MessageTooLong " .. #body .. " " .. max_size)
+    end
+    local id = message_id(n, suffix)
+    ids[n + 1] = id
+    scores[2 * n + 1], scores[2 * n + 2] = visible_ms, id
+    bodies[2 * n + 1], bodies[2 * n + 2] = id, body
+  end
+  redis.call("ZADD", messages, "NX", unpack(scores))
+  redis.call("HSET", settings, unpack(bodies))
+  redis.call("HINCRBY", settings, "totalsent", #ids)
+  if channel ~= "" then redis.call("PUBLISH", channel, redis.call("ZCARD", messages)) end
+  return ids
+end

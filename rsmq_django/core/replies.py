@@ -1,0 +1,109 @@
+"""How to read the raw replies of the scripts. Tolerant: whatever another client stored must not raise here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from .errors import QueueExists
+from .records import Message, QueueAttributes, Settlement
+
+#: Larger numbers are milliseconds, smaller ones seconds: some clients write `modified` in milliseconds.
+_MILLISECONDS_FROM = 1e11
+#: First-receive times above this are microseconds.
+_MICROSECONDS_FROM = 1e14
+
+
+def read_nothing(_reply: Any) -> None:
+    """Read a reply that only says that it went well."""
+
+
+def read_queue_created(name: str) -> Callable[[Any], None]:
+    """Return a reader that raises QueueExists when the queue was there before."""
+
+    def read(reply: Any) -> None:
+        if not reply:
+            raise QueueExists(f"queue exists: {name!r}; its attributes were left alone, set_attributes() changes them")
+
+    return read
+
+
+def read_names(reply: list[bytes]) -> list[str]:
+    """Read queue names, sorted."""
+    return sorted(name.decode("utf-8", "backslashreplace") for name in reply)
+
+
+def read_ids(reply: list[bytes]) -> list[str]:
+    """Read message ids in order."""
+    return [message_id.decode("ascii") for message_id in reply]
+
+
+def read_settlements(reply: list[int]) -> list[Settlement]:
+    """Read what became of each message of a batch."""
+    return [Settlement(number) for number in reply]
+
+
+def read_message(reply: list[Any]) -> Message | None:
+    """Read at most one message."""
+    messages = read_messages(reply)
+    return messages[0] if messages else None
+
+
+def read_messages(reply: list[Any]) -> list[Message]:
+    """Read a flat list of id, body, receive count, first receive."""
+    return [
+        Message(
+            reply[at].decode("utf-8", "backslashreplace"),
+            reply[at + 1],
+            int(reply[at + 2]),
+            _first(reply[at + 3]),
+        )
+        for at in range(0, len(reply), 4)
+    ]
+
+
+def read_attributes(reply: list[Any]) -> QueueAttributes:
+    """Read the nine values of shared/attributes.lua."""
+    vt, delay, max_size, received, sent, created, modified, messages, hidden = reply
+    return QueueAttributes(
+        visibility_timeout_s=_number(vt),
+        delay_s=_number(delay),
+        max_size_bytes=int(_number(max_size, -1)),
+        total_received=int(_number(received)),
+        total_sent=int(_number(sent)),
+        created_s=_time_s(created),
+        modified_s=_time_s(modified),
+        messages=messages,
+        hidden_messages=hidden,
+    )
+
+
+def _first(raw: bytes) -> int | None:
+    milliseconds = _number(raw, math.nan)
+    if math.isnan(milliseconds):
+        return None
+    return int(milliseconds / 1000 if milliseconds > _MICROSECONDS_FROM else milliseconds)
+
+
+def _number(raw: bytes, default: float = 0) -> float:
+    """Read integer or float text; whole numbers stay integers, anything else is the default."""
+    try:
+        value = float(raw)
+    except ValueError:
+        return default
+    if not math.isfinite(value):
+        return default
+    return int(value) if value.is_integer() else value
+
+
+def _time_s(raw: bytes) -> float | None:
+    """Read epoch seconds, epoch milliseconds or an RFC 3339 text."""
+    value = _number(raw, math.nan)
+    if not math.isnan(value):
+        return value / 1000 if value > _MILLISECONDS_FROM else value
+    try:
+        return datetime.fromisoformat(raw.decode("ascii")).timestamp()
+    except ValueError:
+        return None
