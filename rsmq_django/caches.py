@@ -1,0 +1,94 @@
+"""The address behind a Redis cache: an alias of `CACHES` -> one URL with user, password and TLS options in it.
+
+Knows how django-redis and Django's own Redis cache write their addresses down. Refuses to touch their connections:
+their pools are shared by URL and have the cache's time-outs, so a queue gets a connection of its own.
+"""
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+from .options import URL, nearest
+
+DJANGO_REDIS = "django_redis.cache.RedisCache"
+DJANGO = "django.core.cache.backends.redis.RedisCache"
+
+
+def cache_url(alias: str) -> str:
+    """Return the URL of the primary server of a cache. Raises ImproperlyConfigured; opens no connection."""
+    if alias not in settings.CACHES:
+        raise ImproperlyConfigured(f"CACHES has no {alias!r}. {nearest(alias, settings.CACHES)}")
+    spec = settings.CACHES[alias]
+    options = _connection_options(alias, spec)
+    url = _primary(spec.get("LOCATION"))
+    if not URL.accepts(url):
+        raise ImproperlyConfigured(f"LOCATION of CACHES[{alias!r}] is not understood. It must be {URL.expects}.")
+    return _with_options(url, options)
+
+
+def _connection_options(alias: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the cache passes to redis-py beside the address, by redis-py's names."""
+    options = spec.get("OPTIONS", {})
+    kind = _kind(alias, spec.get("BACKEND", ""))
+    if kind == DJANGO:
+        return dict(options)
+    if "SENTINELS" in options:
+        raise ImproperlyConfigured(
+            f"CACHES[{alias!r}] asks sentinels for its server, which RSMQ connections cannot do yet. Give a URL."
+        )
+    named = {"username": options.get("USERNAME"), "password": options.get("PASSWORD")}
+    return {**named, **options.get("CONNECTION_POOL_KWARGS", {})}
+
+
+def _kind(alias: str, backend: str) -> str:
+    """Return which of the two Redis caches the backend is, or is derived from."""
+    try:
+        bases = import_string(backend).__mro__
+    except ImportError as error:
+        raise ImproperlyConfigured(f"BACKEND {backend!r} of CACHES[{alias!r}] cannot be imported: {error}") from error
+    for base in bases:
+        if (path := f"{base.__module__}.{base.__qualname__}") in (DJANGO_REDIS, DJANGO):
+            return path
+    raise ImproperlyConfigured(f"CACHES[{alias!r}] is no Redis cache but {backend}. Use {DJANGO_REDIS}, or give a URL.")
+
+
+def _primary(location: object) -> str:
+    """Return the first address: both backends write there, and read from the others, which may lag."""
+    if isinstance(location, str):
+        return location.replace(";", ",").split(",")[0].strip()
+    return str(next(iter(location), "")) if isinstance(location, list | tuple) else ""
+
+
+def _with_options(url: str, options: Mapping[str, Any]) -> str:
+    """Return the URL with user, password, database and TLS options added; what the URL says itself wins."""
+    parts = urlsplit(url)
+    user = parts.username or quote(str(options.get("username") or ""), safe="")
+    password = parts.password or quote(str(options.get("password") or ""), safe="")
+    host = parts.netloc.rpartition("@")[2]
+    netloc = f"{user}:{password}@{host}" if user or password else host
+    query = parts.query.split("&") if parts.query else []
+    has_database = parts.path.strip("/") != "" and parts.scheme != "unix"
+    if options.get("db") is not None and not has_database and not any(part.startswith("db=") for part in query):
+        query.append(urlencode({"db": options["db"]}))
+    if parts.scheme == "rediss":
+        query += _tls(options, query)
+    # Not urlunsplit: it writes unix:///path as unix:/path, which redis-py refuses.
+    return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{'&'.join(query)}" if query else "")
+
+
+def _tls(options: Mapping[str, Any], query: list[str]) -> list[str]:
+    """Return the TLS options as parts of a query, without those that the query has already."""
+    said = {part.partition("=")[0] for part in query}
+    texts = {key: _tls_text(value) for key, value in options.items() if key.startswith("ssl_") and key not in said}
+    return [urlencode({key: text}) for key, text in texts.items()]
+
+
+def _tls_text(value: object) -> str:
+    if isinstance(value, ssl.VerifyMode):
+        return value.name.removeprefix("CERT_").lower()
+    return "none" if value is None else str(value)

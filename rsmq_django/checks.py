@@ -1,0 +1,133 @@
+"""System checks of the tag "rsmq": what is wrong with the settings, found without a connection.
+
+Knows the rules that need more than the value of RSMQ: other settings, installed versions. Refuses to talk to a
+server, so that `migrate` and `check` work while it is down. Every id is explained in docs/settings.md.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import redis
+from django.apps import AppConfig
+from django.conf import settings as django_settings
+from django.core import checks
+from django.core.checks import CheckMessage
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.version import get_version_tuple
+
+from .caches import cache_url
+from .conf import ConnectionSettings, Settings, read_settings
+from .options import nearest
+
+TAG = "rsmq"
+BACKEND = "rsmq_django.tasks.backend.RSMQBackend"
+#: redis-py releases that the tests run with. Others may repeat commands, or wait, in ways we have not seen.
+OLDEST_REDIS_PY, FIRST_UNKNOWN_REDIS_PY = (5, 2), (9,)
+#: Kubernetes' terminationGracePeriodSeconds, after which it kills.
+ORCHESTRATOR_GRACE_S = 30
+
+
+def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """Return everything that is wrong with the project's settings."""
+    settings, problems = read_settings(getattr(django_settings, "RSMQ", None))
+    if problems:
+        return [checks.Error(f"{problem.message}.", hint=problem.hint, id=problem.id) for problem in problems]
+    return [
+        *check_caches(settings),
+        *check_task_queues(settings),
+        *check_database(settings),
+        *check_embedded(settings),
+        *check_namespaces(settings),
+        *check_visibility_timeouts(settings),
+        *check_shutdown(settings),
+        *check_redis_version(redis.__version__),
+    ]
+
+
+def check_caches(settings: Settings) -> Iterator[CheckMessage]:
+    """Check that the alias of each CACHE is a Redis cache."""
+    for connection in settings.connections.values():
+        if connection.cache is not None:
+            try:
+                cache_url(connection.cache)
+            except ImproperlyConfigured as error:
+                where = f"RSMQ['CONNECTIONS'][{connection.alias!r}]['CACHE']"
+                yield checks.Error(f"{where} cannot be used.", hint=str(error), id="rsmq.E008")
+
+
+def check_task_queues(settings: Settings) -> Iterator[CheckMessage]:
+    """Check that every queue which TASKS allows on our backend is one of ours."""
+    for alias, backend in getattr(django_settings, "TASKS", {}).items():
+        if backend.get("BACKEND") != BACKEND:
+            continue
+        # Django allows only the queue named "default" when QUEUES is left out.
+        for name in backend.get("QUEUES", ["default"]):
+            if name not in settings.queues:
+                said = f"TASKS[{alias!r}] allows the queue {name!r}, which is not in RSMQ['QUEUES']."
+                hint = f"{nearest(name, settings.queues)} 'QUEUES': [] in TASKS allows every queue of RSMQ."
+                yield checks.Error(said, hint=hint, id="rsmq.E009")
+
+
+def check_database(settings: Settings) -> Iterator[CheckMessage]:
+    """Check that ENQUEUE_ON_COMMIT names a database, without which no task could be sent."""
+    alias = settings.tasks.enqueue_on_commit
+    if isinstance(alias, str) and alias not in django_settings.DATABASES:
+        said = f"RSMQ['TASKS']['ENQUEUE_ON_COMMIT'] is {alias!r}, which is not in DATABASES."
+        yield checks.Error(said, hint=nearest(alias, django_settings.DATABASES), id="rsmq.E010")
+
+
+def check_embedded(settings: Settings) -> Iterator[CheckMessage]:
+    """Warn of an embedded server in production: it lives and dies with the processes that use it."""
+    for connection in settings.connections.values():
+        if connection.embedded and not django_settings.DEBUG:
+            said = f"RSMQ['CONNECTIONS'][{connection.alias!r}] starts a server of its own although DEBUG is off."
+            hint = "The embedded server is for development. Give the URL of a server that is looked after."
+            yield checks.Warning(said, hint=hint, id="rsmq.W001")
+
+
+def check_namespaces(settings: Settings) -> Iterator[CheckMessage]:
+    """Warn of two connections to one namespace of one server: most likely a copy that was not finished."""
+    seen: dict[tuple[str, str], str] = {}
+    for connection in settings.connections.values():
+        first = seen.setdefault((_place(connection), connection.namespace), connection.alias)
+        if first != connection.alias:
+            said = f"The connections {first!r} and {connection.alias!r} are the same namespace of the same server."
+            hint = "Give one of them another NAMESPACE or another server, or use one connection for both."
+            yield checks.Warning(said, hint=hint, id="rsmq.W002")
+
+
+def check_visibility_timeouts(settings: Settings) -> Iterator[CheckMessage]:
+    """Warn of a visibility timeout of 0, which hides no message while it is worked on."""
+    for queue in settings.queues.values():
+        if queue.visibility_timeout_s == 0:
+            said = f"RSMQ['QUEUES'][{queue.name!r}]['VISIBILITY_TIMEOUT_S'] is 0: every worker gets the same messages."
+            hint = "Set some seconds; workers renew them while a task runs."
+            yield checks.Warning(said, hint=hint, id="rsmq.W003")
+
+
+def check_shutdown(settings: Settings) -> Iterator[CheckMessage]:
+    """Warn of a grace period that the orchestrator may cut short: SIGKILL, and a second run elsewhere."""
+    grace_s = settings.worker.shutdown_timeout_s
+    if grace_s >= ORCHESTRATOR_GRACE_S:
+        said = f"RSMQ['WORKER']['SHUTDOWN_TIMEOUT_S'] is {grace_s:g}; Kubernetes kills after {ORCHESTRATOR_GRACE_S} s."
+        hint = "Lower it, or let your orchestrator wait longer (terminationGracePeriodSeconds) and silence this check."
+        yield checks.Warning(said, hint=hint, id="rsmq.W004")
+
+
+def check_redis_version(version: str) -> Iterator[CheckMessage]:
+    """Warn of a release of redis-py whose behaviour the tests have not seen."""
+    if not OLDEST_REDIS_PY <= get_version_tuple(version) < FIRST_UNKNOWN_REDIS_PY:
+        yield checks.Warning(
+            f"redis-py {version} is outside the range that rsmq-django is tested with.",
+            hint="Install redis>=5.2,<9.",
+            id="rsmq.W005",
+        )
+
+
+def _place(connection: ConnectionSettings) -> str:
+    if connection.cache is not None:
+        try:
+            return cache_url(connection.cache)
+        except ImproperlyConfigured:  # reported by check_caches
+            return f"cache:{connection.cache}"
+    return connection.url or f"embedded:{connection.state_dir}"

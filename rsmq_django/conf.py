@@ -1,0 +1,290 @@
+"""`settings.RSMQ` -> one frozen `Settings` object.
+
+Knows every option with its unit, its range, its default and the reason for it, how options depend on each
+other, and the one environment variable that the Django side reads (RSMQ_STATE_DIR). Refuses to know what an
+option is used for, and opens no connection.
+
+Reading collects every problem: the system checks show them all, and `get_settings()` raises one error that
+lists them all. The address of a server may hold a password, so it never appears in a repr or a problem.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from django.conf import settings as django_settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.dispatch import receiver
+
+from .core.limits import MAX_MAX_SIZE_BYTES, MAX_SECONDS, MIN_MAX_SIZE_BYTES, UNLIMITED
+from .options import (
+    FLAG,
+    FLAG_OR_TEXT,
+    NAMESPACE,
+    QUEUE_NAME,
+    TEXT,
+    TEXTS,
+    URL,
+    OptionReader,
+    Problem,
+    nearest,
+    seconds,
+    whole,
+)
+
+SECTIONS = ("CONNECTIONS", "QUEUES", "TASKS", "WORKER", "ADMIN")
+PLACES = ("URL", "CACHE", "EMBEDDED")
+DEAD_LETTER_SUFFIX = "-dead"
+
+# The ids of the system checks, explained in docs/settings.md.
+MISSING, UNKNOWN_OPTION, WRONG_VALUE, WRONG_NAME = "rsmq.E001", "rsmq.E002", "rsmq.E003", "rsmq.E004"
+NO_SERVER, UNKNOWN_CONNECTION, WRONG_DEAD_LETTER = "rsmq.E005", "rsmq.E006", "rsmq.E007"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionSettings:
+    """One Redis server, and the namespace of our queues in it. One of url, cache and embedded is set."""
+
+    alias: str
+    url: Annotated[str | None, URL] = field(default=None, repr=False)
+    #: Alias of a Redis cache, whose address is used for a connection of our own.
+    cache: Annotated[str | None, TEXT] = None
+    #: A private server for development, started when the first process needs it.
+    embedded: Annotated[bool, FLAG] = False
+    #: What every RSMQ client uses by default, so that other languages find the queues.
+    namespace: Annotated[str, NAMESPACE] = "rsmq"
+    #: How long one call may wait for the server. A web request should fail soon rather than hang.
+    timeout_s: Annotated[float, seconds(least=0.05, most=60)] = 1.0
+    #: Where the embedded server keeps its data; None without one.
+    state_dir: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueSettings:
+    """One queue: what it is created with, and what its workers do by default."""
+
+    name: str
+    connection: Annotated[str, TEXT] = "default"
+    #: RSMQ's default. Workers renew it while a task runs, so it may be shorter than the longest task.
+    visibility_timeout_s: Annotated[int, whole("seconds", least=0, most=MAX_SECONDS)] = 30
+    #: RSMQ's default: a message can be received at once.
+    delay_s: Annotated[int, whole("seconds", least=0, most=MAX_SECONDS)] = 0
+    #: RSMQ's default, and the most that other clients accept. Larger things belong into a file store.
+    max_size_bytes: Annotated[
+        int, whole("bytes", least=MIN_MAX_SIZE_BYTES, most=MAX_MAX_SIZE_BYTES, unlimited=UNLIMITED)
+    ] = MAX_MAX_SIZE_BYTES
+    #: Runs in all, for tasks that do not say. Left out, it is the one of TASKS.
+    max_attempts: Annotated[int, whole("attempts", least=1, most=1_000_000)]
+    #: Where messages go that failed for good. Left out, it is the queue's name and "-dead".
+    dead_letter: Annotated[str, QUEUE_NAME]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSettings:
+    """What holds for every task that does not say otherwise."""
+
+    #: Runs in all. With growing waits between them, five outlive the restart of a database or a web service.
+    max_attempts: Annotated[int, whole("attempts", least=1, most=1_000_000)] = 5
+    #: A day: results can be looked at the next morning, and Redis does not fill up with them.
+    result_ttl_s: Annotated[int, whole("seconds", least=1, most=31_622_400)] = 86_400
+    #: A task sent inside a transaction could start before its rows can be seen, or although they were rolled
+    #: back. True waits for the default database, an alias for that database, False for none.
+    enqueue_on_commit: Annotated[bool | str, FLAG_OR_TEXT] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSettings:
+    """What a worker process does unless its command line says otherwise."""
+
+    #: Tasks mostly wait for databases and web services. Each thread may hold one database connection.
+    threads: Annotated[int, whole("threads", least=1, most=1_000)] = 8
+    #: Coroutines cost little; the limit protects the services they call.
+    async_tasks: Annotated[int, whole("tasks", least=1, most=100_000)] = 100
+    #: The longest wait between two looks at the queues. Our own senders wake a worker at once; this is how late
+    #: a message may start whose sender does not publish, and how soon a lost wake-up is made good.
+    poll_interval_s: Annotated[float, seconds(least=0.01, most=60)] = 1.0
+    #: How long running tasks may go on after SIGTERM. Kubernetes kills after 30 s; the rest is for giving
+    #: messages back.
+    shutdown_timeout_s: Annotated[float, seconds(least=0, most=86_400)] = 25.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminSettings:
+    """What the admin shows."""
+
+    #: Rows on a page. Each row costs Redis a read.
+    page_size: Annotated[int, whole("rows", least=1, most=1_000)] = 50
+    #: A value is hidden when its name contains one of these words, in either case.
+    redact: Annotated[tuple[str, ...], TEXTS] = (
+        "password",
+        "passwd",
+        "secret",
+        "token",
+        "authorization",
+        "cookie",
+        "card",
+        "key",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that settings.RSMQ says, with all defaults in place."""
+
+    connections: Mapping[str, ConnectionSettings]
+    #: In the order in which they are written.
+    queues: Mapping[str, QueueSettings]
+    #: Dead-letter queues that are not in QUEUES themselves: no worker takes from them unless it is told to.
+    dead_letters: Mapping[str, QueueSettings]
+    tasks: TaskSettings
+    worker: WorkerSettings
+    admin: AdminSettings
+
+    def queue(self, name: str) -> QueueSettings:
+        """Return the settings of a queue or dead-letter queue. Raises ImproperlyConfigured for other names."""
+        found = self.queues.get(name) or self.dead_letters.get(name)
+        if found is None:
+            hint = nearest(name, [*self.queues, *self.dead_letters])
+            raise ImproperlyConfigured(f"Queue {name!r} is not in RSMQ['QUEUES']. {hint}")
+        return found
+
+    def connection(self, alias: str) -> ConnectionSettings:
+        """Return the settings of a connection. Raises ImproperlyConfigured for an unknown alias."""
+        if alias not in self.connections:
+            hint = nearest(alias, self.connections)
+            raise ImproperlyConfigured(f"Connection {alias!r} is not in RSMQ['CONNECTIONS']. {hint}")
+        return self.connections[alias]
+
+
+@cache
+def get_settings() -> Settings:
+    """Return the project's settings. Raises ImproperlyConfigured that lists everything wrong with them."""
+    settings, problems = read_settings(getattr(django_settings, "RSMQ", None))
+    if problems:
+        lines = [f"{problem.message}. {problem.hint} ({problem.id})" for problem in problems]
+        raise ImproperlyConfigured("\n  ".join(["settings.RSMQ cannot be used:", *lines]))
+    return settings
+
+
+@receiver(setting_changed)
+def _forget_settings(*, setting: str, **_: object) -> None:
+    if setting in ("RSMQ", "BASE_DIR"):
+        get_settings.cache_clear()
+
+
+def read_settings(given: object) -> tuple[Settings, list[Problem]]:
+    """Read the value of settings.RSMQ; None means there is none. What is wrong is noted and keeps its default."""
+    reader = OptionReader(unknown_id=UNKNOWN_OPTION, wrong_id=WRONG_VALUE)
+    if given is None:
+        example = 'RSMQ = {"CONNECTIONS": {"default": {"URL": "redis://localhost:6379/0"}}}'
+        reader.note(MISSING, "The setting RSMQ is missing", f"Add {example} with the address of your server.")
+    table = {} if given is None else reader.table(given, "RSMQ")
+    # Without a table, "there is no connection" would only repeat the first problem.
+    connections = {} if reader.problems else _read_connections(reader, table.get("CONNECTIONS", {}))
+    reader.keys(table, SECTIONS, "RSMQ")
+    tasks = reader.options(TaskSettings, table.get("TASKS", {}), "RSMQ['TASKS']")
+    queues = _read_queues(reader, table.get("QUEUES", {"default": {}}), connections=connections, tasks=tasks)
+    settings = Settings(
+        connections=MappingProxyType(connections),
+        queues=MappingProxyType(queues),
+        dead_letters=MappingProxyType(_find_dead_letters(reader, queues)),
+        tasks=tasks,
+        worker=reader.options(WorkerSettings, table.get("WORKER", {}), "RSMQ['WORKER']"),
+        admin=reader.options(AdminSettings, table.get("ADMIN", {}), "RSMQ['ADMIN']"),
+    )
+    return settings, reader.problems
+
+
+def _read_connections(reader: OptionReader, given: object) -> dict[str, ConnectionSettings]:
+    table = reader.table(given, "RSMQ['CONNECTIONS']")
+    if not table:
+        reader.note(NO_SERVER, "RSMQ['CONNECTIONS'] names no server", "Add 'default': {'URL': ...}.")
+    return {alias: _read_connection(reader, alias, options) for alias, options in table.items()}
+
+
+def _read_connection(reader: OptionReader, alias: str, given: object) -> ConnectionSettings:
+    where = f"RSMQ['CONNECTIONS'][{alias!r}]"
+    options = dict(reader.table(given, where))
+    for key in PLACES:
+        # None and False say "not this one", so that a URL may come from an environment variable that is not set.
+        if options.get(key) is None or options[key] is False:
+            options.pop(key, None)
+    connection = reader.options(ConnectionSettings, options, where, alias=alias)
+    named = [key for key in PLACES if key in options]
+    if len(named) != 1:
+        said = " and ".join(named) or "no address"
+        reader.note(NO_SERVER, f"{where} has {said}", "Give exactly one of URL, CACHE and EMBEDDED.")
+    if connection.embedded:
+        return replace(connection, state_dir=_find_state_dir(reader, where))
+    return connection
+
+
+def _find_state_dir(reader: OptionReader, where: str) -> Path | None:
+    named, base = os.environ.get("RSMQ_STATE_DIR"), getattr(django_settings, "BASE_DIR", None)
+    if named:
+        return Path(named).expanduser().absolute()
+    if base:
+        return Path(base).absolute() / ".rsmq"
+    hint = "Set BASE_DIR in your settings, or the environment variable RSMQ_STATE_DIR to a directory."
+    reader.note(NO_SERVER, f"{where} has no place for the data of the embedded server", hint)
+    return None
+
+
+def _read_queues(
+    reader: OptionReader, given: object, *, connections: Mapping[str, ConnectionSettings], tasks: TaskSettings
+) -> dict[str, QueueSettings]:
+    queues = {}
+    for name, options in reader.table(given, "RSMQ['QUEUES']").items():
+        where = f"RSMQ['QUEUES'][{name!r}]"
+        if not QUEUE_NAME.accepts(name):
+            reader.note(WRONG_NAME, f"{where} has an impossible name", f"It must be {QUEUE_NAME.expects}.")
+            continue
+        queue = reader.options(QueueSettings, options, where, **_derived_defaults(name, tasks))
+        if connections and queue.connection not in connections:
+            said = f"{where} is on {queue.connection!r}, which is not in RSMQ['CONNECTIONS']"
+            reader.note(UNKNOWN_CONNECTION, said, nearest(queue.connection, connections))
+        if not QUEUE_NAME.accepts(queue.dead_letter):
+            said = f"{where} has a name that is too long to add '{DEAD_LETTER_SUFFIX}' to"
+            reader.note(WRONG_DEAD_LETTER, said, "Name its DEAD_LETTER queue, or give it a shorter name.")
+        queues[name] = queue
+    return queues
+
+
+def _derived_defaults(name: str, tasks: TaskSettings) -> dict[str, Any]:
+    return {"name": name, "max_attempts": tasks.max_attempts, "dead_letter": f"{name}{DEAD_LETTER_SUFFIX}"}
+
+
+def _find_dead_letters(reader: OptionReader, queues: Mapping[str, QueueSettings]) -> dict[str, QueueSettings]:
+    """Return the dead-letter queues that QUEUES does not list. Note those that could not work."""
+    found: dict[str, QueueSettings] = {}
+    for queue in queues.values():
+        where, target = f"RSMQ['QUEUES'][{queue.name!r}]['DEAD_LETTER']", queue.dead_letter
+        if target not in queues and target not in found:
+            # Unlimited, because a message that fitted its queue must fit here, too.
+            defaults = _derived_defaults(target, TaskSettings())
+            found[target] = QueueSettings(connection=queue.connection, max_size_bytes=UNLIMITED, **defaults)
+        home = queues.get(target) or found[target]
+        if home.connection != queue.connection:
+            said = f"{where} is {target!r}, which is on the connection {home.connection!r}"
+            hint = f"Choose a queue on {queue.connection!r}: a message is moved in one step, within one server."
+            reader.note(WRONG_DEAD_LETTER, said, hint)
+        circle = _circle_from(queue.name, queues)
+        # Each circle is reported once, at its first name.
+        if circle and queue.name == min(circle):
+            said = f"{where} leads back to the queue: {' -> '.join([*circle, queue.name])}"
+            reader.note(WRONG_DEAD_LETTER, said, "Choose another one: what fails would go round for ever.")
+    return found
+
+
+def _circle_from(start: str, queues: Mapping[str, QueueSettings]) -> list[str]:
+    """Return the names from `start` back to it along the dead-letter queues; nothing when they end elsewhere."""
+    path, name = [start], queues[start].dead_letter
+    while name in queues and name not in path:
+        path.append(name)
+        name = queues[name].dead_letter
+    return path if name == start else []

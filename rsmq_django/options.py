@@ -1,0 +1,185 @@
+"""How a table of options is read: rules for values, and a reader that collects every problem.
+
+Knows what a whole number, a URL or a queue name is, how to find the nearest right spelling, and how to show a
+wrong value without a password in it. Refuses to know which options there are: that is `conf.py`.
+
+An option is a field of a dataclass with a `Rule` beside its type (`Annotated`); its key in the settings is the
+name of the field in capitals.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, get_type_hints
+from urllib.parse import urlsplit
+
+from .core.connection import SCHEMES
+from .core.errors import InvalidName
+from .core.keys import checked_name, checked_namespace
+
+T = TypeVar("T")
+
+#: A wrong value is cut in messages: it may be a whole file that was put into the wrong option.
+SHOWN_CHARACTERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which values an option takes. `expects` completes the sentence "it must be ..."."""
+
+    expects: str
+    accepts: Callable[[Any], bool]
+    #: The value may hold a password and is never shown.
+    is_secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake in the settings: the id of its system check, what is wrong, and what to do."""
+
+    id: str
+    message: str
+    hint: str
+
+
+# -- Rules ---------------------------------------------------------------------------------------------------
+
+
+def whole(unit: str, *, least: int, most: int, unlimited: int | None = None) -> Rule:
+    """Return the rule for whole numbers; `unlimited` is one value more that means "no limit"."""
+    otherwise = f", or {unlimited} for no limit" if unlimited is not None else ""
+    return Rule(
+        f"whole {unit} from {least} to {most}{otherwise}",
+        lambda value: type(value) is int and (least <= value <= most or value == unlimited),
+    )
+
+
+def seconds(*, least: float, most: float) -> Rule:
+    """Return the rule for seconds, with or without a fraction."""
+    return Rule(
+        f"seconds from {least:g} to {most:g}",
+        lambda value: type(value) in (int, float) and math.isfinite(value) and least <= value <= most,
+    )
+
+
+def is_text(value: object) -> bool:
+    """Say whether the value is a text with something in it."""
+    return isinstance(value, str) and value.strip() != ""
+
+
+def _is_url(value: object) -> bool:
+    """Say whether the address can be understood. Never raises: errors of urlsplit quote parts of a password."""
+    if not isinstance(value, str):
+        return False
+    try:
+        parts = urlsplit(value)
+        if parts.scheme == "unix":
+            return parts.path not in ("", "/")
+        # A path that is no database number is the rest of a password with a slash in it.
+        is_database = re.fullmatch(r"/?[0-9]*", parts.path) is not None
+        return parts.scheme in SCHEMES and bool(parts.hostname) and parts.port != 0 and is_database
+    except ValueError:
+        return False
+
+
+def _passes(check: Callable[[str], str]) -> Callable[[Any], bool]:
+    def accepts(value: Any) -> bool:
+        try:
+            check(value)
+        except InvalidName:
+            return False
+        return True
+
+    return accepts
+
+
+TEXT = Rule("a text that is not empty", is_text)
+TEXTS = Rule("a list of texts", lambda value: isinstance(value, list | tuple) and all(map(is_text, value)))
+FLAG = Rule("True or False", lambda value: isinstance(value, bool))
+FLAG_OR_TEXT = Rule("True, False or a text", lambda value: isinstance(value, bool) or is_text(value))
+QUEUE_NAME = Rule(
+    "a queue name: 1 to 160 characters of A-Z, a-z, 0-9, _ and -, but not QUEUES or rt", _passes(checked_name)
+)
+NAMESPACE = Rule("a text without a colon at its end", _passes(checked_namespace))
+URL = Rule(
+    "a URL: redis://user:password@host:6379/0, rediss://... or unix:///path?db=0, with the special characters "
+    "of the password percent-encoded",
+    _is_url,
+    is_secret=True,
+)
+
+
+# -- Reading -------------------------------------------------------------------------------------------------
+
+
+class OptionReader:
+    """Reads tables of options, keeps what is right and notes what is wrong.
+
+    `where` is the place as one would write it in Python: "RSMQ['QUEUES']['mail']".
+    """
+
+    def __init__(self, *, unknown_id: str, wrong_id: str) -> None:
+        self.problems: list[Problem] = []
+        self._unknown_id = unknown_id
+        self._wrong_id = wrong_id
+
+    def note(self, id: str, message: str, hint: str) -> None:  # noqa: A002 - the word of Django's checks
+        """Remember a problem."""
+        self.problems.append(Problem(id, message, hint))
+
+    def table(self, given: object, where: str) -> Mapping[Any, Any]:
+        """Return the dictionary at `where`, or an empty one and a problem."""
+        if isinstance(given, Mapping):
+            return given
+        self.note(self._wrong_id, f"{where} is {_shown(given)}", "It must be a dictionary.")
+        return {}
+
+    def keys(self, table: Mapping[Any, Any], known: Iterable[str], where: str) -> None:
+        """Note every key that is not known."""
+        for key in table:
+            if key not in known:
+                said = f"{where} has an unknown option {_shown(key)}"
+                self.note(self._unknown_id, said, nearest(key, known))
+
+    def options(self, section: type[T], given: object, where: str, **fixed: Any) -> T:
+        """Build a section. `fixed` are fields that no option sets, and defaults that depend on the place."""
+        table, rules = self.table(given, where), option_rules(section)
+        self.keys(table, rules, where)
+        chosen = {}
+        for key, rule in rules.items():
+            if key in table and self._is_right(table[key], rule, f"{where}[{key!r}]"):
+                # Lists become tuples, because the settings are frozen.
+                chosen[key.lower()] = tuple(table[key]) if isinstance(table[key], list) else table[key]
+        return section(**{**fixed, **chosen})
+
+    def _is_right(self, value: object, rule: Rule, where: str) -> bool:
+        if rule.accepts(value):
+            return True
+        shown = "not understood" if rule.is_secret else _shown(value)
+        self.note(self._wrong_id, f"{where} is {shown}", f"It must be {rule.expects}.")
+        return False
+
+
+def option_rules(section: type) -> dict[str, Rule]:
+    """Return the options of a section, such as "DELAY_S", with their rules."""
+    hints = get_type_hints(section, include_extras=True).items()
+    return {name.upper(): hint.__metadata__[0] for name, hint in hints if hasattr(hint, "__metadata__")}
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return "Did you mean 'mail'?" for a misspelt name, else the names there are."""
+    names = sorted(known)
+    for spelling in (str(name), str(name).upper()):
+        if close := difflib.get_close_matches(spelling, names, n=1):
+            return f"Did you mean {close[0]!r}?"
+    return f"Choose one of {', '.join(map(repr, names))}." if names else "There is none yet."
+
+
+def _shown(value: object) -> str:
+    """Return a wrong value for a message: on one line, short, and without the password of a misplaced URL."""
+    if value is not None and not isinstance(value, str | int | float):
+        return f"of type {type(value).__name__}"
+    text = re.sub(r"//.*@", "//***@", repr(value))
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

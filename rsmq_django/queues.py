@@ -1,0 +1,108 @@
+"""Queues as the project has configured them: name -> core `Queue` on its own connection.
+
+Knows which server a connection means (a URL, a Redis cache, the embedded server) and keeps one client per process and
+alias. Refuses to know what is in a message.
+"""
+
+import threading
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.dispatch import receiver
+
+from .caches import cache_url
+from .conf import ConnectionSettings, QueueSettings, get_settings
+from .core import Client, Connection, Queue
+from .core.errors import QueueExists
+
+_clients: dict[str, Client] = {}
+_queues: dict[str, Queue] = {}
+# Reentrant, because building a queue builds its client.
+_building = threading.RLock()
+
+
+def get_queue(name: str) -> Queue:
+    """Return a queue or dead-letter queue of the settings. Raises ImproperlyConfigured for any other name.
+
+    Does no I/O, and does not create the queue: see `ensure_queue`.
+    """
+    queue = _queues.get(name)
+    return queue if queue is not None else _build_queue(name)
+
+
+def get_client(alias: str = "default") -> Client:
+    """Return the client of a connection. It is built when first asked for, and shared by all threads."""
+    client = _clients.get(alias)
+    return client if client is not None else _build_client(alias)
+
+
+def configured_queues() -> list[Queue]:
+    """Return the queues of RSMQ['QUEUES'], in the order in which they are written."""
+    return [get_queue(name) for name in get_settings().queues]
+
+
+def ensure_queue(name: str) -> Queue:
+    """Return the queue, created as the settings say unless it exists. The attributes of an existing one stay."""
+    queue, settings = get_queue(name), get_settings().queue(name)
+    try:
+        queue.create(**_attributes(settings))
+    except QueueExists:
+        pass  # also by another process, a moment ago
+    return queue
+
+
+async def aensure_queue(name: str) -> Queue:
+    """See ensure_queue()."""
+    queue, settings = get_queue(name), get_settings().queue(name)
+    try:
+        await queue.acreate(**_attributes(settings))
+    except QueueExists:
+        pass
+    return queue
+
+
+def _attributes(settings: QueueSettings) -> dict[str, int]:
+    return {
+        "visibility_timeout_s": settings.visibility_timeout_s,
+        "delay_s": settings.delay_s,
+        "max_size_bytes": settings.max_size_bytes,
+    }
+
+
+def _build_queue(name: str) -> Queue:
+    settings = get_settings().queue(name)
+    with _building:
+        # Realtime, so that waiting workers wake at once.
+        return _queues.setdefault(name, Queue(name, get_client(settings.connection), realtime=True))
+
+
+def _build_client(alias: str) -> Client:
+    settings = get_settings().connection(alias)
+    with _building:
+        if alias not in _clients:
+            connection = Connection(_server_url(settings), timeout_s=settings.timeout_s)
+            _clients[alias] = Client(connection, namespace=settings.namespace)
+        return _clients[alias]
+
+
+def _server_url(settings: ConnectionSettings) -> str:
+    if settings.url is not None:
+        return settings.url
+    if settings.cache is not None:
+        return cache_url(settings.cache)
+    if settings.state_dir is None:
+        raise ImproperlyConfigured(f"RSMQ['CONNECTIONS'][{settings.alias!r}] has no address.")
+    # Only here: production has no embedded server and need not import it.
+    from .embedded import EmbeddedServer
+
+    return EmbeddedServer(settings.state_dir).ensure()
+
+
+@receiver(setting_changed)
+def _forget_connections(*, setting: str, **_: object) -> None:
+    if setting in ("RSMQ", "CACHES", "BASE_DIR"):
+        with _building:
+            for client in _clients.values():
+                client.connection.close()
+            _clients.clear()
+            _queues.clear()
