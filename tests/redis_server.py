@@ -13,7 +13,7 @@ from pathlib import Path
 
 import redis
 
-from rsmq_django.embedded_binary import find_server
+from rsmq_django.embedded.binary import find_server
 from tests.support import wait_until
 
 #: Only a name until a server starts, so that settings can be imported without one. Short: a socket path may have 107

@@ -1,0 +1,178 @@
+"""A private local server for development, demo and tests: it starts with its first user and stops after the last.
+
+All processes that name the same state directory share one server and its data. Starting it is an explicit call of
+`EmbeddedServer(...).ensure()`; nothing in this package makes that call unless the settings say `EMBEDDED`, so a
+production site cannot slip onto it. The server listens on a unix socket only, for this user only.
+
+Who uses the server is counted by a file lock, which the kernel drops however a process ends: kill -9 of every user
+leaves no server behind, and no user can stop it under another. This module is the side of the users;
+`supervisor.py` is the detached process that owns the server, `binary.py` finds the executable.
+"""
+
+import hashlib
+import logging
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+if sys.platform == "win32":
+    raise ImportError("the embedded server does not run on Windows; use WSL, or set a URL of a running server")
+
+from .binary import ServerBinary, ServerNotFound, find_server
+from .files import StateFiles, answers, is_current, open_lock, take
+from .supervisor import START_TIMEOUT_S
+
+__all__ = ["EmbeddedServer", "ServerDidNotStart", "ServerNotFound"]
+
+logger = logging.getLogger(__name__)
+
+#: A unix socket's path may have 107 bytes on Linux and 103 on macOS.
+MAX_SOCKET_PATH_BYTES = 103
+POLL_S = 0.01
+QUOTED_LOG_LINES = 8
+
+#: State directory -> descriptor of its users.lock, for every server that this process uses. Kept here and not on the
+#: object: that may be collected while the process goes on using the server.
+_held: dict[Path, int] = {}
+
+
+class ServerDidNotStart(RuntimeError):
+    """The embedded server was found but did not start; the message quotes the end of its logs."""
+
+
+class EmbeddedServer:
+    """The server of one state directory."""
+
+    def __init__(self, state_dir: str | Path) -> None:
+        self.files = StateFiles(Path(state_dir).resolve())
+
+    def ensure(self) -> str:
+        """Start the server unless it runs already, count this process as a user, and return the server's URL.
+
+        Safe to call often, and from many processes at once. Children made by fork count as users too.
+        Raises ServerNotFound or ServerDidNotStart.
+        """
+        self._prepare_directory()
+        self._count_as_user()  # from here on nobody stops the server that we are about to look for
+        with self._one_starter_at_a_time():
+            socket = self._wait_until_served()
+        return f"unix://{socket}"
+
+    def release(self) -> None:
+        """Stop counting this process as a user; the server stops soon after its last one."""
+        descriptor = _held.pop(self.files.directory, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _prepare_directory(self) -> None:
+        self.files.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ignore = self.files.directory / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n")
+
+    def _count_as_user(self) -> None:
+        held = _held.get(self.files.directory)
+        if held is not None and is_current(held, self.files.users_lock):
+            return
+        self.release()
+        descriptor = open_lock(self.files.users_lock)
+        try:
+            take(descriptor, shared=True, wait=True)
+        except OSError as error:
+            os.close(descriptor)
+            raise ServerDidNotStart(
+                f"{self.files.directory} has no file locks ({error}); set RSMQ_STATE_DIR to a directory of a local disk"
+            ) from error
+        _held[self.files.directory] = descriptor
+
+    @contextmanager
+    def _one_starter_at_a_time(self) -> Iterator[None]:
+        descriptor = open_lock(self.files.start_lock)
+        try:
+            take(descriptor, wait=True)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _wait_until_served(self) -> Path:
+        """Return the socket of a server that answers; start a supervisor where there is none.
+
+        There may be none beside a server that answers: then somebody killed it, and the new one replaces that server,
+        which would otherwise run for ever.
+        """
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while True:
+            if not self._is_supervised():
+                self._start_supervisor()
+            socket = self.files.recorded_socket()
+            if socket is not None and answers(socket):
+                return socket
+            if time.monotonic() > deadline_s:
+                raise ServerDidNotStart(self._explain())
+            time.sleep(POLL_S)
+
+    def _is_supervised(self) -> bool:
+        descriptor = open_lock(self.files.supervisor_lock)
+        try:
+            return not take(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _start_supervisor(self) -> None:
+        """Start the detached supervisor and wait for its word that the server answers."""
+        binary = find_server()
+        self._announce_other_data(binary)
+        socket = _socket_for(self.files.directory)
+        command = [sys.executable, "-m", __name__, str(self.files.directory), str(socket)]
+        command += [binary.path, binary.data_format]
+        # Where this process found the package, the supervisor must find it too.
+        places = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+        with self.files.supervisor_log.open("ab") as log:
+            done = subprocess.run(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
+            )
+        if not done.stdout:
+            raise ServerDidNotStart(self._explain())
+
+    def _announce_other_data(self, binary: ServerBinary) -> None:
+        """Say so when this server begins empty beside the data of another one, which it could not read."""
+        own = self.files.directory / binary.data_format
+        others = sorted(path.name for path in self.files.directory.glob("*-*.*") if path.is_dir())
+        if others and not own.exists():
+            logger.warning(
+                "the embedded server is now %s and begins empty; the data of %s stays in %s, "
+                "set RSMQ_REDIS_SERVER to such a server to use it again",
+                binary.data_format,
+                " and ".join(others),
+                self.files.directory,
+            )
+
+    def _explain(self) -> str:
+        text = f"the embedded server in {self.files.directory} did not start"
+        for log in (self.files.supervisor_log, self.files.server_log):
+            lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+            text += f"; the end of {log}:\n  " + "\n  ".join(lines[-QUOTED_LOG_LINES:] or ["(empty)"])
+        return text
+
+
+def _socket_for(state_dir: Path) -> Path:
+    """Return a socket path that is short enough, in a directory that only this user can enter."""
+    digest = hashlib.sha256(os.fsencode(state_dir)).hexdigest()[:10]
+    name = f"rsmq-{os.getuid()}-{digest}"
+    socket = Path(tempfile.gettempdir(), name, "s")
+    if len(os.fsencode(socket)) > MAX_SOCKET_PATH_BYTES:
+        socket = Path("/tmp", name, "s")  # noqa: S108 - its directory is made and checked below
+    directory = socket.parent
+    directory.mkdir(mode=0o700, exist_ok=True)
+    # Everybody may write to the temporary directory: somebody else may have made ours first.
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{directory} is not a private directory of this user; remove it, or set TMPDIR")
+    return socket

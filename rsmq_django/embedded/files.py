@@ -1,0 +1,103 @@
+"""The files of a state directory, their locks, and how to ask the server behind a socket whether it serves.
+
+Shared by the processes that use an embedded server and the one that owns it; neither starts nor stops anything here.
+"""
+
+import fcntl
+import json
+import os
+import socket as sockets
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class StateFiles:
+    """What lies in a state directory, beside one data directory per server flavour and version."""
+
+    directory: Path
+
+    @property
+    def users_lock(self) -> Path:
+        """Shared, by every user process for life; exclusive, by the supervisor that sees nobody left."""
+        return self.directory / "users.lock"
+
+    @property
+    def start_lock(self) -> Path:
+        """Exclusive, by the user process that looks for the server or starts it."""
+        return self.directory / "start.lock"
+
+    @property
+    def supervisor_lock(self) -> Path:
+        """Exclusive, by the supervisor for life."""
+        return self.directory / "supervisor.lock"
+
+    @property
+    def server_log(self) -> Path:
+        return self.directory / "server.log"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.directory / "supervisor.log"
+
+    @property
+    def record(self) -> Path:
+        """JSON object: pid, supervisor_pid, server, executable, socket. Says what was, not what still runs."""
+        return self.directory / "server.json"
+
+    def write_record(self, **facts: str | int) -> None:
+        """Replace the record in one step."""
+        draft = self.record.with_suffix(".new")
+        draft.write_text(json.dumps(facts, indent=2) + "\n")
+        draft.replace(self.record)
+
+    def recorded_socket(self) -> Path | None:
+        """Return the socket of the last server; a process with another TMPDIR could not guess it."""
+        try:
+            return Path(json.loads(self.record.read_text())["socket"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+
+def open_lock(path: Path) -> int:
+    """Open a lock file and return its descriptor; programs started from here do not inherit it, forks do."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def take(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
+    """Take the lock of the open file, and say whether that worked; with `wait` it always does."""
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def give_back(descriptor: int) -> None:
+    """Drop the lock of the open file."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def is_current(descriptor: int, path: Path) -> bool:
+    """Say whether the open file is still the one at `path`: somebody may have deleted the state directory."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def ask(socket: Path, command: str) -> str:
+    """Send one command and return the beginning of the reply, or '' when nobody answers."""
+    try:
+        with sockets.socket(sockets.AF_UNIX) as client:
+            client.settimeout(1)
+            client.connect(str(socket))
+            client.sendall(f"{command}\r\n".encode())
+            return client.recv(4096).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def answers(socket: Path) -> bool:
+    """Say whether a server serves on the socket; one that still loads its data does not yet."""
+    return ask(socket, "PING").startswith("+PONG")
