@@ -17,6 +17,7 @@ from .connection import Command, Connection, Reply
 from .errors import (
     BrokenQueue,
     ConnectionFailed,
+    DeadLetterQueueNotFound,
     MessageTooLong,
     OutcomeUnknown,
     PermissionDenied,
@@ -168,12 +169,16 @@ def _name_error(call: Call[Any], text: str, reply: redis.ResponseError) -> RsmqE
 def _script_error(subject: str, name: str, words: list[str]) -> RsmqError:
     if name == "QueueNotFound":
         return QueueNotFound(
-            f"queue not found: {subject!r}; create it, or look for another database or namespace, an eviction or a flush"
+            f"queue not found: {subject!r}; create it; if it existed, look for an eviction, a flush or another database"
+        )
+    if name == "DeadLetterQueueNotFound":
+        return DeadLetterQueueNotFound(
+            f"the dead-letter queue of queue {subject!r} does not exist; a worker creates it at its start"
         )
     if name == "MessageTooLong":
         size, limit = words[:2]
         return MessageTooLong(
-            f"body is {size} bytes, queue {subject!r} allows {limit}; raise its maximum size or store the body elsewhere"
+            f"body is {size} bytes, queue {subject!r} allows {limit}; raise its maximum size or store it elsewhere"
         )
     if name == "BrokenQueue":
         field, value = words[0], " ".join(words[1:])

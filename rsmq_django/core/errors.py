@@ -68,6 +68,10 @@ class QueueNotFound(RsmqError):
     rsmq_message = "Queue not found"
 
 
+class DeadLetterQueueNotFound(QueueNotFound):
+    """The queue that should take a message which failed for good does not exist."""
+
+
 class QueueExists(RsmqError):
     """A queue of that name exists already; its attributes were left alone."""
 

@@ -12,7 +12,7 @@ local visible_ms = integer(now_ms + ARGV[1])
 
 if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
 
-local ids, verdicts = check_receipts(messages, settings, 2, 2)
+local ids, verdicts = check_receipts(messages, settings, 2)
 for n, id in ipairs(ids) do
   if verdicts[n] == 1 then
     -- Removing before adding: ZADD alone is refused when the server is at its memory limit.

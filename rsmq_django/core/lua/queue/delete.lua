@@ -11,7 +11,7 @@ local messages, settings = KEYS[1], KEYS[2]
 
 if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
 
-local ids, verdicts = check_receipts(messages, settings, 1, 2)
+local ids, verdicts = check_receipts(messages, settings, 1)
 local doomed = {}
 for n, id in ipairs(ids) do
   if verdicts[n] == 1 then doomed[#doomed + 1] = id end

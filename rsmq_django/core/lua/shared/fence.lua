@@ -1,24 +1,30 @@
--- Say for each (id, receive count) in ARGV from `first` on whether its holder may still act:
+-- Say for each (id, receive count) whether its holder may still act:
 --   1 yes, 0 no such message, -1 it was handed to somebody else. A count of "" is RSMQ's own rule: no fence.
 -- Every client's receive, in every language, raises the count, so (id, count) is a receipt without a field of our own.
-local function check_receipts(messages, settings, first, step)
-  local ids, fields, wanted = {}, {}, {}
-  for at = first, #ARGV, step do
-    local n = #ids + 1
-    ids[n], fields[n], wanted[n] = ARGV[at], ARGV[at] .. ":rc", ARGV[at + 1]
-  end
-  local verdicts = {}
-  if #ids == 0 then return ids, verdicts end
+local function verdicts_on(messages, settings, ids, receive_counts)
+  local verdicts, fields = {}, {}
+  if #ids == 0 then return verdicts end
+  for n, id in ipairs(ids) do fields[n] = id .. ":rc" end
   local scores = redis.call("ZMSCORE", messages, unpack(ids))
-  local counts = redis.call("HMGET", settings, unpack(fields))
+  local stored = redis.call("HMGET", settings, unpack(fields))
   for n = 1, #ids do
     if not scores[n] then
       verdicts[n] = 0
-    elseif wanted[n] ~= "" and counts[n] ~= wanted[n] then
+    elseif receive_counts[n] ~= "" and stored[n] ~= receive_counts[n] then
       verdicts[n] = -1
     else
       verdicts[n] = 1
     end
   end
-  return ids, verdicts
+  return verdicts
+end
+
+-- The same for receipts that stand in ARGV from `first` on; returns the ids too.
+local function check_receipts(messages, settings, first)
+  local ids, receive_counts = {}, {}
+  for at = first, #ARGV, 2 do
+    ids[#ids + 1] = ARGV[at]
+    receive_counts[#receive_counts + 1] = ARGV[at + 1]
+  end
+  return ids, verdicts_on(messages, settings, ids, receive_counts)
 end

@@ -1,0 +1,23 @@
+-- Give messages back that were taken but not worked on: visible at once, and this delivery counts as no attempt.
+--
+--   KEYS[1]  zset  message id -> time it becomes visible (ms)
+--   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  message id -> deliveries that were given back unused
+--   ARGV     channel to wake other workers; then per message: id, receive count
+--
+-- The receive count of a living message never goes down, because it is the fence; so what was given back is counted
+-- beside it. Returns 1 done, 0 no such message, -1 lease lost, in the order given.
+--#include shared/clock
+--#include shared/fence
+local messages, settings, releases = KEYS[1], KEYS[2], KEYS[3]
+
+local ids, verdicts = check_receipts(messages, settings, 2)
+for n, id in ipairs(ids) do
+  if verdicts[n] == 1 then
+    redis.call("ZREM", messages, id)
+    redis.call("ZADD", messages, integer(now_ms), id)
+    redis.call("HINCRBY", releases, id, 1)
+  end
+end
+redis.call("PUBLISH", ARGV[1], redis.call("ZCARD", messages))
+return verdicts

@@ -1,0 +1,21 @@
+-- End a lease after a failed attempt: the message becomes visible again later.
+--
+--   KEYS[1]  zset  message id -> time it becomes visible (ms)
+--   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  result record; absent when none is kept
+--   ARGV     id, receive count, ms until the next attempt; if a record is kept: seconds to keep it, number of words,
+--            words
+--
+-- Returns 1 done, 0 no such message, -1 lease lost (nothing was written).
+--#include shared/clock
+--#include shared/fence
+--#include shared/results
+local messages, settings, result = KEYS[1], KEYS[2], KEYS[3]
+local id, receive_count, wait_ms = ARGV[1], ARGV[2], ARGV[3]
+
+local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
+if verdict ~= 1 then return verdict end
+redis.call("ZREM", messages, id)
+redis.call("ZADD", messages, integer(now_ms + wait_ms), id)
+if result then write_result(result, ARGV[4], 5) end
+return 1
