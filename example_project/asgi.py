@@ -1,0 +1,8 @@
+"""The ASGI application, for any server that speaks it."""
+
+import os
+
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
+application = get_asgi_application()

@@ -1,0 +1,158 @@
+"""Take stock of the queues and of the work: figures for the page, and the balance of a replayed day.
+
+Every figure comes from where the thing itself is kept:
+
+- sent, deliveries: RSMQ's own counters of the queue (`totalsent`, `totalrecv`);
+- ready, hidden: what lies in the queue now; hidden = delayed, waiting for a retry, or with a worker;
+- dead: what lies in the queue's dead-letter queue, and why from the failure records beside it;
+- succeeded: rows that tasks left in the database (work log, weather), not "sent minus dead".
+
+So sent = succeeded + dead is a check that can fail, and not a sum that comes out right by construction.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count
+
+from rsmq_django.conf import get_settings
+from rsmq_django.core import Queue, QueueAttributes
+from rsmq_django.core.errors import QueueNotFound, RsmqError
+from rsmq_django.queues import ensure_queue, get_client, get_queue
+
+from .models import FinishedTask, Weather
+from .replay import WEATHER_QUEUE
+
+
+@dataclass(frozen=True)
+class QueueFigures:
+    """One queue at this moment, with its dead-letter queue."""
+
+    name: str
+    sent: int
+    deliveries: int
+    ready: int
+    hidden: int
+    dead: int
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why messages of a queue are dead letters."""
+
+    queue: str
+    why: str
+    attempts: int
+
+
+@dataclass(frozen=True)
+class Balance:
+    """What became of everything that was sent, per queue."""
+
+    queues: list[QueueFigures]
+    succeeded: dict[str, int]
+    reasons: Counter[Reason]
+
+    @property
+    def sent(self) -> int:
+        return sum(queue.sent for queue in self.queues)
+
+    @property
+    def dead(self) -> int:
+        return sum(queue.dead for queue in self.queues)
+
+    @property
+    def retries(self) -> int:
+        return sum(queue.deliveries - queue.sent for queue in self.queues)
+
+    def differences(self) -> list[str]:
+        """Return a line for each queue whose figures do not add up; none when all do."""
+        return [
+            f"{queue.name}: {queue.sent} sent, but {self.succeeded[queue.name]} succeeded and {queue.dead} dead letters"
+            for queue in self.queues
+            if queue.sent != self.succeeded[queue.name] + queue.dead
+        ]
+
+
+def demo_queues() -> list[str]:
+    """Return the names of the queues of this site, without their dead-letter queues."""
+    return list(get_settings().queues)
+
+
+def create_queues() -> None:
+    """Create the site's queues and their dead-letter queues, as far as they do not exist."""
+    for name in demo_queues():
+        ensure_queue(name)
+        ensure_queue(get_settings().queue(name).dead_letter)
+
+
+def delete_queues() -> None:
+    """Delete the site's queues with everything in them; their counters start at 0 again when they are created."""
+    for name in demo_queues():
+        for queue_name in (name, get_settings().queue(name).dead_letter):
+            try:
+                get_queue(queue_name).delete_queue()
+            except QueueNotFound:
+                pass  # never created, or deleted by hand
+
+
+def read_queues() -> list[QueueFigures]:
+    """Read all queues and their dead-letter queues in one round trip."""
+    names = demo_queues()
+    alive = [get_queue(name) for name in names]
+    dead = [get_queue(get_settings().queue(name).dead_letter) for name in names]
+    attributes = _attributes([*alive, *dead])
+    return [
+        QueueFigures(
+            name=name,
+            sent=here.total_sent if here else 0,
+            deliveries=here.total_received if here else 0,
+            ready=here.ready_messages if here else 0,
+            hidden=here.hidden_messages if here else 0,
+            dead=dead_letters.messages if dead_letters else 0,
+        )
+        for name, here, dead_letters in zip(names, attributes[: len(names)], attributes[len(names) :], strict=True)
+    ]
+
+
+def read_balance() -> Balance:
+    """Count everything that was sent and what became of it."""
+    queues = read_queues()
+    finished = FinishedTask.objects.filter(has_succeeded=True).values_list("queue_name").annotate(Count("id"))
+    succeeded = {queue.name: 0 for queue in queues} | dict(finished.order_by())
+    # Raw messages have no task and no result; what they leave behind is a report.
+    succeeded[WEATHER_QUEUE] = Weather.objects.count()
+    return Balance(queues=queues, succeeded=succeeded, reasons=_reasons([queue.name for queue in queues]))
+
+
+def unsettled(queues: Sequence[QueueFigures]) -> int:
+    """Return how many messages are still to be dealt with: ready, delayed, waiting for a retry or with a worker."""
+    return sum(queue.ready + queue.hidden for queue in queues)
+
+
+def _attributes(queues: list[Queue]) -> list[QueueAttributes | None]:
+    """Return the attributes of each queue; None for one that does not exist yet, which holds nothing."""
+    answers = get_client().run_many([queue._attributes() for queue in queues])
+    for answer in answers:
+        if isinstance(answer, RsmqError) and not isinstance(answer, QueueNotFound):
+            raise answer
+    return [answer if isinstance(answer, QueueAttributes) else None for answer in answers]
+
+
+def _reasons(names: list[str]) -> Counter[Reason]:
+    found: Counter[Reason] = Counter()
+    for name in names:
+        for record in failure_records(name):
+            why = record.get("exception") or record.get("reason") or "unknown"
+            found[Reason(name, str(why).rpartition(".")[2], int(record.get("attempts", 0)))] += 1
+    return found
+
+
+def failure_records(name: str) -> list[dict[str, Any]]:
+    """Return the failure records beside the dead letters of a queue."""
+    dead = get_queue(get_settings().queue(name).dead_letter)
+    (values,) = dead.client.connection.exchange([("HVALS", dead.keys.failures)])
+    return [json.loads(value) for value in values]

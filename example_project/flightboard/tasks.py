@@ -1,0 +1,143 @@
+"""What has to be done for a flight. Each task shows one thing that a queue can do for you.
+
+| task             | shows                                                                                  |
+|------------------|----------------------------------------------------------------------------------------|
+| assign_gate      | retry: the gate service is down for a moment                                           |
+| announce_delay   | dead letter: a cancelled flight has no delay to announce, however often one tries      |
+| remind_later     | delay: enqueued now, runs later                                                        |
+| open_claim       | async; gives up at once when trying again cannot help                                  |
+| tell_when_landed | a result that a page shows; asks to be run again until it knows                        |
+| read_weather     | raw messages, as a program in any language writes them                                 |
+
+A task may run twice (its worker may die after the work and before the acknowledgement), so each one writes in a way
+that a second run does not change.
+"""
+
+import datetime as dt
+import json
+
+from django.conf import settings
+from django.utils import timezone
+
+from rsmq_django.core import Message
+from rsmq_django.tasks import Retry, TaskContext, consumer, exponential, fixed, task
+
+from . import gates
+from .departures import airport_names
+from .models import Claim, DelayNotice, Flight, Tracker, Weather
+
+NOTICE_FROM_MIN = 15
+CLAIM_FROM_MIN = 180
+VOUCHERS_USD = {Claim.Reason.LATE: 100, Claim.Reason.CANCELLED: 200}
+
+
+class NeverDeparted(ValueError):
+    """A cancelled flight was asked when it left."""
+
+
+class NeverArrived(ValueError):
+    """A flight that landed somewhere else was asked how late it came."""
+
+
+@task(
+    queue_name="default",
+    max_attempts=4,
+    backoff=exponential(first_s=0.5, factor=2, max_s=2),
+    retry_on=(gates.GateServiceDown,),
+    takes_context=True,
+)
+def assign_gate(context: TaskContext[..., str], flight_id: int) -> str:
+    """Ask the gate service for a gate and write it on the board."""
+    flight = Flight.objects.get(pk=flight_id)
+    gate = gates.ask_for_gate(f"{flight.code} {flight.day}", flight.origin, call=context.attempt)
+    Flight.objects.filter(pk=flight_id).update(gate=gate)
+    return gate
+
+
+@task(queue_name="notices", max_attempts=3, backoff=fixed(0.5))
+def announce_delay(flight_id: int) -> int:
+    """Work out how late the flight left, and tell its passengers from a quarter of an hour on.
+
+    Nobody handles cancelled flights here, on purpose: this is the bug that every project has somewhere. Their
+    messages end up in the dead-letter queue, where you can look at them and send them again once it is mended.
+    """
+    flight = Flight.objects.get(pk=flight_id)
+    delay_min = departure_delay_min(flight)
+    Flight.objects.filter(pk=flight_id).update(departure_delay_min=delay_min)
+    if delay_min >= NOTICE_FROM_MIN:
+        notice, _ = DelayNotice.objects.get_or_create(flight=flight, defaults={"delay_min": delay_min})
+        remind_after = dt.timedelta(seconds=settings.FLIGHTBOARD_REMINDER_DELAY_S)
+        remind_later.using(run_after=remind_after).enqueue(notice_id=notice.pk)
+    return delay_min
+
+
+@task(queue_name="notices")
+def remind_later(notice_id: int) -> None:
+    """Tell the passengers again."""
+    DelayNotice.objects.filter(pk=notice_id, reminded_at=None).update(reminded_at=timezone.now())
+
+
+@task(queue_name="claims", max_attempts=3, backoff=fixed(0.5), give_up_on=(NeverArrived,))
+async def open_claim(flight_id: int) -> int:
+    """Open a claim for the passengers of a cancelled or very late flight, and return the voucher in dollars."""
+    flight = await Flight.objects.aget(pk=flight_id)
+    reason = claim_reason(flight)
+    voucher_usd = VOUCHERS_USD[reason]
+    await Claim.objects.aget_or_create(flight=flight, defaults={"reason": reason, "voucher_usd": voucher_usd})
+    return voucher_usd
+
+
+@task(queue_name="default", max_attempts=300)
+def tell_when_landed(tracker_id: str) -> str:
+    """Return where and when the flight landed; ask to be run again while it is not on the board yet."""
+    tracker = Tracker.objects.get(pk=tracker_id)
+    flight = Flight.objects.filter(day=tracker.day, carrier=tracker.carrier, number=tracker.number).first()
+    if flight is None:
+        raise Retry(after_s=1)
+    return describe_landing(flight)
+
+
+@consumer("weather-raw", max_attempts=3)
+def read_weather(message: Message) -> None:
+    """Store one line of JSON from the weather service, which knows neither Python nor Django."""
+    report = json.loads(message.body)
+    Weather.objects.update_or_create(
+        station=report["station"],
+        observed_at=dt.datetime.fromisoformat(report["at"]),
+        defaults={
+            "temperature_f": report["temperatureF"],
+            "wind_mph": report["windMph"],
+            "visibility_miles": report["visibilityMiles"],
+        },
+    )
+
+
+def needs_claim(flight: Flight) -> bool:
+    """Say whether somebody has to look at compensation: cancelled, diverted, or three hours late."""
+    return flight.arrival_delay_min is None or flight.arrival_delay_min >= CLAIM_FROM_MIN
+
+
+def claim_reason(flight: Flight) -> Claim.Reason:
+    """Return why passengers are owed something. Raises NeverArrived when a person has to decide."""
+    if flight.is_diverted:
+        raise NeverArrived(f"{flight} landed somewhere else; a person has to decide about this claim")
+    return Claim.Reason.CANCELLED if flight.is_cancelled else Claim.Reason.LATE
+
+
+def departure_delay_min(flight: Flight) -> int:
+    """Return by how many minutes the flight left late (negative: early). Raises NeverDeparted."""
+    if flight.departed_at is None:
+        raise NeverDeparted(f"{flight} has no departure time, it was cancelled; it cannot have a delay")
+    return round((flight.departed_at - flight.scheduled_departure).total_seconds() / 60)
+
+
+def describe_landing(flight: Flight) -> str:
+    """Return one sentence for the person who waits."""
+    where = airport_names().get(flight.destination, flight.destination)
+    if flight.is_cancelled:
+        return f"{flight.code} to {where} was cancelled."
+    if flight.landed_local is None or flight.arrival_delay_min is None:
+        return f"{flight.code} to {where} landed somewhere else."
+    late_min = flight.arrival_delay_min
+    when = "on time" if late_min == 0 else f"{abs(late_min)} minutes {'late' if late_min > 0 else 'early'}"
+    return f"{flight.code} landed at {where} at {flight.landed_local:%H:%M} local time, {when}."
