@@ -57,7 +57,7 @@ test-other: ## run the tests on the other end only
 lint: $(INSTALLED) ## check style, types and migrations
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
-	@$(BIN)/mypy
+	@$(BIN)/python -m mypy
 	@$(BIN)/python manage.py makemigrations --check --dry-run
 
 ci: lint test ## what continuous integration runs

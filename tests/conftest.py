@@ -31,8 +31,10 @@ def redis_url(server: PrivateServer) -> str:
 
 
 @pytest.fixture
-def client(redis_url: str) -> Client:
-    return Client(Connection(redis_url), namespace="rsmq")
+def client(redis_url: str) -> Iterator[Client]:
+    client = Client(Connection(redis_url), namespace="rsmq")
+    yield client
+    client.connection.close()
 
 
 @pytest.fixture
