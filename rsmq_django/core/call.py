@@ -13,14 +13,14 @@ from functools import cache
 from importlib import resources
 from typing import Any, Generic, TypeVar
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Argument = str | bytes | int
 
 _INCLUDE = re.compile(r"^--#include (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class Call(Generic[T_co]):
     """One script call.
 
     `repeatable` says that carrying it out twice has the same effect as once, so that a lost reply may be answered by
@@ -32,7 +32,7 @@ class Call(Generic[T]):
     keys: tuple[str, ...]
     args: tuple[Argument, ...]
     #: Turns the raw reply (bytes, int, flat list) into one of our records.
-    read: Callable[[Any], T]
+    read: Callable[[Any], T_co]
     repeatable: bool = False
     #: What the call is about, for error messages: a queue's name.
     subject: str = ""

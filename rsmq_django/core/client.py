@@ -66,7 +66,7 @@ class Client:
             sources = [by_source(calls[at]) for at in unknown]
             for at, reply in zip(unknown, self._exchange(sources, _repeatable(calls)), strict=True):
                 replies[at] = reply
-        return [read(call, reply) for call, reply in zip(calls, replies, strict=True)]
+        return [read_reply(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
     async def arun_many(self, calls: Sequence[Call[T]]) -> list[T | RsmqError]:
         """See run_many()."""
@@ -76,7 +76,7 @@ class Client:
             sources = [by_source(calls[at]) for at in unknown]
             for at, reply in zip(unknown, await self._aexchange(sources, _repeatable(calls)), strict=True):
                 replies[at] = reply
-        return [read(call, reply) for call, reply in zip(calls, replies, strict=True)]
+        return [read_reply(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
     def _exchange(self, commands: list[Command], repeatable: bool) -> list[Reply]:
         try:
@@ -113,7 +113,7 @@ def by_source(call: Call[Any]) -> Command:
     return ("EVAL", load_script(call.script).source, len(call.keys), *call.keys, *call.args)
 
 
-def read(call: Call[T], reply: Reply) -> T | RsmqError:
+def read_reply(call: Call[T], reply: Reply) -> T | RsmqError:
     """Turn a reply into a result, or into one of our errors."""
     if isinstance(reply, redis.ResponseError):
         return as_our_error(call, reply)

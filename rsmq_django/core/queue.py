@@ -8,9 +8,9 @@ format is RSMQ's byte for byte, so clients in other languages share these queues
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from .call import Argument, Call, T
+from .call import Argument, Call
 from .client import Client
 from .errors import LeaseLost, MessageTooLong, NoAttributeSupplied
 from .ids import checked_id, random_suffixes
@@ -38,6 +38,8 @@ from .replies import (
     read_settlements,
 )
 
+T = TypeVar("T")
+
 
 class Queue:
     """One RSMQ queue. Creating the object does no I/O; `create()` makes the queue itself.
@@ -55,7 +57,7 @@ class Queue:
     def __repr__(self) -> str:
         return f"Queue({self.name!r}, namespace={self.client.namespace!r})"
 
-    # -- The queue itself -----------------------------------------------------------------------------------------------
+    # -- The queue itself ---------------------------------------------------------------------------------------------
 
     def create(
         self, *, visibility_timeout_s: int = 30, delay_s: int = 0, max_size_bytes: int = MAX_MAX_SIZE_BYTES
@@ -142,7 +144,7 @@ class Queue:
         )
         return self._call("queue/set_attributes", args, read_attributes, repeatable=True)
 
-    # -- Sending --------------------------------------------------------------------------------------------------------
+    # -- Sending ------------------------------------------------------------------------------------------------------
 
     def send(self, body: Body, *, delay_s: float | None = None) -> str:
         """Put a message on the queue and return its id.
@@ -182,7 +184,7 @@ class Queue:
             args += (suffix, self._encoded(body))
         return self._call("queue/send", tuple(args), read_ids)
 
-    # -- Receiving ------------------------------------------------------------------------------------------------------
+    # -- Receiving ----------------------------------------------------------------------------------------------------
 
     def receive(self, *, visibility_timeout_s: float | None = None) -> Message | None:
         """Take the oldest ready message and hide it, or return None when nothing is ready.
@@ -221,7 +223,7 @@ class Queue:
     def _pop(self) -> Call[Message | None]:
         return self._call("queue/pop", (), read_message)
 
-    # -- Ending and changing leases -------------------------------------------------------------------------------------
+    # -- Ending and changing leases -----------------------------------------------------------------------------------
 
     def delete(self, message: Message | str) -> bool:
         """Delete a message and say whether it was there.
@@ -265,7 +267,7 @@ class Queue:
         args = (visibility_ms, *(word for message in messages for word in receipt(message)))
         return self._call("queue/change_visibility", args, read_settlements, repeatable=True)
 
-    # -- Shared ---------------------------------------------------------------------------------------------------------
+    # -- Shared -------------------------------------------------------------------------------------------------------
 
     def _call(
         self, script: str, args: tuple[Argument, ...], read: Callable[[Any], T], *, repeatable: bool = False

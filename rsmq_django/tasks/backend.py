@@ -1,0 +1,273 @@
+"""`RSMQBackend`: Django's Tasks on RSMQ queues.
+
+Sending is three steps: prepare (check everything and encode, so that mistakes surface where the caller is), wait for
+the commit of the surrounding transaction, send. The constructor does no I/O and knows no models; connections live in
+`rsmq_django.queues`, one per process, because Django makes a backend per thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DEFAULT_DB_ALIAS, transaction
+from django.utils import timezone
+from django.utils.module_loading import autodiscover_modules
+
+from ..conf import get_settings
+from ..core import Client, Queue
+from ..core.call import Argument, Call
+from ..core.errors import MessageTooLong, QueueNotFound
+from ..core.ids import random_suffixes
+from ..core.keys import queue_keys, result_key
+from ..core.limits import MAX_BATCH
+from ..core.replies import read_ids
+from ..queues import aensure_queue, ensure_queue, get_client, get_queue
+from .compat import (
+    BaseTaskBackend,
+    InvalidTask,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_enqueued,
+)
+from .envelope import Envelope, new_envelope
+from .registry import find_task
+from .results import UNFINISHED_TTL_S, read_body, read_record, task_result
+from .task import Arguments, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """Calls of one task that wait to be sent: ids and bodies, in order."""
+
+    task: Task[..., Any]
+    queue: Queue
+    ids: list[str]
+    bodies: list[bytes]
+
+    def call(self) -> Call[list[str]]:
+        """Return the Redis call that sends them; a delay counts from now, the moment of sending."""
+        args: list[Argument] = [self._delay_ms(), self.queue.keys.channel, UNFINISHED_TTL_S, self.queue.name]
+        for task_id, body in zip(self.ids, self.bodies, strict=True):
+            args += (task_id, body)
+        keys = [self.queue.keys.messages, self.queue.keys.settings]
+        if result_ttl_s(self.task):
+            keys += [result_key(self.queue.client.namespace, task_id) for task_id in self.ids]
+        return Call("tasks/enqueue", tuple(keys), tuple(args), read_ids, subject=self.queue.name)
+
+    def _delay_ms(self) -> Argument:
+        if self.task.run_after is None:
+            return ""
+        now = timezone.now() if timezone.is_aware(self.task.run_after) else timezone.make_naive(timezone.now())
+        return max(0, round((self.task.run_after - now).total_seconds() * 1000))
+
+
+class RSMQBackend(BaseTaskBackend):
+    """A Tasks backend on RSMQ queues; which queue lives where stands in `settings.RSMQ`."""
+
+    task_class = Task
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = False
+
+    def validate_task(self, task: Any) -> None:
+        """Raise InvalidTask when the task cannot work here. Runs where the task is declared, and at each enqueue."""
+        super().validate_task(task)
+        try:
+            get_settings().queue(task.queue_name)
+        except ImproperlyConfigured as error:
+            raise InvalidTask(f"Task {task.module_path}: {error}") from error
+
+    # -- Sending -------------------------------------------------------------------------------------------------------
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
+        """Send one call when the surrounding transaction commits, or at once when there is none.
+
+        The id of the result is known in either case. Raises TypeError or ValueError for arguments that JSON lacks,
+        MessageTooLong, and where it sends at once the errors of `Queue.send()`.
+        """
+        outgoing, result = self._prepare_one(task, args, kwargs)
+
+        def send_and_tell() -> None:
+            send(outgoing)
+            task_enqueued.send(type(self), task_result=result)
+
+        after_commit(send_and_tell)
+        return result
+
+    async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
+        """See enqueue()."""
+        outgoing, result = self._prepare_one(task, args, kwargs)
+        # A transaction cannot be open here: Django's transactions do not span awaits, and its connections belong to
+        # one thread.
+        await asend(outgoing)
+        await task_enqueued.asend(type(self), task_result=result)
+        return result
+
+    def enqueue_many(self, task: Any, calls: Iterable[Arguments]) -> list[str]:
+        """See Task.enqueue_many()."""
+        batches = self._prepare_many(task, calls)
+
+        def send_all() -> None:
+            for batch in batches:
+                send(batch)
+
+        after_commit(send_all)
+        return [task_id for batch in batches for task_id in batch.ids]
+
+    async def aenqueue_many(self, task: Any, calls: Iterable[Arguments]) -> list[str]:
+        """See Task.enqueue_many()."""
+        batches = self._prepare_many(task, calls)
+        for batch in batches:
+            await asend(batch)
+        return [task_id for batch in batches for task_id in batch.ids]
+
+    def _prepare_one(self, task: Any, args: Any, kwargs: Any) -> tuple[Outgoing, TaskResult[..., Any]]:
+        self.validate_task(task)
+        outgoing = prepare(task, [(args, kwargs)])
+        # What the worker will see: after JSON a tuple is a list, and the key 1 is "1".
+        sent = json.loads(outgoing.bodies[0])
+        result: TaskResult[..., Any] = TaskResult(
+            task=task,
+            id=outgoing.ids[0],
+            status=TaskResultStatus.READY,
+            enqueued_at=timezone.now(),
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=sent["args"],
+            kwargs=sent["kwargs"],
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        return outgoing, result
+
+    def _prepare_many(self, task: Any, calls: Iterable[Arguments]) -> list[Outgoing]:
+        self.validate_task(task)
+        rest = iter(calls)
+        batches = []
+        while batch := [split_arguments(call) for call in islice(rest, MAX_BATCH)]:
+            batches.append(prepare(task, batch))
+        return batches
+
+    # -- Results -------------------------------------------------------------------------------------------------------
+
+    def get_result(self, result_id: str) -> TaskResult[..., Any]:
+        """Read a result from Redis, whichever process the task was sent or ran in.
+
+        Raises TaskResultDoesNotExist for an unknown id, and after the result's time to live.
+        """
+        for client in _clients():
+            record = client.run(read_record(client.namespace, result_id))
+            if record and "body" not in record:
+                body = client.run(read_body(queue_keys(client.namespace, record["queue"]), record["message"]))
+                if body is not None:
+                    return self._restore(result_id, record, body)
+                record = client.run(read_record(client.namespace, result_id))  # it ended between the two reads
+            if record:
+                return self._restore(result_id, record, _body_of(record))
+        raise _does_not_exist(result_id)
+
+    async def aget_result(self, result_id: str) -> TaskResult[..., Any]:
+        """See get_result()."""
+        for client in _clients():
+            record = await client.arun(read_record(client.namespace, result_id))
+            if record and "body" not in record:
+                body = await client.arun(read_body(queue_keys(client.namespace, record["queue"]), record["message"]))
+                if body is not None:
+                    return self._restore(result_id, record, body)
+                record = await client.arun(read_record(client.namespace, result_id))
+            if record:
+                return self._restore(result_id, record, _body_of(record))
+        raise _does_not_exist(result_id)
+
+    def _restore(self, result_id: str, record: Mapping[str, str], body: bytes) -> TaskResult[..., Any]:
+        path = json.loads(body).get("task", "") if body.startswith(b"{") else ""
+        if find_task(path) is None:
+            # This process may not have imported the project's tasks yet. Only modules named `tasks` of installed apps
+            # are imported, never what a record names.
+            autodiscover_modules("tasks")
+        return task_result(result_id, record, body, backend=self.alias)
+
+
+def prepare(task: Task[..., Any], calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> Outgoing:
+    """Encode calls of a task, and check what can be checked before they are sent."""
+    queue = get_queue(task.queue_name)
+    ids = list(random_suffixes(len(calls)))
+    envelopes: list[Envelope] = [
+        new_envelope(task.module_path, task_id, args, kwargs)
+        for task_id, (args, kwargs) in zip(ids, calls, strict=True)
+    ]
+    bodies = [envelope.encode() for envelope in envelopes]
+    limit = get_settings().queue(task.queue_name).max_size_bytes
+    longest = max(map(len, bodies), default=0)
+    if 0 <= limit < longest:
+        # Found out only after the commit, it would be too late to tell the caller.
+        raise MessageTooLong(
+            f"a call of {task.module_path} is {longest} bytes, queue {queue.name!r} allows {limit}; "
+            "store what it works on elsewhere and pass its id"
+        )
+    return Outgoing(task, queue, ids, bodies)
+
+
+def send(outgoing: Outgoing) -> None:
+    """Send prepared calls. A queue that does not exist yet is created as the settings say."""
+    try:
+        outgoing.queue.client.run(outgoing.call())
+    except QueueNotFound:  # nothing was stored
+        ensure_queue(outgoing.queue.name)
+        outgoing.queue.client.run(outgoing.call())
+
+
+async def asend(outgoing: Outgoing) -> None:
+    """See send()."""
+    try:
+        await outgoing.queue.client.arun(outgoing.call())
+    except QueueNotFound:
+        await aensure_queue(outgoing.queue.name)
+        await outgoing.queue.client.arun(outgoing.call())
+
+
+def after_commit(do: Callable[[], Any]) -> None:
+    """Do it when the transaction of the configured database commits, or at once when none is open."""
+    database = get_settings().tasks.enqueue_on_commit
+    if database is False:
+        do()
+    else:
+        transaction.on_commit(do, using=DEFAULT_DB_ALIAS if database is True else str(database))
+
+
+def result_ttl_s(task: Task[..., Any]) -> int:
+    """Return how many seconds a finished result of this task is kept; 0 means that none is."""
+    own = task.options.result_ttl_s
+    return get_settings().tasks.result_ttl_s if own is None else own
+
+
+def split_arguments(call: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return positional and keyword arguments of one call of enqueue_many()."""
+    if isinstance(call, Mapping):
+        return (), call
+    if isinstance(call, Sequence) and not isinstance(call, (str, bytes)):
+        return call, {}
+    raise TypeError(f"a call is a dictionary of keyword arguments or a list of positional ones, not {call!r}")
+
+
+def _clients() -> list[Client]:
+    return [get_client(alias) for alias in get_settings().connections]
+
+
+def _body_of(record: Mapping[str, str]) -> bytes:
+    return record.get("body", "").encode("utf-8", "surrogateescape")
+
+
+def _does_not_exist(result_id: str) -> Exception:
+    return TaskResultDoesNotExist(
+        f"no result {result_id!r}: its time to live is over, its task keeps none, or its transaction was not committed"
+    )

@@ -1,0 +1,70 @@
+"""How a task call travels: one JSON object that a program in any language can write by hand.
+
+    {"task": "shop.tasks.send_receipt", "id": "pLq0...", "args": [], "kwargs": {"order_id": 7}}
+
+Only `task` is required. docs/message_format.md is the reference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: Raised when a later release changes the meaning of a field; a worker refuses versions that it does not know.
+VERSION = 1
+
+
+class Unreadable(Exception):
+    """A message that no attempt can ever run. `reason` is the word that its failure record carries."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One call of a task: its dotted path, its id and its arguments."""
+
+    task: str
+    id: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+    def encode(self) -> bytes:
+        """Return the message body. Raises TypeError or ValueError, naming the task, for arguments that JSON lacks."""
+        call = {"task": self.task, "id": self.id, "args": self.args, "kwargs": self.kwargs}
+        try:
+            return json.dumps(call, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(
+                f"arguments of {self.task} cannot be sent as JSON: {error}; pass ids, numbers, text, lists, dicts"
+            ) from error
+
+
+def new_envelope(task: str, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Envelope:
+    """Make the envelope of a new call."""
+    return Envelope(task, task_id, list(args), dict(kwargs))
+
+
+def decode(body: bytes, *, message_id: str) -> Envelope:
+    """Read a message body. Without an `id`, the message id names the task. Raises Unreadable."""
+    try:
+        call = json.loads(body)
+    except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not UTF-8
+        raise Unreadable("undecodable", f"the body of {len(body)} bytes is not JSON: {error}") from error
+    if not isinstance(call, dict) or not isinstance(call.get("task"), str):
+        raise Unreadable("undecodable", 'the body has no "task": it must be a JSON object that names a task')
+    if call.get("v", VERSION) != VERSION:
+        raise Unreadable(
+            "unknown_version", f"the body has version {call['v']!r}, this worker reads {VERSION}; upgrade it"
+        )
+    args, kwargs, task_id = call.get("args", []), call.get("kwargs", {}), call.get("id", message_id)
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        raise Unreadable("undecodable", '"args" must be a JSON array and "kwargs" a JSON object')
+    if not isinstance(task_id, str) or not 0 < len(task_id) < 64:
+        raise Unreadable("undecodable", '"id" must be a text of 1 to 63 characters')
+    return Envelope(call["task"], task_id, args, kwargs)

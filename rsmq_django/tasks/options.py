@@ -1,0 +1,50 @@
+"""What a task or consumer may ask for beyond Django's own options: one frozen object, checked where it is declared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .retry import Backoff, RetryPolicy, exponential
+
+ExceptionClasses = tuple[type[BaseException], ...] | type[BaseException]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """Options of one task. None means: as the queue's settings say."""
+
+    #: Runs in all; 1 means no retry.
+    max_attempts: int | None = None
+    backoff: Backoff = exponential()
+    retry_on: ExceptionClasses = BaseException
+    give_up_on: ExceptionClasses = ()
+    #: A run that takes longer is stopped with TaskTimeout and counts as a failure.
+    timeout_s: float | None = None
+    dead_letter_queue: str | None = None
+    #: How long a finished result can be read; 0 keeps none and saves its cost in Redis.
+    result_ttl_s: int | None = None
+
+    def __post_init__(self) -> None:
+        _check("max_attempts", self.max_attempts, at_least=1)
+        _check("timeout_s", self.timeout_s, at_least=0.001)
+        _check("result_ttl_s", self.result_ttl_s, at_least=0)
+        if not callable(self.backoff):
+            raise ValueError(f"backoff is {self.backoff!r}; it must be a function of the attempt that returns seconds")
+
+    def retry_policy(self, default_max_attempts: int) -> RetryPolicy:
+        """Return what to do about failures; `default_max_attempts` comes from the queue's settings."""
+        return RetryPolicy(
+            max_attempts=self.max_attempts or default_max_attempts,
+            backoff=self.backoff,
+            retry_on=_as_tuple(self.retry_on),
+            give_up_on=_as_tuple(self.give_up_on),
+        )
+
+
+def _as_tuple(classes: ExceptionClasses) -> tuple[type[BaseException], ...]:
+    return classes if isinstance(classes, tuple) else (classes,)
+
+
+def _check(name: str, value: float | None, *, at_least: float) -> None:
+    if value is not None and (isinstance(value, bool) or not value >= at_least):
+        raise ValueError(f"{name} is {value!r}; it must be at least {at_least}")

@@ -1,0 +1,67 @@
+"""The functions that messages may name. Nothing is ever imported because of what a message says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..core.keys import checked_name
+from .compat import InvalidTask
+from .options import TaskOptions
+
+if TYPE_CHECKING:
+    from .task import Task
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A function that handles every message of one raw queue; it receives the `Message` as it is."""
+
+    func: Function
+    queue_name: str
+    options: TaskOptions
+
+    @property
+    def module_path(self) -> str:
+        """Return the function's dotted path, as tasks have it."""
+        return f"{self.func.__module__}.{self.func.__qualname__}"
+
+
+_tasks: dict[str, Task[..., Any]] = {}
+_consumers: dict[str, Consumer] = {}
+
+
+def register_task(task: Task[..., Any]) -> None:
+    """Remember a declared task under its dotted path. Copies made by using() share the function and change nothing."""
+    known = _tasks.get(task.module_path)
+    if known is None or known.func is not task.func:
+        _tasks[task.module_path] = task
+
+
+def find_task(path: str) -> Task[..., Any] | None:
+    """Return the task declared under a dotted path, or None."""
+    return _tasks.get(path)
+
+
+def registered_tasks() -> dict[str, Task[..., Any]]:
+    """Return all declared tasks by dotted path."""
+    return dict(_tasks)
+
+
+def register_consumer(consumer: Consumer) -> None:
+    """Remember the function of a raw queue. Raises InvalidTask when the queue has another one already."""
+    known = _consumers.get(checked_name(consumer.queue_name))
+    if known is not None and known.module_path != consumer.module_path:
+        raise InvalidTask(
+            f"queue {consumer.queue_name!r} has a consumer already: {known.module_path}; "
+            f"{consumer.module_path} needs a queue of its own"
+        )
+    _consumers[consumer.queue_name] = consumer
+
+
+def find_consumer(queue_name: str) -> Consumer | None:
+    """Return the consumer of a queue, or None when its messages are tasks."""
+    return _consumers.get(queue_name)

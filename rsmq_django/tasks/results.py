@@ -1,0 +1,130 @@
+"""Result records in Redis: what is written about a task, and how a `TaskResult` is made of it again.
+
+A record is a hash with plain fields, so that a person or a program in another language can read it:
+
+    status, queue, message      written when the task is sent
+    worker:<n>, started_ms, attempted_ms    attempt n began (the first, the latest)
+    error:<n>                   JSON [exception path, traceback] of failed attempt n
+    body, value, finished_ms    the end: the message's body, the return value as JSON
+
+While the message lives its body is read from the queue, so that nothing is stored twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ..core.call import Call
+from ..core.ids import sent_ms
+from ..core.keys import QueueKeys, result_key
+from .compat import TaskError, TaskResult, TaskResultStatus
+from .envelope import Envelope, Unreadable, decode
+from .registry import find_task
+from .task import Task
+
+Fields = Mapping[str, str]
+
+#: An unfinished record outlives any sensible backlog, and goes away when its message was purged by somebody else.
+UNFINISHED_TTL_S = 7 * 86_400
+
+
+def read_record(namespace: str, task_id: str) -> Call[dict[str, str]]:
+    """Return the call that reads a record; the result is empty when there is none."""
+    return Call("tasks/read_result", (result_key(namespace, task_id),), (), _read_fields, repeatable=True)
+
+
+def read_body(keys: QueueKeys, message_id: str) -> Call[bytes | None]:
+    """Return the call that reads the body of a message without receiving it."""
+    return Call("tasks/read_body", (keys.messages, keys.settings), (message_id,), lambda reply: reply, repeatable=True)
+
+
+def task_result(task_id: str, record: Fields, body: bytes | None, *, backend: str) -> TaskResult[..., Any]:
+    """Make the `TaskResult` that a record and its message's body describe."""
+    envelope = _envelope(body, task_id)
+    workers = _by_attempt(record, "worker:")
+    enqueued_ms = sent_ms(record.get("message", ""))
+    result: TaskResult[..., Any] = TaskResult(
+        task=restored_task(envelope.task, queue_name=record.get("queue", ""), backend=backend),
+        id=task_id,
+        status=TaskResultStatus(record["status"]),
+        enqueued_at=as_time(enqueued_ms),
+        started_at=as_time(record.get("started_ms")),
+        finished_at=as_time(record.get("finished_ms")),
+        last_attempted_at=as_time(record.get("attempted_ms")),
+        args=envelope.args,
+        kwargs=envelope.kwargs,
+        backend=backend,
+        errors=[_error(text) for text in _by_attempt(record, "error:").values()],
+        # An attempt whose worker died at once left no name; its place keeps the count right.
+        worker_ids=[workers.get(attempt, "") for attempt in range(1, max(workers, default=0) + 1)],
+    )
+    object.__setattr__(result, "_return_value", json.loads(record.get("value", "null")))
+    return result
+
+
+def restored_task(path: str, *, queue_name: str, backend: str) -> Task[..., Any]:
+    """Return the task of a dotted path, or a stand-in with that name when its function is gone."""
+    known = find_task(path)
+    if known is None:
+        return _stand_in(path, queue_name=queue_name, backend=backend)
+    if known.queue_name == queue_name:
+        return known
+    return _copy(known, queue_name=queue_name)
+
+
+def as_time(epoch_ms: str | float | None) -> datetime | None:
+    """Return epoch milliseconds as an aware time."""
+    return None if epoch_ms is None else datetime.fromtimestamp(float(epoch_ms) / 1000, UTC)
+
+
+def encode_error(error: BaseException, traceback_text: str) -> str:
+    """Return what `error:<n>` holds."""
+    kind = type(error)
+    return json.dumps([f"{kind.__module__}.{kind.__qualname__}", traceback_text])
+
+
+def _error(text: str) -> TaskError:
+    path, traceback_text = json.loads(text)
+    return TaskError(exception_class_path=path, traceback=traceback_text)
+
+
+def _by_attempt(record: Fields, prefix: str) -> dict[int, str]:
+    found = {int(name[len(prefix) :]): value for name, value in record.items() if name.startswith(prefix)}
+    return dict(sorted(found.items()))
+
+
+def _envelope(body: bytes | None, task_id: str) -> Envelope:
+    try:
+        return decode(body or b"", message_id=task_id)
+    except Unreadable:  # the message is gone, or was never a task
+        return Envelope("unknown.task", task_id, [], {})
+
+
+def _read_fields(reply: list[bytes]) -> dict[str, str]:
+    words = [word.decode("utf-8", "surrogateescape") for word in reply]
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def _copy(task: Task[..., Any], **changes: Any) -> Task[..., Any]:
+    """Copy a task without validating it: the settings may have changed since it was sent."""
+    copy = object.__new__(type(task))
+    for name in type(task).__dataclass_fields__:
+        object.__setattr__(copy, name, changes.get(name, getattr(task, name)))
+    return copy
+
+
+def _stand_in(path: str, *, queue_name: str, backend: str) -> Task[..., Any]:
+    def gone(*args: Any, **kwargs: Any) -> None:
+        raise LookupError(f"task {path} is not declared in this process")
+
+    gone.__module__, _, gone.__qualname__ = path.rpartition(".")
+    gone.__name__ = gone.__qualname__
+    task = object.__new__(Task)
+    for name, field in Task.__dataclass_fields__.items():
+        object.__setattr__(task, name, field.default)
+    for name, value in {"func": gone, "queue_name": queue_name, "backend": backend}.items():
+        object.__setattr__(task, name, value)
+    return task

@@ -1,0 +1,78 @@
+"""When a failed task runs again, and when it does not. Pure: no clock, no Redis, no Django.
+
+A backoff is any function from the number of the attempt that failed (1, 2, 3 ...) to seconds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Backoff = Callable[[int], float]
+
+
+class Retry(Exception):
+    """Raised by a task to be run again after `after_s` seconds; it counts as one of its attempts.
+
+    Without `after_s` the task's backoff decides.
+    """
+
+    def __init__(self, reason: str = "", *, after_s: float | None = None) -> None:
+        super().__init__(reason or "the task asked to be run again")
+        self.after_s = after_s
+
+
+def fixed(seconds: float) -> Backoff:
+    """Wait the same number of seconds after each failure."""
+    return lambda attempt: seconds
+
+
+@dataclass(frozen=True, slots=True)
+class exponential:
+    """Wait `first_s`, then `factor` times longer after each failure, at most `max_s`.
+
+    Up to `jitter` of the wait (a quarter by default) is added at random, so that tasks that failed together do not
+    come back together.
+    """
+
+    first_s: float = 2.0
+    factor: float = 2.0
+    max_s: float = 3600.0
+    jitter: float = 0.25
+
+    def __call__(self, attempt: int) -> float:
+        try:
+            wait_s = min(self.max_s, self.first_s * self.factor ** (attempt - 1))
+        except OverflowError:  # the thousandth power of two
+            wait_s = self.max_s
+        return wait_s * (1 + random.random() * self.jitter)  # noqa: S311 - spreads load, keeps no secret
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """What a task does about its failures."""
+
+    #: Runs in all; 1 means no retry.
+    max_attempts: int
+    backoff: Backoff = exponential()
+    #: Only these exceptions are retried.
+    retry_on: tuple[type[BaseException], ...] = (BaseException,)
+    #: These are never retried, even where retry_on has a base class of theirs.
+    give_up_on: tuple[type[BaseException], ...] = ()
+
+    def gives_up_on(self, error: BaseException) -> bool:
+        """Say whether this error, or one that caused it, makes further attempts pointless."""
+        if isinstance(error, Retry):
+            return False
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, self.give_up_on):
+                return True
+            cause = cause.__cause__
+        return not isinstance(error, self.retry_on)
+
+    def wait_s(self, attempt: int, error: BaseException) -> float:
+        """Return how long to wait after failed attempt number `attempt`."""
+        asked_for = error.after_s if isinstance(error, Retry) else None
+        return max(0.0, self.backoff(attempt) if asked_for is None else asked_for)

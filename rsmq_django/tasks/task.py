@@ -1,0 +1,174 @@
+"""Django's `Task` with our options, and the decorators that make tasks and consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
+
+from django.utils import timezone
+
+from ..core.records import Message
+from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, TaskContext, TaskResult, task_backends
+from .options import ExceptionClasses, TaskOptions
+from .registry import Consumer, register_consumer, register_task
+from .retry import Backoff, exponential
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: The arguments of one call: keyword arguments, or positional ones.
+Arguments = Mapping[str, Any] | Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
+    """A task of an RSMQ backend. The options beyond Django's own are those of `TaskOptions`."""
+
+    max_attempts: int | None = None
+    backoff: Backoff = exponential()
+    retry_on: ExceptionClasses = BaseException
+    give_up_on: ExceptionClasses = ()
+    timeout_s: float | None = None
+    dead_letter_queue: str | None = None
+    result_ttl_s: int | None = None
+    options: TaskOptions = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        options = TaskOptions(
+            max_attempts=self.max_attempts,
+            backoff=self.backoff,
+            retry_on=self.retry_on,
+            give_up_on=self.give_up_on,
+            timeout_s=self.timeout_s,
+            dead_letter_queue=self.dead_letter_queue,
+            result_ttl_s=self.result_ttl_s,
+        )
+        object.__setattr__(self, "options", options)
+        BaseTask.__post_init__(self)  # super() without arguments fails in a dataclass with slots
+        register_task(self)
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: datetime | timedelta | None = None,
+        backend: str | None = None,
+    ) -> Task[P, R]:
+        """Return a copy with other options; `run_after` is a time, or a timedelta from now."""
+        if isinstance(run_after, timedelta):
+            run_after = timezone.now() + run_after
+        changed: Any = BaseTask.using(
+            self, priority=priority, queue_name=queue_name, run_after=run_after, backend=backend
+        )
+        return cast("Task[P, R]", changed)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
+        """Send one call when the surrounding transaction commits, or at once when there is none."""
+        return cast("TaskResult[P, R]", BaseTask.enqueue(self, *args, **kwargs))
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
+        """See enqueue()."""
+        return cast("TaskResult[P, R]", await BaseTask.aenqueue(self, *args, **kwargs))
+
+    def enqueue_many(self, calls: Iterable[Arguments]) -> list[str]:
+        """Send many calls in the order given, one round trip per thousand, and return their task ids.
+
+        Each call is a dictionary of keyword arguments or a sequence of positional ones. Waits for the commit as
+        enqueue() does.
+        """
+        return cast("list[str]", _our_backend(self).enqueue_many(self, calls))
+
+    async def aenqueue_many(self, calls: Iterable[Arguments]) -> list[str]:
+        """See enqueue_many()."""
+        return cast("list[str]", await _our_backend(self).aenqueue_many(self, calls))
+
+
+def _our_backend(task: Task[..., Any]) -> Any:
+    backend = task.get_backend()
+    if not hasattr(backend, "enqueue_many"):
+        raise TypeError(f"backend {task.backend!r} of {task.module_path} is not an RSMQBackend; it has no enqueue_many")
+    return backend
+
+
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+@overload
+def task(
+    *,
+    queue_name: str = ...,
+    backend: str = ...,
+    priority: int = ...,
+    takes_context: Literal[False] = False,
+    max_attempts: int | None = ...,
+    backoff: Backoff = ...,
+    retry_on: ExceptionClasses = ...,
+    give_up_on: ExceptionClasses = ...,
+    timeout_s: float | None = ...,
+    dead_letter_queue: str | None = ...,
+    result_ttl_s: int | None = ...,
+) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+
+@overload
+def task(
+    *,
+    takes_context: Literal[True],
+    queue_name: str = ...,
+    backend: str = ...,
+    priority: int = ...,
+    max_attempts: int | None = ...,
+    backoff: Backoff = ...,
+    retry_on: ExceptionClasses = ...,
+    give_up_on: ExceptionClasses = ...,
+    timeout_s: float | None = ...,
+    dead_letter_queue: str | None = ...,
+    result_ttl_s: int | None = ...,
+) -> Callable[[Callable[Concatenate[TaskContext[Any, Any], P], R]], Task[P, R]]: ...
+
+
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    queue_name: str = DEFAULT_TASK_QUEUE_NAME,
+    backend: str = "default",
+    **options: Any,
+) -> Any:
+    """Declare a function as a task. Use it bare or with options.
+
+    Django's own options, and: `max_attempts` (runs in all; default: the queue's), `backoff` (function of the failed
+    attempt that returns seconds; default: `exponential()`), `retry_on` and `give_up_on` (exception classes; default:
+    every exception is retried), `timeout_s` (per run; default: none), `dead_letter_queue` (default: the queue's),
+    `result_ttl_s` (seconds a finished result is kept; 0 keeps none). Raises InvalidTask or ValueError where it is
+    declared when one of them cannot work.
+    """
+
+    def declare(function: Callable[..., Any]) -> Any:
+        task_class = task_backends[backend].task_class
+        # Another backend (Django's immediate one in tests, say) knows nothing of our options.
+        ours = options if issubclass(task_class, Task) else {k: v for k, v in options.items() if k in DJANGO_OPTIONS}
+        return task_class(func=function, queue_name=queue_name, backend=backend, **ours)
+
+    return declare if function is None else declare(function)
+
+
+DJANGO_OPTIONS = frozenset({"priority", "takes_context"})
+
+
+def consumer(queue_name: str, **options: Any) -> Callable[[Callable[[Message], R]], Callable[[Message], R]]:
+    """Declare the function that handles every message of a raw queue, written by a program in any language.
+
+    It receives the `Message` with its body as bytes. Returning deletes the message; raising follows the same options
+    as in `task()`. The decorated function stays an ordinary function.
+    """
+
+    def declare(function: Callable[[Message], R]) -> Callable[[Message], R]:
+        register_consumer(Consumer(function, queue_name, TaskOptions(**options)))
+        return function
+
+    return declare
