@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from .options import URL, nearest
+from .options import URL, nearest, shown
 
 DJANGO_REDIS = "django_redis.cache.RedisCache"
 DJANGO = "django.core.cache.backends.redis.RedisCache"
@@ -22,7 +22,7 @@ DJANGO = "django.core.cache.backends.redis.RedisCache"
 def cache_url(alias: str) -> str:
     """Return the URL of the primary server of a cache. Raises ImproperlyConfigured; opens no connection."""
     if alias not in settings.CACHES:
-        raise ImproperlyConfigured(f"CACHES has no {alias!r}. {nearest(alias, settings.CACHES)}")
+        raise ImproperlyConfigured(f"CACHES has no {shown(alias)}. {nearest(alias, settings.CACHES)}")
     spec = settings.CACHES[alias]
     options = _connection_options(alias, spec)
     url = _primary(spec.get("LOCATION"))

@@ -17,7 +17,7 @@ from django.utils.version import get_version_tuple
 
 from .caches import cache_url
 from .conf import ConnectionSettings, Settings, read_settings
-from .options import nearest
+from .options import nearest, shown
 
 TAG = "rsmq"
 BACKEND = "rsmq_django.tasks.backend.RSMQBackend"
@@ -72,7 +72,7 @@ def check_database(settings: Settings) -> Iterator[CheckMessage]:
     """Check that ENQUEUE_ON_COMMIT names a database, without which no task could be sent."""
     alias = settings.tasks.enqueue_on_commit
     if isinstance(alias, str) and alias not in django_settings.DATABASES:
-        said = f"RSMQ['TASKS']['ENQUEUE_ON_COMMIT'] is {alias!r}, which is not in DATABASES."
+        said = f"RSMQ['TASKS']['ENQUEUE_ON_COMMIT'] is {shown(alias)}, which is not in DATABASES."
         yield checks.Error(said, hint=nearest(alias, django_settings.DATABASES), id="rsmq.E010")
 
 

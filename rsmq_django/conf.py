@@ -34,6 +34,7 @@ from .options import (
     Problem,
     nearest,
     seconds,
+    shown,
     whole,
 )
 
@@ -204,11 +205,15 @@ def _read_connections(reader: OptionReader, given: object) -> dict[str, Connecti
     table = reader.table(given, "RSMQ['CONNECTIONS']")
     if not table:
         reader.note(NO_SERVER, "RSMQ['CONNECTIONS'] names no server", "Add 'default': {'URL': ...}.")
-    return {alias: _read_connection(reader, alias, options) for alias, options in table.items()}
+    for alias in table:
+        if not TEXT.accepts(alias):
+            said = f"RSMQ['CONNECTIONS'][{shown(alias)}] has an impossible alias"
+            reader.note(WRONG_NAME, said, f"It must be {TEXT.expects}.")
+    return {alias: _read_connection(reader, alias, given) for alias, given in table.items() if TEXT.accepts(alias)}
 
 
 def _read_connection(reader: OptionReader, alias: str, given: object) -> ConnectionSettings:
-    where = f"RSMQ['CONNECTIONS'][{alias!r}]"
+    where = f"RSMQ['CONNECTIONS'][{shown(alias)}]"
     options = dict(reader.table(given, where))
     for key in PLACES:
         # None and False say "not this one", so that a URL may come from an environment variable that is not set.
@@ -219,7 +224,7 @@ def _read_connection(reader: OptionReader, alias: str, given: object) -> Connect
     if len(named) != 1:
         said = " and ".join(named) or "no address"
         reader.note(NO_SERVER, f"{where} has {said}", "Give exactly one of URL, CACHE and EMBEDDED.")
-    if connection.embedded:
+    elif connection.embedded:
         return replace(connection, state_dir=_find_state_dir(reader, where))
     return connection
 
@@ -240,13 +245,13 @@ def _read_queues(
 ) -> dict[str, QueueSettings]:
     queues = {}
     for name, options in reader.table(given, "RSMQ['QUEUES']").items():
-        where = f"RSMQ['QUEUES'][{name!r}]"
+        where = f"RSMQ['QUEUES'][{shown(name)}]"
         if not QUEUE_NAME.accepts(name):
             reader.note(WRONG_NAME, f"{where} has an impossible name", f"It must be {QUEUE_NAME.expects}.")
             continue
         queue = reader.options(QueueSettings, options, where, **_derived_defaults(name, tasks))
         if connections and queue.connection not in connections:
-            said = f"{where} is on {queue.connection!r}, which is not in RSMQ['CONNECTIONS']"
+            said = f"{where} is on {shown(queue.connection)}, which is not in RSMQ['CONNECTIONS']"
             reader.note(UNKNOWN_CONNECTION, said, nearest(queue.connection, connections))
         if not QUEUE_NAME.accepts(queue.dead_letter):
             said = f"{where} has a name that is too long to add '{DEAD_LETTER_SUFFIX}' to"

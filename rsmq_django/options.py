@@ -133,14 +133,14 @@ class OptionReader:
         """Return the dictionary at `where`, or an empty one and a problem."""
         if isinstance(given, Mapping):
             return given
-        self.note(self._wrong_id, f"{where} is {_shown(given)}", "It must be a dictionary.")
+        self.note(self._wrong_id, f"{where} is {shown(given)}", "It must be a dictionary.")
         return {}
 
     def keys(self, table: Mapping[Any, Any], known: Iterable[str], where: str) -> None:
         """Note every key that is not known."""
         for key in table:
             if key not in known:
-                said = f"{where} has an unknown option {_shown(key)}"
+                said = f"{where} has an unknown option {shown(key)}"
                 self.note(self._unknown_id, said, nearest(key, known))
 
     def options(self, section: type[T], given: object, where: str, **fixed: Any) -> T:
@@ -157,8 +157,8 @@ class OptionReader:
     def _is_right(self, value: object, rule: Rule, where: str) -> bool:
         if rule.accepts(value):
             return True
-        shown = "not understood" if rule.is_secret else _shown(value)
-        self.note(self._wrong_id, f"{where} is {shown}", f"It must be {rule.expects}.")
+        said = "not understood" if rule.is_secret else shown(value)
+        self.note(self._wrong_id, f"{where} is {said}", f"It must be {rule.expects}.")
         return False
 
 
@@ -177,8 +177,8 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f"Choose one of {', '.join(map(repr, names))}." if names else "There is none yet."
 
 
-def _shown(value: object) -> str:
-    """Return a wrong value for a message: on one line, short, and without the password of a misplaced URL."""
+def shown(value: object) -> str:
+    """Return a value for a message: on one line, short, and without the password of a misplaced URL."""
     if value is not None and not isinstance(value, str | int | float):
         return f"of type {type(value).__name__}"
     text = re.sub(r"//.*@", "//***@", repr(value))

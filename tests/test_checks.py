@@ -1,0 +1,251 @@
+"""System checks of the tag "rsmq", and the page that explains settings and checks."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from django.core import checks
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+
+from rsmq_django import checks as rsmq_checks
+from rsmq_django import conf
+from rsmq_django.checks import check_redis_version
+from rsmq_django.conf import get_settings
+from rsmq_django.options import option_rules
+
+PACKAGE = Path(conf.__file__).parent
+PAGE = PACKAGE.parent / "docs" / "settings.md"
+SERVER = {"CONNECTIONS": {"default": {"URL": "redis://localhost:6379/0"}}}
+OURS = "rsmq_django.tasks.backend.RSMQBackend"
+
+
+@pytest.fixture(autouse=True)
+def _a_project_without_mistakes(settings):
+    settings.RSMQ = SERVER
+    settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": []}}
+
+
+def found() -> list[checks.CheckMessage]:
+    """Run the checks as `manage.py check --tag rsmq` does."""
+    return checks.run_checks(tags=["rsmq"])
+
+
+def the_only_one() -> checks.CheckMessage:
+    (message,) = found()
+    return message
+
+
+# -- The settings --------------------------------------------------------------------------------------------------
+
+
+def test_a_project_without_mistakes_has_nothing_to_report():
+    assert found() == []
+
+
+def test_missing_settings_are_an_error_that_says_what_to_add(settings):
+    del settings.RSMQ
+
+    message = the_only_one()
+
+    assert (message.id, message.level) == ("rsmq.E001", checks.ERROR)
+    assert "Add RSMQ = " in message.hint
+
+
+def test_every_problem_of_the_settings_is_an_error_of_its_own(settings):
+    settings.RSMQ = {**SERVER, "QUEUES": {"mail": {"DELAY": 5, "MAX_ATTEMPTS": 0}}}
+
+    messages = found()
+
+    assert [(message.id, message.level) for message in messages] == [
+        ("rsmq.E002", checks.ERROR),
+        ("rsmq.E003", checks.ERROR),
+    ]
+    assert messages[0].hint == "Did you mean 'DELAY_S'?"
+
+
+def test_a_misspelt_option_stops_the_check_command(settings):
+    settings.RSMQ = {**SERVER, "QUEUES": {"mail": {"VISIBILITY_TIMEOUT": 5}}}
+
+    with pytest.raises(SystemCheckError, match="Did you mean 'VISIBILITY_TIMEOUT_S'"):
+        call_command("check", "--tag", "rsmq")
+
+
+def test_checks_need_no_server(settings):
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": "unix:///nowhere/at/all"}}}
+
+    assert found() == []
+
+
+# -- Other settings ------------------------------------------------------------------------------------------------
+
+
+def test_a_cache_that_does_not_exist_is_an_error(settings):
+    settings.RSMQ = {"CONNECTIONS": {"default": {"CACHE": "redsi"}}}
+    settings.CACHES = {"redis": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://h"}}
+
+    message = the_only_one()
+
+    assert message.id == "rsmq.E008"
+    assert "Did you mean 'redis'?" in message.hint
+
+
+def test_a_cache_that_is_not_redis_is_an_error(settings):
+    settings.RSMQ = {"CONNECTIONS": {"default": {"CACHE": "default"}}}
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+
+    message = the_only_one()
+
+    assert message.id == "rsmq.E008"
+    assert "no Redis cache" in message.hint
+
+
+def test_a_queue_of_tasks_must_be_configured(settings):
+    settings.RSMQ = {**SERVER, "QUEUES": {"mail": {}}}
+    settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": ["mail", "mial"]}}
+
+    message = the_only_one()
+
+    assert message.id == "rsmq.E009"
+    assert "'mial'" in message.msg
+    assert "Did you mean 'mail'?" in message.hint
+
+
+def test_the_queue_that_django_allows_by_default_must_be_configured(settings):
+    settings.RSMQ = {**SERVER, "QUEUES": {"mail": {}}}
+    settings.TASKS = {"default": {"BACKEND": OURS}}
+
+    message = the_only_one()
+
+    assert message.id == "rsmq.E009"
+    assert "'default'" in message.msg
+
+
+def test_queues_of_another_backend_are_not_ours_to_check(settings):
+    settings.TASKS = {"default": {"BACKEND": "django.tasks.backends.dummy.DummyBackend", "QUEUES": ["elsewhere"]}}
+
+    assert found() == []
+
+
+def test_enqueueing_after_the_commit_of_an_unknown_database_is_an_error(settings):
+    settings.RSMQ = {**SERVER, "TASKS": {"ENQUEUE_ON_COMMIT": "defualt"}}
+
+    message = the_only_one()
+
+    assert message.id == "rsmq.E010"
+    assert message.hint == "Did you mean 'default'?"
+
+
+# -- Warnings ------------------------------------------------------------------------------------------------------
+
+
+def test_an_embedded_server_in_production_is_a_warning(settings):
+    settings.RSMQ = {"CONNECTIONS": {"default": {"EMBEDDED": True}}}
+    settings.BASE_DIR = "/project"
+
+    settings.DEBUG = False
+    in_production = the_only_one()
+    settings.DEBUG = True
+    in_development = found()
+
+    assert (in_production.id, in_production.level) == ("rsmq.W001", checks.WARNING)
+    assert in_development == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"URL": "redis://h/0"}, {"URL": "redis://h/0"}),
+        ({"URL": "redis://h/0"}, {"CACHE": "default"}),
+        ({"EMBEDDED": True}, {"EMBEDDED": True}),
+    ],
+)
+def test_two_connections_to_the_same_namespace_are_a_warning(settings, one, other):
+    settings.BASE_DIR = "/project"
+    settings.DEBUG = True
+    settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://h/0"}}
+
+    settings.RSMQ = {"CONNECTIONS": {"default": one, "other": other}}
+    same = the_only_one()
+    settings.RSMQ = {"CONNECTIONS": {"default": one, "other": {**other, "NAMESPACE": "other"}}}
+    different = found()
+
+    assert (same.id, same.level) == ("rsmq.W002", checks.WARNING)
+    assert different == []
+
+
+def test_a_visibility_timeout_of_zero_is_a_warning(settings):
+    settings.RSMQ = {**SERVER, "QUEUES": {"mail": {"VISIBILITY_TIMEOUT_S": 0}}}
+
+    message = the_only_one()
+
+    assert (message.id, message.level) == ("rsmq.W003", checks.WARNING)
+    assert "'mail'" in message.msg
+
+
+def test_a_worker_that_takes_longer_to_stop_than_kubernetes_waits_is_a_warning(settings):
+    settings.RSMQ = {**SERVER, "WORKER": {"SHUTDOWN_TIMEOUT_S": 30}}
+
+    message = the_only_one()
+
+    assert (message.id, message.level) == ("rsmq.W004", checks.WARNING)
+
+
+@pytest.mark.parametrize("version", ["4.6.0", "5.1.1", "9.0.0", "10.1"])
+def test_a_redis_py_that_the_tests_have_not_seen_is_a_warning(version: str):
+    (message,) = check_redis_version(version)
+
+    assert (message.id, message.level) == ("rsmq.W005", checks.WARNING)
+    assert version in message.msg
+
+
+@pytest.mark.parametrize("version", ["5.2.0", "6.4.0", "8.1.0"])
+def test_a_redis_py_that_the_tests_have_seen_is_fine(version: str):
+    assert list(check_redis_version(version)) == []
+
+
+# -- Documentation -------------------------------------------------------------------------------------------------
+
+SECTION_TYPES = {
+    "CONNECTIONS": conf.ConnectionSettings,
+    "QUEUES": conf.QueueSettings,
+    "TASKS": conf.TaskSettings,
+    "WORKER": conf.WorkerSettings,
+    "ADMIN": conf.AdminSettings,
+}
+
+
+@pytest.mark.parametrize("section", SECTION_TYPES)
+def test_the_page_has_a_row_for_each_option_with_its_default(section: str):
+    chapter = PAGE.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")] for line in chapter.splitlines() if line.startswith("| `")]
+    shown = {row[1].strip("`"): row[3].replace("`", "").strip('"') for row in rows}
+
+    defaults = {field.name.upper(): field.default for field in fields(SECTION_TYPES[section])}
+    plain = {key: str(value) for key, value in defaults.items() if isinstance(value, bool | int | float | str)}
+
+    assert list(shown) == list(option_rules(SECTION_TYPES[section]))
+    assert plain.items() <= shown.items()
+
+
+def test_the_page_explains_each_check():
+    sources = "".join((PACKAGE / name).read_text() for name in ("conf.py", "checks.py"))
+
+    explained = re.findall(r"^\| `(rsmq\.[EW]\d{3})` \|", PAGE.read_text(), re.MULTILINE)
+
+    assert sorted(explained) == sorted(set(re.findall(r"\"(rsmq\.[EW]\d{3})\"", sources)))
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
+def test_the_examples_of_the_page_are_right(settings, block: str):
+    names: dict[str, object] = {}
+    exec(block, names)  # noqa: S102 - our own page
+
+    for name in ("RSMQ", "TASKS"):
+        if name in names:
+            setattr(settings, name, names[name])
+
+    assert found() == []
+    assert get_settings().queues
+    assert rsmq_checks.TAG == "rsmq"
