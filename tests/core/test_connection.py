@@ -1,0 +1,312 @@
+"""Connections: which URLs they take, how they are shared, and what they never say aloud."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from rsmq_django.core import Client, Connection, Queue
+from rsmq_django.core.errors import ConnectionFailed, PermissionDenied, RsmqError
+from tests.fault_proxy import FaultProxy
+from tests.redis_server import PrivateServer
+
+SECRET = "s3cret-pa55"
+
+
+@pytest.fixture
+def proxy(server: PrivateServer) -> Iterator[FaultProxy]:
+    """A way to the private server by TCP."""
+    with FaultProxy(server.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def user(server: PrivateServer) -> Iterator[str]:
+    """A user of the server whose password is SECRET."""
+    server.redis.execute_command("ACL", "SETUSER", "ann", "reset", "on", f">{SECRET}", "~*", "&*", "+@all")
+    yield "ann"
+    server.redis.execute_command("ACL", "DELUSER", "ann")
+
+
+# -- URLs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_unix_sockets_and_tcp_lead_to_the_same_queue(server: PrivateServer, proxy: FaultProxy, queue: Queue):
+    by_socket = Queue("jobs", Client(Connection(server.url)))
+    by_tcp = Queue("jobs", Client(Connection(proxy.url)))
+    assert server.url.startswith("unix://") and proxy.url.startswith("redis://")
+
+    by_socket.send(b"x")
+
+    message = by_tcp.receive()
+    assert message is not None and message.body == b"x"
+
+
+def test_url_selects_the_database(server: PrivateServer, proxy: FaultProxy):
+    by_socket = Queue("jobs", Client(Connection(f"{server.url}?db=3")))
+    by_tcp = Queue("jobs", Client(Connection(f"{proxy.url}/3")))
+
+    by_socket.create()
+
+    assert by_tcp.attributes().messages == 0
+    assert server.redis.keys() == []
+
+
+@pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "", "redis", "file:///etc/passwd"])
+def test_url_of_another_kind_is_refused_with_the_kinds_there_are(url: str):
+    with pytest.raises(ValueError, match="redis://"):
+        Connection(url)
+
+
+def test_making_a_connection_does_no_io(proxy: FaultProxy):
+    connection = Connection(proxy.url)
+    Queue("jobs", Client(connection))
+
+    assert proxy.connections == 0
+
+
+@pytest.mark.parametrize("option", ["decode_responses=True", "decode_responses=true", "encoding=latin-1", "protocol=3"])
+def test_options_in_the_url_do_not_change_how_replies_are_read(server: PrivateServer, queue: Queue, option: str):
+    ours = Queue("jobs", Client(Connection(f"{server.url}?{option}")))
+
+    ours.send(b"\xff\x00")
+
+    message = ours.receive()
+    assert message is not None and message.body == b"\xff\x00"
+    assert ours.attributes().messages == 1
+
+
+def test_queue_works_with_user_and_password(server: PrivateServer, proxy: FaultProxy, queue: Queue, user: str):
+    by_socket = Queue("jobs", Client(Connection(server.url.replace("unix://", f"unix://{user}:{SECRET}@"))))
+    by_tcp = Queue("jobs", Client(Connection(proxy.url.replace("redis://", f"redis://{user}:{SECRET}@"))))
+
+    by_socket.send(b"x")
+
+    assert by_tcp.attributes().messages == 1
+
+
+# -- Passwords -----------------------------------------------------------------------------------------------------------
+
+
+def texts(error: BaseException) -> str:
+    """Return all that a log line with a traceback would show of an error."""
+    chain: list[str] = []
+    current: BaseException | None = error
+    while current is not None:
+        chain += [str(current), repr(current)]
+        current = current.__cause__ or current.__context__
+    return "\n".join(chain)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://ann:{SECRET}@127.0.0.1:1/0",
+        f"redis://:{SECRET}@127.0.0.1:1/0",
+        f"rediss://ann:{SECRET}@127.0.0.1:1/0",
+        f"unix://ann:{SECRET}@/nowhere/s?db=0",
+        f"unix:///nowhere/s?db=0&password={SECRET}",
+        f"redis://127.0.0.1:1/0?username=ann&password={SECRET}",
+        f"redis://ann:p@ss:{SECRET}@127.0.0.1:1/0",
+    ],
+)
+def test_password_is_never_shown(url: str):
+    connection = Connection(url)
+    client = Client(connection)
+
+    shown = [repr(connection), str(connection), f"{connection}", repr(client), str(client), repr(Queue("q", client))]
+    with pytest.raises(RsmqError) as failure:
+        Queue("jobs", client).send(b"x")
+
+    assert not [text for text in shown if SECRET in text]
+    assert SECRET not in texts(failure.value)
+
+
+def test_password_in_a_url_of_another_kind_is_not_shown():
+    with pytest.raises(ValueError) as refusal:
+        Connection(f"http://ann:{SECRET}@host/")
+
+    assert SECRET not in str(refusal.value)
+
+
+def test_password_is_never_logged(server: PrivateServer, queue: Queue, user: str, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    ours = Queue("jobs", Client(Connection(server.url.replace("unix://", f"unix://{user}:{SECRET}@"))))
+
+    ours.send(b"x")
+
+    assert SECRET not in caplog.text
+
+
+def test_wrong_password_is_refused_without_being_shown(server: PrivateServer, queue: Queue, user: str):
+    wrong = Queue("jobs", Client(Connection(server.url.replace("unix://", f"unix://{user}:wr0ng@"))))
+
+    with pytest.raises(PermissionDenied, match="password") as refusal:
+        wrong.send(b"x")
+
+    assert "wr0ng" not in texts(refusal.value)
+    assert queue.attributes().messages == 0
+
+
+async def test_wrong_password_is_refused_in_async_calls_too(server: PrivateServer, queue: Queue, user: str):
+    wrong = Queue("jobs", Client(Connection(server.url.replace("unix://", f"unix://{user}:wr0ng@"))))
+
+    with pytest.raises(PermissionDenied, match="password"):
+        await wrong.asend(b"x")
+
+    await wrong.client.connection.aclose()
+
+
+def test_missing_password_is_a_refusal_and_no_lost_reply(server: PrivateServer, queue: Queue):
+    with server.redis.client() as admin:  # one authenticated socket, to undo it with
+        admin.execute_command("ACL", "SETUSER", "default", "resetpass", f">{SECRET}")
+        try:
+            with pytest.raises(PermissionDenied):
+                Queue("jobs", Client(Connection(server.url))).send(b"x")
+        finally:
+            admin.execute_command("ACL", "SETUSER", "default", "nopass")
+
+    assert queue.attributes().messages == 0
+
+
+# -- Unreachable ----------------------------------------------------------------------------------------------------------
+
+
+def test_missing_socket_is_a_failed_connection(tmp_path: Path):
+    queue = Queue("jobs", Client(Connection(f"unix://{tmp_path}/nobody")))
+
+    with pytest.raises(ConnectionFailed, match="nothing was sent"):
+        queue.send(b"x")
+
+
+def test_closed_port_is_a_failed_connection():
+    with pytest.raises(ConnectionFailed, match="127.0.0.1:1"):
+        Queue("jobs", Client(Connection("redis://127.0.0.1:1"))).receive()
+
+
+async def test_closed_port_is_a_failed_connection_in_async_calls_too():
+    with pytest.raises(ConnectionFailed):
+        await Queue("jobs", Client(Connection("redis://127.0.0.1:1"))).areceive()
+
+
+def test_queue_works_as_soon_as_the_server_is_back(server: PrivateServer, queue: Queue):
+    queue.send(b"before")
+    server.kill()
+    with pytest.raises(RsmqError):
+        queue.send(b"while it is down")
+
+    server.start()
+
+    queue.send(b"after")
+    assert [message.body for message in queue.receive_many(10)] == [b"before", b"after"]
+
+
+# -- Sharing --------------------------------------------------------------------------------------------------------------
+
+
+def test_calls_one_after_another_use_one_socket(proxy: FaultProxy, queue: Queue):
+    ours = Queue("jobs", Client(Connection(proxy.url)))
+
+    for _ in range(20):
+        ours.send(b"x")
+
+    assert proxy.connections == 1
+
+
+async def test_async_calls_one_after_another_use_one_socket(proxy: FaultProxy, queue: Queue):
+    ours = Queue("jobs", Client(Connection(proxy.url)))
+
+    for _ in range(20):
+        await ours.asend(b"x")
+
+    assert proxy.connections == 1
+    await ours.client.connection.aclose()
+
+
+def test_threads_share_a_connection_and_each_gets_its_own_replies(server: PrivateServer, queue: Queue):
+    bodies = [f"body {number}".encode() for number in range(800)]
+
+    with ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(queue.send, bodies))
+
+    assert server.redis.hmget("rsmq:jobs:Q", ids) == bodies
+
+
+async def test_tasks_share_a_connection_and_each_gets_its_own_replies(server: PrivateServer, queue: Queue):
+    bodies = [f"body {number}".encode() for number in range(200)]
+
+    ids = await asyncio.gather(*(queue.asend(body) for body in bodies))
+
+    assert server.redis.hmget("rsmq:jobs:Q", ids) == bodies
+    await queue.client.connection.aclose()
+
+
+def test_one_connection_serves_event_loops_one_after_another(queue: Queue):
+    for number in range(3):
+        asyncio.run(queue.asend(str(number)))
+
+    assert [message.body for message in queue.receive_many(3)] == [b"0", b"1", b"2"]
+
+
+def test_closed_connection_opens_again(proxy: FaultProxy, queue: Queue):
+    ours = Queue("jobs", Client(Connection(proxy.url)))
+    ours.send(b"a")
+
+    ours.client.connection.close()
+    ours.send(b"b")
+
+    assert proxy.connections == 2
+    assert queue.attributes().messages == 2
+
+
+def test_connection_survives_a_fork(server: PrivateServer, queue: Queue):
+    program = textwrap.dedent(f"""
+        import os
+        from rsmq_django.core import Client, Connection, Queue
+
+        queue = Queue("jobs", Client(Connection({server.url!r})))
+        queue.send(b"parent before")
+        child = os.fork()
+        who = "parent" if child else "child"
+        sent = {{queue.send(f"{{who}} {{number}}"): f"{{who}} {{number}}" for number in range(200)}}
+        for message in queue.receive_many(1, visibility_timeout_s=0):
+            assert message.body
+        queue.client.connection.close()
+        if child:
+            assert os.waitpid(child, 0)[1] == 0
+            assert len(sent) == 200
+    """)
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    assert queue.attributes().total_sent == 401
+
+
+def test_other_timeout_is_another_connection_to_the_same_server(server: PrivateServer, queue: Queue):
+    patient = queue.client.connection.with_timeout(5)
+
+    Queue("jobs", Client(patient)).send(b"x")
+
+    assert patient is not queue.client.connection
+    assert queue.attributes().messages == 1
+
+
+def test_dedicated_socket_belongs_to_its_caller_alone(proxy: FaultProxy, queue: Queue):
+    connection = Connection(proxy.url)
+    ours = Queue("jobs", Client(connection))
+    ours.send(b"x")
+
+    link = connection.dedicated()
+    link.send_command("SUBSCRIBE", "rsmq:rt:jobs")
+    assert link.read_response()[0] == b"subscribe"
+    ours.send(b"y")
+
+    assert proxy.connections == 2
+    link.disconnect()
