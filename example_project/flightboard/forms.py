@@ -4,7 +4,7 @@ import re
 
 from django import forms
 
-FLIGHT_CODE = re.compile(r"([A-Z0-9]{2})\s*([0-9]{1,4})")
+FLIGHT_CODE = re.compile(r"([A-Z][A-Z0-9]|[0-9][A-Z])\s*([0-9]{1,4})")
 
 
 class TrackForm(forms.Form):
@@ -24,6 +24,6 @@ class TrackForm(forms.Form):
         found = FLIGHT_CODE.fullmatch(text)
         if found is None:
             raise forms.ValidationError(
-                "A flight is two letters or digits and a number of up to four digits, such as UA1545."
+                "A flight is two letters (or a letter and a digit) and up to four digits, such as UA1545."
             )
         return found[1], int(found[2])

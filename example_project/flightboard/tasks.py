@@ -46,7 +46,7 @@ class NeverArrived(ValueError):
     retry_on=(gates.GateServiceDown,),
     takes_context=True,
 )
-def assign_gate(context: TaskContext[..., str], flight_id: int) -> str:
+def assign_gate(context: TaskContext, flight_id: int) -> str:
     """Ask the gate service for a gate and write it on the board."""
     flight = Flight.objects.get(pk=flight_id)
     gate = gates.ask_for_gate(f"{flight.code} {flight.day}", flight.origin, call=context.attempt)
