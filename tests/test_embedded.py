@@ -157,6 +157,7 @@ def test_users_who_race_for_a_server_share_one(state_dir, start_user):
 
     assert len(urls) == 1
     assert (state_dir / "server.log").read_text().lower().count("ready to accept connections") == 1
+    assert (state_dir / "supervisor.log").read_text() == ""  # nor did a second supervisor have to give way
 
 
 def test_second_call_in_a_process_starts_nothing(state_dir):
@@ -181,17 +182,14 @@ def test_server_counts_as_used_while_one_user_is_left(state_dir, start_user):
     assert seen == [True, False]
 
 
-def test_ctrl_c_in_the_terminal_of_the_first_user_leaves_the_server_to_the_others(start_user):
-    first = start_user()
-    url = first.url
-    second = start_user()
-    assert second.url == url
-    write(url, "who", "second")
+def test_ctrl_c_and_hang_up_in_the_terminal_of_the_first_user_do_not_reach_the_server(state_dir, start_user):
+    user = start_user()
+    assert user.url
 
-    os.killpg(first.process.pid, signal.SIGINT)
-    first.process.wait()
+    record = recorded(state_dir)
 
-    assert read(url, "who") == "second"
+    session = os.getsid(user.process.pid)
+    assert session not in {os.getsid(record["supervisor_pid"]), os.getsid(record["pid"])}
 
 
 def test_user_with_another_temporary_directory_finds_the_same_server(start_user, tmp_path):
@@ -256,6 +254,7 @@ def test_deleted_state_directory_gives_the_same_process_a_new_and_empty_server(s
     url = EmbeddedServer(state_dir).ensure()
 
     assert read(url, "kept") is None
+    assert is_used(state_dir)
 
 
 # -- Crashes ---------------------------------------------------------------------------------------------------------
@@ -270,7 +269,7 @@ def test_killed_server_is_back_with_its_data_for_the_next_user(state_dir, start_
     url = start_user().url
 
     assert read(url, "kept") == "yes"
-    assert recorded(state_dir)["pid"] != killed
+    wait_until(lambda: recorded(state_dir)["pid"] != killed)
 
 
 def test_killed_server_comes_back_for_users_who_never_ask_again(state_dir):

@@ -50,6 +50,7 @@ class Supervisor:
     def run(self) -> None:
         """Keep the server running until nobody uses it any more."""
         if not take(self._own_lock):
+            _log("another supervisor is at work; leaving the server to it")
             _tell_starter("busy")
             return
         self._end_orphan()
