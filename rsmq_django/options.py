@@ -8,7 +8,6 @@ name of the field in capitals.
 """
 
 import difflib
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -57,10 +56,10 @@ def whole(unit: str, *, least: int, most: int, unlimited: int | None = None) -> 
 
 
 def seconds(*, least: float, most: float) -> Rule:
-    """Return the rule for seconds, with or without a fraction."""
+    """Return the rule for seconds, with or without a fraction. NaN and infinity are in no range."""
     return Rule(
         f"seconds from {least:g} to {most:g}",
-        lambda value: type(value) in (int, float) and math.isfinite(value) and least <= value <= most,
+        lambda value: type(value) in (int, float) and least <= value <= most,
     )
 
 
@@ -181,5 +180,5 @@ def shown(value: object) -> str:
     """Return a value for a message: on one line, short, and without the password of a misplaced URL."""
     if value is not None and not isinstance(value, str | int | float):
         return f"of type {type(value).__name__}"
-    text = re.sub(r"//.*@", "//***@", repr(value))
+    text = re.sub(r"//.*@|password=[^&']*", "***", repr(value))
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

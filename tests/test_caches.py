@@ -47,8 +47,8 @@ def test_user_and_password_come_from_the_options_too(settings, backend, options)
 
 
 def test_what_the_address_says_wins_as_it_does_in_the_cache(settings):
-    options = {"PASSWORD": "other", "CONNECTION_POOL_KWARGS": {"db": 7}}
-    location = "redis://:said@h/3"
+    options = {"PASSWORD": "other", "CONNECTION_POOL_KWARGS": {"db": 7, "username": "other", "ssl_cert_reqs": None}}
+    location = "rediss://me:said@h/3?ssl_cert_reqs=required"
 
     settings.CACHES = {"default": {"BACKEND": DJANGO_REDIS, "LOCATION": location, "OPTIONS": options}}
 
@@ -69,6 +69,14 @@ def test_tls_options_travel_along(settings):
 
     query = "ssl_ca_certs=%2Fetc%2Fca+1.pem&ssl_cert_reqs=required&ssl_check_hostname=True"
     assert cache_url("default") == f"rediss://h:1/0?{query}"
+
+
+def test_tls_options_are_left_out_of_an_address_without_tls(settings):
+    options = {"CONNECTION_POOL_KWARGS": {"ssl_cert_reqs": None}}
+
+    settings.CACHES = {"default": {"BACKEND": DJANGO_REDIS, "LOCATION": "redis://h:1/0", "OPTIONS": options}}
+
+    assert cache_url("default") == "redis://h:1/0"
 
 
 def test_timeouts_and_decoding_of_the_cache_stay_with_the_cache(settings):

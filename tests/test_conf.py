@@ -283,6 +283,17 @@ def test_the_embedded_server_keeps_its_data_beside_the_project(settings, monkeyp
     assert get_settings().connection("default").state_dir == Path("/project/.rsmq")
 
 
+def test_a_changed_base_directory_is_noticed(settings, monkeypatch):
+    monkeypatch.delenv("RSMQ_STATE_DIR", raising=False)
+    settings.RSMQ = {"CONNECTIONS": {"default": {"EMBEDDED": True}}}
+    settings.BASE_DIR = Path("/project")
+    before = get_settings().connection("default").state_dir
+
+    settings.BASE_DIR = "/moved"
+
+    assert (before, get_settings().connection("default").state_dir) == (Path("/project/.rsmq"), Path("/moved/.rsmq"))
+
+
 def test_the_environment_can_move_the_data_of_the_embedded_server(settings, monkeypatch):
     monkeypatch.setenv("RSMQ_STATE_DIR", "/elsewhere")
     settings.BASE_DIR = Path("/project")

@@ -114,6 +114,7 @@ def test_the_ends_of_a_range_are_allowed(options: dict[str, object]):
         ("WORKER", {"THREADS": 0}),
         ("WORKER", {"POLL_INTERVAL_S": float("nan")}),
         ("WORKER", {"POLL_INTERVAL_S": 0}),
+        ("WORKER", {"POLL_INTERVAL_S": float("inf")}),
         ("WORKER", {"SHUTDOWN_TIMEOUT_S": -1}),
         ("ADMIN", {"PAGE_SIZE": 100_000}),
         ("ADMIN", {"REDACT": "password"}),
@@ -163,6 +164,7 @@ def test_a_password_appears_in_no_repr_and_no_problem(url: str):
         {"CONNECTIONS": {"default": f"redis://u:{CANARY}@host"}},
         {"CONNECTIONS": {"default": {"NAMESPACE": f"redis://u:{CANARY}@host:", "URL": "redis://h"}}},
         with_queues(mail={"DELAY_S": f"redis://u:{CANARY}@host"}),
+        with_queues(mail={"DELAY_S": f"redis://host?password={CANARY}&db=1"}),
         with_queues(mail={f"redis://u:{CANARY}@host": 1}),
         with_queues(mail={"CONNECTION": f"redis://u:{CANARY}@host"}),
         {**SERVER, "WORKER": {"THREADS": {"URL": f"redis://u:{CANARY}@host"}}},
@@ -190,6 +192,35 @@ def test_every_kind_of_address_is_understood(url: str):
 
     assert problems == []
     assert settings.connection("default").url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:6379",
+        "http://localhost",
+        "redis://",
+        "redis:///0",
+        "redis://host:0",
+        "redis://host/zero",
+        "redis://:1/rest-of-a-password@host",
+        "unix://",
+        b"redis://host",
+    ],
+)
+def test_an_address_that_redis_would_not_understand_is_refused(url: object):
+    (problem,) = problems_of({"CONNECTIONS": {"default": {"URL": url}}})
+
+    assert problem.id == "rsmq.E003"
+    assert problem.message == "RSMQ['CONNECTIONS']['default']['URL'] is not understood"
+
+
+def test_a_list_becomes_a_tuple_because_settings_are_frozen():
+    settings, problems = read_settings({**SERVER, "ADMIN": {"REDACT": ["pin"]}})
+
+    assert problems == []
+    assert settings.admin.redact == ("pin",)
 
 
 # -- Anything ------------------------------------------------------------------------------------------------

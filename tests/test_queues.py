@@ -5,9 +5,11 @@ import threading
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from rsmq_django import queues
 from rsmq_django.core import list_queues
 from rsmq_django.embedded import EmbeddedServer
 from rsmq_django.queues import aensure_queue, configured_queues, ensure_queue, get_client, get_queue
+from tests.support import wait_until
 
 
 @pytest.fixture
@@ -160,14 +162,20 @@ def test_an_unknown_connection_gets_the_nearest_right_alias(project):
 # -- One client per process and alias ------------------------------------------------------------------------------
 
 
-def test_all_threads_share_one_client(project):
+def test_all_threads_share_one_client(project, monkeypatch, redis_url):
+    project(connection={"CACHE": "queues"})
+    started: list[int] = []
     clients = []
-    ready = threading.Barrier(8)
+
+    def url_when_all_have_started(alias):
+        wait_until(lambda: len(started) == 8)
+        return redis_url
 
     def ask() -> None:
-        ready.wait()
+        started.append(1)
         clients.append(get_client())
 
+    monkeypatch.setattr(queues, "cache_url", url_when_all_have_started)
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -176,6 +184,21 @@ def test_all_threads_share_one_client(project):
 
     assert len(clients) == 8
     assert len(set(map(id, clients))) == 1
+
+
+def test_changed_settings_close_the_sockets_that_nobody_needs_any_more(project, server):
+    def sockets() -> set[str]:
+        return {client["id"] for client in server.redis.client_list()}
+
+    before = sockets()
+    queue = ensure_queue("default")  # held, as a module of a project would hold it
+    opened = sockets() - before
+    assert len(opened) == 1
+
+    project(QUEUES={"mail": {}})
+
+    wait_until(lambda: not opened & sockets())
+    assert queue.client is not get_client()
 
 
 def test_changed_settings_give_new_clients_and_queues(project, redis_url):
