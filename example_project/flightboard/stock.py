@@ -44,7 +44,9 @@ class Reason:
     """Why messages of a queue are dead letters."""
 
     queue: str
-    why: str
+    error: str
+    #: Why there was no further attempt, in the words of the failure record: "gave_up", "attempts_used_up", ...
+    ended: str
     attempts: int
 
 
@@ -146,8 +148,8 @@ def _reasons(names: list[str]) -> Counter[Reason]:
     found: Counter[Reason] = Counter()
     for name in names:
         for record in failure_records(name):
-            why = record.get("exception") or record.get("reason") or "unknown"
-            found[Reason(name, str(why).rpartition(".")[2], int(record.get("attempts", 0)))] += 1
+            error = record["error"].rpartition(".")[2]
+            found[Reason(name, error, record["reason"], record["attempts"])] += 1
     return found
 
 

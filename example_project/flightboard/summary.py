@@ -46,8 +46,10 @@ def _reasons(balance: Balance) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("dead letters", justify="right")
     table.add_column("queue")
-    table.add_column("why")
+    table.add_column("error")
     table.add_column("attempts", justify="right")
+    table.add_column("why no more")
     for reason, count in balance.reasons.most_common():
-        table.add_row(f"{count:,}", reason.queue, reason.why, str(reason.attempts))
+        ended = reason.ended.replace("_", " ")
+        table.add_row(f"{count:,}", reason.queue, reason.error, str(reason.attempts), ended)
     return table

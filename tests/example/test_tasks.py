@@ -16,7 +16,6 @@ from rsmq_django.tasks import Retry
 
 from .conftest import CANCELLED, DIVERTED
 
-
 IAH = "George Bush Intercontinental"
 
 

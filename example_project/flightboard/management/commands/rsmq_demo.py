@@ -141,7 +141,6 @@ def restart_in_own_directory() -> NoReturn:
         OWN_DIR_VARIABLE: own_dir,
         "RSMQ_STATE_DIR": own_dir,
         "FLIGHTBOARD_NAMESPACE": Path(own_dir).name,
-        "FLIGHTBOARD_DEBUG": "0",
     }
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **own})  # noqa: S606
 

@@ -1,0 +1,176 @@
+"""The demo as its user sees it: a command, what it prints, its exit code, and what it leaves behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from example_project.flightboard.departures import read_departures
+from example_project.flightboard.replay import parse_day
+from tests.support import wait_until
+
+from .test_stage import is_alive
+
+REPOSITORY = Path(__file__).parents[2]
+BLIZZARD = "2013-02-08"
+FLIGHTS = 60
+
+
+def demo_command(*arguments: str) -> list[str]:
+    return [sys.executable, str(REPOSITORY / "manage.py"), "rsmq_demo", *arguments]
+
+
+def demo_environment(**changes: str) -> dict[str, str]:
+    """Return an environment in which the demo runs with its own settings, as from a shell."""
+    ours = ("DJANGO_SETTINGS_MODULE", "RSMQ_TEST_URL", "RSMQ_URL", "RSMQ_STATE_DIR")
+    return {name: value for name, value in os.environ.items() if name not in ours} | {"COLUMNS": "120"} | changes
+
+
+def run_once(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = demo_command("--once", "--day", BLIZZARD, "--limit", str(FLIGHTS), *arguments)
+    return subprocess.run(
+        command, env=demo_environment(**environment), capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def figures(output: str, name: str) -> list[int]:
+    """Return the numbers of one line of the summary."""
+    found = re.search(rf"^ *{name} +(\d[\d, ]*)$", output, re.MULTILINE)
+    assert found, output
+    return [int(number.replace(",", "")) for number in found[1].split()]
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes that a process has started and not yet collected."""
+    table = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    children = [int(line.split()[0]) for line in table.splitlines() if int(line.split()[1]) == pid]
+    return children + [grandchild for child in children for grandchild in descendants(child)]
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A demo that serves its pages, in a directory of its own."""
+    command = demo_command("--limit", "20", "--speed", "0", "--port", "18000")
+    environment = demo_environment(RSMQ_STATE_DIR=str(tmp_path / "state"), PYTHONUNBUFFERED="1")
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    yield process
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    """Return what the demo printed up to the line with `words`."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line)
+        if words in line:
+            return "".join(lines)
+    raise AssertionError(f"the demo ended without saying {words!r}:\n" + "".join(lines))
+
+
+@pytest.mark.slow
+def test_every_message_of_a_replayed_slice_is_accounted_for() -> None:
+    flights = list(read_departures(parse_day(BLIZZARD)))[:FLIGHTS]
+    cancelled = sum(flight.departed_at is None for flight in flights)
+
+    done = run_once()
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert figures(done.stdout, "default")[:2] == [FLIGHTS, FLIGHTS]
+    sent, succeeded, retries, dead = figures(done.stdout, "notices")
+    assert dead == cancelled > 0
+    assert sent == succeeded + dead
+    assert retries == 2 * cancelled
+    assert re.search(rf"^ *{cancelled} +notices +NeverDeparted +3 +attempts used up *$", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_demo_on_a_given_server_leaves_no_queue_behind(redis_url: str) -> None:
+    done = run_once(RSMQ_URL=redis_url)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    with redis.Redis.from_url(redis_url) as server:
+        assert [key for key in server.keys("flightboard-*") if b"::" not in key] == []
+
+
+@pytest.mark.slow
+def test_worker_that_cannot_run_is_reported_with_its_own_words() -> None:
+    done = run_once("--threads", "-1")
+
+    assert done.returncode == 1
+    assert "the worker ended with exit code" in done.stderr
+
+
+@pytest.mark.slow
+def test_work_that_is_not_done_in_time_is_a_failure_that_names_the_queues() -> None:
+    done = run_once("--settle-timeout", "0")
+
+    assert done.returncode == 1
+    assert re.search(r"\d+ messages are not settled 0 s after the replay \(default \d+, notices \d+", done.stderr)
+
+
+@pytest.mark.slow
+def test_unknown_day_is_refused_before_anything_starts() -> None:
+    done = subprocess.run(
+        demo_command("--once", "--day", "2014-01-01"),
+        env=demo_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.returncode == 2
+    assert "not in 2013" in done.stderr
+
+
+@pytest.mark.slow
+def test_site_is_served_until_ctrl_c_which_stops_all_that_was_started(demo: subprocess.Popen[str]) -> None:
+    printed = read_until(demo, "The site is still there")
+    url = re.search(r"Board +(http://\S+)", printed)
+    assert url, printed
+    with urllib.request.urlopen(url[1]) as page:  # noqa: S310  (our own address)
+        assert "20 flights" in page.read().decode()
+    children = descendants(demo.pid)
+    assert len(children) >= 3  # web server, worker, guardian
+
+    demo.send_signal(signal.SIGINT)
+
+    assert demo.wait(30) == 0
+    assert not any(map(is_alive, children))
+
+
+@pytest.mark.slow
+def test_killed_demo_takes_its_children_along(demo: subprocess.Popen[str]) -> None:
+    read_until(demo, "Board ")
+    children = descendants(demo.pid)
+
+    demo.send_signal(signal.SIGKILL)
+
+    wait_until(lambda: not any(map(is_alive, children)), timeout_s=30)
+
+
+@pytest.mark.slow
+def test_second_demo_in_the_same_directory_is_refused(demo: subprocess.Popen[str], tmp_path: Path) -> None:
+    read_until(demo, "Board ")
+
+    second = subprocess.run(
+        demo_command(),
+        env=demo_environment(RSMQ_STATE_DIR=str(tmp_path / "state")),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert second.returncode == 1
+    assert "a demo runs already" in second.stderr
