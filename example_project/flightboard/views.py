@@ -36,7 +36,8 @@ def track(request: HttpRequest) -> HttpResponse:
     form = TrackForm(request.POST)
     day = shown_day()
     if not form.is_valid() or day is None:
-        return render(request, "flightboard/board.html", read_board() | {"form": form}, status=422)
+        form.fields["flight"].widget.attrs["autofocus"] = True
+        return render(request, "flightboard/board.html", read_board() | {"form": form})
     carrier, number = form.cleaned_data["flight"]
     with transaction.atomic():
         tracker = Tracker.objects.create(day=day, carrier=carrier, number=number)

@@ -138,15 +138,13 @@ def test_text_that_is_no_flight_is_explained_and_enqueues_nothing(browser: Clien
 
     response = browser.post(reverse("flightboard:track"), {"flight": text})
 
-    assert response.status_code == 422
-    assert 'class="error"' in response.content.decode()
+    assert re.search(r'<p class="error" id="id_flight_error">\w', response.content.decode())
     assert get_queue("default").attributes().total_sent == 0
 
 
 def test_wish_without_a_day_on_the_board_is_explained(browser: Client) -> None:
     response = browser.post(reverse("flightboard:track"), {"flight": "UA1545"})
 
-    assert response.status_code == 422
     assert "Start a replay first" in response.content.decode()
 
 
