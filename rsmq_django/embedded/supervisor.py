@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
 from .files import StateFiles, answers, ask, give_back, is_current, open_lock, take
 
@@ -31,8 +31,9 @@ def main(state_dir: str, socket: str, executable: str, data_format: str) -> None
     os.setsid()
     os.chdir("/")
     os.umask(0o077)
-    signal.signal(signal.SIGTERM, _exit)
-    Supervisor(Path(state_dir), Path(socket), executable=executable, data_format=data_format).run()
+    supervisor = Supervisor(Path(state_dir), Path(socket), executable=executable, data_format=data_format)
+    signal.signal(signal.SIGTERM, supervisor.stop_soon)
+    supervisor.run()
 
 
 class Supervisor:
@@ -46,6 +47,7 @@ class Supervisor:
         self._own_lock = open_lock(self.files.supervisor_lock)
         self._users_lock = open_lock(self.files.users_lock)
         self._used_s = time.monotonic()
+        self._told_to_stop = False
 
     def run(self) -> None:
         """Keep the server running until nobody uses it any more."""
@@ -53,7 +55,13 @@ class Supervisor:
             _log("another supervisor is at work; leaving the server to it")
             _tell_starter("busy")
             return
-        self._end_orphan()
+        try:
+            self._end_orphan()
+            self._serve()
+        finally:
+            self._remove_socket_directory()
+
+    def _serve(self) -> None:
         server = self._start()
         _tell_starter("ready")
         try:
@@ -63,6 +71,10 @@ class Supervisor:
                     server = self._start()
         finally:
             _stop(server)
+
+    def stop_soon(self, *_: object) -> None:
+        """Remember to stop. An exception from a signal handler could come before the server is in safe hands."""
+        self._told_to_stop = True
 
     def _end_orphan(self) -> None:
         """Stop a server whose supervisor was killed: nobody else would ever stop it."""
@@ -103,13 +115,15 @@ class Supervisor:
         return server
 
     def _is_over(self) -> bool:
-        """Say whether to stop: nobody is left, or the files are no longer ours (somebody cleaned up).
+        """Say whether to stop: told to, nobody is left, or the files are no longer ours (somebody cleaned up).
 
         A server that ended in good order removed its socket: somebody stopped it on purpose.
         """
-        ours = is_current(self._own_lock, self.files.supervisor_lock)
-        ours = ours and is_current(self._users_lock, self.files.users_lock)
-        return not ours or not self.socket.exists() or self._is_unused()
+        return self._told_to_stop or not self._is_ours() or not self.socket.exists() or self._is_unused()
+
+    def _is_ours(self) -> bool:
+        own = is_current(self._own_lock, self.files.supervisor_lock)
+        return own and is_current(self._users_lock, self.files.users_lock)
 
     def _is_unused(self) -> bool:
         """Say whether nobody has used the server for the grace time.
@@ -124,6 +138,12 @@ class Supervisor:
             return True
         give_back(self._users_lock)
         return False
+
+    def _remove_socket_directory(self) -> None:
+        """Leave nothing in the temporary directory, unless a successor may be about to use it."""
+        if self._is_ours() or not self.files.directory.exists():
+            with suppress(OSError):
+                self.socket.parent.rmdir()
 
 
 def _ends(server: subprocess.Popen[bytes], *, within_s: float) -> bool:
@@ -154,7 +174,3 @@ def _log(line: str) -> None:
     """Write to standard error, which the starter has pointed at supervisor.log."""
     sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
     sys.stderr.flush()
-
-
-def _exit(*_: object) -> NoReturn:
-    sys.exit("stopped by a signal")
