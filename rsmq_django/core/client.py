@@ -128,7 +128,7 @@ def _unknown_scripts(replies: Sequence[Reply]) -> list[int]:
     return [at for at, reply in enumerate(replies) if isinstance(reply, redis.exceptions.NoScriptError)]
 
 
-# -- Error replies -----------------------------------------------------------------------------------------------------
+# -- Error replies ----------------------------------------------------------------------------------------------------
 
 #: Our scripts answer "RSMQ <name> <words>"; Redis 7 and Valkey append where in the script that was.
 _OURS = re.compile(r"RSMQ (\w+) ?(.*?)(?: script: \w+, on .*)?$", re.S)

@@ -58,7 +58,7 @@ class Connection:
         """Return a connection to the same server that waits `timeout_s` seconds, with sockets of its own."""
         return Connection(self.url, timeout_s=timeout_s)
 
-    # -- Sync ----------------------------------------------------------------------------------------------------------
+    # -- Sync ---------------------------------------------------------------------------------------------------------
 
     def exchange(self, commands: Sequence[Command]) -> list[Reply]:
         """Send all commands in one write and return their replies in order; error replies are returned, not raised."""
@@ -75,9 +75,12 @@ class Connection:
         self._idle.append(link)
         return replies
 
-    def dedicated(self) -> Any:
-        """Open a redis-py connection that belongs to the caller alone, for subscriptions; the caller disconnects it."""
-        return self._connected(self._make())
+    def subscriber(self, channels: Sequence[str]) -> redis.client.PubSub:
+        """Subscribe to channels on a socket of its own and return redis-py's PubSub; the caller closes it."""
+        server: Any = redis.Redis.from_pool(self._new_factory())
+        subscriber: redis.client.PubSub = server.pubsub()
+        subscriber.subscribe(*channels)
+        return subscriber
 
     def close(self) -> None:
         """Close the idle sockets of this process; the object stays usable."""
@@ -95,16 +98,13 @@ class Connection:
     def _make(self) -> Any:
         if self._factory is None:
             with self._lock:
-                self._factory = self._factory or redis.ConnectionPool.from_url(
-                    self.url,
-                    socket_timeout=self.timeout_s,
-                    socket_connect_timeout=self.timeout_s,
-                    retry=Retry(NoBackoff(), 0),
-                    protocol=2,
-                    decode_responses=False,
-                    **_keepalive(self.url),
-                )
+                self._factory = self._factory or self._new_factory()
         return self._factory.make_connection()
+
+    def _new_factory(self) -> redis.ConnectionPool:
+        return redis.ConnectionPool.from_url(
+            self.url, retry=Retry(NoBackoff(), 0), **_options(self.url, self.timeout_s)
+        )
 
     def _connected(self, link: Any) -> Any:
         try:
@@ -120,7 +120,7 @@ class Connection:
             raise _not_connected(self.url, error) from error
         return link
 
-    # -- Async ---------------------------------------------------------------------------------------------------------
+    # -- Async --------------------------------------------------------------------------------------------------------
 
     async def aexchange(self, commands: Sequence[Command]) -> list[Reply]:
         """See exchange()."""
@@ -150,13 +150,7 @@ class Connection:
         if pool is None or pool.pid != os.getpid():
             pool = self._loops[loop] = _LoopPool(
                 redis.asyncio.ConnectionPool.from_url(
-                    self.url,
-                    socket_timeout=self.timeout_s,
-                    socket_connect_timeout=self.timeout_s,
-                    retry=AsyncRetry(NoBackoff(), 0),
-                    protocol=2,
-                    decode_responses=False,
-                    **_keepalive(self.url),
+                    self.url, retry=AsyncRetry(NoBackoff(), 0), **_options(self.url, self.timeout_s)
                 )
             )
             await anext(pool.closer)
@@ -258,6 +252,13 @@ def masked(url: str) -> str:
     return parts._replace(netloc=netloc, query=query).geturl()
 
 
-def _keepalive(url: str) -> dict[str, Any]:
+def _options(url: str, timeout_s: float) -> dict[str, Any]:
+    """Return what redis-py's versions would each decide differently."""
+    options = {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "protocol": 2,
+        "decode_responses": False,
+    }
     # A half-open TCP connection (a cut cable, a NAT that forgot) is noticed by the kernel instead of never.
-    return {} if urlsplit(url).scheme == "unix" else {"socket_keepalive": True}
+    return options if urlsplit(url).scheme == "unix" else options | {"socket_keepalive": True}

@@ -254,15 +254,16 @@ class Queue:
 
         Extends a lease, gives a message back (0) or releases a delayed one. Fenced as delete() is.
         """
-        return as_answer(message, self.client.run(self._change_visibility([message], visibility_timeout_s)))
+        return as_answer(message, self.client.run(self.change_visibility_call([message], visibility_timeout_s)))
 
     async def achange_visibility(self, message: Message | str, visibility_timeout_s: float) -> bool:
         """See change_visibility()."""
-        return as_answer(message, await self.client.arun(self._change_visibility([message], visibility_timeout_s)))
+        return as_answer(message, await self.client.arun(self.change_visibility_call([message], visibility_timeout_s)))
 
-    def _change_visibility(
+    def change_visibility_call(
         self, messages: Sequence[Message | str], visibility_timeout_s: float
     ) -> Call[list[Settlement]]:
+        """Return change_visibility() for up to 1,000 messages as a call, to be run together with others."""
         visibility_ms = milliseconds("visibility_timeout_s", visibility_timeout_s)
         args = (visibility_ms, *(word for message in messages for word in receipt(message)))
         return self._call("queue/change_visibility", args, read_settlements, repeatable=True)

@@ -58,7 +58,7 @@ def read_messages(reply: list[Any]) -> list[Message]:
             reply[at].decode("utf-8", "backslashreplace"),
             reply[at + 1],
             int(reply[at + 2]),
-            _first(reply[at + 3]),
+            first_received_ms(reply[at + 3]),
         )
         for at in range(0, len(reply), 4)
     ]
@@ -80,7 +80,8 @@ def read_attributes(reply: list[Any]) -> QueueAttributes:
     )
 
 
-def _first(raw: bytes) -> int | None:
+def first_received_ms(raw: bytes) -> int | None:
+    """Read a time of first receive; None when another client left it out or stored something that is no time."""
     milliseconds = _number(raw, math.nan)
     if math.isnan(milliseconds):
         return None

@@ -84,7 +84,7 @@ class RSMQBackend(BaseTaskBackend):
         except ImproperlyConfigured as error:
             raise InvalidTask(f"Task {task.module_path}: {error}") from error
 
-    # -- Sending -------------------------------------------------------------------------------------------------------
+    # -- Sending ------------------------------------------------------------------------------------------------------
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
         """Send one call when the surrounding transaction commits, or at once when there is none.
@@ -157,7 +157,7 @@ class RSMQBackend(BaseTaskBackend):
             batches.append(prepare(task, batch))
         return batches
 
-    # -- Results -------------------------------------------------------------------------------------------------------
+    # -- Results ------------------------------------------------------------------------------------------------------
 
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
         """Read a result from Redis, whichever process the task was sent or ran in.

@@ -19,9 +19,11 @@ VERSION = 1
 class Unreadable(Exception):
     """A message that no attempt can ever run. `reason` is the word that its failure record carries."""
 
-    def __init__(self, reason: str, text: str) -> None:
+    def __init__(self, reason: str, text: str, envelope: Envelope | None = None) -> None:
         super().__init__(text)
         self.reason = reason
+        #: The call, when the message got as far as being one.
+        self.envelope = envelope
 
 
 @dataclass(frozen=True, slots=True)

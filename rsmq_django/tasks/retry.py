@@ -23,6 +23,10 @@ class Retry(Exception):
         self.after_s = after_s
 
 
+class TaskTimeout(Exception):
+    """Raised inside a task that runs longer than its `timeout_s`; counts as a failed attempt."""
+
+
 def fixed(seconds: float) -> Backoff:
     """Wait the same number of seconds after each failure."""
     return lambda attempt: seconds

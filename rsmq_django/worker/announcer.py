@@ -1,0 +1,146 @@
+"""Tells the world what a worker does: log lines, Django's task signals and ours. It decides nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ..core import Queue
+from ..signals import lease_lost, message_dead_lettered
+from ..tasks.compat import TaskError, TaskResult, TaskResultStatus, task_finished, task_started
+from ..tasks.results import as_time, restored_task
+from .delivery import Delivery
+from .error_text import one_line, text_of
+from .outcomes import Dead, Outcome, Released, RetryIn, Succeeded
+
+if TYPE_CHECKING:
+    from .execution import Execution
+
+logger = logging.getLogger(__name__)
+
+
+class Announcer:
+    """Speaks for one worker process."""
+
+    def __init__(self, worker_id: str) -> None:
+        self.worker_id = worker_id
+
+    # -- Signals ------------------------------------------------------------------------------------------------------
+
+    def started(self, execution: Execution) -> None:
+        """Send `task_started`."""
+        if _is_task(execution):
+            result = self.task_result(execution)
+            task_started.send_robust(sender=type(result.task.get_backend()), task_result=result)
+
+    async def astarted(self, execution: Execution) -> None:
+        """See started()."""
+        if _is_task(execution):
+            result = self.task_result(execution)
+            await task_started.asend_robust(sender=type(result.task.get_backend()), task_result=result)
+
+    def finished(self, execution: Execution, outcome: Outcome) -> None:
+        """Write the log line of an outcome; send `task_finished` and `message_dead_lettered` when they apply."""
+        log_outcome(execution, outcome)
+        if isinstance(outcome, (Succeeded, Dead)) and _is_task(execution):
+            result = self._finished_result(execution, outcome)
+            task_finished.send_robust(sender=type(result.task.get_backend()), task_result=result)
+        if isinstance(outcome, Dead):
+            message_dead_lettered.send_robust(sender=Queue, **_dead_letter(execution, outcome))
+
+    async def afinished(self, execution: Execution, outcome: Outcome) -> None:
+        """See finished()."""
+        log_outcome(execution, outcome)
+        if isinstance(outcome, (Succeeded, Dead)) and _is_task(execution):
+            result = self._finished_result(execution, outcome)
+            await task_finished.asend_robust(sender=type(result.task.get_backend()), task_result=result)
+        if isinstance(outcome, Dead):
+            await message_dead_lettered.asend_robust(sender=Queue, **_dead_letter(execution, outcome))
+
+    def lost(self, delivery: Delivery) -> None:
+        """Say that a result was discarded because somebody else holds the message now."""
+        logger.warning(
+            "message %s of queue %s was handed to somebody else while it was held here; the result is discarded",
+            delivery.message.id,
+            delivery.work_queue.name,
+        )
+        lease_lost.send_robust(sender=Queue, queue_name=delivery.work_queue.name, message=delivery.message)
+
+    # -- What signals and contexts carry ------------------------------------------------------------------------------
+
+    def task_result(self, execution: Execution) -> TaskResult[..., Any]:
+        """Return the running task's `TaskResult`, the same object for its context and all its signals."""
+        if execution.task_result is None:
+            execution.task_result = self._running_result(execution)
+        return execution.task_result
+
+    def _running_result(self, execution: Execution) -> TaskResult[..., Any]:
+        delivery, work = execution.delivery, execution.work
+        assert work is not None and work.task is not None and work.envelope is not None
+        started_at = as_time(delivery.started_ms)
+        return TaskResult(
+            task=restored_task(work.path, queue_name=delivery.work_queue.name, backend=work.task.backend),
+            id=work.envelope.id,
+            status=TaskResultStatus.RUNNING,
+            enqueued_at=as_time(delivery.message.sent_ms),
+            started_at=started_at,
+            finished_at=None,
+            last_attempted_at=started_at,
+            args=work.envelope.args,
+            kwargs=work.envelope.kwargs,
+            backend=work.task.backend,
+            errors=[],
+            # Earlier attempts may have run elsewhere; their names stand in the result record.
+            worker_ids=[""] * (delivery.attempt - 1) + [self.worker_id],
+        )
+
+    def _finished_result(self, execution: Execution, outcome: Succeeded | Dead) -> TaskResult[..., Any]:
+        result = self.task_result(execution)
+        failed = isinstance(outcome, Dead)
+        object.__setattr__(result, "status", TaskResultStatus.FAILED if failed else TaskResultStatus.SUCCESSFUL)
+        object.__setattr__(result, "finished_at", as_time(execution.finished_ms))
+        if isinstance(outcome, Dead):
+            kind = type(outcome.error)
+            result.errors.append(
+                TaskError(
+                    exception_class_path=f"{kind.__module__}.{kind.__qualname__}",
+                    traceback=outcome.traceback or text_of(outcome.error),
+                )
+            )
+        else:
+            object.__setattr__(result, "_return_value", json.loads(outcome.value))
+        return result
+
+
+def log_outcome(execution: Execution, outcome: Outcome) -> None:
+    """Write one line that says what happened and what happens next."""
+    delivery = execution.delivery
+    what = execution.path or f"queue {delivery.work_queue.name}"
+    message_id, attempt, most = delivery.message.id, delivery.attempt, execution.policy.max_attempts
+    match outcome:
+        case Succeeded():
+            logger.debug("%s succeeded on attempt %d [%s]", what, attempt, message_id)
+        case RetryIn(after_s, error):
+            text = "%s failed on attempt %d of %d, retry in %.1f s: %s [%s]"
+            logger.warning(text, what, attempt, most, after_s, one_line(error), message_id)
+        case Dead(reason, error, traceback_text):
+            text = "%s failed for good (%s) on attempt %d, moved to its dead-letter queue: %s [%s]%s"
+            details = f"\n{traceback_text.rstrip()}" if traceback_text else ""
+            logger.error(text, what, reason, attempt, one_line(error), message_id, details)
+        case Released():
+            logger.info("%s given back unfinished, another worker takes it at once [%s]", what, message_id)
+
+
+def _is_task(execution: Execution) -> bool:
+    return execution.work is not None and execution.work.task is not None
+
+
+def _dead_letter(execution: Execution, outcome: Dead) -> dict[str, Any]:
+    delivery = execution.delivery
+    return {
+        "queue_name": delivery.work_queue.name,
+        "message": delivery.message,
+        "reason": outcome.reason,
+        "task_path": execution.path,
+    }

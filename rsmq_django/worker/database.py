@@ -1,0 +1,27 @@
+"""Database connections in a worker: never used stale, never held open without need."""
+
+from __future__ import annotations
+
+import time
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections, connections
+
+#: Async tasks share one database thread; looking at it after each of them would cost more than the task.
+_ASYNC_INTERVAL_S = 1.0
+_last_async_look = 0.0
+
+
+def close_unusable_connections() -> None:
+    """Close this thread's connections that are broken or older than CONN_MAX_AGE, as Django does around a request."""
+    if connections.all(initialized_only=True):
+        close_old_connections()
+
+
+async def close_unusable_connections_async() -> None:
+    """See close_unusable_connections(); on the thread that async code uses for the database, at most once a second."""
+    global _last_async_look
+    now = time.monotonic()
+    if now - _last_async_look >= _ASYNC_INTERVAL_S:
+        _last_async_look = now
+        await sync_to_async(close_unusable_connections)()

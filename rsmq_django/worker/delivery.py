@@ -1,0 +1,45 @@
+"""What a worker holds: a queue it works on, and one message that it has received from there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..conf import QueueSettings
+from ..core import Message, Queue
+
+
+@dataclass(slots=True)
+class WorkQueue:
+    """A queue that this worker takes messages from."""
+
+    settings: QueueSettings
+    queue: Queue
+    #: How long a received message stays hidden; as stored in Redis, read when the worker starts.
+    lease_s: float
+
+    @property
+    def name(self) -> str:
+        """Return the queue's name."""
+        return self.settings.name
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """One received message. It is held until its outcome has reached Redis."""
+
+    work_queue: WorkQueue
+    message: Message
+    #: 1 for the first run; deliveries that were given back unused do not count.
+    attempt: int
+    #: When the lease was last known to be good, on this process's monotonic clock.
+    renewed_at: float
+    #: Set when somebody else may hold the message by now: the result will be discarded.
+    lease_lost: bool = False
+    #: Server time at which the function was called, in epoch milliseconds.
+    started_ms: float | None = field(default=None)
+    start_noted: bool = False
+
+    @property
+    def receipt(self) -> tuple[str, int]:
+        """Return what proves to Redis that we hold the message."""
+        return self.message.id, self.message.receive_count

@@ -1,0 +1,240 @@
+"""One message through its whole life: read, perform, decide, settle, announce.
+
+The only place that decides what becomes of a message. Each step is public and small; the sync and the async form
+differ in one step, the call of the function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..tasks.compat import TaskContext, TaskResult
+from ..tasks.envelope import Unreadable
+from ..tasks.retry import RetryPolicy, TaskTimeout, exponential
+from .announcer import Announcer
+from .database import close_unusable_connections, close_unusable_connections_async
+from .delivery import Delivery
+from .error_text import traceback_of
+from .outcomes import Dead, Outcome, Released, RetryIn, Succeeded
+from .time_limit import TimeLimit
+from .work import Work, read_work
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The function returned."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The function raised."""
+
+    error: BaseException
+
+
+Result = Returned | Raised | Unreadable
+
+
+class Desk(Protocol):
+    """Takes over what has to reach Redis, to be carried out together with others."""
+
+    def began(self, execution: Execution) -> None: ...
+
+    def settle(self, execution: Execution, outcome: Outcome) -> None: ...
+
+
+class Execution:
+    """One attempt at one message."""
+
+    def __init__(self, delivery: Delivery, *, desk: Desk, announcer: Announcer, now_ms: Callable[[], float]) -> None:
+        self.delivery = delivery
+        self.announcer = announcer
+        self.desk = desk
+        self._now_ms = now_ms
+        self.finished_ms: float | None = None
+        self.work: Work | None = None
+        self.unreadable: Unreadable | None = None
+        self.time_limit: TimeLimit | None = None
+        #: Set by the pool when it cancels the task because the worker stops.
+        self.interrupted = False
+        #: Made when a signal or the task's context first asks for it.
+        self.task_result: TaskResult[..., Any] | None = None
+        self.read()
+
+    def run(self) -> Outcome:
+        """Take the message through its whole life, on this thread."""
+        self.begin()
+        result = self.perform()
+        return self.end(result)
+
+    async def arun(self) -> Outcome:
+        """See run(); on the event loop."""
+        await self.abegin()
+        result = await self.aperform()
+        return await self.aend(result)
+
+    # -- The steps ----------------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Find out what the message asks for."""
+        try:
+            self.work = read_work(self.delivery.message, self.delivery.work_queue.name)
+        except Unreadable as error:
+            self.unreadable = error
+            return
+        if self.work.options.timeout_s is not None and not self.is_async:
+            self.time_limit = TimeLimit(self.work.options.timeout_s)
+
+    def begin(self) -> None:
+        """Note the start and tell it."""
+        self._note_start()
+        if self.may_run:
+            self.announcer.started(self)
+
+    async def abegin(self) -> None:
+        """See begin()."""
+        self._note_start()
+        if self.may_run:
+            await self.announcer.astarted(self)
+
+    def _note_start(self) -> None:
+        self.delivery.started_ms = self._now_ms()
+        self.desk.began(self)
+
+    def perform(self) -> Result:
+        """Call the function, with fresh database connections around it."""
+        if self.unreadable is not None:
+            return self.unreadable
+        if not self.may_run:
+            return Raised(_WorkerDied(self.delivery.attempt - 1))
+        try:
+            close_unusable_connections()
+            with self._limited():
+                return Returned(self._call())
+        except BaseException as error:  # a task may raise anything; the worker goes on
+            return Raised(error)
+        finally:
+            close_unusable_connections()
+
+    async def aperform(self) -> Result:
+        """See perform()."""
+        if self.unreadable is not None:
+            return self.unreadable
+        if not self.may_run:
+            return Raised(_WorkerDied(self.delivery.attempt - 1))
+        assert self.work is not None
+        try:
+            async with asyncio.timeout(self.work.options.timeout_s) as limit:
+                return Returned(await self._call())
+        except TimeoutError as error:
+            return Raised(TaskTimeout() if limit.expired() else error)
+        except BaseException as error:
+            return Raised(error)
+        finally:
+            await close_unusable_connections_async()
+
+    def decide(self, result: Result) -> Outcome:
+        """Turn what happened into what becomes of the message. Does no I/O."""
+        match result:
+            case Unreadable():
+                return Dead(result.reason, result)
+            case Returned(value):
+                return self._decide_return(value)
+            case Raised() if self.interrupted:
+                return Released()  # the worker stops: no failure of the task
+            case Raised(error):
+                return self._decide_error(error)
+
+    def end(self, result: Result) -> Outcome:
+        """Decide, hand the outcome over, tell it."""
+        outcome = self.conclude(result)
+        self.announcer.finished(self, outcome)
+        return outcome
+
+    async def aend(self, result: Result) -> Outcome:
+        """See end()."""
+        outcome = self.conclude(result)
+        await self.announcer.afinished(self, outcome)
+        return outcome
+
+    def conclude(self, result: Result) -> Outcome:
+        """Decide and hand the outcome over; both are safe to repeat."""
+        self.finished_ms = self._now_ms()
+        outcome = self.decide(result)
+        self.desk.settle(self, outcome)
+        return outcome
+
+    # -- What the steps ask -------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """Return the dotted path of the function, or "" when the message does not say."""
+        return self.work.path if self.work else ""
+
+    @property
+    def is_async(self) -> bool:
+        """Say whether the function is a coroutine function."""
+        return self.work is not None and self.work.is_async
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """Return what to do about failures."""
+        default = self.delivery.work_queue.settings.max_attempts
+        return self.work.options.retry_policy(default) if self.work else RetryPolicy(default)
+
+    @property
+    def may_run(self) -> bool:
+        """Say whether an attempt is left. A message whose worker died at each attempt has none at some point."""
+        return self.unreadable is None and self.delivery.attempt <= self.policy.max_attempts
+
+    def _call(self) -> Any:
+        assert self.work is not None
+        if self.work.task is not None and self.work.task.takes_context:
+            context: TaskContext[Any, Any] = TaskContext(task_result=self.announcer.task_result(self))
+            return self.work.func(context, *self.work.args, **self.work.kwargs)
+        return self.work.func(*self.work.args, **self.work.kwargs)
+
+    def _limited(self) -> AbstractContextManager[None]:
+        return self.time_limit or nullcontext()
+
+    def _decide_return(self, value: Any) -> Outcome:
+        if self.work is None or self.work.task is None:
+            return Succeeded()
+        try:
+            return Succeeded(json.dumps(value, allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            # Its effect is done; running it again would do it twice and fail again.
+            return Dead("bad_return_value", TypeError(f"{self.path} returned what JSON cannot hold: {error}"))
+
+    def _decide_error(self, error: BaseException) -> Outcome:
+        if isinstance(error, _WorkerDied):
+            return Dead("worker_died", error)
+        text = traceback_of(error)
+        if self.policy.gives_up_on(error):
+            return Dead("gave_up", error, text)
+        if self.delivery.attempt >= self.policy.max_attempts:
+            return Dead("attempts_used_up", error, text)
+        return RetryIn(self._wait_s(error), error, text)
+
+    def _wait_s(self, error: BaseException) -> float:
+        try:
+            return float(self.policy.wait_s(self.delivery.attempt, error))
+        except Exception:
+            wait_s = exponential()(self.delivery.attempt)
+            logger.exception("the backoff of %s raised; retrying in %.1f s instead", self.path, wait_s)
+            return wait_s
+
+
+class _WorkerDied(Exception):
+    def __init__(self, attempts: int) -> None:
+        super().__init__(f"the worker died or lost its lease in each of {attempts} attempts")

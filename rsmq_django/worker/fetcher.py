@@ -1,0 +1,191 @@
+"""The worker's conversation with one Redis server: what ended goes out and new messages come in, in one round trip."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..core import Client, RsmqError
+from ..core.errors import QueueNotFound, RedisFailure
+from ..core.limits import MAX_BATCH
+from .announcer import Announcer
+from .clock import ServerClock
+from .delivery import Delivery, WorkQueue
+from .endings import Ending, ending_calls
+from .execution import Execution
+from .leases import Leases, renewal_calls
+from .outage import Outage
+from .outcomes import Outcome, Released
+from .provision import provision
+from .steps import EndStep, Fetched, FetchStep, RenewStep, StartStep, Step
+
+logger = logging.getLogger(__name__)
+
+#: After a look that found nothing although a message seemed due (another client is between two steps of sending it).
+NOTHING_FOUND_S = 0.05
+#: Runs shorter than this never show as RUNNING: noting the start would cost more than it tells.
+NOTE_START_AFTER_S = 0.1
+
+
+class Fetcher:
+    """Works on some queues of one connection, in the order given: the first queue's messages come first."""
+
+    def __init__(
+        self,
+        client: Client,
+        queues: Sequence[WorkQueue],
+        *,
+        announcer: Announcer,
+        poll_interval_s: float,
+        wake: Callable[[], None],
+    ) -> None:
+        self.client = client
+        self.queues = list(queues)
+        self.announcer = announcer
+        self.leases = Leases()
+        self.clock = ServerClock()
+        self.outage = Outage(f"{client.connection!r}")
+        self._poll_interval_s = poll_interval_s
+        self._wake = wake
+        self._endings: deque[Ending] = deque()
+        self._running: dict[Delivery, Ending] = {}
+        self._look_at = 0.0
+        self._was_told_to_look = False
+        self._provisioned = False
+        #: The last look found no message at all, neither ready nor hidden; None before the first look.
+        self.is_empty: bool | None = None
+        #: The last look found nothing ready.
+        self.is_drained: bool | None = None
+
+    # -- What others tell it, from any thread -------------------------------------------------------------------------
+
+    def began(self, execution: Execution) -> None:
+        """Take over that an attempt began, to be noted in its result record if it runs for long."""
+        ending = Ending(execution, Released(), self.announcer.worker_id)
+        if ending.result_keys:
+            self._running[execution.delivery] = ending
+
+    def settle(self, execution: Execution, outcome: Outcome) -> None:
+        """Take over an outcome; the next exchange carries it out."""
+        self._endings.append(Ending(execution, outcome, self.announcer.worker_id))
+        self._wake()
+
+    def look_now(self) -> None:
+        """Look for messages at the next exchange: somebody sent one."""
+        self._was_told_to_look = True
+        self._wake()
+
+    def put_back(self, endings: Iterable[Ending]) -> None:
+        """Keep outcomes that could not be carried out for the next exchange."""
+        self._endings.extend(endings)
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether nothing is held and nothing waits to be carried out."""
+        return not self._endings and not len(self.leases)
+
+    # -- The exchange -------------------------------------------------------------------------------------------------
+
+    def exchange(self, room: int) -> list[Delivery]:
+        """Carry out what ended, renew leases, and take up to `room` messages: one round trip, or none when idle.
+
+        Never raises for the server's troubles: what could not be carried out stays for a later exchange.
+        """
+        if time.monotonic() < self.outage.next_try_at:
+            self.leases.expire(time.monotonic())
+            return []
+        endings = [self._endings.popleft() for _ in range(min(len(self._endings), MAX_BATCH))]
+        try:
+            self._provision()
+            steps, fetch = self._steps(endings, room)
+            replies = self.client.run_many([step.call for step in steps]) if steps else []
+        except RedisFailure as error:
+            self.put_back(endings)
+            self.outage.note(error)
+            self.leases.expire(time.monotonic())
+            return []
+        self._read(steps, replies)
+        return fetch.deliveries if fetch is not None else []
+
+    def _provision(self) -> None:
+        if not self._provisioned:
+            provision(self.queues)
+            self._provisioned = True
+
+    def _steps(self, endings: list[Ending], room: int) -> tuple[list[Step], FetchStep | None]:
+        now = time.monotonic()
+        steps: list[Step] = [EndStep(self, group, call) for group, call in ending_calls(endings)]
+        # Renewing a message whose outcome is decided could undo it: a retry would come a lease later.
+        ended = {ending.delivery for ending in [*endings, *self._endings]}
+        due = [held for held in self.leases.due(now) if held not in ended]
+        steps += [RenewStep(self, held, call) for held, call in renewal_calls(due)]
+        steps += [StartStep(ending) for ending in self._starts_to_note(ended)]
+        if room <= 0 or not (self._was_told_to_look or now >= self._look_at):
+            return steps, None
+        # Before the call, not after: who sends a message while it runs must not be forgotten.
+        self._was_told_to_look = False
+        fetch = FetchStep(self, min(room, MAX_BATCH))
+        return [*steps, fetch], fetch
+
+    def _read(self, steps: Sequence[Step], replies: Sequence[Any]) -> None:
+        failures = []
+        for step, reply in zip(steps, replies, strict=True):
+            if isinstance(reply, RsmqError):
+                step.failed()
+                failures.append(reply)
+            else:
+                step.done(reply)
+        if any(isinstance(failure, QueueNotFound) for failure in failures):
+            self._provisioned = False  # somebody deleted a queue: it is created again
+        if failures:
+            self.outage.note(failures[0])
+        elif steps:
+            self.outage.over()
+
+    def _starts_to_note(self, ended: set[Delivery]) -> list[Ending]:
+        for delivery in ended:
+            self._running.pop(delivery, None)
+        since_ms = self.clock.now_ms() - NOTE_START_AFTER_S * 1000
+        running = list(self._running.values())  # threads add to it meanwhile
+        return [ending for ending in running if not ending.delivery.start_noted and _began_before(ending, since_ms)]
+
+    def looked(self, fetched: Fetched, room: int) -> None:
+        """Note what a look found, and when the next one makes sense."""
+        found, next_s = len(fetched.messages), fetched.next_ms / 1000
+        self.is_drained = found == 0
+        self.is_empty = found == 0 and next_s < 0
+        if fetched.unreadable:
+            names = ", ".join(self.queues[position - 1].name for position in fetched.unreadable)
+            logger.error("queue %s is gone or damaged; a missing one is created again", names)
+            self._provisioned = self.is_drained = self.is_empty = False
+        if found == room:
+            wait_s = 0.0
+        elif next_s < 0:
+            wait_s = self._poll_interval_s
+        else:
+            wait_s = min(max(next_s, NOTHING_FOUND_S if found == 0 else 0.0), self._poll_interval_s)
+        self._look_at = time.monotonic() + wait_s
+
+    # -- How long to wait ---------------------------------------------------------------------------------------------
+
+    def next_exchange_at(self, room: int) -> float | None:
+        """Return when there is something to do, on the monotonic clock; None when only an event can tell."""
+        times = []
+        if self._endings or (room > 0 and self._was_told_to_look):
+            times.append(0.0)
+        if room > 0:
+            times.append(self._look_at)
+        renewal_at = self.leases.next_renewal_at()
+        if renewal_at is not None:
+            times.append(renewal_at)
+        if any(not ending.delivery.start_noted for ending in list(self._running.values())):
+            times.append(time.monotonic() + NOTE_START_AFTER_S)
+        return max(min(times), self.outage.next_try_at) if times else None
+
+
+def _began_before(ending: Ending, server_ms: float) -> bool:
+    started_ms = ending.delivery.started_ms
+    return started_ms is not None and started_ms <= server_ms

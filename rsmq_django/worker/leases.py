@@ -1,0 +1,70 @@
+"""Which messages this worker holds, and when their leases have to be renewed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..core import Settlement
+from ..core.call import Call
+from .delivery import Delivery, WorkQueue
+
+#: A lease is renewed at a third of its length, so that two lost renewals in a row still keep the message ours.
+RENEWALS_PER_LEASE = 3
+
+
+class Leases:
+    """The messages held on one connection, from their receive until their outcome has reached Redis."""
+
+    def __init__(self) -> None:
+        self._held: set[Delivery] = set()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, deliveries: Iterable[Delivery]) -> None:
+        """Begin to renew the leases of messages just received."""
+        self._held.update(deliveries)
+
+    def drop(self, delivery: Delivery) -> None:
+        """Forget a message: its outcome is known to Redis, or somebody else holds it."""
+        self._held.discard(delivery)
+
+    def due(self, now: float) -> list[Delivery]:
+        """Return the messages whose leases should be renewed now."""
+        return [held for held in self._held if not held.lease_lost and now >= self._renewal_at(held)]
+
+    def next_renewal_at(self) -> float | None:
+        """Return when the next lease has to be renewed, on the monotonic clock; None when nothing is held."""
+        return min((self._renewal_at(held) for held in self._held if not held.lease_lost), default=None)
+
+    def renewed(self, deliveries: Sequence[Delivery], verdicts: Sequence[Settlement], now: float) -> list[Delivery]:
+        """Note the answers to a renewal and return the messages that turned out to be lost."""
+        lost = []
+        for delivery, verdict in zip(deliveries, verdicts, strict=True):
+            if verdict is Settlement.DONE:
+                delivery.renewed_at = now
+            else:
+                delivery.lease_lost = True
+                lost.append(delivery)
+        return lost
+
+    def expire(self, now: float) -> None:
+        """Mark messages whose leases ran out while Redis could not be reached: somebody else may hold them."""
+        for held in self._held:
+            if now >= held.renewed_at + held.work_queue.lease_s:
+                held.lease_lost = True
+
+    @staticmethod
+    def _renewal_at(delivery: Delivery) -> float:
+        return delivery.renewed_at + delivery.work_queue.lease_s / RENEWALS_PER_LEASE
+
+
+def renewal_calls(deliveries: Sequence[Delivery]) -> list[tuple[list[Delivery], Call[list[Settlement]]]]:
+    """Return one call per queue that hides these messages for another lease."""
+    by_queue: dict[str, tuple[WorkQueue, list[Delivery]]] = {}
+    for delivery in deliveries:
+        by_queue.setdefault(delivery.work_queue.name, (delivery.work_queue, []))[1].append(delivery)
+    return [
+        (held, work_queue.queue.change_visibility_call([d.message for d in held], work_queue.lease_s))
+        for work_queue, held in by_queue.values()
+    ]

@@ -1,0 +1,50 @@
+"""How a worker behaves while Redis cannot be reached: it waits, longer each time, and says so once a minute."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+
+from ..core import RsmqError
+
+logger = logging.getLogger(__name__)
+
+FIRST_WAIT_S = 0.1
+LONGEST_WAIT_S = 5.0
+LOG_EVERY_S = 60.0
+
+
+class Outage:
+    """The trouble with one server, or none."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._failures = 0
+        self._began = 0.0
+        self._logged = 0.0
+        #: Monotonic time before which nothing should be tried; 0 when all is well.
+        self.next_try_at = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        """Say whether the last attempt failed."""
+        return self._failures > 0
+
+    def note(self, error: RsmqError) -> None:
+        """Note a failure and choose when to try again: full jitter, so that workers do not come back in step."""
+        now = time.monotonic()
+        if not self.is_on:
+            self._began = now
+        longest = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(self._failures, 10))
+        self._failures += 1
+        self.next_try_at = now + random.uniform(FIRST_WAIT_S / 2, longest)  # noqa: S311 - spreads load
+        if self._failures == 1 or now - self._logged >= LOG_EVERY_S:
+            self._logged = now
+            logger.error("%s: %s. Trying again until it works.", self._where, error)
+
+    def over(self) -> None:
+        """Note a success."""
+        if self.is_on:
+            logger.info("%s: works again after %.1f s", self._where, time.monotonic() - self._began)
+            self._failures, self.next_try_at = 0, 0.0

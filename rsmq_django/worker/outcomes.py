@@ -1,0 +1,41 @@
+"""What can become of a message after an attempt. This list is closed: everything else follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The function returned: the message is deleted."""
+
+    #: The return value as JSON; "null" when no result is kept.
+    value: str = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryIn:
+    """The attempt failed and another one follows after `after_s` seconds."""
+
+    after_s: float
+    error: BaseException
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """No further attempt: the message moves to the dead-letter queue with the reason."""
+
+    #: One of: undecodable, unknown_version, unknown_task, wrong_arguments, gave_up, attempts_used_up, worker_died,
+    #: bad_return_value.
+    reason: str
+    error: BaseException
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The message is given back untouched: visible at once, and the delivery counts as no attempt."""
+
+
+Outcome = Succeeded | RetryIn | Dead | Released

@@ -1,0 +1,178 @@
+"""Where tasks run: functions on threads, coroutine functions on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from .time_limit import TimeLimit
+
+logger = logging.getLogger(__name__)
+
+#: Messages wait in this process for at most about this much work, so that none waits here while another worker is idle.
+PREFETCH_S = 0.05
+MOST_PREFETCHED = 100
+#: When nothing has finished for so long, what waits behind the running tasks is given back.
+STUCK_AFTER_S = 0.5
+#: Weight of the latest run in the moving average of run times.
+_SMOOTHING = 0.05
+
+
+class Runnable(Protocol):
+    """One attempt at one message; see Execution."""
+
+    interrupted: bool
+    time_limit: TimeLimit | None
+
+    @property
+    def is_async(self) -> bool: ...
+
+    def run(self) -> object: ...
+
+    async def arun(self) -> object: ...
+
+
+class Pool:
+    """Runs executions: at most `threads` functions and `async_tasks` coroutines at a time."""
+
+    def __init__(self, *, threads: int, async_tasks: int, wake: Callable[[], None]) -> None:
+        self._threads = threads
+        self._async_tasks = async_tasks
+        self._wake = wake
+        self._todo: SimpleQueue[Runnable | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._running: set[Runnable] = set()
+        self._waiting = 0
+        self._coroutines: dict[Runnable, asyncio.Task[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._average_run_s = 1.0  # unknown yet: a careful guess, so that nothing is prefetched
+        self._finished_at = time.monotonic()
+
+    def start(self) -> None:
+        """Start the threads and the event loop."""
+        loop_is_up = threading.Event()
+        threading.Thread(target=self._run_loop, args=(loop_is_up,), name="rsmq-async", daemon=True).start()
+        for number in range(self._threads):
+            threading.Thread(target=self._work, name=f"rsmq-task-{number}", daemon=True).start()
+        loop_is_up.wait()
+
+    # -- What the worker asks -----------------------------------------------------------------------------------------
+
+    def room(self) -> int:
+        """Return how many more messages to fetch: free threads, and up to PREFETCH_S of work ahead for each."""
+        if len(self._coroutines) >= self._async_tasks:
+            return 0
+        ahead = min(MOST_PREFETCHED, int(self._threads * PREFETCH_S / self._average_run_s))
+        return max(0, self._threads + ahead - self.sync_count)
+
+    @property
+    def sync_count(self) -> int:
+        """Return how many functions run or wait for a thread."""
+        return len(self._running) + self._waiting
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether nothing runs or waits."""
+        return self.sync_count == 0 and not self._coroutines
+
+    def submit(self, execution: Runnable) -> None:
+        """Run it as soon as there is a thread for it, or on the event loop."""
+        if execution.is_async:
+            assert self._loop is not None
+            self._coroutines[execution] = None  # type: ignore[assignment]  # counted before it begins
+            self._loop.call_soon_threadsafe(self._begin_coroutine, execution)
+        else:
+            with self._lock:
+                self._waiting += 1
+            self._todo.put(execution)
+
+    def take_back(self) -> list[Runnable]:
+        """Return what waits for a thread and no longer run it here."""
+        taken: list[Runnable] = []
+        with contextlib.suppress(Empty):
+            while True:
+                execution = self._todo.get_nowait()
+                if execution is not None:
+                    taken.append(execution)
+        with self._lock:
+            self._waiting -= len(taken)
+        return taken
+
+    def is_stuck(self) -> bool:
+        """Say whether messages wait behind tasks that have all been running for a while."""
+        return self._waiting > 0 and time.monotonic() - self._finished_at > STUCK_AFTER_S
+
+    def slow_down(self) -> None:
+        """Fetch nothing ahead until short runs have been seen again."""
+        self._average_run_s = 1.0
+
+    def expire_limits(self) -> float | None:
+        """Interrupt functions whose time limit has passed; return the next deadline, None when there is none."""
+        now = time.monotonic()
+        limits = [execution.time_limit for execution in list(self._running) if execution.time_limit is not None]
+        for limit in limits:
+            limit.expire(now)
+        return min((limit.deadline for limit in limits), default=None)
+
+    def running(self) -> list[Runnable]:
+        """Return everything that runs now, on threads and on the loop."""
+        return [*list(self._running), *list(self._coroutines)]
+
+    def cancel_coroutines(self) -> None:
+        """Cancel all coroutines; they end as interrupted, not as failed."""
+        assert self._loop is not None
+        for execution, coroutine in list(self._coroutines.items()):
+            execution.interrupted = True
+            if coroutine is not None:
+                self._loop.call_soon_threadsafe(coroutine.cancel)
+
+    # -- Threads ------------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (execution := self._todo.get()) is not None:
+            with self._lock:
+                self._waiting -= 1
+                self._running.add(execution)
+            began = time.monotonic()
+            try:
+                execution.run()
+            except BaseException:
+                logger.exception("a step around a task failed; its message comes back when its lease is over")
+            self._note_end(execution, began)
+
+    def _note_end(self, execution: Runnable, began: float) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._running.discard(execution)
+            self._average_run_s += (now - began - self._average_run_s) * _SMOOTHING
+        self._finished_at = now
+        self._wake()
+
+    # -- Event loop ---------------------------------------------------------------------------------------------------
+
+    def _run_loop(self, is_up: threading.Event) -> None:
+        async def serve() -> None:
+            self._loop = asyncio.get_running_loop()
+            is_up.set()
+            await asyncio.Event().wait()
+
+        asyncio.run(serve())
+
+    def _begin_coroutine(self, execution: Runnable) -> None:
+        assert self._loop is not None
+        self._coroutines[execution] = self._loop.create_task(self._run_coroutine(execution))
+
+    async def _run_coroutine(self, execution: Runnable) -> None:
+        try:
+            await execution.arun()
+        except BaseException:
+            logger.exception("a step around a task failed; its message comes back when its lease is over")
+        finally:
+            del self._coroutines[execution]
+            self._wake()

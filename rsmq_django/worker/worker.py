@@ -1,0 +1,205 @@
+"""The worker process: one main thread that talks to Redis and hands out work, and the pool that does it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+
+from ..conf import QueueSettings, WorkerSettings, get_settings
+from ..queues import get_client, get_queue
+from .announcer import Announcer
+from .delivery import Delivery, WorkQueue
+from .execution import Execution
+from .fetcher import Fetcher
+from .outcomes import Released
+from .pool import Pool
+from .waiter import Subscription, Waiter
+
+logger = logging.getLogger(__name__)
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+#: The longest sleep. Everything that matters ends it earlier.
+LONGEST_SLEEP_S = 5.0
+
+
+def random_worker_id() -> str:
+    """Return a name for this process that is unique and tells host and pid."""
+    return f"{socket.gethostname()[:30]}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """How one worker process works; the defaults of the first four come from RSMQ["WORKER"]."""
+
+    threads: int
+    async_tasks: int
+    poll_interval_s: float
+    shutdown_timeout_s: float
+    #: Stop when nothing is ready any more.
+    until_drained: bool = False
+    #: Stop when no message is left: none ready, delayed or in flight anywhere.
+    until_empty: bool = False
+    #: Stop after this many messages.
+    max_tasks: int | None = None
+    worker_id: str = field(default_factory=random_worker_id)
+
+    @classmethod
+    def from_settings(cls, settings: WorkerSettings, **changes: object) -> WorkerOptions:
+        """Return the settings' options, with those that are given and not None put in their place."""
+        values: dict[str, object] = {
+            "threads": settings.threads,
+            "async_tasks": settings.async_tasks,
+            "poll_interval_s": settings.poll_interval_s,
+            "shutdown_timeout_s": settings.shutdown_timeout_s,
+        }
+        values |= {name: value for name, value in changes.items() if value is not None}
+        return cls(**values)  # type: ignore[arg-type]
+
+
+class Worker:
+    """Works on queues until it is told to stop."""
+
+    def __init__(self, queues: Sequence[QueueSettings], options: WorkerOptions) -> None:
+        self.options = options
+        self.announcer = Announcer(options.worker_id)
+        self.waiter = Waiter()
+        self.pool = Pool(threads=options.threads, async_tasks=options.async_tasks, wake=self.waiter.wake)
+        self.fetchers = self._make_fetchers(queues)
+        self.taken = 0
+        #: Monotonic time at which running tasks are given up; None while the worker is not stopping.
+        self.stop_by: float | None = None
+
+    def _make_fetchers(self, queues: Sequence[QueueSettings]) -> list[Fetcher]:
+        by_connection: dict[str, list[WorkQueue]] = {}
+        for settings in queues:
+            work_queue = WorkQueue(settings, get_queue(settings.name), lease_s=settings.visibility_timeout_s)
+            by_connection.setdefault(settings.connection, []).append(work_queue)
+        return [
+            Fetcher(
+                get_client(alias),
+                work_queues,
+                announcer=self.announcer,
+                poll_interval_s=self.options.poll_interval_s,
+                wake=self.waiter.wake,
+            )
+            for alias, work_queues in by_connection.items()
+        ]
+
+    # -- Life ---------------------------------------------------------------------------------------------------------
+
+    def run(self) -> bool:
+        """Work until stopped or done. Returns whether every task that was begun could end."""
+        self.pool.start()
+        subscriptions = [self._subscribe(fetcher) for fetcher in self.fetchers]
+        try:
+            while not self._is_done():
+                self._turn()
+                self.waiter.sleep(self._next_turn_at, at_most_s=LONGEST_SLEEP_S)
+            return self._give_up_the_rest()
+        finally:
+            for subscription in subscriptions:
+                subscription.stop()
+            self.waiter.close()
+
+    def handle_signals(self) -> None:
+        """Stop on SIGTERM, SIGINT and SIGQUIT; at once on the second one."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
+        self.waiter.watch_signals()
+
+    def stop(self, *, within_s: float) -> None:
+        """Take no more messages, give back those that wait, and let running tasks end within so many seconds."""
+        self.stop_by = time.monotonic() + within_s
+        self.waiter.wake()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.stop_by is None:
+            logger.info("%s: finishing what runs, at most %.0f s", _name(number), self.options.shutdown_timeout_s)
+            self.stop(within_s=self.options.shutdown_timeout_s)
+        else:
+            logger.warning("%s again: stopping now", _name(number))
+            self.stop(within_s=0)
+
+    def _subscribe(self, fetcher: Fetcher) -> Subscription:
+        channels = [work_queue.queue.keys.channel for work_queue in fetcher.queues]
+        subscription = Subscription(fetcher.client, channels, on_publish=fetcher.look_now)
+        subscription.start()
+        return subscription
+
+    # -- One turn of the main loop ------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        if self.stop_by is not None or self.pool.is_stuck():
+            self._give_back_waiting()
+        for fetcher in self.fetchers:
+            for delivery in fetcher.exchange(self._room()):
+                self.taken += 1
+                self.pool.submit(self._execution(fetcher, delivery))
+        self.pool.expire_limits()
+
+    def _room(self) -> int:
+        if self.stop_by is not None:
+            return 0
+        left = self.options.max_tasks - self.taken if self.options.max_tasks is not None else None
+        return self.pool.room() if left is None else min(self.pool.room(), left)
+
+    def _execution(self, fetcher: Fetcher, delivery: Delivery) -> Execution:
+        return Execution(delivery, desk=fetcher, announcer=self.announcer, now_ms=fetcher.clock.now_ms)
+
+    def _give_back_waiting(self) -> None:
+        for execution in self.pool.take_back():
+            assert isinstance(execution, Execution)
+            execution.desk.settle(execution, Released())
+        self.pool.slow_down()
+
+    def _next_turn_at(self) -> float | None:
+        room = self._room()
+        times = [fetcher.next_exchange_at(room) for fetcher in self.fetchers]
+        times.append(self.pool.expire_limits())
+        if self.stop_by is not None:
+            times.append(self.stop_by)
+        return min((when for when in times if when is not None), default=None)
+
+    # -- The end ------------------------------------------------------------------------------------------------------
+
+    def _is_done(self) -> bool:
+        if self.stop_by is not None and time.monotonic() >= self.stop_by:
+            return True
+        if not (self.pool.is_idle and all(fetcher.is_idle for fetcher in self.fetchers)):
+            return False
+        if self.stop_by is not None or (self.options.max_tasks is not None and self.taken >= self.options.max_tasks):
+            return True
+        if self.options.until_empty:
+            return all(fetcher.is_empty for fetcher in self.fetchers)
+        return self.options.until_drained and all(fetcher.is_drained for fetcher in self.fetchers)
+
+    def _give_up_the_rest(self) -> bool:
+        """Give back what still runs, so that another worker takes it at once. Returns whether there was nothing."""
+        self.pool.cancel_coroutines()
+        unfinished = [e for e in [*self.pool.take_back(), *self.pool.running()] if isinstance(e, Execution)]
+        for execution in unfinished:
+            execution.interrupted = True
+            execution.desk.settle(execution, Released())
+        for fetcher in self.fetchers:
+            fetcher.exchange(0)
+        if unfinished:
+            logger.warning("%d messages were given back unfinished", len(unfinished))
+        return not unfinished
+
+
+def make_worker(queue_names: Sequence[str], options: WorkerOptions) -> Worker:
+    """Return a worker on these queues, in this order; without names, on all of RSMQ["QUEUES"]."""
+    settings = get_settings()
+    names = list(queue_names) or list(settings.queues)
+    return Worker([settings.queue(name) for name in names], options)
+
+
+def _name(number: int) -> str:
+    return signal.Signals(number).name
