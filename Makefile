@@ -34,7 +34,7 @@ rm -f $(1)/.installed-*; touch $@
 endef
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 demo: $(INSTALLED) ## start the demo site on a private server (DAY=2013-07-04, ONCE=1)
 	@$(BIN)/python manage.py rsmq_demo $(if $(ONCE),--once) $(if $(DAY),--day $(DAY))
@@ -47,7 +47,7 @@ test-default: $(INSTALLED) peers ## run the tests on the default Python only
 
 test-other: ## run the tests on the other end only
 	@python="$(OTHER_PYTHON)"; if test -n "$$python"; then \
-	    $(MAKE) --no-print-directory $(OTHER_INSTALLED) peers OTHER_PYTHON="$$python" && \
+	    $(MAKE) -s --no-print-directory $(OTHER_INSTALLED) peers OTHER_PYTHON="$$python" && \
 	    $(OTHER_BIN)/python -m pytest -q $(ARGS); \
 	else \
 	    echo "SKIPPED the second run: no Python $(OTHER_VERSIONS) found; install one, or: make test OTHER_PYTHON=/path/to/it"; \
@@ -65,7 +65,7 @@ ci: lint test ## what continuous integration runs
 # The clients of other projects that the interoperability tests talk to.
 peers:
 	@if command -v node >/dev/null && command -v npm >/dev/null; then \
-	    $(MAKE) --no-print-directory $(PEERS); \
+	    $(MAKE) -s --no-print-directory $(PEERS); \
 	else \
 	    echo "SKIPPED the Node clients: install node and npm (Debian: apt-get install nodejs npm)"; test -z "$$CI"; \
 	fi
@@ -78,5 +78,9 @@ $(INSTALLED):
 
 $(OTHER_INSTALLED):
 	@$(call install,.venv-other,$(OTHER_PYTHON))
+
+# For scripts: make -s print-OTHER_PYTHON
+print-%:
+	@echo '$($*)'
 
 .PHONY: help demo test test-default test-other lint ci peers

@@ -75,6 +75,7 @@ class PrivateServer:
     def _is_ours(self) -> bool:
         assert self._process is not None and self._process.poll() is None, _last_log_lines()
         try:
+            self.redis.ping()  # refused while it loads its data, which INFO is not
             return self.redis.info("server")["process_id"] == self._process.pid
         except (redis.ConnectionError, redis.BusyLoadingError):
             return False
