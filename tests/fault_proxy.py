@@ -15,13 +15,12 @@ import contextlib
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 CHUNK_BYTES = 65_536
-#: How often a held chunk looks whether it may go on.
-HOLD_POLL_S = 0.005
 
 
 class FaultProxy:
@@ -32,7 +31,7 @@ class FaultProxy:
         self.connections = 0  # how many have ever been accepted
         self.delay_s = 0.0  # one-way latency of each chunk, in both directions
         self._upstream = urlsplit(upstream_url)
-        self._held: frozenset[str] = frozenset()  # directions in which nothing moves: "request", "reply"
+        self._gates = {"request": asyncio.Event(), "reply": asyncio.Event()}  # set: chunks may pass
         self._refuses = False
         self._is_closing = False
         self._lost_replies: tuple[bytes, int] = (b"", 0)
@@ -43,6 +42,7 @@ class FaultProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._thread.start()
+        self._open_gates()
         self._server = asyncio.run_coroutine_threadsafe(
             asyncio.start_server(self._accept, "127.0.0.1", 0), self._loop
         ).result()
@@ -61,15 +61,16 @@ class FaultProxy:
         database = self._upstream.path if self._upstream.scheme == "redis" else ""
         return f"redis://{user}{at}127.0.0.1:{self.port}{database}"
 
-    # -- Faults ------------------------------------------------------------------------------------------------------
+    # -- Faults -----------------------------------------------------------------------------------------------------
 
     def black_hole(self) -> None:
         """Move nothing from now on: a half-open network, of which neither side hears an end."""
-        self._held = frozenset({"request", "reply"})
+        for gate in self._gates.values():
+            self._in_loop(gate.clear)
 
     def hold_replies(self) -> None:
         """Forward requests, keep their replies until release()."""
-        self._held = frozenset({"reply"})
+        self._in_loop(self._gates["reply"].clear)
 
     def refuse(self) -> None:
         """Reset every new connection as soon as it is made."""
@@ -77,7 +78,8 @@ class FaultProxy:
 
     def release(self) -> None:
         """End a black hole, held replies and refusals; what was held moves on."""
-        self._held, self._refuses = frozenset(), False
+        self._refuses = False
+        self._in_loop(self._open_gates)
 
     def lose_reply_to(self, needle: bytes, *, times: int = 1) -> None:
         """Forward the next `times` requests that contain `needle`, swallow their replies and reset."""
@@ -102,7 +104,7 @@ class FaultProxy:
         self._thread.join()
         self._loop.close()
 
-    # -- Traffic -----------------------------------------------------------------------------------------------------
+    # -- Traffic ----------------------------------------------------------------------------------------------------
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -180,14 +182,25 @@ class FaultProxy:
 
     async def _pass(self, direction: str) -> None:
         """Wait as long as the faults of this direction say."""
-        while direction in self._held and not self._is_closing:
-            await asyncio.sleep(HOLD_POLL_S)
+        await self._gates[direction].wait()
         if self._is_closing:  # what is held must not reach the server of the next test
             raise ConnectionAbortedError
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
 
-    # -- The thread --------------------------------------------------------------------------------------------------
+    # -- The thread -------------------------------------------------------------------------------------------------
+
+    def _open_gates(self) -> None:
+        for gate in self._gates.values():
+            gate.set()
+
+    def _in_loop(self, action: Callable[[], object]) -> None:
+        """Run `action` in the proxy's thread and wait until it is done, so that a fault takes effect at once."""
+
+        async def run() -> None:
+            action()
+
+        asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
     async def _reset_all(self) -> None:
         for client in self._clients:
@@ -196,6 +209,7 @@ class FaultProxy:
 
     async def _shut_down(self) -> None:
         self._is_closing = True
+        self._open_gates()
         self._server.close()
         for client in self._clients:
             _reset(client)

@@ -15,6 +15,7 @@ from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.errors import ConnectionFailed, PermissionDenied, RsmqError
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
+from tests.support import wait_until
 
 SECRET = "s3cret-pa55"
 
@@ -34,7 +35,7 @@ def user(server: PrivateServer) -> Iterator[str]:
     server.redis.execute_command("ACL", "DELUSER", "ann")
 
 
-# -- URLs ----------------------------------------------------------------------------------------------------------------
+# -- URLs ----------------------------------------------------------------------------------------------------------
 
 
 def test_unix_sockets_and_tcp_lead_to_the_same_queue(server: PrivateServer, proxy: FaultProxy, queue: Queue):
@@ -91,7 +92,7 @@ def test_queue_works_with_user_and_password(server: PrivateServer, proxy: FaultP
     assert by_tcp.attributes().messages == 1
 
 
-# -- Passwords -----------------------------------------------------------------------------------------------------------
+# -- Passwords -----------------------------------------------------------------------------------------------------
 
 
 def texts(error: BaseException) -> str:
@@ -175,7 +176,7 @@ def test_missing_password_is_a_refusal_and_no_lost_reply(server: PrivateServer, 
     assert queue.attributes().messages == 0
 
 
-# -- Unreachable ----------------------------------------------------------------------------------------------------------
+# -- Unreachable ---------------------------------------------------------------------------------------------------
 
 
 def test_missing_socket_is_a_failed_connection(tmp_path: Path):
@@ -207,7 +208,7 @@ def test_queue_works_as_soon_as_the_server_is_back(server: PrivateServer, queue:
     assert [message.body for message in queue.receive_many(10)] == [b"before", b"after"]
 
 
-# -- Sharing --------------------------------------------------------------------------------------------------------------
+# -- Sharing -------------------------------------------------------------------------------------------------------
 
 
 def test_calls_one_after_another_use_one_socket(proxy: FaultProxy, queue: Queue):
@@ -298,15 +299,15 @@ def test_other_timeout_is_another_connection_to_the_same_server(server: PrivateS
     assert queue.attributes().messages == 1
 
 
-def test_dedicated_socket_belongs_to_its_caller_alone(proxy: FaultProxy, queue: Queue):
+def test_subscription_has_a_socket_of_its_own(server: PrivateServer, proxy: FaultProxy, queue: Queue):
     connection = Connection(proxy.url)
-    ours = Queue("jobs", Client(connection))
-    ours.send(b"x")
+    loud = Queue("jobs", Client(connection), realtime=True)
 
-    link = connection.dedicated()
-    link.send_command("SUBSCRIBE", "rsmq:rt:jobs")
-    assert link.read_response()[0] == b"subscribe"
-    ours.send(b"y")
+    subscriber = connection.subscriber([loud.keys.channel])
+    wait_until(lambda: server.redis.pubsub_numsub(loud.keys.channel)[0][1])
+    loud.send(b"x")
 
+    heard = wait_until(lambda: subscriber.get_message(ignore_subscribe_messages=True, timeout=0.01))
+    assert heard["data"] == b"1"
     assert proxy.connections == 2
-    link.disconnect()
+    subscriber.close()

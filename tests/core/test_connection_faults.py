@@ -71,7 +71,7 @@ def scripts_seen(proxy: FaultProxy) -> int:
     return sum(chunk.count(b"EVALSHA") for chunk in proxy.requests)
 
 
-# -- One lost reply: what is not repeated ---------------------------------------------------------------------------------
+# -- One lost reply: what is not repeated --------------------------------------------------------------------------
 
 
 def test_send_with_a_lost_reply_is_reported_and_never_sent_again(proxy: FaultProxy, distant: Queue, queue: Queue):
@@ -145,7 +145,7 @@ def test_batch_of_calls_with_one_send_among_them_is_not_repeated(proxy: FaultPro
     assert queue.attributes().messages == 1
 
 
-# -- One lost reply: what is repeated -------------------------------------------------------------------------------------
+# -- One lost reply: what is repeated ------------------------------------------------------------------------------
 
 
 def held(queue: Queue) -> Message:
@@ -190,11 +190,14 @@ def test_reads_and_settings_with_a_lost_reply_are_repeated_silently(
 
     answer = REPEATED[operation](distant)
 
-    assert answer == {
-        "attributes": queue.attributes(),
-        "set_attributes": queue.attributes(),
-        "list_queues": ["jobs"],
-    }[operation]
+    assert (
+        answer
+        == {
+            "attributes": queue.attributes(),
+            "set_attributes": queue.attributes(),
+            "list_queues": ["jobs"],
+        }[operation]
+    )
 
 
 async def test_async_calls_that_are_harmless_twice_are_repeated(proxy: FaultProxy, distant: Queue, queue: Queue):
@@ -239,7 +242,7 @@ def test_repeated_delete_never_deletes_what_somebody_else_received_meanwhile(
     assert queue.delete(second) is True
 
 
-# -- Resets ---------------------------------------------------------------------------------------------------------------
+# -- Resets --------------------------------------------------------------------------------------------------------
 
 
 def test_reset_between_calls_goes_unnoticed(proxy: FaultProxy, distant: Queue, queue: Queue):
@@ -308,7 +311,7 @@ def test_slow_network_changes_no_answer(proxy: FaultProxy, distant: Queue, queue
     assert [message.id for message in distant.receive_many(5)] == ids
 
 
-# -- Black holes -----------------------------------------------------------------------------------------------------------
+# -- Black holes ---------------------------------------------------------------------------------------------------
 
 
 def test_send_into_a_black_hole_has_an_unknown_outcome_and_is_not_repeated(proxy: FaultProxy, impatient: Queue):
@@ -376,7 +379,7 @@ def test_queue_works_again_after_a_black_hole(proxy: FaultProxy, impatient: Queu
     assert queue.attributes().total_sent == 3
 
 
-# -- Replies that come too late --------------------------------------------------------------------------------------------
+# -- Replies that come too late ------------------------------------------------------------------------------------
 
 
 def test_reply_that_comes_after_the_timeout_answers_nobody_else(proxy: FaultProxy, impatient: Queue, queue: Queue):

@@ -101,7 +101,7 @@ def test_error_of_a_late_holder_names_the_message(queue: Queue):
         queue.delete(first)
 
 
-# -- Replies of the server ---------------------------------------------------------------------------------------------
+# -- Replies of the server -----------------------------------------------------------------------------------------
 
 REPLIES = [
     ("OOM command not allowed when used memory > 'maxmemory'.", QueueFull),
@@ -147,9 +147,7 @@ def test_error_reply_of_a_server_becomes_the_error_it_stands_for(
 
 
 @pytest.mark.parametrize(("reply", "error"), REPLIES, ids=[reply for reply, _ in REPLIES])
-async def test_async_calls_name_the_same_errors(
-    proxy: FaultProxy, queue: Queue, reply: str, error: type[RsmqError]
-):
+async def test_async_calls_name_the_same_errors(proxy: FaultProxy, queue: Queue, reply: str, error: type[RsmqError]):
     distant = Queue("jobs", Client(Connection(proxy.url)))
     await distant.asend(b"the server knows the script")
     proxy.answer_instead(b"EVALSHA", f"-{reply}\r\n".encode())

@@ -23,7 +23,7 @@ def named(path: Path) -> str:
     return str(path.relative_to(PACKAGE))
 
 
-# -- Python --------------------------------------------------------------------------------------------------------------
+# -- Python --------------------------------------------------------------------------------------------------------
 
 
 def imported_modules(path: Path) -> set[str]:
@@ -68,7 +68,9 @@ def test_core_needs_redis_py_and_the_standard_library_only(path: Path):
 def test_walk_sees_imports_of_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     source = tmp_path / "core" / "x.py"
     source.parent.mkdir()
-    source.write_text("def f():\n    from django.conf import settings\nfrom ..tasks import a\nfrom .b import c\nimport d.e\n")
+    source.write_text(
+        "def f():\n    from django.conf import settings\nfrom ..tasks import a\nfrom .b import c\nimport d.e\n"
+    )
     monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
 
     assert imported_modules(source) >= {"django.conf", "rsmq_django.tasks.a", "rsmq_django.core.b.c", "d.e"}
@@ -90,7 +92,9 @@ def test_core_works_where_django_is_not_installed():
         "assert not loaded, loaded\n"
     )
 
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, cwd=PACKAGE.parent)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, cwd=PACKAGE.parent
+    )
 
     assert done.returncode == 0, done.stderr
 
@@ -107,7 +111,7 @@ def test_package_itself_imports_nothing_at_all():
     assert done.returncode == 0, done.stderr
 
 
-# -- Lua -------------------------------------------------------------------------------------------------------------------
+# -- Lua -----------------------------------------------------------------------------------------------------------
 
 
 def code_of(path: Path) -> str:
@@ -116,7 +120,9 @@ def code_of(path: Path) -> str:
 
 
 def test_there_are_scripts_to_look_at():
-    assert {"queue/send", "queue/receive"} <= {str(path.relative_to(CORE / "lua").with_suffix("")) for path in LUA_FILES}
+    assert {"queue/send", "queue/receive"} <= {
+        str(path.relative_to(CORE / "lua").with_suffix("")) for path in LUA_FILES
+    }
 
 
 @pytest.mark.parametrize("path", LUA_FILES, ids=named)
@@ -144,7 +150,9 @@ def test_script_never_walks_the_keyspace(path: Path):
     assert not {command.upper() for command in commands} & {"KEYS", "SCAN", "RANDOMKEY", "FLUSHALL", "FLUSHDB"}
 
 
-@pytest.mark.parametrize("path", [path for path in LUA_FILES if path.parent.name in ("queue", "shared", "worker")], ids=named)
+@pytest.mark.parametrize(
+    "path", [path for path in LUA_FILES if path.parent.name in ("queue", "shared", "worker")], ids=named
+)
 def test_script_on_a_queue_never_reads_its_whole_hash(path: Path):
     # The hash holds every body: reading it takes most of a second where there are a hundred thousand messages.
     assert not re.search(r"HGETALL|HKEYS|HVALS|HSCAN", code_of(path), re.I)

@@ -23,7 +23,9 @@ def foreign_queue(server: PrivateServer, client: Client, **fields: str | None) -
 
 def add_message(server: PrivateServer, *, message_id: str = GOOD_ID, body: bytes = b"x", **fields: str) -> None:
     server.redis.zadd("rsmq:foreign", {message_id: server.redis.time()[0] * 1000 - 10_000})
-    server.redis.hset("rsmq:foreign:Q", mapping={message_id: body, **{f"{message_id}:{k}": v for k, v in fields.items()}})
+    server.redis.hset(
+        "rsmq:foreign:Q", mapping={message_id: body, **{f"{message_id}:{k}": v for k, v in fields.items()}}
+    )
 
 
 @pytest.mark.parametrize(

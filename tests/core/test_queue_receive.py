@@ -169,7 +169,7 @@ def test_message_knows_when_it_was_sent(server: PrivateServer, queue: Queue):
     assert 0 <= message.sent_ms - (before_s * 1000 + before_us / 1000) < 60_000
 
 
-# -- Pop -------------------------------------------------------------------------------------------------------------
+# -- Pop -----------------------------------------------------------------------------------------------------------
 
 
 def test_popped_message_is_gone_with_everything_that_belonged_to_it(server: PrivateServer, queue: Queue):
@@ -205,7 +205,7 @@ def test_pop_takes_the_oldest_ready_message(queue: Queue):
     assert queue.pop() is None
 
 
-# -- Phantoms: an id without a body, which other clients leave behind --------------------------------------------------
+# -- Phantoms: an id without a body, which other clients leave behind ----------------------------------------------
 
 
 def add_phantom(server: PrivateServer, *, overdue_s: float) -> str:
@@ -244,6 +244,18 @@ def test_young_phantom_is_left_alone_and_the_next_message_delivered(
     assert message is not None and message.body == b"real"
     assert server.redis.zscore("rsmq:jobs", phantom) is not None
     assert server.redis.hget("rsmq:jobs:Q", f"{phantom}:rc") == b"3"
+
+
+@pytest.mark.parametrize("overdue_s", [60, 1])
+def test_phantom_does_not_hide_the_next_message_when_the_visibility_timeout_is_zero(
+    server: PrivateServer, queue: Queue, overdue_s: float
+):
+    add_phantom(server, overdue_s=overdue_s)
+    queue.send(b"real")
+
+    message = queue.receive(visibility_timeout_s=0)
+
+    assert message is not None and message.body == b"real"
 
 
 def test_phantoms_are_not_counted_as_received(server: PrivateServer, queue: Queue):

@@ -141,7 +141,7 @@ def test_sending_to_a_missing_queue_leaves_nothing_behind(server: PrivateServer,
     assert server.redis.keys() == []
 
 
-# -- Size: bytes, not characters -------------------------------------------------------------------------------------
+# -- Size: bytes, not characters -----------------------------------------------------------------------------------
 
 
 def test_body_of_exactly_64_kib_is_accepted_and_one_byte_more_refused(queue: Queue):
@@ -193,7 +193,7 @@ def test_changed_limit_holds_for_the_next_message(queue: Queue):
         queue.send(b"x" * 1025)
 
 
-# -- Delay -----------------------------------------------------------------------------------------------------------
+# -- Delay ---------------------------------------------------------------------------------------------------------
 
 
 def test_delayed_message_waits_for_its_time(queue: Queue):
@@ -255,7 +255,7 @@ def test_impossible_delay_is_refused(queue: Queue, delay_s: float):
     assert queue.attributes().messages == 0
 
 
-# -- Realtime --------------------------------------------------------------------------------------------------------
+# -- Realtime ------------------------------------------------------------------------------------------------------
 
 
 def test_realtime_queue_publishes_the_number_of_messages(server: PrivateServer, client: Client, queue: Queue):

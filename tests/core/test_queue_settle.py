@@ -22,7 +22,7 @@ def taken_over(queue: Queue) -> tuple[Message, Message]:
     return first, received(queue)
 
 
-# -- Delete ----------------------------------------------------------------------------------------------------------
+# -- Delete --------------------------------------------------------------------------------------------------------
 
 
 def test_deleted_message_is_gone_with_everything_that_belonged_to_it(server: PrivateServer, queue: Queue):
@@ -91,7 +91,9 @@ def test_delete_from_a_missing_queue_says_so(client: Client):
         Queue("nowhere", client).delete("x" * 32)
 
 
-@pytest.mark.parametrize("bad_id", ["vt", "", "x" * 31, "x" * 33, "x" * 32 + "\n", "x" * 31 + "é", "x" * 31 + "-", None, 7])
+@pytest.mark.parametrize(
+    "bad_id", ["vt", "", "x" * 31, "x" * 33, "x" * 32 + "\n", "x" * 31 + "é", "x" * 31 + "-", None, 7]
+)
 def test_id_of_an_impossible_form_is_refused(server: PrivateServer, queue: Queue, bad_id: str):
     before = server.redis.hgetall("rsmq:jobs:Q")
 
@@ -135,7 +137,7 @@ def add_foreign_message(server: PrivateServer, message_id: str, body: bytes) -> 
     server.redis.hset("rsmq:jobs:Q", message_id, body)
 
 
-# -- Delete many -----------------------------------------------------------------------------------------------------
+# -- Delete many ---------------------------------------------------------------------------------------------------
 
 
 def test_batch_of_deletes_reports_each_in_order(queue: Queue):
@@ -183,7 +185,7 @@ def test_same_message_twice_in_a_batch_is_deleted_once(server: PrivateServer, qu
     assert len(server.redis.hgetall("rsmq:jobs:Q")) == 7
 
 
-# -- Change visibility -------------------------------------------------------------------------------------------------
+# -- Change visibility ---------------------------------------------------------------------------------------------
 
 
 def test_extended_lease_lasts_longer(queue: Queue):

@@ -16,9 +16,10 @@ const redis = require("redis");
 
 const connection = JSON.parse(process.argv[2]);
 const clients = new Map(); // namespace + realtime -> RedisSMQ
-const published = []; // texts heard on subscribed channels, in order
-const processed = []; // bodies that rsmq-worker handed to us, base64
-const workers = new Map();
+const workers = new Map(); // queue name -> RSMQWorker
+let subscribers = [];
+let published = []; // texts heard on subscribed channels, in order
+let processed = []; // bodies that rsmq-worker handed to us, base64
 
 function clientFor({ ns = "rsmq", realtime = false }) {
   const key = `${ns} ${realtime}`;
@@ -32,8 +33,18 @@ const toBase64 = (text) => (text == null ? null : Buffer.from(text, "utf8").toSt
 
 /** Calls of our own, for what is no method of the client. */
 const extras = {
+  /** Forget everything and connect anew: this client never notices that a server lost its scripts. */
+  async reset() {
+    for (const worker of workers.values()) worker.stop();
+    for (const client of [...subscribers, ...[...clients.values()].map((rsmq) => rsmq.redis)]) client.end(false);
+    workers.clear();
+    clients.clear();
+    [subscribers, published, processed] = [[], [], []];
+  },
   async subscribe({ channel }) {
     const subscriber = redis.createClient({ ...connection });
+    subscribers.push(subscriber);
+    subscriber.on("error", () => {});
     subscriber.on("message", (_channel, text) => published.push(text));
     await new Promise((resolve) => {
       subscriber.on("subscribe", resolve);
@@ -56,10 +67,6 @@ const extras = {
     return new Promise((resolve, reject) => {
       workers.get(qname).send(body, 0, (error, id) => (error ? reject(error) : resolve(id)));
     });
-  },
-  async stopWorker({ qname }) {
-    workers.get(qname).stop();
-    workers.delete(qname);
   },
   async processed() {
     return processed;

@@ -72,7 +72,9 @@ class Peer:
         self._reader.join()
         self._process.stdout.close()
 
-    def call(self, name: str, *, body: bytes | None = None, client: dict[str, Any] | None = None, **options: Any) -> Any:
+    def call(
+        self, name: str, *, body: bytes | None = None, client: dict[str, Any] | None = None, **options: Any
+    ) -> Any:
         """Run one operation of the other client and return its JSON result."""
         request: dict[str, Any] = {"call": name, "options": options, "client": client or {}}
         if body is not None:
@@ -101,7 +103,11 @@ class Peer:
             self._replies.put(line)
         self._replies.put("")
 
-    # -- The operations of RSMQ ----------------------------------------------------------------------------------------
+    def reset(self) -> None:
+        """Forget everything and connect anew."""
+        self.call("reset")
+
+    # -- The operations of RSMQ -------------------------------------------------------------------------------------
 
     def create_queue(self, name: str, **attributes: int | float) -> None:
         self.call("createQueue", qname=name, **attributes)
@@ -140,7 +146,8 @@ class NodePeer(Peer):
     """npm `rsmq` 0.12.4, and `rsmq-worker` on top of it."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(["node", str(HERE / "node_peer.js"), json.dumps(_node_options(url))])
+        # Without warnings: rsmq-worker's dependencies name files in ways that node deprecates.
+        super().__init__(["node", "--no-deprecation", str(HERE / "node_peer.js"), json.dumps(_node_options(url))])
 
     def subscribe(self, channel: str) -> None:
         self.call("subscribe", channel=channel)
@@ -155,9 +162,6 @@ class NodePeer(Peer):
     def worker_send(self, queue_name: str, body: bytes) -> str:
         return str(self.call("workerSend", qname=queue_name, body=body))
 
-    def stop_worker(self, queue_name: str) -> None:
-        self.call("stopWorker", qname=queue_name)
-
     def processed(self) -> list[bytes]:
         """Return the bodies that the worker has processed so far."""
         return [base64.b64decode(body) for body in self.call("processed")]
@@ -171,9 +175,6 @@ class PyRsmqPeer(Peer):
 
     def start_consumer(self, queue_name: str) -> None:
         self.call("startConsumer", qname=queue_name)
-
-    def stop_consumer(self) -> None:
-        self.call("stopConsumer")
 
     def processed(self) -> list[bytes]:
         """Return the bodies that the consumer has processed so far."""

@@ -23,9 +23,16 @@ class Peer:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.consumer: RedisSMQConsumerThread | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything and connect anew: this client never notices that a server lost its scripts."""
+        if self.consumer is not None:
+            self.consumer.stop(wait=10)
         self.rsmq = RedisSMQ(client=self.connect())
         self.processed: list[str] = []
-        self.consumer: RedisSMQConsumerThread | None = None
+        self.consumer = None
 
     def connect(self) -> redis.Redis:
         # Bodies that are no UTF-8 must not kill the peer: surrogates travel through and back.
@@ -33,13 +40,12 @@ class Peer:
 
     def answer(self, request: dict[str, Any]) -> Any:
         call, options = request["call"], request.get("options", {})
+        if call == "reset":
+            return self.reset()
         if call == "startConsumer":
             return self.start_consumer(options["qname"])
         if call == "processed":
             return self.processed
-        if call == "stopConsumer":
-            assert self.consumer is not None
-            return self.consumer.stop(wait=10)
         if "body_b64" in request:
             options["message"] = base64.b64decode(request["body_b64"])
         result = getattr(self.rsmq, call)(**options).execute()
