@@ -91,8 +91,8 @@ class TaskSettings:
 
     #: Runs in all. With growing waits between them, five outlive the restart of a database or a web service.
     max_attempts: Annotated[int, whole("attempts", least=1, most=1_000_000)] = 5
-    #: A day: results can be looked at the next morning, and Redis does not fill up with them.
-    result_ttl_s: Annotated[int, whole("seconds", least=1, most=31_622_400)] = 86_400
+    #: A day: results can be looked at the next morning, and Redis does not fill up with them. 0 keeps none.
+    result_ttl_s: Annotated[int, whole("seconds", least=0, most=31_622_400)] = 86_400
     #: A task sent inside a transaction could start before its rows can be seen, or although they were rolled
     #: back. True waits for the default database, an alias for that database, False for none.
     enqueue_on_commit: Annotated[bool | str, FLAG_OR_TEXT] = True

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 if sys.platform == "win32":
     raise ImportError("the embedded server does not run on Windows; use WSL, or set a URL of a running server")
@@ -62,7 +63,7 @@ class EmbeddedServer:
         self._count_as_user()  # from here on nobody stops the server that we are about to look for
         with self._one_starter_at_a_time():
             socket = self._wait_until_served()
-        return f"unix://{socket}"
+        return f"unix://{quote(str(socket))}"  # TMPDIR may hold anything
 
     def release(self) -> None:
         """Stop counting this process as a user; the server stops soon after its last one."""

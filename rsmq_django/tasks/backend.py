@@ -80,7 +80,13 @@ class RSMQBackend(BaseTaskBackend):
         """Raise InvalidTask when the task cannot work here. Runs where the task is declared, and at each enqueue."""
         super().validate_task(task)
         try:
-            get_settings().queue(task.queue_name)
+            home = get_settings().queue(task.queue_name)
+            dead_letter = task.options.dead_letter_queue
+            if dead_letter and get_settings().queue(dead_letter).connection != home.connection:
+                raise InvalidTask(
+                    f"Task {task.module_path}: its dead-letter queue {dead_letter!r} is on another connection than "
+                    f"queue {home.name!r}; a message moves between queues of one server only"
+                )
         except ImproperlyConfigured as error:
             raise InvalidTask(f"Task {task.module_path}: {error}") from error
 

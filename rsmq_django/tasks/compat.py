@@ -5,8 +5,13 @@ Everything else in this package imports these names from here. The native framew
 
 from __future__ import annotations
 
+import logging
+import sys
+import weakref
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+from django.dispatch import Signal
 
 HAS_NATIVE_TASKS = find_spec("django.tasks") is not None
 
@@ -29,6 +34,27 @@ else:
     # The backport 0.12 still has a name that Django dropped.
     InvalidTask = getattr(django_tasks.exceptions, "InvalidTask", None) or django_tasks.exceptions.InvalidTaskError
 
+#: Where Django itself logs what its task signals say.
+_signals_module = sys.modules["django.tasks.signals" if HAS_NATIVE_TASKS else "django_tasks.signals"]
+_signals_logger = logging.getLogger("django.tasks" if HAS_NATIVE_TASKS else "django_tasks")
+
+
+def anybody_listens(signal: Signal) -> bool:
+    """Say whether sending a task signal would have an effect.
+
+    Django connects a receiver of its own to each, which only logs. Where that log is off and nobody else listens, a
+    worker need not make a `TaskResult` for every message.
+    """
+    if _signals_logger.isEnabledFor(logging.INFO):
+        return bool(signal.receivers)
+    return any(not _is_djangos(receiver) for _, receiver, *_ in signal.receivers)
+
+
+def _is_djangos(receiver: object) -> bool:
+    function = receiver() if isinstance(receiver, weakref.ReferenceType) else receiver
+    return getattr(function, "__module__", "") == _signals_module.__name__
+
+
 __all__ = [
     "DEFAULT_TASK_QUEUE_NAME",
     "HAS_NATIVE_TASKS",
@@ -40,6 +66,7 @@ __all__ = [
     "TaskResult",
     "TaskResultDoesNotExist",
     "TaskResultStatus",
+    "anybody_listens",
     "task_backends",
     "task_enqueued",
     "task_finished",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import Queue
 from ..signals import lease_lost, message_dead_lettered
-from ..tasks.compat import TaskError, TaskResult, TaskResultStatus, task_finished, task_started
+from ..tasks.compat import TaskError, TaskResult, TaskResultStatus, anybody_listens, task_finished, task_started
 from ..tasks.results import as_time, restored_task
 from .delivery import Delivery
 from .error_text import one_line, text_of
@@ -30,20 +30,20 @@ class Announcer:
 
     def started(self, execution: Execution) -> None:
         """Send `task_started`."""
-        if _is_task(execution):
+        if _is_task(execution) and anybody_listens(task_started):
             result = self.task_result(execution)
             task_started.send_robust(sender=type(result.task.get_backend()), task_result=result)
 
     async def astarted(self, execution: Execution) -> None:
         """See started()."""
-        if _is_task(execution):
+        if _is_task(execution) and anybody_listens(task_started):
             result = self.task_result(execution)
             await task_started.asend_robust(sender=type(result.task.get_backend()), task_result=result)
 
     def finished(self, execution: Execution, outcome: Outcome) -> None:
         """Write the log line of an outcome; send `task_finished` and `message_dead_lettered` when they apply."""
         log_outcome(execution, outcome)
-        if isinstance(outcome, (Succeeded, Dead)) and _is_task(execution):
+        if isinstance(outcome, (Succeeded, Dead)) and _is_task(execution) and anybody_listens(task_finished):
             result = self._finished_result(execution, outcome)
             task_finished.send_robust(sender=type(result.task.get_backend()), task_result=result)
         if isinstance(outcome, Dead):
@@ -52,7 +52,7 @@ class Announcer:
     async def afinished(self, execution: Execution, outcome: Outcome) -> None:
         """See finished()."""
         log_outcome(execution, outcome)
-        if isinstance(outcome, (Succeeded, Dead)) and _is_task(execution):
+        if isinstance(outcome, (Succeeded, Dead)) and _is_task(execution) and anybody_listens(task_finished):
             result = self._finished_result(execution, outcome)
             await task_finished.asend_robust(sender=type(result.task.get_backend()), task_result=result)
         if isinstance(outcome, Dead):

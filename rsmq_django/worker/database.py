@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections, connections
+
+#: A connection that was looked at so recently cannot have been idle for long.
+_FRESH_S = 1.0
+_looked = threading.local()
 
 #: Async tasks share one database thread; looking at it after each of them would cost more than the task.
 _ASYNC_INTERVAL_S = 1.0
 _last_async_look = 0.0
 
 
+def close_stale_connections() -> None:
+    """Before a task: close this thread's connections that may have broken while it waited for work."""
+    if time.monotonic() - getattr(_looked, "at", 0.0) > _FRESH_S:
+        close_unusable_connections()
+
+
 def close_unusable_connections() -> None:
     """Close this thread's connections that are broken or older than CONN_MAX_AGE, as Django does around a request."""
+    _looked.at = time.monotonic()
     if connections.all(initialized_only=True):
         close_old_connections()
 

@@ -18,7 +18,7 @@ from ..tasks.compat import TaskContext, TaskResult
 from ..tasks.envelope import Unreadable
 from ..tasks.retry import RetryPolicy, TaskTimeout, exponential
 from .announcer import Announcer
-from .database import close_unusable_connections, close_unusable_connections_async
+from .database import close_stale_connections, close_unusable_connections, close_unusable_connections_async
 from .delivery import Delivery
 from .error_text import traceback_of
 from .outcomes import Dead, Outcome, Released, RetryIn, Succeeded
@@ -64,6 +64,8 @@ class Execution:
         self.finished_ms: float | None = None
         self.work: Work | None = None
         self.unreadable: Unreadable | None = None
+        #: What to do about failures.
+        self.policy = RetryPolicy(delivery.work_queue.settings.max_attempts)
         self.time_limit: TimeLimit | None = None
         #: Set by the pool when it cancels the task because the worker stops.
         self.interrupted = False
@@ -92,6 +94,7 @@ class Execution:
         except Unreadable as error:
             self.unreadable = error
             return
+        self.policy = self.work.options.retry_policy(self.policy.max_attempts)
         if self.work.options.timeout_s is not None and not self.is_async:
             self.time_limit = TimeLimit(self.work.options.timeout_s)
 
@@ -118,7 +121,7 @@ class Execution:
         if not self.may_run:
             return Raised(_WorkerDied(self.delivery.attempt - 1))
         try:
-            close_unusable_connections()
+            close_stale_connections()
             with self._limited():
                 return Returned(self._call())
         except BaseException as error:  # a task may raise anything; the worker goes on
@@ -185,12 +188,6 @@ class Execution:
     def is_async(self) -> bool:
         """Say whether the function is a coroutine function."""
         return self.work is not None and self.work.is_async
-
-    @property
-    def policy(self) -> RetryPolicy:
-        """Return what to do about failures."""
-        default = self.delivery.work_queue.settings.max_attempts
-        return self.work.options.retry_policy(default) if self.work else RetryPolicy(default)
 
     @property
     def may_run(self) -> bool:

@@ -144,6 +144,8 @@ class Fetcher:
             self.outage.note(failures[0])
         elif steps:
             self.outage.over()
+        if self.is_idle and any(isinstance(step, EndStep) for step in steps):
+            self._look_at = 0.0  # what has ended may have been the last message: who waits for that wants to know
 
     def _starts_to_note(self, ended: set[Delivery]) -> list[Ending]:
         for delivery in ended:

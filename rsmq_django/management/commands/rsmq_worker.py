@@ -84,14 +84,17 @@ def split_names(text: str) -> list[str]:
 
 def set_up_logging(verbosity: int) -> None:
     """Show this package's log on the terminal unless the project has configured one."""
-    for name in ("rsmq_django", "django.tasks", "django_tasks"):
-        logger = logging.getLogger(name)
-        if logger.level == logging.NOTSET:
-            logger.setLevel(LEVELS[verbosity] if name == "rsmq_django" else max(LEVELS[verbosity], logging.WARNING))
-        if name == "rsmq_django" and not logger.hasHandlers():
-            handler = logging.StreamHandler()
-            handler.setFormatter(logging.Formatter(LOG_FORMAT))
-            logger.addHandler(handler)
+    ours = logging.getLogger("rsmq_django")
+    if ours.level == logging.NOTSET:
+        ours.setLevel(LEVELS[verbosity])
+    if not ours.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(LOG_FORMAT))
+        ours.addHandler(handler)
+    for name in ("django.tasks", "django_tasks"):
+        # It says the same as our log, with less detail, and costs a TaskResult for every message.
+        if logging.getLogger(name).level == logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _worker_options(options: dict[str, Any]) -> WorkerOptions:
