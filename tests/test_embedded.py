@@ -417,6 +417,16 @@ def test_socket_directory_that_others_can_enter_is_refused(state_dir, monkeypatc
         EmbeddedServer(state_dir).ensure()
 
 
+def test_temporary_directory_may_have_any_name(state_dir, monkeypatch):
+    odd = state_dir / "50% off? #1"
+    odd.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(odd))
+
+    url = EmbeddedServer(state_dir).ensure()
+
+    assert read(url, "anything") is None
+
+
 def test_long_temporary_directory_gives_a_socket_path_that_still_fits(state_dir, tmp_path, monkeypatch):
     long = tmp_path / ("d" * 100)
     long.mkdir()
