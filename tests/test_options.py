@@ -108,7 +108,7 @@ def test_the_ends_of_a_range_are_allowed(options: dict[str, object]):
 @pytest.mark.parametrize(
     ("section", "options"),
     [
-        ("TASKS", {"RESULT_TTL_S": 0}),
+        ("TASKS", {"RESULT_TTL_S": -1}),
         ("TASKS", {"ENQUEUE_ON_COMMIT": None}),
         ("TASKS", {"ENQUEUE_ON_COMMIT": ""}),
         ("WORKER", {"THREADS": 0}),

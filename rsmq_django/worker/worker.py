@@ -160,6 +160,8 @@ class Worker:
         self.pool.slow_down()
 
     def _next_turn_at(self) -> float | None:
+        if self._is_done():
+            return 0.0
         room = self._room()
         times = [fetcher.next_exchange_at(room) for fetcher in self.fetchers]
         times.append(self.pool.expire_limits())
