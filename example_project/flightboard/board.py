@@ -14,7 +14,7 @@ from .models import FinishedTask, Flight, Weather
 from .stock import QueueFigures, read_queues
 
 ROWS = 18
-WORK_LINES = 14
+WORK_LINES = 12
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class Stage:
         self._tell_guardian(f"-{child.pid}")
 
     def _tell_guardian(self, line: str) -> None:
-        assert self._guardian.stdin is not None  # noqa: S101  (it was opened with PIPE)
+        assert self._guardian.stdin is not None  # opened with PIPE
         print(line, file=self._guardian.stdin, flush=True)
 
 

@@ -67,6 +67,10 @@ class Balance:
         return sum(queue.dead for queue in self.queues)
 
     @property
+    def settled(self) -> int:
+        return sum(self.succeeded.values()) + self.dead
+
+    @property
     def retries(self) -> int:
         return sum(queue.deliveries - queue.sent for queue in self.queues)
 

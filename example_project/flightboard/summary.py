@@ -20,18 +20,17 @@ def print_summary(console: Console, title: str, balance: Balance, *, wall_s: flo
     console.print(_queues(balance))
     if balance.reasons:
         console.print(_reasons(balance))
-    rate = balance.sent / wall_s if wall_s else 0
-    console.print(f"{balance.sent:,} messages settled in {wall_s:.1f} s: {rate:,.0f} per second, replay included.")
+    rate = balance.settled / wall_s if wall_s else 0
+    console.print(f"{balance.settled:,} messages settled in {wall_s:.1f} s: {rate:,.0f} per second, replay included.")
     console.print(HOW_COUNTED, style="dim")
 
 
 def _queues(balance: Balance) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_footer=True, footer_style="bold")
     table.add_column("queue", "all")
-    succeeded = sum(balance.succeeded.values())
     for name, total in (
         ("sent", balance.sent),
-        ("succeeded", succeeded),
+        ("succeeded", balance.settled - balance.dead),
         ("retries", balance.retries),
         ("dead letters", balance.dead),
     ):

@@ -93,7 +93,7 @@ def tell_when_landed(tracker_id: str) -> str:
     tracker = Tracker.objects.get(pk=tracker_id)
     flight = Flight.objects.filter(day=tracker.day, carrier=tracker.carrier, number=tracker.number).first()
     if flight is None:
-        raise Retry(after_s=1)
+        raise Retry(f"{tracker} is not on the board yet", after_s=1)
     return describe_landing(flight)
 
 
