@@ -3,13 +3,14 @@
 from . import errors
 from .client import Client
 from .connection import Connection
-from .errors import RsmqError
+from .errors import LeaseLost, RsmqError
 from .queue import Queue, alist_queues, list_queues
 from .records import Message, QueueAttributes, Settlement
 
 __all__ = [
     "Client",
     "Connection",
+    "LeaseLost",
     "Message",
     "Queue",
     "QueueAttributes",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
@@ -240,16 +241,8 @@ def _lost_text(url: str, error: Exception) -> str:
 
 def masked(url: str) -> str:
     """Return the URL with its password replaced, for people and logs."""
-    parts = urlsplit(url)
-    netloc = parts.netloc
-    if "@" in netloc:
-        credentials, _, host = netloc.rpartition("@")
-        user = credentials.partition(":")[0]
-        netloc = f"{user}:***@{host}" if ":" in credentials else f"{user}@{host}"
-    query = "&".join(
-        part if not part.lower().startswith("password=") else "password=***" for part in parts.query.split("&")
-    )
-    return parts._replace(netloc=netloc, query=query).geturl()
+    hidden = re.sub(r"(//[^/@:]*):.*@", r"\1:***@", url)
+    return re.sub(r"([?&]password=)[^&]*", r"\1***", hidden, flags=re.IGNORECASE)
 
 
 def _options(url: str, timeout_s: float) -> dict[str, Any]:

@@ -1,0 +1,127 @@
+"""The documentation runs: its code blocks work, and the files that it names exist."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rsmq_django.core import Client, Connection, Queue
+from tests.redis_server import PrivateServer
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+NAMED_BLOCK = re.compile(r"^`([\w/]+\.py)`:\n\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+JSON_BLOCK = re.compile(r"^```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+PROJECT_SETTINGS = """
+SECRET_KEY = "only-for-tests"
+USE_TZ = True
+INSTALLED_APPS = ["django.contrib.contenttypes", "shop"]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+import importlib.util
+if importlib.util.find_spec("django.tasks") is None:
+    INSTALLED_APPS.append("django_tasks")
+"""
+
+
+class Project:
+    """A Django project made of a page's code blocks."""
+
+    def __init__(self, directory: Path, page: Path, redis_url: str) -> None:
+        self.directory = directory
+        (directory / "shop").mkdir()
+        (directory / "shop" / "__init__.py").touch()
+        blocks = dict(NAMED_BLOCK.findall(page.read_text("utf-8")))
+        settings = PROJECT_SETTINGS + blocks.pop("settings.py", "INSTALLED_APPS += ['rsmq_django']\n")
+        settings += (
+            f"\nRSMQ = {{**globals().get('RSMQ', {{}}), 'CONNECTIONS': {{'default': {{'URL': {redis_url!r}}}}}}}\n"
+        )
+        settings += "TASKS = {'default': {'BACKEND': 'rsmq_django.tasks.backend.RSMQBackend', 'QUEUES': []}}\n"
+        self.write("settings.py", settings)
+        for name, text in blocks.items():
+            self.write(name, text)
+
+    def write(self, name: str, text: str) -> None:
+        (self.directory / name).write_text(text, "utf-8")
+
+    def run(self, *words: str) -> str:
+        environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "settings", "PYTHONPATH": f"{self.directory}:{ROOT}"}
+        done = subprocess.run(
+            [sys.executable, *words], cwd=self.directory, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def python(self, code: str) -> str:
+        return self.run("-c", f"import django; django.setup()\n{code}")
+
+
+def test_the_five_minute_start_of_the_readme_works(tmp_path: Path, server: PrivateServer) -> None:
+    project = Project(tmp_path, ROOT / "README.md", server.url)
+    task_id = project.python("from shop.orders import place_order; print(place_order(7))").strip()
+
+    project.run("-m", "django", "rsmq_worker", "--batch")
+
+    status = f"from shop.status import receipt_status; print(receipt_status({task_id!r}))"
+    assert project.python(status).strip() == "SUCCESSFUL"
+    mail = Queue("mail", Client(Connection(server.url)))
+    assert mail.attributes().hidden_messages == 1, "the second receipt is due in an hour"
+
+
+def test_the_blocks_of_the_tasks_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "tasks.md", server.url)
+    queues = "{'default': {}, 'mail': {}, 'sensor-raw': {}}"
+    project.write("settings.py", (tmp_path / "settings.py").read_text() + f"RSMQ['QUEUES'] = {queues}\n")
+    client = Client(Connection(server.url))
+    project.python("""
+from shop.sending import from_an_async_view
+from shop.tasks import fetch_rates
+import asyncio
+asyncio.run(from_an_async_view())
+fetch_rates.enqueue()
+""")
+    sensor = Queue("sensor-raw", client)
+    sensor.create()
+    sensor.send_many([b"21.5", b"no number"])
+
+    project.run("-m", "django", "rsmq_worker", "--burst", "--queues", "default")
+    project.run("-m", "django", "rsmq_worker", "--batch", "--queues", "sensor-raw")
+    project.run("-m", "django", "rsmq_worker", "--batch", "--queues", "mail")
+
+    assert Queue("default", client).attributes().messages == 0
+    assert Queue("default", client).attributes().total_sent == 2502
+    assert Queue("mail", client).attributes().hidden_messages == 1, "the one that is due in five minutes"
+    assert sensor.attributes().messages == 1, "the second attempt at what is no number"
+
+
+def test_the_blocks_of_the_queues_page_run_in_order(server: PrivateServer, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "queues.md").read_text("utf-8")
+    namespace = {"REDIS_URL": server.url}
+
+    for block in PYTHON_BLOCK.findall(page):
+        exec(block, namespace)  # noqa: S102 - our own documentation
+
+    assert "somebody else holds it now" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_json_in_the_documentation_is_json(page: Path) -> None:
+    for block in JSON_BLOCK.findall(page.read_text("utf-8")):
+        for line in block.strip().splitlines():
+            json.loads(line)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_pages_that_the_documentation_names_exist(page: Path) -> None:
+    text = page.read_text("utf-8")
+    named = re.findall(r"`(rsmq_django/[\w/.]+)`", text)
+    linked = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    assert [link for link in linked if not (page.parent / link).exists()] == []
