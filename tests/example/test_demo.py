@@ -54,6 +54,10 @@ def descendants(pid: int) -> list[int]:
     return children + [grandchild for child in children for grandchild in descendants(child)]
 
 
+def arguments_of(pid: int) -> str:
+    return subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True).stdout
+
+
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A demo that serves its pages, in a directory of its own."""
@@ -110,6 +114,21 @@ def test_worker_that_cannot_run_is_reported_with_its_own_words() -> None:
 
     assert done.returncode == 1
     assert "the worker ended with exit code" in done.stderr
+
+
+@pytest.mark.slow
+def test_worker_that_is_killed_fails_the_demo() -> None:
+    command = demo_command("--once", "--day", BLIZZARD)
+    with subprocess.Popen(command, env=demo_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+        worker = wait_until(
+            lambda: next((pid for pid in descendants(demo.pid) if "rsmq_worker" in arguments_of(pid)), 0)
+        )
+
+        os.kill(worker, signal.SIGKILL)
+
+        _, said = demo.communicate(timeout=60)
+    assert demo.returncode == 1
+    assert b"the worker ended with exit code -9" in said
 
 
 @pytest.mark.slow
