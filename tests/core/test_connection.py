@@ -196,6 +196,18 @@ async def test_closed_port_is_a_failed_connection_in_async_calls_too():
         await Queue("jobs", Client(Connection("redis://127.0.0.1:1"))).areceive()
 
 
+def test_server_with_too_many_clients_is_a_failed_connection(server: PrivateServer, queue: Queue):
+    with server.redis.client() as admin:  # one open socket, to undo it with
+        admin.config_set("maxclients", 1)
+        try:
+            with pytest.raises(ConnectionFailed):
+                Queue("jobs", Client(Connection(server.url))).send(b"x")
+        finally:
+            admin.config_set("maxclients", 1000)
+
+    assert queue.attributes().messages == 0
+
+
 def test_queue_works_as_soon_as_the_server_is_back(server: PrivateServer, queue: Queue):
     queue.send(b"before")
     server.kill()

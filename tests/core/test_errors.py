@@ -113,7 +113,6 @@ REPLIES = [
     ("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", ServerRefused),
     ("NOREPLICAS Not enough good replicas to write.", ServerRefused),
     ("CLUSTERDOWN The cluster is down", ServerRefused),
-    ("ERR max number of clients reached", ServerRefused),
     ("ERR something that nobody has heard of", ServerRefused),
     ("NOPERM this user has no permissions to run the 'evalsha' command", PermissionDenied),
     ("NOPERM No permissions to access a key", PermissionDenied),

@@ -185,7 +185,7 @@ def test_popped_message_is_gone_with_everything_that_belonged_to_it(server: Priv
     assert not server.redis.exists("rsmq:jobs")
 
 
-def test_pop_counts_earlier_receptions_and_keeps_the_first_receive(queue: Queue):
+def test_pop_counts_earlier_receptions_and_leaves_nothing_of_them(server: PrivateServer, queue: Queue):
     queue.send(b"x")
     first = queue.receive(visibility_timeout_s=0)
 
@@ -193,6 +193,7 @@ def test_pop_counts_earlier_receptions_and_keeps_the_first_receive(queue: Queue)
 
     assert first is not None and popped is not None
     assert (popped.receive_count, popped.first_received_ms) == (2, first.first_received_ms)
+    assert not [field for field in server.redis.hkeys("rsmq:jobs:Q") if first.id.encode() in field]
 
 
 def test_pop_takes_the_oldest_ready_message(queue: Queue):

@@ -38,8 +38,8 @@ def test_text_is_sent_as_utf8(server: PrivateServer, queue: Queue):
     assert server.redis.hget("rsmq:jobs:Q", message_id) == "grüße 🦀".encode()
 
 
-@pytest.mark.parametrize("body", [None, 7, ["x"], {"a": 1}, object()])
-def test_body_that_is_neither_bytes_nor_text_is_refused(queue: Queue, body: object):
+@pytest.mark.parametrize("body", [None, 7, ["x"], {"a": 1}, object(), "half a pair: \ud83e"])
+def test_body_that_is_neither_bytes_nor_encodable_text_is_refused(queue: Queue, body: object):
     with pytest.raises(RsmqError) as refusal:
         queue.send(body)  # type: ignore[arg-type]
 
@@ -231,6 +231,15 @@ def test_delay_below_a_second_moves_only_the_score(server: PrivateServer, queue:
 
     assert server.redis.zscore("rsmq:jobs", message_id) == sent_ms + 300
     assert server.redis.hget("rsmq:jobs:Q", "delay") == b"0"
+
+
+@pytest.mark.parametrize(("delay_s", "delay_ms"), [(0.07, 70), (0.28, 280), (1.1, 1100), (0.001, 1), (0.0001, 1)])
+def test_delay_is_exact_to_the_millisecond_and_never_shorter(
+    server: PrivateServer, queue: Queue, delay_s: float, delay_ms: int
+):
+    message_id = queue.send(b"x", delay_s=delay_s)
+
+    assert server.redis.zscore("rsmq:jobs", message_id) == int(message_id[:10], 36) // 1000 + delay_ms
 
 
 def test_message_delayed_by_a_fraction_of_a_second_arrives(queue: Queue):
