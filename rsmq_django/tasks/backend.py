@@ -246,8 +246,13 @@ def after_commit(do: Callable[[], Any]) -> None:
     database = get_settings().tasks.enqueue_on_commit
     if database is False:
         do()
+        return
+    alias = DEFAULT_DB_ALIAS if database is True else str(database)
+    connection = transaction.get_connection(alias)
+    if connection.connection is None and not connection.in_atomic_block:
+        do()  # no transaction can be open; asking Django would connect to the database just to find that out
     else:
-        transaction.on_commit(do, using=DEFAULT_DB_ALIAS if database is True else str(database))
+        transaction.on_commit(do, using=alias)
 
 
 def result_ttl_s(task: Task[..., Any]) -> int:

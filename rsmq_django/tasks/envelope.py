@@ -67,6 +67,7 @@ def decode(body: bytes, *, message_id: str) -> Envelope:
     args, kwargs, task_id = call.get("args", []), call.get("kwargs", {}), call.get("id", message_id)
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise Unreadable("undecodable", '"args" must be a JSON array and "kwargs" a JSON object')
-    if not isinstance(task_id, str) or not 0 < len(task_id) < 64:
-        raise Unreadable("undecodable", '"id" must be a text of 1 to 63 characters')
+    # Half of a surrogate pair is legal in JSON, but no key of Redis can hold it; it is not printable either.
+    if not isinstance(task_id, str) or not 0 < len(task_id) < 64 or not task_id.isprintable():
+        raise Unreadable("undecodable", '"id" must be a text of 1 to 63 printable characters')
     return Envelope(call["task"], task_id, args, kwargs)

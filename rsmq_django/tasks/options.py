@@ -28,6 +28,8 @@ class TaskOptions:
         _check("max_attempts", self.max_attempts, at_least=1)
         _check("timeout_s", self.timeout_s, at_least=0.001)
         _check("result_ttl_s", self.result_ttl_s, at_least=0)
+        _check_classes("retry_on", self.retry_on)
+        _check_classes("give_up_on", self.give_up_on)
         if not callable(self.backoff):
             raise ValueError(f"backoff is {self.backoff!r}; it must be a function of the attempt that returns seconds")
 
@@ -43,6 +45,12 @@ class TaskOptions:
 
 def _as_tuple(classes: ExceptionClasses) -> tuple[type[BaseException], ...]:
     return classes if isinstance(classes, tuple) else (classes,)
+
+
+def _check_classes(name: str, classes: ExceptionClasses) -> None:
+    for each in _as_tuple(classes):
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            raise ValueError(f"{name} has {each!r}; it must be an exception class or a tuple of them")
 
 
 def _check(name: str, value: float | None, *, at_least: float) -> None:

@@ -70,9 +70,11 @@ class RetryPolicy:
         if isinstance(error, Retry):
             return False
         cause: BaseException | None = error
-        while cause is not None:
+        seen: set[int] = set()  # `raise error from error` makes a circle
+        while cause is not None and id(cause) not in seen:
             if isinstance(cause, self.give_up_on):
                 return True
+            seen.add(id(cause))
             cause = cause.__cause__
         return not isinstance(error, self.retry_on)
 

@@ -17,7 +17,7 @@ def traceback_of(error: BaseException) -> str:
         frame = frame.tb_next
     try:
         text = "".join(traceback.format_exception(type(error), error, frame))
-    except Exception:  # its own __str__ raises
+    except BaseException:  # its own __str__ raises, maybe SystemExit
         text = one_line(error)
     return text if len(text) <= MAX_TRACEBACK_CHARACTERS else "...\n" + text[-MAX_TRACEBACK_CHARACTERS:]
 
@@ -26,7 +26,7 @@ def text_of(error: BaseException) -> str:
     """Return the exception's own text."""
     try:
         return str(error)[:MAX_TEXT_CHARACTERS]
-    except Exception:  # its own __str__ raises
+    except BaseException:  # its own __str__ raises, maybe SystemExit
         return "(its text cannot be shown)"
 
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..core.limits import MAX_SECONDS
 from ..tasks.compat import TaskContext, TaskResult
 from ..tasks.envelope import Unreadable
 from ..tasks.retry import RetryPolicy, TaskTimeout, exponential
 from .announcer import Announcer
 from .database import close_stale_connections, close_unusable_connections, close_unusable_connections_async
 from .delivery import Delivery
-from .error_text import traceback_of
+from .error_text import one_line, traceback_of
 from .outcomes import Dead, Outcome, Released, RetryIn, Succeeded
 from .time_limit import TimeLimit
 from .work import Work, read_work
@@ -51,6 +53,8 @@ class Desk(Protocol):
     def began(self, execution: Execution) -> None: ...
 
     def settle(self, execution: Execution, outcome: Outcome) -> None: ...
+
+    def let_go(self, execution: Execution) -> None: ...
 
 
 class Execution:
@@ -93,6 +97,10 @@ class Execution:
             self.work = read_work(self.delivery.message, self.delivery.work_queue.name)
         except Unreadable as error:
             self.unreadable = error
+            return
+        except Exception as error:  # whatever a message holds, it does not stop the worker
+            logger.exception("message %s cannot be read", self.delivery.message.id)
+            self.unreadable = Unreadable("undecodable", f"cannot be read: {one_line(error)}")
             return
         self.policy = self.work.options.retry_policy(self.policy.max_attempts)
         if self.work.options.timeout_s is not None and not self.is_async:
@@ -177,6 +185,10 @@ class Execution:
         self.desk.settle(self, outcome)
         return outcome
 
+    def let_go(self) -> None:
+        """Give up on this attempt without an outcome: something other than the function failed."""
+        self.desk.let_go(self)
+
     # -- What the steps ask -------------------------------------------------------------------------------------------
 
     @property
@@ -209,7 +221,7 @@ class Execution:
             return Succeeded()
         try:
             return Succeeded(json.dumps(value, allow_nan=False))
-        except (TypeError, ValueError, RecursionError) as error:
+        except Exception as error:  # TypeError and ValueError, and whatever the methods of its own classes raise
             # Its effect is done; running it again would do it twice and fail again.
             return Dead("bad_return_value", TypeError(f"{self.path} returned what JSON cannot hold: {error}"))
 
@@ -225,7 +237,10 @@ class Execution:
 
     def _wait_s(self, error: BaseException) -> float:
         try:
-            return float(self.policy.wait_s(self.delivery.attempt, error))
+            wait_s = float(self.policy.wait_s(self.delivery.attempt, error))
+            if not math.isfinite(wait_s):
+                raise ValueError(f"{wait_s} is no number of seconds")
+            return min(wait_s, MAX_SECONDS)
         except Exception:
             wait_s = exponential()(self.delivery.attempt)
             logger.exception("the backoff of %s raised; retrying in %.1f s instead", self.path, wait_s)

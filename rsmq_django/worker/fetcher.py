@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..core import Client, RsmqError
-from ..core.errors import QueueNotFound, RedisFailure
+from ..core.errors import QueueNotFound
 from ..core.limits import MAX_BATCH
 from .announcer import Announcer
 from .clock import ServerClock
@@ -51,7 +51,8 @@ class Fetcher:
         self._poll_interval_s = poll_interval_s
         self._wake = wake
         self._endings: deque[Ending] = deque()
-        self._running: dict[Delivery, Ending] = {}
+        self._let_go: deque[Delivery] = deque()
+        self._running: dict[Delivery, Execution] = {}
         self._look_at = 0.0
         self._was_told_to_look = False
         self._provisioned = False
@@ -64,13 +65,16 @@ class Fetcher:
 
     def began(self, execution: Execution) -> None:
         """Take over that an attempt began, to be noted in its result record if it runs for long."""
-        ending = Ending(execution, Released(), self.announcer.worker_id)
-        if ending.result_keys:
-            self._running[execution.delivery] = ending
+        self._running[execution.delivery] = execution
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
         """Take over an outcome; the next exchange carries it out."""
         self._endings.append(Ending(execution, outcome, self.announcer.worker_id))
+        self._wake()
+
+    def let_go(self, execution: Execution) -> None:
+        """Stop renewing the lease of a message that will have no outcome here, so that it comes back."""
+        self._let_go.append(execution.delivery)
         self._wake()
 
     def look_now(self) -> None:
@@ -87,6 +91,10 @@ class Fetcher:
         """Say whether nothing is held and nothing waits to be carried out."""
         return not self._endings and not len(self.leases)
 
+    def _forget(self, delivery: Delivery) -> None:
+        self.leases.drop(delivery)
+        self._running.pop(delivery, None)
+
     # -- The exchange -------------------------------------------------------------------------------------------------
 
     def exchange(self, room: int) -> list[Delivery]:
@@ -97,12 +105,14 @@ class Fetcher:
         if time.monotonic() < self.outage.next_try_at:
             self.leases.expire(time.monotonic())
             return []
+        while self._let_go:
+            self._forget(self._let_go.popleft())
         endings = [self._endings.popleft() for _ in range(min(len(self._endings), MAX_BATCH))]
         try:
             self._provision()
             steps, fetch = self._steps(endings, room)
             replies = self.client.run_many([step.call for step in steps]) if steps else []
-        except RedisFailure as error:
+        except RsmqError as error:
             self.put_back(endings)
             self.outage.note(error)
             self.leases.expire(time.monotonic())
@@ -152,7 +162,11 @@ class Fetcher:
             self._running.pop(delivery, None)
         since_ms = self.clock.now_ms() - NOTE_START_AFTER_S * 1000
         running = list(self._running.values())  # threads add to it meanwhile
-        return [ending for ending in running if not ending.delivery.start_noted and _began_before(ending, since_ms)]
+        unnoted = [execution for execution in running if _is_unnoted(execution.delivery, since_ms)]
+        endings = [Ending(execution, Released(), self.announcer.worker_id) for execution in unnoted]
+        for ending in endings:
+            ending.delivery.start_noted = not ending.result_keys  # without a result there is nothing to note
+        return [ending for ending in endings if ending.result_keys]
 
     def looked(self, fetched: Fetched, room: int) -> None:
         """Note what a look found, and when the next one makes sense."""
@@ -183,11 +197,10 @@ class Fetcher:
         renewal_at = self.leases.next_renewal_at()
         if renewal_at is not None:
             times.append(renewal_at)
-        if any(not ending.delivery.start_noted for ending in list(self._running.values())):
+        if any(not delivery.start_noted for delivery in list(self._running)):
             times.append(time.monotonic() + NOTE_START_AFTER_S)
         return max(min(times), self.outage.next_try_at) if times else None
 
 
-def _began_before(ending: Ending, server_ms: float) -> bool:
-    started_ms = ending.delivery.started_ms
-    return started_ms is not None and started_ms <= server_ms
+def _is_unnoted(delivery: Delivery, since_ms: float) -> bool:
+    return not delivery.start_noted and delivery.started_ms is not None and delivery.started_ms <= since_ms

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from ..core import Settlement
 from ..core.call import Call
+from ..core.limits import batches
 from .delivery import Delivery, WorkQueue
 
 #: A lease is renewed at a third of its length, so that two lost renewals in a row still keep the message ours.
@@ -17,13 +19,17 @@ class Leases:
 
     def __init__(self) -> None:
         self._held: set[Delivery] = set()
+        #: No lease has to be renewed before this time; a lower bound, so that looking costs nothing most of the time.
+        self._quiet_until = math.inf
 
     def __len__(self) -> int:
         return len(self._held)
 
     def hold(self, deliveries: Iterable[Delivery]) -> None:
         """Begin to renew the leases of messages just received."""
-        self._held.update(deliveries)
+        for delivery in deliveries:
+            self._held.add(delivery)
+            self._quiet_until = min(self._quiet_until, _renewal_at(delivery))
 
     def drop(self, delivery: Delivery) -> None:
         """Forget a message: its outcome is known to Redis, or somebody else holds it."""
@@ -31,11 +37,16 @@ class Leases:
 
     def due(self, now: float) -> list[Delivery]:
         """Return the messages whose leases should be renewed now."""
-        return [held for held in self._held if not held.lease_lost and now >= self._renewal_at(held)]
+        if now < self._quiet_until:
+            return []
+        due = [held for held in self._held if not held.lease_lost and now >= _renewal_at(held)]
+        if not due:
+            self._quiet_until = min((_renewal_at(held) for held in self._held if not held.lease_lost), default=math.inf)
+        return due
 
     def next_renewal_at(self) -> float | None:
-        """Return when the next lease has to be renewed, on the monotonic clock; None when nothing is held."""
-        return min((self._renewal_at(held) for held in self._held if not held.lease_lost), default=None)
+        """Return when to look at the leases again, on the monotonic clock; None when none has to be renewed."""
+        return None if self._quiet_until == math.inf else self._quiet_until
 
     def renewed(self, deliveries: Sequence[Delivery], verdicts: Sequence[Settlement], now: float) -> list[Delivery]:
         """Note the answers to a renewal and return the messages that turned out to be lost."""
@@ -54,17 +65,18 @@ class Leases:
             if now >= held.renewed_at + held.work_queue.lease_s:
                 held.lease_lost = True
 
-    @staticmethod
-    def _renewal_at(delivery: Delivery) -> float:
-        return delivery.renewed_at + delivery.work_queue.lease_s / RENEWALS_PER_LEASE
+
+def _renewal_at(delivery: Delivery) -> float:
+    return delivery.renewed_at + delivery.work_queue.lease_s / RENEWALS_PER_LEASE
 
 
 def renewal_calls(deliveries: Sequence[Delivery]) -> list[tuple[list[Delivery], Call[list[Settlement]]]]:
-    """Return one call per queue that hides these messages for another lease."""
+    """Return the calls, per queue, that hide these messages for another lease."""
     by_queue: dict[str, tuple[WorkQueue, list[Delivery]]] = {}
     for delivery in deliveries:
         by_queue.setdefault(delivery.work_queue.name, (delivery.work_queue, []))[1].append(delivery)
     return [
-        (held, work_queue.queue.change_visibility_call([d.message for d in held], work_queue.lease_s))
+        (batch, work_queue.queue.change_visibility_call([d.message for d in batch], work_queue.lease_s))
         for work_queue, held in by_queue.values()
+        for batch in batches(held)
     ]

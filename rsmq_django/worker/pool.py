@@ -37,6 +37,8 @@ class Runnable(Protocol):
 
     async def arun(self) -> object: ...
 
+    def let_go(self) -> None: ...
+
 
 class Pool:
     """Runs executions: at most `threads` functions and `async_tasks` coroutines at a time."""
@@ -51,25 +53,35 @@ class Pool:
         self._waiting = 0
         self._coroutines: dict[Runnable, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing: asyncio.Event | None = None
         self._average_run_s = 1.0  # unknown yet: a careful guess, so that nothing is prefetched
-        self._finished_at = time.monotonic()
+        #: When a run last ended, or a message began to wait behind none.
+        self._moved_at = 0.0
 
     def start(self) -> None:
         """Start the threads and the event loop."""
         loop_is_up = threading.Event()
-        threading.Thread(target=self._run_loop, args=(loop_is_up,), name="rsmq-async", daemon=True).start()
+        self._loop_thread = threading.Thread(target=self._run_loop, args=(loop_is_up,), name="rsmq-async", daemon=True)
+        self._loop_thread.start()
         for number in range(self._threads):
             threading.Thread(target=self._work, name=f"rsmq-task-{number}", daemon=True).start()
         loop_is_up.wait()
+
+    def stop(self) -> None:
+        """Let the threads end when their tasks do, and close the event loop with the connections that belong to it."""
+        for _ in range(self._threads):
+            self._todo.put(None)
+        if self._loop is not None and self._closing is not None:
+            self._loop.call_soon_threadsafe(self._closing.set)
+            self._loop_thread.join(1)
 
     # -- What the worker asks -----------------------------------------------------------------------------------------
 
     def room(self) -> int:
         """Return how many more messages to fetch: free threads, and up to PREFETCH_S of work ahead for each."""
-        if len(self._coroutines) >= self._async_tasks:
-            return 0
         ahead = min(MOST_PREFETCHED, int(self._threads * PREFETCH_S / self._average_run_s))
-        return max(0, self._threads + ahead - self.sync_count)
+        # Of which kind the next messages are shows only when they are here: there must be room for either.
+        return max(0, min(self._threads + ahead - self.sync_count, self._async_tasks - len(self._coroutines)))
 
     @property
     def sync_count(self) -> int:
@@ -89,6 +101,8 @@ class Pool:
             self._loop.call_soon_threadsafe(self._begin_coroutine, execution)
         else:
             with self._lock:
+                if self._waiting == 0:
+                    self._moved_at = time.monotonic()
                 self._waiting += 1
             self._todo.put(execution)
 
@@ -106,7 +120,7 @@ class Pool:
 
     def is_stuck(self) -> bool:
         """Say whether messages wait behind tasks that have all been running for a while."""
-        return self._waiting > 0 and time.monotonic() - self._finished_at > STUCK_AFTER_S
+        return self._waiting > 0 and time.monotonic() - self._moved_at > STUCK_AFTER_S
 
     def slow_down(self) -> None:
         """Fetch nothing ahead until short runs have been seen again."""
@@ -143,7 +157,7 @@ class Pool:
             try:
                 execution.run()
             except BaseException:
-                logger.exception("a step around a task failed; its message comes back when its lease is over")
+                _let_go(execution)
             self._note_end(execution, began)
 
     def _note_end(self, execution: Runnable, began: float) -> None:
@@ -151,16 +165,16 @@ class Pool:
         with self._lock:
             self._running.discard(execution)
             self._average_run_s += (now - began - self._average_run_s) * _SMOOTHING
-        self._finished_at = now
+        self._moved_at = now
         self._wake()
 
     # -- Event loop ---------------------------------------------------------------------------------------------------
 
     def _run_loop(self, is_up: threading.Event) -> None:
         async def serve() -> None:
-            self._loop = asyncio.get_running_loop()
+            self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
             is_up.set()
-            await asyncio.Event().wait()
+            await self._closing.wait()
 
         asyncio.run(serve())
 
@@ -172,7 +186,12 @@ class Pool:
         try:
             await execution.arun()
         except BaseException:
-            logger.exception("a step around a task failed; its message comes back when its lease is over")
+            _let_go(execution)
         finally:
             del self._coroutines[execution]
             self._wake()
+
+
+def _let_go(execution: Runnable) -> None:
+    execution.let_go()
+    logger.exception("a step around a task failed; its message comes back when its lease is over")

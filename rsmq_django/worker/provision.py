@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from ..conf import QueueSettings
+from ..conf import QueueSettings, get_settings
 from ..core import QueueAttributes
-from ..core.errors import QueueExists
 from ..queues import ensure_queue
 from ..tasks.registry import find_consumer, registered_tasks
 from .delivery import WorkQueue
@@ -29,25 +28,11 @@ def provision(queues: Sequence[WorkQueue]) -> None:
     factor of a thousand, and the errors of the connection.
     """
     for work_queue in queues:
-        try:
-            ensure_new(work_queue)
-        except QueueExists:
-            compare(work_queue.settings, work_queue.queue.attributes())
-        stored_s = work_queue.queue.attributes().visibility_timeout_s
-        work_queue.lease_s = max(SHORTEST_LEASE_S, stored_s)
+        stored = ensure_queue(work_queue.name).attributes()
+        compare(work_queue.settings, stored)
+        work_queue.lease_s = max(SHORTEST_LEASE_S, stored.visibility_timeout_s)
     for name in dead_letter_queues(queues):
         ensure_queue(name)
-
-
-def ensure_new(work_queue: WorkQueue) -> None:
-    """Create the queue as the settings say. Raises QueueExists."""
-    settings = work_queue.settings
-    work_queue.queue.create(
-        visibility_timeout_s=settings.visibility_timeout_s,
-        delay_s=settings.delay_s,
-        max_size_bytes=settings.max_size_bytes,
-    )
-    logger.info("created queue %s", work_queue.name)
 
 
 def compare(settings: QueueSettings, stored: QueueAttributes) -> None:
@@ -75,9 +60,14 @@ def compare(settings: QueueSettings, stored: QueueAttributes) -> None:
 
 
 def dead_letter_queues(queues: Sequence[WorkQueue]) -> set[str]:
-    """Return the dead-letter queues that messages of these queues may go to."""
-    names = {work_queue.name for work_queue in queues}
+    """Return the dead-letter queues that messages of these queues may go to.
+
+    Those of all tasks on the same server: `using(queue_name=...)` sends any task to any queue.
+    """
+    connections = {work_queue.settings.connection for work_queue in queues}
+    consumers = [find_consumer(work_queue.name) for work_queue in queues]
+    options = [task.options for task in registered_tasks().values()]
+    options += [consumer.options for consumer in consumers if consumer is not None]
     found = {work_queue.settings.dead_letter for work_queue in queues}
-    options = [task.options for task in registered_tasks().values() if task.queue_name in names]
-    options += [consumer.options for consumer in map(find_consumer, names) if consumer is not None]
-    return found | {option.dead_letter_queue for option in options if option.dead_letter_queue}
+    found |= {option.dead_letter_queue for option in options if option.dead_letter_queue}
+    return {name for name in found if get_settings().queue(name).connection in connections}

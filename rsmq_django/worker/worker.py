@@ -104,6 +104,7 @@ class Worker:
                 self.waiter.sleep(self._next_turn_at, at_most_s=LONGEST_SLEEP_S)
             return self._give_up_the_rest()
         finally:
+            self.pool.stop()
             for subscription in subscriptions:
                 subscription.stop()
             self.waiter.close()
