@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ..conf import QueueSettings, get_settings
 from ..core import QueueAttributes
+from ..core.errors import BrokenQueue
 from ..queues import ensure_queue
 from ..tasks.registry import find_consumer, registered_tasks
 from .delivery import WorkQueue
@@ -24,15 +26,27 @@ class SettingsMismatch(Exception):
 def provision(queues: Sequence[WorkQueue]) -> None:
     """Create the queues and dead-letter queues that are missing, and compare the others with the settings.
 
-    A stored value that differs is reported and used: other programs share the queue. Raises SettingsMismatch for a
-    factor of a thousand, and the errors of the connection.
+    A stored value that differs is reported and used: other programs share the queue. A queue that another program has
+    damaged is reported and left alone: work on the others goes on. Raises SettingsMismatch for a factor of a thousand,
+    and the errors of the connection.
     """
     for work_queue in queues:
-        stored = ensure_queue(work_queue.name).attributes()
-        compare(work_queue.settings, stored)
-        work_queue.lease_s = max(SHORTEST_LEASE_S, stored.visibility_timeout_s)
+        with damage_reported():
+            stored = ensure_queue(work_queue.name).attributes()
+            compare(work_queue.settings, stored)
+            work_queue.lease_s = max(SHORTEST_LEASE_S, stored.visibility_timeout_s)
     for name in dead_letter_queues(queues):
-        ensure_queue(name)
+        with damage_reported():
+            ensure_queue(name)
+
+
+@contextmanager
+def damage_reported() -> Iterator[None]:
+    """Log that a queue is damaged instead of raising it."""
+    try:
+        yield
+    except BrokenQueue as error:
+        logger.error("%s; its messages wait until it is repaired", error)
 
 
 def compare(settings: QueueSettings, stored: QueueAttributes) -> None:

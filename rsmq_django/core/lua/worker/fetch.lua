@@ -35,7 +35,11 @@ end
 
 for position = 1, #KEYS / 3 do
   if room <= 0 then next_ms = 0 break end
-  fetch(position, KEYS[3 * position - 2], KEYS[3 * position - 1], KEYS[3 * position])
+  -- A key of the wrong type raises at the first read of a queue, before anything is written; the others go on.
+  local before = n
+  if not pcall(fetch, position, KEYS[3 * position - 2], KEYS[3 * position - 1], KEYS[3 * position]) then
+    unreadable[#unreadable + 1], n = position, before
+  end
 end
 
 local reply = {integer(now_ms), next_ms, #unreadable}
