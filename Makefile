@@ -43,12 +43,12 @@ test: test-default test-other ## run the tests on both ends of the supported Pyt
 
 # RSMQ_REDIS_SERVER=/usr/bin/redis-server make test-default: the same on another server.
 test-default: $(INSTALLED) peers ## run the tests on the default Python only
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(BIN)/python -m pytest -q -n auto $(ARGS)
 
 test-other: ## run the tests on the other end only
 	@python="$(OTHER_PYTHON)"; if test -n "$$python"; then \
 	    $(MAKE) -s --no-print-directory $(OTHER_INSTALLED) peers OTHER_PYTHON="$$python" && \
-	    $(OTHER_BIN)/python -m pytest -q $(ARGS); \
+	    $(OTHER_BIN)/python -m pytest -q -n auto $(ARGS); \
 	else \
 	    echo "SKIPPED the second run: no Python $(OTHER_VERSIONS) found; install one, or: make test OTHER_PYTHON=/path/to/it"; \
 	    test -z "$$CI"; \
