@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, transaction
 from django.utils import timezone
 from django.utils.module_loading import autodiscover_modules
@@ -29,14 +28,13 @@ from ..core.replies import read_ids
 from ..queues import aensure_queue, ensure_queue, get_client, get_queue
 from .compat import (
     BaseTaskBackend,
-    InvalidTask,
     TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
     task_enqueued,
 )
 from .envelope import Envelope, new_envelope
-from .registry import find_task
+from .registry import check_queues, find_task
 from .results import UNFINISHED_TTL_S, read_body, read_record, task_result
 from .task import Arguments, Task
 
@@ -79,16 +77,7 @@ class RSMQBackend(BaseTaskBackend):
     def validate_task(self, task: Any) -> None:
         """Raise InvalidTask when the task cannot work here. Runs where the task is declared, and at each enqueue."""
         super().validate_task(task)
-        try:
-            home = get_settings().queue(task.queue_name)
-            dead_letter = task.options.dead_letter_queue
-            if dead_letter and get_settings().queue(dead_letter).connection != home.connection:
-                raise InvalidTask(
-                    f"Task {task.module_path}: its dead-letter queue {dead_letter!r} is on another connection than "
-                    f"queue {home.name!r}; a message moves between queues of one server only"
-                )
-        except ImproperlyConfigured as error:
-            raise InvalidTask(f"Task {task.module_path}: {error}") from error
+        check_queues(task.module_path, task.queue_name, task.options.dead_letter_queue)
 
     # -- Sending ------------------------------------------------------------------------------------------------------
 

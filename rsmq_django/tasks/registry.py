@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..core.keys import checked_name
+from django.core.exceptions import ImproperlyConfigured
+
+from ..conf import get_settings
 from .compat import InvalidTask
 from .options import TaskOptions
 
@@ -51,9 +53,26 @@ def registered_tasks() -> dict[str, Task[..., Any]]:
     return dict(_tasks)
 
 
+def check_queues(path: str, queue_name: str, dead_letter_queue: str | None) -> None:
+    """Raise InvalidTask when a queue is not in the settings, or when its dead letters would leave its server."""
+    try:
+        home = get_settings().queue(queue_name)
+        if dead_letter_queue and get_settings().queue(dead_letter_queue).connection != home.connection:
+            raise InvalidTask(
+                f"Task {path}: its dead-letter queue {dead_letter_queue!r} is on another connection than "
+                f"queue {queue_name!r}; a message moves between queues of one server only"
+            )
+    except ImproperlyConfigured as error:
+        raise InvalidTask(f"Task {path}: {error}") from error
+
+
 def register_consumer(consumer: Consumer) -> None:
-    """Remember the function of a raw queue. Raises InvalidTask when the queue has another one already."""
-    known = _consumers.get(checked_name(consumer.queue_name))
+    """Remember the function of a raw queue.
+
+    Raises InvalidTask when the settings do not have its queues, or when the queue has another consumer already.
+    """
+    check_queues(consumer.module_path, consumer.queue_name, consumer.options.dead_letter_queue)
+    known = _consumers.get(consumer.queue_name)
     if known is not None and known.module_path != consumer.module_path:
         raise InvalidTask(
             f"queue {consumer.queue_name!r} has a consumer already: {known.module_path}; "

@@ -164,7 +164,8 @@ def consumer(queue_name: str, **options: Any) -> Callable[[Callable[[Message], R
     """Declare the function that handles every message of a raw queue, written by a program in any language.
 
     It receives the `Message` with its body as bytes. Returning deletes the message; raising follows the same options
-    as in `task()`. The decorated function stays an ordinary function.
+    as in `task()`. The decorated function stays an ordinary function. Raises InvalidTask or ValueError when it is
+    declared for a queue that RSMQ["QUEUES"] lacks or that has a consumer, or with an option that cannot work.
     """
 
     def declare(function: Callable[[Message], R]) -> Callable[[Message], R]:

@@ -135,8 +135,7 @@ def release(work_queue: WorkQueue, deliveries: Sequence[Delivery]) -> Call[Verdi
     """Return the call that gives messages back untouched."""
     keys = (*_queue_keys(work_queue), work_queue.queue.keys.releases)
     args = (work_queue.queue.keys.channel, *(word for delivery in deliveries for word in delivery.receipt))
-    # Not repeatable: each time would count as one more delivery given back.
-    return Call("worker/release", keys, args, read_settlements, False, work_queue.name)
+    return Call("worker/release", keys, args, read_settlements, True, work_queue.name)
 
 
 def start(ending: Ending) -> Call[Verdicts]:

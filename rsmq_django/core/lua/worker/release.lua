@@ -14,9 +14,11 @@ local messages, settings, releases = KEYS[1], KEYS[2], KEYS[3]
 local ids, verdicts = check_receipts(messages, settings, 2)
 for n, id in ipairs(ids) do
   if verdicts[n] == 1 then
+    -- Visible already: given back by an earlier try whose reply was lost. It must not count twice.
+    local is_held = tonumber(redis.call("ZSCORE", messages, id)) > now_ms
     redis.call("ZREM", messages, id)
     redis.call("ZADD", messages, integer(now_ms), id)
-    redis.call("HINCRBY", releases, id, 1)
+    if is_held then redis.call("HINCRBY", releases, id, 1) end
   end
 end
 redis.call("PUBLISH", ARGV[1], redis.call("ZCARD", messages))
