@@ -61,6 +61,10 @@ class FaultProxy:
         database = self._upstream.path if self._upstream.scheme == "redis" else ""
         return f"redis://{user}{at}127.0.0.1:{self.port}{database}"
 
+    def times_seen(self, needle: bytes) -> int:
+        """Count how often these bytes occur in all that clients have sent."""
+        return sum(chunk.count(needle) for chunk in self.requests)
+
     # -- Faults -----------------------------------------------------------------------------------------------------
 
     def black_hole(self) -> None:

@@ -21,13 +21,6 @@ SECRET = "s3cret-pa55"
 
 
 @pytest.fixture
-def proxy(server: PrivateServer) -> Iterator[FaultProxy]:
-    """A way to the private server by TCP."""
-    with FaultProxy(server.url) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def user(server: PrivateServer) -> Iterator[str]:
     """A user of the server whose password is SECRET."""
     server.redis.execute_command("ACL", "SETUSER", "ann", "reset", "on", f">{SECRET}", "~*", "&*", "+@all")
@@ -243,21 +236,23 @@ async def test_async_calls_one_after_another_use_one_socket(proxy: FaultProxy, q
 
 
 def test_threads_share_a_connection_and_each_gets_its_own_replies(server: PrivateServer, queue: Queue):
+    shared = Queue("jobs", Client(Connection(server.url, timeout_s=10)))
     bodies = [f"body {number}".encode() for number in range(800)]
 
     with ThreadPoolExecutor(8) as pool:
-        ids = list(pool.map(queue.send, bodies))
+        ids = list(pool.map(shared.send, bodies))
 
     assert server.redis.hmget("rsmq:jobs:Q", ids) == bodies
 
 
 async def test_tasks_share_a_connection_and_each_gets_its_own_replies(server: PrivateServer, queue: Queue):
+    shared = Queue("jobs", Client(Connection(server.url, timeout_s=10)))
     bodies = [f"body {number}".encode() for number in range(200)]
 
-    ids = await asyncio.gather(*(queue.asend(body) for body in bodies))
+    ids = await asyncio.gather(*(shared.asend(body) for body in bodies))
 
     assert server.redis.hmget("rsmq:jobs:Q", ids) == bodies
-    await queue.client.connection.aclose()
+    await shared.client.connection.aclose()
 
 
 def test_one_connection_serves_event_loops_one_after_another(queue: Queue):

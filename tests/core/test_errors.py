@@ -1,7 +1,5 @@
 """The tree of errors, their names in the reference implementation, and which reply of a server becomes which."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue, errors
@@ -121,12 +119,6 @@ REPLIES = [
     ("ERR The user executing the script can't run this command or subcommand script: f_1", PermissionDenied),
     ("WRONGTYPE Operation against a key holding the wrong kind of value", BrokenQueue),
 ]
-
-
-@pytest.fixture
-def proxy(server: PrivateServer) -> Iterator[FaultProxy]:
-    with FaultProxy(server.url) as proxy:
-        yield proxy
 
 
 @pytest.mark.parametrize(("reply", "error"), REPLIES, ids=[reply for reply, _ in REPLIES])

@@ -1,0 +1,60 @@
+"""Fixtures of the core's tests: a bad network between a queue and its server."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from rsmq_django.core import Client, Connection, Queue, list_queues
+from tests.fault_proxy import FaultProxy
+from tests.redis_server import PrivateServer
+
+#: A call that hangs fails its test by then.
+HANG_S = 30
+
+
+@pytest.fixture
+def proxy(server: PrivateServer) -> Iterator[FaultProxy]:
+    """A way to the private server by TCP that misbehaves on demand."""
+    with FaultProxy(server.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def distant(proxy: FaultProxy, queue: Queue) -> Queue:
+    """The queue "jobs" by way of the proxy. Its server knows all scripts, and a socket is open."""
+    for message_id in queue.send_many([b"a", b"b", b"c"]):
+        queue.change_visibility(message_id, 0)
+    taken = queue.receive()
+    assert taken is not None
+    queue.delete(taken)
+    queue.pop()
+    queue.pop()
+    queue.set_attributes(visibility_timeout_s=30)
+    list_queues(queue.client)
+    distant = Queue("jobs", Client(Connection(proxy.url, timeout_s=3)))
+    distant.attributes()
+    return distant
+
+
+@pytest.fixture
+def impatient(proxy: FaultProxy, queue: Queue) -> Queue:
+    """The queue "jobs" by way of the proxy, with a time-out that makes a black hole cheap."""
+    impatient = Queue("jobs", Client(Connection(proxy.url, timeout_s=0.4)))
+    impatient.send(b"warm")
+    queue.pop()
+    return impatient
+
+
+@pytest.fixture
+def no_hang() -> Iterator[None]:
+    """Fail, instead of hanging for ever, when a call has no time-out of its own."""
+
+    def alarm(*_: object) -> None:
+        raise AssertionError(f"still waiting after {HANG_S} s")
+
+    before = signal.signal(signal.SIGALRM, alarm)
+    signal.alarm(HANG_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
