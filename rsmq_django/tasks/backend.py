@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -61,7 +62,7 @@ class Outgoing:
     def _delay_ms(self) -> Argument:
         if self.task.run_after is None:
             return ""
-        now = timezone.now() if timezone.is_aware(self.task.run_after) else timezone.make_naive(timezone.now())
+        now = datetime.now(self.task.run_after.tzinfo)  # local time without a zone where USE_TZ is off
         return max(0, round((self.task.run_after - now).total_seconds() * 1000))
 
 
