@@ -233,7 +233,7 @@ def test_delay_below_a_second_moves_only_the_score(server: PrivateServer, queue:
     assert server.redis.hget("rsmq:jobs:Q", "delay") == b"0"
 
 
-@pytest.mark.parametrize(("delay_s", "delay_ms"), [(0.07, 70), (0.28, 280), (1.1, 1100), (0.001, 1), (0.0001, 1)])
+@pytest.mark.parametrize(("delay_s", "delay_ms"), [(0.3, 300), (2.007, 2007), (4.001, 4001), (0.001, 1), (0.0001, 1)])
 def test_delay_is_exact_to_the_millisecond_and_never_shorter(
     server: PrivateServer, queue: Queue, delay_s: float, delay_ms: int
 ):
