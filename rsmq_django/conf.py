@@ -21,7 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
-from .core.limits import MAX_MAX_SIZE_BYTES, MAX_SECONDS, MIN_MAX_SIZE_BYTES, UNLIMITED
+from .core.limits import MAX_MAX_SIZE_BYTES, MAX_SECONDS, MIN_MAX_SIZE_BYTES, TIME_UNITS, UNLIMITED, TimeUnit
 from .options import (
     FLAG,
     FLAG_OR_TEXT,
@@ -33,6 +33,7 @@ from .options import (
     OptionReader,
     Problem,
     nearest,
+    one_of,
     seconds,
     shown,
     whole,
@@ -75,6 +76,8 @@ class QueueSettings:
     visibility_timeout_s: Annotated[int, whole("seconds", least=0, most=MAX_SECONDS)] = 30
     #: RSMQ's default: a message can be received at once.
     delay_s: Annotated[int, whole("seconds", least=0, most=MAX_SECONDS)] = 0
+    #: In which unit the two times above are stored. Clients of RSMQ store seconds, but rsmq_async (Rust) milliseconds.
+    vt_unit: Annotated[TimeUnit, one_of(*TIME_UNITS)] = "s"
     #: RSMQ's default, and the most that other clients accept. Larger things belong into a file store.
     max_size_bytes: Annotated[
         int, whole("bytes", least=MIN_MAX_SIZE_BYTES, most=MAX_MAX_SIZE_BYTES, unlimited=UNLIMITED)
@@ -271,8 +274,11 @@ def _find_dead_letters(reader: OptionReader, queues: Mapping[str, QueueSettings]
         where, target = f"RSMQ['QUEUES'][{queue.name!r}]['DEAD_LETTER']", queue.dead_letter
         if target not in queues and target not in found:
             # Unlimited, because a message that fitted its queue must fit here, too.
+            # And in the same unit of time, because the same clients read both.
             defaults = _derived_defaults(target, TaskSettings())
-            found[target] = QueueSettings(connection=queue.connection, max_size_bytes=UNLIMITED, **defaults)
+            found[target] = QueueSettings(
+                connection=queue.connection, vt_unit=queue.vt_unit, max_size_bytes=UNLIMITED, **defaults
+            )
         home = queues.get(target) or found[target]
         if home.connection != queue.connection:
             said = f"{where} is {target!r}, which is on the connection {home.connection!r}"

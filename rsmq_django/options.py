@@ -63,6 +63,11 @@ def seconds(*, least: float, most: float) -> Rule:
     )
 
 
+def one_of(*choices: str) -> Rule:
+    """Return the rule for a choice between texts."""
+    return Rule(" or ".join(map(repr, choices)), lambda value: isinstance(value, str) and value in choices)
+
+
 def is_text(value: object) -> bool:
     """Say whether the value is a text with something in it."""
     return isinstance(value, str) and value.strip() != ""

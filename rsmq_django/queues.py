@@ -72,8 +72,9 @@ def _attributes(settings: QueueSettings) -> dict[str, int]:
 def _build_queue(name: str) -> Queue:
     settings = get_settings().queue(name)
     with _building:
+        client = get_client(settings.connection)
         # Realtime, so that waiting workers wake at once.
-        return _queues.setdefault(name, Queue(name, get_client(settings.connection), realtime=True))
+        return _queues.setdefault(name, Queue(name, client, realtime=True, vt_unit=settings.vt_unit))
 
 
 def _build_client(alias: str) -> Client:

@@ -65,7 +65,7 @@ class Connection:
         """Send all commands in one write and return their replies in order; error replies are returned, not raised."""
         link = self._take()
         try:
-            link.send_packed_command(link.pack_commands(commands), check_health=False)
+            link.send_packed_command(_packed(link, commands), check_health=False)
             replies = [_read(link) for _ in commands]
         except _LOST as error:
             link.disconnect()
@@ -128,7 +128,7 @@ class Connection:
         pool = await self._loop_pool()
         link = await pool.take(self.url)
         try:
-            await link.send_packed_command(b"".join(link.pack_commands(commands)), check_health=False)
+            await link.send_packed_command(b"".join(_packed(link, commands)), check_health=False)
             replies = [await _aread(link) for _ in commands]
         except _LOST as error:
             await link.disconnect(nowait=True)
@@ -192,6 +192,18 @@ class _LoopPool:
 
 
 # -- What redis-py tells us -------------------------------------------------------------------------------------------
+
+
+def _packed(link: Any, commands: Sequence[Command]) -> Any:
+    try:
+        return link.pack_commands(commands)
+    except UnicodeEncodeError:
+        # Rare, so nothing is looked at before: an id of another client that is no UTF-8, read with surrogates.
+        return link.pack_commands([tuple(map(_as_read, command)) for command in commands])
+
+
+def _as_read(word: str | bytes | int) -> str | bytes | int:
+    return word.encode("utf-8", "surrogateescape") if isinstance(word, str) else word
 
 
 def _read(link: Any) -> Reply:

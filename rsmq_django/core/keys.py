@@ -34,6 +34,8 @@ class QueueKeys:
     failures: str
     #: hash: message id -> deliveries that were given back unused and so do not count as attempts.
     releases: str
+    #: hash: how many phantoms (ids without a body) were removed, and a ring of the last hundred.
+    phantoms: str
 
 
 def queue_keys(namespace: str, name: str) -> QueueKeys:
@@ -45,6 +47,7 @@ def queue_keys(namespace: str, name: str) -> QueueKeys:
         channel=f"{namespace}:rt:{name}",
         failures=f"{namespace}::dead:{name}",
         releases=f"{namespace}::released:{name}",
+        phantoms=f"{namespace}::phantoms:{name}",
     )
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from .errors import InvalidValue, MessageNotBytes
 
 T = TypeVar("T")
 Body = bytes | str
+#: The unit of a queue's stored visibility timeout and delay. RSMQ's is "s"; rsmq_async (Rust) stores milliseconds.
+TimeUnit = Literal["s", "ms"]
+TIME_UNITS: tuple[TimeUnit, ...] = ("s", "ms")
 
 MAX_SECONDS = 9_999_999
 MIN_MAX_SIZE_BYTES = 1024
@@ -22,6 +25,10 @@ MAX_BATCH = 1000
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
 
+#: What the reference calls an argument, in its error messages.
+_RSMQ_WORDS = {"visibility_timeout_s": "vt", "delay_s": "delay", "max_size_bytes": "maxsize"}
+
+
 def whole_seconds(what: str, seconds: int) -> int:
     """Return `seconds`, or raise InvalidValue: attributes of a queue are whole seconds, as other clients expect."""
     if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= MAX_SECONDS:
@@ -29,10 +36,33 @@ def whole_seconds(what: str, seconds: int) -> int:
     return seconds
 
 
-def milliseconds(what: str, seconds: float | None) -> int | str:
-    """Return seconds as milliseconds, "" for None (the queue's own value), or raise InvalidValue."""
-    if seconds is None:
-        return ""
+def checked_unit(unit: TimeUnit) -> TimeUnit:
+    """Return `unit`, or raise InvalidValue."""
+    if unit not in TIME_UNITS:
+        raise _outside("vt_unit", unit, "'s' or 'ms'", "must be s or ms")
+    return unit
+
+
+def stored_time(what: str, seconds: int, unit: TimeUnit) -> int:
+    """Return whole seconds as they are stored in `unit`, or raise InvalidValue."""
+    return whole_seconds(what, seconds) * (1000 if unit == "ms" else 1)
+
+
+def stored_seconds(stored: float, unit: TimeUnit) -> float:
+    """Return a stored time in seconds; whole numbers stay integers."""
+    if unit == "s":
+        return stored
+    seconds = stored / 1000
+    return int(seconds) if seconds.is_integer() else seconds
+
+
+def milliseconds_or_own(what: str, seconds: float | None, unit: TimeUnit) -> int | str:
+    """Return seconds as milliseconds, for None the unit of the queue's own value, or raise InvalidValue."""
+    return unit if seconds is None else milliseconds(what, seconds)
+
+
+def milliseconds(what: str, seconds: float) -> int:
+    """Return seconds as milliseconds, or raise InvalidValue."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= MAX_SECONDS:
         raise _outside(what, seconds, "seconds between 0 and 9999999", f"must be between 0 and {MAX_SECONDS}")
     return math.ceil(seconds * 1000)
@@ -58,7 +88,10 @@ def checked_count(count: int) -> int:
 def encoded(body: Body) -> bytes:
     """Return the body as bytes; text becomes UTF-8. Raises MessageNotBytes."""
     if isinstance(body, str):
-        return body.encode()
+        try:
+            return body.encode()
+        except UnicodeEncodeError as error:
+            raise MessageNotBytes(f"a body of text must be Unicode: {error}; send its bytes instead") from error
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body)
     raise MessageNotBytes(f"a body is bytes or text, not {type(body).__name__}; encode it first, for example as JSON")
@@ -73,5 +106,5 @@ def batches(items: Iterable[T]) -> Iterator[list[T]]:
 
 def _outside(what: str, value: object, allowed: str, rsmq_rule: str) -> InvalidValue:
     error = InvalidValue(f"{what} is {value!r}; it must be {allowed}")
-    error.rsmq_message = f"{what} {rsmq_rule}"
+    error.rsmq_message = f"{_RSMQ_WORDS.get(what, what)} {rsmq_rule}"
     return error

@@ -19,12 +19,15 @@ from .limits import (
     MAX_BODY_BYTES,
     MAX_MAX_SIZE_BYTES,
     Body,
+    TimeUnit,
     batches,
     checked_count,
     checked_max_size,
+    checked_unit,
     encoded,
     milliseconds,
-    whole_seconds,
+    milliseconds_or_own,
+    stored_time,
 )
 from .records import Message, QueueAttributes, Settlement
 from .replies import (
@@ -45,13 +48,15 @@ class Queue:
     """One RSMQ queue. Creating the object does no I/O; `create()` makes the queue itself.
 
     With `realtime=True` each send publishes the number of messages on `{ns}:rt:{name}`, as RSMQ's own realtime option
-    does, so that idle consumers wake at once.
+    does, so that idle consumers wake at once. `vt_unit="ms"` shares a queue with rsmq_async (Rust), which stores
+    visibility timeout and delay in milliseconds; all methods go on taking and returning seconds.
     """
 
-    def __init__(self, name: str, client: Client, *, realtime: bool = False) -> None:
+    def __init__(self, name: str, client: Client, *, realtime: bool = False, vt_unit: TimeUnit = "s") -> None:
         self.name = checked_name(name)
         self.client = client
         self.realtime = realtime
+        self.vt_unit = checked_unit(vt_unit)
         self.keys: QueueKeys = queue_keys(client.namespace, name)
 
     def __repr__(self) -> str:
@@ -78,8 +83,8 @@ class Queue:
     def _create(self, visibility_timeout_s: int, delay_s: int, max_size_bytes: int) -> Call[None]:
         args = (
             self.name,
-            whole_seconds("visibility_timeout_s", visibility_timeout_s),
-            whole_seconds("delay_s", delay_s),
+            self._stored("visibility_timeout_s", visibility_timeout_s),
+            self._stored("delay_s", delay_s),
             checked_max_size(max_size_bytes),
         )
         keys = (self.keys.settings, self.keys.queues)
@@ -95,7 +100,7 @@ class Queue:
 
     def _delete_queue(self) -> Call[None]:
         keys = self.keys
-        all_keys = (keys.messages, keys.settings, keys.queues, keys.failures, keys.releases)
+        all_keys = (keys.messages, keys.settings, keys.queues, keys.failures, keys.releases, keys.phantoms)
         return Call("queue/delete_queue", all_keys, (self.name,), read_nothing, subject=self.name)
 
     def attributes(self) -> QueueAttributes:
@@ -107,7 +112,7 @@ class Queue:
         return await self.client.arun(self._attributes())
 
     def _attributes(self) -> Call[QueueAttributes]:
-        return self._call("queue/attributes", (), read_attributes, repeatable=True)
+        return self._call("queue/attributes", (), read_attributes(self.vt_unit), repeatable=True)
 
     def set_attributes(
         self,
@@ -138,11 +143,11 @@ class Queue:
         if visibility_timeout_s is None and delay_s is None and max_size_bytes is None:
             raise NoAttributeSupplied("nothing to set: give visibility_timeout_s, delay_s or max_size_bytes")
         args: tuple[Argument, ...] = (
-            "" if visibility_timeout_s is None else whole_seconds("visibility_timeout_s", visibility_timeout_s),
-            "" if delay_s is None else whole_seconds("delay_s", delay_s),
+            "" if visibility_timeout_s is None else self._stored("visibility_timeout_s", visibility_timeout_s),
+            "" if delay_s is None else self._stored("delay_s", delay_s),
             "" if max_size_bytes is None else checked_max_size(max_size_bytes),
         )
-        return self._call("queue/set_attributes", args, read_attributes, repeatable=True)
+        return self._call("queue/set_attributes", args, read_attributes(self.vt_unit), repeatable=True)
 
     # -- Sending ------------------------------------------------------------------------------------------------------
 
@@ -179,7 +184,10 @@ class Queue:
         return ids
 
     def _send(self, bodies: Sequence[Body], delay_s: float | None) -> Call[list[str]]:
-        args: list[Argument] = [milliseconds("delay_s", delay_s), self.keys.channel if self.realtime else ""]
+        args: list[Argument] = [
+            milliseconds_or_own("delay_s", delay_s, self.vt_unit),
+            self.keys.channel if self.realtime else "",
+        ]
         for suffix, body in zip(random_suffixes(len(bodies)), bodies, strict=True):
             args += (suffix, self._encoded(body))
         return self._call("queue/send", tuple(args), read_ids)
@@ -209,8 +217,11 @@ class Queue:
         return await self.client.arun(self._receive(count, visibility_timeout_s))
 
     def _receive(self, count: int, visibility_timeout_s: float | None) -> Call[list[Message]]:
-        args = (checked_count(count), milliseconds("visibility_timeout_s", visibility_timeout_s))
-        return self._call("queue/receive", args, read_messages)
+        args = (
+            checked_count(count),
+            milliseconds_or_own("visibility_timeout_s", visibility_timeout_s, self.vt_unit),
+        )
+        return self._call("queue/receive", args, read_messages, more_keys=(self.keys.phantoms,))
 
     def pop(self) -> Message | None:
         """Take the oldest ready message and remove it: at most once, for a lost reply loses the message."""
@@ -221,7 +232,7 @@ class Queue:
         return await self.client.arun(self._pop())
 
     def _pop(self) -> Call[Message | None]:
-        return self._call("queue/pop", (), read_message)
+        return self._call("queue/pop", (), read_message, more_keys=(self.keys.phantoms,))
 
     # -- Ending and changing leases -----------------------------------------------------------------------------------
 
@@ -271,10 +282,19 @@ class Queue:
     # -- Shared -------------------------------------------------------------------------------------------------------
 
     def _call(
-        self, script: str, args: tuple[Argument, ...], read: Callable[[Any], T], *, repeatable: bool = False
+        self,
+        script: str,
+        args: tuple[Argument, ...],
+        read: Callable[[Any], T],
+        *,
+        repeatable: bool = False,
+        more_keys: tuple[str, ...] = (),
     ) -> Call[T]:
-        keys = (self.keys.messages, self.keys.settings)
+        keys = (self.keys.messages, self.keys.settings, *more_keys)
         return Call(script, keys, args, read, repeatable=repeatable, subject=self.name)
+
+    def _stored(self, what: str, seconds: int) -> int:
+        return stored_time(what, seconds, self.vt_unit)
 
     def _encoded(self, body: Body) -> bytes:
         data = encoded(body)

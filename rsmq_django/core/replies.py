@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from .errors import QueueExists
+from .limits import TimeUnit, stored_seconds
 from .records import Message, QueueAttributes, Settlement
 
 #: Larger numbers are milliseconds, smaller ones seconds: some clients write `modified` in milliseconds.
@@ -40,6 +41,11 @@ def read_ids(reply: list[bytes]) -> list[str]:
     return [message_id.decode("ascii") for message_id in reply]
 
 
+def read_message_id(raw: bytes) -> str:
+    """Read the id of any client. Bytes that are no UTF-8 become surrogates, which turn into the same bytes again."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
 def read_settlements(reply: list[int]) -> list[Settlement]:
     """Read what became of each message of a batch."""
     return [Settlement(number) for number in reply]
@@ -55,7 +61,7 @@ def read_messages(reply: list[Any]) -> list[Message]:
     """Read a flat list of id, body, receive count, first receive."""
     return [
         Message(
-            reply[at].decode("utf-8", "backslashreplace"),
+            read_message_id(reply[at]),
             reply[at + 1],
             int(reply[at + 2]),
             first_received_ms(reply[at + 3]),
@@ -64,20 +70,24 @@ def read_messages(reply: list[Any]) -> list[Message]:
     ]
 
 
-def read_attributes(reply: list[Any]) -> QueueAttributes:
-    """Read the nine values of shared/attributes.lua."""
-    vt, delay, max_size, received, sent, created, modified, messages, hidden = reply
-    return QueueAttributes(
-        visibility_timeout_s=_number(vt),
-        delay_s=_number(delay),
-        max_size_bytes=int(_number(max_size, -1)),
-        total_received=int(_number(received)),
-        total_sent=int(_number(sent)),
-        created_s=_time_s(created),
-        modified_s=_time_s(modified),
-        messages=messages,
-        hidden_messages=hidden,
-    )
+def read_attributes(unit: TimeUnit) -> Callable[[list[Any]], QueueAttributes]:
+    """Return a reader of the nine values of shared/attributes.lua; times are stored in `unit`."""
+
+    def read(reply: list[Any]) -> QueueAttributes:
+        vt, delay, max_size, received, sent, created, modified, messages, hidden = reply
+        return QueueAttributes(
+            visibility_timeout_s=stored_seconds(_number(vt), unit),
+            delay_s=stored_seconds(_number(delay), unit),
+            max_size_bytes=int(_number(max_size, -1)),
+            total_received=int(_number(received)),
+            total_sent=int(_number(sent)),
+            created_s=_time_s(created),
+            modified_s=_time_s(modified),
+            messages=messages,
+            hidden_messages=hidden,
+        )
+
+    return read
 
 
 def first_received_ms(raw: bytes) -> int | None:

@@ -61,7 +61,7 @@ class Outgoing:
 
     def _delay_ms(self) -> Argument:
         if self.task.run_after is None:
-            return ""
+            return self.queue.vt_unit  # the queue's own delay
         now = datetime.now(self.task.run_after.tzinfo)  # local time without a zone where USE_TZ is off
         return max(0, round((self.task.run_after - now).total_seconds() * 1000))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import Message, Settlement
 from ..core.call import Call
-from ..core.replies import first_received_ms
+from ..core.replies import first_received_ms, read_message_id
 from .delivery import Delivery
 from .endings import Ending, start
 from .outcomes import Released
@@ -106,9 +106,11 @@ class FetchStep:
     _sent_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        every = [work_queue.queue.keys for work_queue in self.fetcher.queues]
-        keys = tuple(key for keys in every for key in (keys.messages, keys.settings, keys.releases))
-        self.call = Call("worker/fetch", keys, (self.room, round(SHORTEST_LEASE_S * 1000)), read_fetched)
+        queues = [work_queue.queue for work_queue in self.fetcher.queues]
+        every = [queue.keys for queue in queues]
+        keys = tuple(key for keys in every for key in (keys.messages, keys.settings, keys.releases, keys.phantoms))
+        units = [queue.vt_unit for queue in queues]
+        self.call = Call("worker/fetch", keys, (self.room, round(SHORTEST_LEASE_S * 1000), *units), read_fetched)
 
     def done(self, fetched: Fetched) -> None:
         """Hold what came."""
@@ -136,7 +138,7 @@ def read_fetched(reply: list[Any]) -> Fetched:
         (
             reply[at],
             Message(
-                reply[at + 1].decode("utf-8", "backslashreplace"),
+                read_message_id(reply[at + 1]),
                 reply[at + 2],
                 int(reply[at + 3]),
                 first_received_ms(reply[at + 4]),

@@ -3,12 +3,12 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  set   queue names
---   KEYS[4]  hash  failure records; KEYS[5] hash of releases: our own side data of the queue
+--   KEYS[4..] hash our own side data of the queue: failure records, releases, phantoms that were removed
 --   ARGV     name
 --
 -- Returns 1. Errors: QueueNotFound when neither key existed; the name is taken off the list even then.
 local removed = redis.call("UNLINK", KEYS[1], KEYS[2])
-redis.call("UNLINK", KEYS[4], KEYS[5])
+redis.call("UNLINK", unpack(KEYS, 4))
 redis.call("SREM", KEYS[3], ARGV[1])
 if removed == 0 then return redis.error_reply("RSMQ QueueNotFound") end
 return 1

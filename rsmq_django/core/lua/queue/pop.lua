@@ -2,17 +2,20 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  phantoms that were removed (shared/phantoms)
 --
 -- Returns id, body, receive count, first receive (ms or ""), or an empty list. Errors: QueueNotFound.
 --#include shared/clock
+--#include shared/counters
 --#include shared/hold
+--#include shared/phantoms
 --#include shared/hand_out
-local messages, settings = KEYS[1], KEYS[2]
+local messages, settings, phantoms = KEYS[1], KEYS[2], KEYS[3]
 
 if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
 
 local out = {}
-hand_out(messages, settings, 1, nil, function(id, body, receive_count, first_received)
+hand_out(messages, settings, phantoms, 1, nil, function(id, body, receive_count, first_received)
   out = {id, body, receive_count, first_received}
 end)
 return out

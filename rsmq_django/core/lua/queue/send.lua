@@ -2,10 +2,12 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   ARGV     delay in ms or "" for the queue's own; channel to publish on or ""; then per message: suffix, body
+--   ARGV     delay in ms, or the unit of the queue's own; channel to publish on or ""; then per message: suffix, body
 --
 -- Returns the new message ids. Errors: QueueNotFound, MessageTooLong <bytes> <limit>; nothing is stored then.
 --#include shared/clock
 --#include shared/ids
+--#include shared/units
+--#include shared/counters
 --#include shared/store
 return store(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 3)

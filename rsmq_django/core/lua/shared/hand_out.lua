@@ -13,40 +13,31 @@ local function read_messages(settings, ids)
   return redis.call("HMGET", settings, unpack(fields))
 end
 
-local function drop_phantom(messages, settings, id)
-  if tonumber(redis.call("ZSCORE", messages, id)) > now_ms - PHANTOM_GRACE_MS then return false end
-  redis.call("ZREM", messages, id)
-  redis.call("HDEL", settings, id .. ":rc", id .. ":fr")
-  return true
-end
-
--- Separate the messages that have a body from the phantoms; returns ids, values and how many phantoms were left alone.
-local function without_phantoms(messages, settings, ids, values)
-  local whole, whole_values, left_alone = {}, {}, 0
-  for i, id in ipairs(ids) do
-    if values[3 * i - 2] then
-      local n = #whole
-      whole[n + 1] = id
-      whole_values[3 * n + 1] = values[3 * i - 2]
-      whole_values[3 * n + 2] = values[3 * i - 1]
-      whole_values[3 * n + 3] = values[3 * i]
-    elseif not drop_phantom(messages, settings, id) then
-      left_alone = left_alone + 1
+-- Append the messages that have a body to `ids` and `values`; returns how many of `found` are still in the queue.
+local function keep_whole(messages, settings, phantoms, found, ids, values)
+  local stored, left = read_messages(settings, found), #found
+  for i, id in ipairs(found) do
+    if stored[3 * i - 2] then
+      local n = #ids
+      ids[n + 1] = id
+      values[3 * n + 1], values[3 * n + 2], values[3 * n + 3] = stored[3 * i - 2], stored[3 * i - 1], stored[3 * i]
+    elseif tonumber(redis.call("ZSCORE", messages, id)) <= now_ms - PHANTOM_GRACE_MS then
+      quarantine(messages, settings, phantoms, id)
+      left = left - 1
     end
   end
-  return whole, whole_values, left_alone
+  return left
 end
 
-local function hand_out(messages, settings, count, visible_ms, give)
-  local left, skip = count, 0
+local function hand_out(messages, settings, phantoms, count, visible_ms, give)
+  local ids, values, seen = {}, {}, 0
   for _ = 1, MAX_LOOKS do
-    local found = redis.call("ZRANGEBYSCORE", messages, "-inf", integer(now_ms), "LIMIT", skip, left)
-    if #found == 0 then break end
-    local ids, values, left_alone = without_phantoms(messages, settings, found, read_messages(settings, found))
-    if #ids > 0 then hold(messages, settings, ids, values, visible_ms, give) end
-    left, skip = left - #ids, skip + left_alone
-    -- With a visibility timeout of 0 a second look would find the same messages again.
-    if left == 0 or #ids == #found or (visible_ms and visible_ms <= now_ms) then break end
+    local wanted = count - #ids
+    local found = redis.call("ZRANGEBYSCORE", messages, "-inf", integer(now_ms), "LIMIT", seen, wanted)
+    if #found > 0 then seen = seen + keep_whole(messages, settings, phantoms, found, ids, values) end
+    if #ids == count or #found < wanted then break end
   end
-  return count - left
+  -- All leases at the end: with a visibility timeout of 0 another look would find the same messages again.
+  if #ids > 0 then hold(messages, settings, ids, values, visible_ms, give) end
+  return #ids
 end

@@ -24,5 +24,5 @@ local function hold(messages, settings, ids, values, visible_ms, give)
   else
     for _, id in ipairs(ids) do redis.call("HDEL", settings, id, id .. ":rc", id .. ":fr") end
   end
-  redis.call("HINCRBY", settings, "totalrecv", #ids)
+  raise_counter(settings, "totalrecv", #ids)
 end

@@ -1,12 +1,11 @@
 -- Store messages with a queue's own delay unless the caller gave one.
---   delay_ms: "" or milliseconds; first: index in ARGV of suffix1, body1, suffix2, body2, ...
+--   delay: milliseconds, or the unit of the queue's own (shared/units); first: index in ARGV of suffix1, body1, suffix2, body2, ...
 -- Returns the new ids, or an error reply; nothing was written then.
-local function store(messages, settings, delay_ms, channel, first)
+local function store(messages, settings, delay, channel, first)
   local stored = redis.call("HMGET", settings, "delay", "maxsize", "vt")
   if not stored[3] then return redis.error_reply("RSMQ QueueNotFound") end
   local max_size = tonumber(stored[2]) or -1
-  if delay_ms == "" then delay_ms = (tonumber(stored[1]) or 0) * 1000 end
-  local visible_ms = integer(now_ms + delay_ms)
+  local visible_ms = integer(now_ms + (given_or_own_ms(delay, stored[1]) or 0))
 
   local ids, scores, bodies = {}, {}, {}
   for at = first, #ARGV, 2 do
@@ -21,7 +20,7 @@ local function store(messages, settings, delay_ms, channel, first)
   end
   redis.call("ZADD", messages, "NX", unpack(scores))
   redis.call("HSET", settings, unpack(bodies))
-  redis.call("HINCRBY", settings, "totalsent", #ids)
+  raise_counter(settings, "totalsent", #ids)
   if channel ~= "" then redis.call("PUBLISH", channel, redis.call("ZCARD", messages)) end
   return ids
 end

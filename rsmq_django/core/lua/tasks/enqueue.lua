@@ -3,12 +3,14 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3..] hash  result record of each message, in order; none when no results are kept
---   ARGV     delay in ms or "" for the queue's own; channel; seconds that an unfinished record is kept; queue name;
+--   ARGV     delay in ms, or the unit of the queue's own; channel; seconds that an unfinished record is kept; queue name;
 --            then per message: suffix, body
 --
 -- Returns the new message ids. Errors: QueueNotFound, MessageTooLong <bytes> <limit>; nothing is stored then.
 --#include shared/clock
 --#include shared/ids
+--#include shared/units
+--#include shared/counters
 --#include shared/store
 local ids = store(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 5)
 if ids.err then return ids end
