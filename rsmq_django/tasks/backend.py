@@ -239,10 +239,11 @@ def after_commit(do: Callable[[], Any]) -> None:
         return
     alias = DEFAULT_DB_ALIAS if database is True else str(database)
     connection = transaction.get_connection(alias)
-    if connection.connection is None and not connection.in_atomic_block:
-        do()  # no transaction can be open; asking Django would connect to the database just to find that out
-    else:
+    may_be_open = connection.connection is not None and not connection.autocommit
+    if connection.in_atomic_block or may_be_open:
         transaction.on_commit(do, using=alias)
+    else:
+        do()  # not through on_commit(), which would connect to the database to find out that nothing is open
 
 
 def result_ttl_s(task: Task[..., Any]) -> int:
