@@ -1,0 +1,188 @@
+"""Sending waits for the commit of the surrounding transaction, and is dropped when that is rolled back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import transaction
+from django.utils.connection import ConnectionDoesNotExist
+
+from rsmq_django.core.errors import ConnectionFailed, MessageTooLong
+from rsmq_django.core.keys import queue_keys
+from rsmq_django.tasks import Task
+from rsmq_django.tasks.compat import task_enqueued
+from tests.redis_server import PrivateServer
+from tests.worker.workshop import Configure, declare
+
+
+@pytest.fixture
+def greet(configure: Configure) -> Task[..., Any]:
+    configure(on_commit=True)
+
+    def greeting(name: str) -> None: ...
+
+    declared: Task[..., Any] = declare(greeting)
+    return declared
+
+
+@pytest.fixture
+def sent(server: PrivateServer) -> Any:
+    """Return the function that counts the messages in the queue."""
+    return lambda: server.redis.zcard(queue_keys("rsmq", "default").messages)
+
+
+# -- Real transactions ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_call_is_sent_at_the_commit_and_its_id_is_known_before(greet: Task, sent):
+    with transaction.atomic():
+        result = greet.enqueue("Ada")
+        assert sent() == 0
+
+    assert sent() == 1
+    assert greet.get_result(result.id).args == ["Ada"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_call_of_a_rolled_back_transaction_is_dropped(greet: Task, sent):
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        Group.objects.create(name="team")
+        greet.enqueue("Ada")
+        greet.enqueue_many([["Grace"], ["Joan"]])
+        raise ZeroDivisionError
+
+    assert sent() == 0
+    assert not Group.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_call_of_a_rolled_back_savepoint_is_dropped_alone(greet: Task, sent):
+    with transaction.atomic():
+        kept = greet.enqueue("Ada")
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            greet.enqueue("Grace")
+            raise ZeroDivisionError
+
+    assert sent() == 1
+    assert greet.get_result(kept.id).args == ["Ada"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_call_outside_a_transaction_is_sent_at_once(greet: Task, sent):
+    Group.objects.create(name="team")  # a connection is open, a transaction is not
+
+    greet.enqueue("Ada")
+
+    assert sent() == 1
+
+
+def test_call_without_a_database_connection_opens_none(greet: Task, sent):
+    # pytest-django fails every test without its mark that connects to the database.
+    greet.enqueue("Ada")
+
+    assert sent() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_calls_wait_for_the_commit_too(greet: Task, sent):
+    with transaction.atomic():
+        ids = greet.enqueue_many([[str(number)] for number in range(1200)])
+        assert sent() == 0
+
+    assert sent() == len(ids) == 1200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_listeners_hear_of_a_call_when_it_is_sent(greet: Task):
+    heard = []
+
+    def listen(task_result: Any, **_: Any) -> None:
+        heard.append(task_result.id)
+
+    task_enqueued.connect(listen)
+    with transaction.atomic():
+        result = greet.enqueue("Ada")
+        assert heard == []
+
+    task_enqueued.disconnect(listen)
+    assert heard == [result.id]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_mistakes_surface_where_the_call_is_made_and_not_at_the_commit(greet: Task, sent):
+    with transaction.atomic():
+        with pytest.raises(TypeError):
+            greet.enqueue(object())
+        with pytest.raises(MessageTooLong):
+            greet.enqueue("x" * 70_000)
+        Group.objects.create(name="team")
+
+    assert Group.objects.exists()
+    assert sent() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_server_that_is_down_at_the_commit_is_reported_and_the_rows_stay(configure: Configure, greet: Task):
+    configure(on_commit=True, url="unix:///nowhere/at/all")
+
+    with pytest.raises(ConnectionFailed), transaction.atomic():
+        Group.objects.create(name="team")
+        greet.enqueue("Ada")
+
+    assert Group.objects.exists()
+
+
+# -- Which transaction ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_switched_off_a_call_is_sent_at_once(configure: Configure, greet: Task, sent):
+    configure(on_commit=False)
+
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        greet.enqueue("Ada")
+        raise ZeroDivisionError
+
+    assert sent() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_named_database_is_the_one_that_is_waited_for(configure: Configure, greet: Task, sent):
+    configure(on_commit="default")
+    with transaction.atomic():
+        greet.enqueue("Ada")
+        assert sent() == 0
+
+    configure(on_commit="no-such-database")
+    with pytest.raises(ConnectionDoesNotExist):
+        greet.enqueue("Grace")
+
+
+# -- Tests of projects ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_test_case_sees_the_call_when_it_executes_the_callbacks(
+    greet: Task, sent, django_capture_on_commit_callbacks: Any
+):
+    with django_capture_on_commit_callbacks(execute=True) as callbacks:
+        greet.enqueue("Ada")
+        assert sent() == 0
+
+    assert len(callbacks) == 1
+    assert sent() == 1
+
+
+@pytest.mark.django_db
+def test_test_case_that_does_not_execute_the_callbacks_sends_nothing(
+    greet: Task, sent, django_capture_on_commit_callbacks: Any
+):
+    with django_capture_on_commit_callbacks() as callbacks:
+        greet.enqueue("Ada")
+        greet.enqueue_many([["Grace"]])
+
+    assert len(callbacks) == 2
+    assert sent() == 0

@@ -1,0 +1,227 @@
+"""Declaring tasks and consumers: what they carry, and which mistakes are refused where they are made."""
+
+from __future__ import annotations
+
+import django
+import pytest
+
+from rsmq_django.core import Message
+from rsmq_django.tasks import Task, consumer, exponential, fixed, registry, task
+from rsmq_django.tasks.compat import HAS_NATIVE_TASKS, InvalidTask
+from tests.worker.workshop import Configure, declare
+
+if HAS_NATIVE_TASKS:
+    from django.tasks import task as stock_task
+else:
+    from django_tasks import task as stock_task
+
+
+def paint(colour: str) -> None: ...
+
+
+async def paint_slowly(colour: str) -> None: ...
+
+
+def paint_with_context(context: object, colour: str) -> None: ...
+
+
+def read(message: Message) -> None: ...
+
+
+def read_too(message: Message) -> None: ...
+
+
+# -- Tasks ---------------------------------------------------------------------------------------------------------
+
+
+def test_bare_declaration_takes_the_defaults(project: Configure):
+    declared = task(paint)
+
+    assert isinstance(declared, Task)
+    assert (declared.queue_name, declared.backend, declared.max_attempts) == ("default", "default", None)
+    assert declared.module_path == "tests.tasks.test_declaration.paint"
+
+
+def test_declared_task_can_still_be_called(project: Configure):
+    doubled = declare(lambda number: number * 2)
+
+    assert doubled.call(21) == 42
+
+
+def test_options_are_kept(project: Configure):
+    project(mail={}, graveyard={})
+    backoff = exponential(first_s=1, factor=3, max_s=20)
+
+    declared = task(
+        queue_name="mail",
+        max_attempts=7,
+        backoff=backoff,
+        retry_on=(OSError,),
+        give_up_on=ValueError,
+        timeout_s=1.5,
+        dead_letter_queue="graveyard",
+        result_ttl_s=60,
+    )(paint)
+
+    policy = declared.options.retry_policy(5)
+    assert declared.queue_name == "mail"
+    assert (policy.max_attempts, policy.backoff) == (7, backoff)
+    assert (policy.retry_on, policy.give_up_on) == ((OSError,), (ValueError,))
+    assert (declared.options.timeout_s, declared.options.dead_letter_queue) == (1.5, "graveyard")
+    assert declared.options.result_ttl_s == 60
+
+
+@pytest.mark.parametrize("function", [paint, paint_slowly])
+def test_stock_decorator_makes_our_tasks(project: Configure, function):
+    declared = stock_task(function)
+
+    assert isinstance(declared, Task)
+    assert declared.options.retry_policy(5).max_attempts == 5
+
+
+@pytest.mark.skipif(django.VERSION[:2] == (6, 0), reason="its decorator takes Django's own options only")
+def test_stock_decorator_passes_our_options_on(project: Configure):
+    declared = stock_task(max_attempts=3, backoff=fixed(1))(paint)
+
+    assert declared.options.retry_policy(5).max_attempts == 3
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max_attempts", 0),
+        ("max_attempts", True),
+        ("timeout_s", 0),
+        ("timeout_s", float("nan")),
+        ("result_ttl_s", -1),
+        ("backoff", 5),
+        ("retry_on", [OSError]),
+        ("retry_on", (OSError, "ValueError")),
+        ("give_up_on", (int,)),
+    ],
+)
+@pytest.mark.parametrize("make", [lambda **options: task(**options)(paint), lambda **o: consumer("default", **o)(read)])
+def test_option_that_cannot_work_is_refused_by_name(project: Configure, make, option, value):
+    with pytest.raises(ValueError, match=option):
+        make(**{option: value})
+
+
+def test_option_that_does_not_exist_is_refused_by_name(project: Configure):
+    with pytest.raises(TypeError, match="max_atempts"):
+        task(max_atempts=3)(paint)
+    with pytest.raises(TypeError, match="max_atempts"):
+        consumer("default", max_atempts=3)(read)
+
+
+@pytest.mark.parametrize("make", [lambda **options: task(**options)(paint), lambda **o: consumer(**o)(read)])
+def test_unknown_queue_is_refused_with_the_nearest_name(project: Configure, make):
+    project(notices={})
+
+    with pytest.raises(InvalidTask, match=r"'notice' is not in RSMQ\['QUEUES'\].*notices"):
+        make(queue_name="notice")
+    with pytest.raises(InvalidTask, match=r"'graveyard' is not in RSMQ\['QUEUES'\]"):
+        make(queue_name="notices", dead_letter_queue="graveyard")
+
+
+def test_dead_letter_queue_on_another_server_is_refused(project: Configure, settings, redis_url):
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": redis_url}, "far": {"URL": redis_url, "NAMESPACE": "far"}},
+        "QUEUES": {"default": {}, "distant": {"CONNECTION": "far"}},
+    }
+
+    with pytest.raises(InvalidTask, match="'distant' is on another connection than queue 'default'"):
+        task(dead_letter_queue="distant")(paint)
+
+
+def test_function_inside_a_function_is_refused(project: Configure):
+    def inner() -> None: ...
+
+    with pytest.raises(InvalidTask):
+        task(inner)
+
+
+def test_context_must_be_the_first_argument(project: Configure):
+    assert task(takes_context=True)(paint_with_context).takes_context
+
+    with pytest.raises(InvalidTask):
+        task(takes_context=True)(paint)
+
+
+def test_priority_is_refused_because_a_queue_has_one_order(project: Configure):
+    with pytest.raises(InvalidTask):
+        task(priority=5)(paint)
+
+
+def test_declaring_needs_no_server(project: Configure):
+    project(url="unix:///nowhere/at/all")
+
+    assert task(paint).queue_name == "default"
+
+
+def test_another_backend_gets_djangos_options_only(project: Configure, settings):
+    package = "django.tasks" if HAS_NATIVE_TASKS else "django_tasks"
+    dummy = {"BACKEND": f"{package}.backends.dummy.DummyBackend"}
+    settings.TASKS = {**settings.TASKS, "dummy": dummy}
+
+    declared = task(backend="dummy", max_attempts=3, takes_context=True)(paint_with_context)
+
+    assert not isinstance(declared, Task)
+    assert (declared.backend, declared.takes_context) == ("dummy", True)
+
+
+# -- The registry --------------------------------------------------------------------------------------------------
+
+
+def test_declared_task_is_found_by_its_dotted_path(project: Configure):
+    declared = task(paint)
+
+    assert registry.find_task("tests.tasks.test_declaration.paint") is declared
+    assert registry.registered_tasks() == {"tests.tasks.test_declaration.paint": declared}
+    assert registry.find_task("tests.tasks.test_declaration.paint_slowly") is None
+
+
+def test_copy_for_another_queue_does_not_replace_the_declared_task(project: Configure):
+    project(default={}, mail={})
+    declared = task(paint)
+
+    copy = declared.using(queue_name="mail")
+
+    assert copy.queue_name == "mail"
+    assert registry.find_task(declared.module_path) is declared
+
+
+def test_declaring_again_replaces_the_function_as_a_reloaded_module_does(project: Configure):
+    first = declare(lambda: 1)
+
+    second = declare(lambda: 2)
+
+    assert first.module_path == second.module_path
+    assert registry.find_task(first.module_path) is second
+
+
+# -- Consumers -----------------------------------------------------------------------------------------------------
+
+
+def test_consumer_stays_an_ordinary_function(project: Configure):
+    declared = consumer("default", max_attempts=2)(read)
+
+    found = registry.find_consumer("default")
+    assert declared is read
+    assert found is not None and found.func is read
+    assert found.options.max_attempts == 2
+
+
+def test_second_consumer_of_a_queue_is_refused_with_the_name_of_the_first(project: Configure):
+    consumer("default")(read)
+
+    with pytest.raises(InvalidTask, match=r"'default' has a consumer already: tests\.tasks\.test_declaration\.read;"):
+        consumer("default")(read_too)
+
+
+def test_consumer_of_a_reloaded_module_replaces_itself(project: Configure):
+    consumer("default")(read)
+
+    consumer("default", max_attempts=9)(read)
+
+    found = registry.find_consumer("default")
+    assert found is not None and found.options.max_attempts == 9

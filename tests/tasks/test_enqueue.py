@@ -1,0 +1,256 @@
+"""Sending one call: what arrives in the queue, when it becomes ready, and what is refused before it is sent."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from rsmq_django.core import Message
+from rsmq_django.core.errors import ConnectionFailed, MessageTooLong
+from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.tasks import Task, TaskResultStatus
+from tests.redis_server import PrivateServer
+from tests.support import pass_time
+from tests.worker.workshop import Configure, declare
+
+
+@pytest.fixture
+def paint(project: Configure) -> Task[..., Any]:
+    """A task that paints nothing; its path is "tests.tasks.test_enqueue.painting"."""
+
+    def painting(*colours: Any, **options: Any) -> None: ...
+
+    declared: Task[..., Any] = declare(painting)
+    return declared
+
+
+def received(queue_name: str = "default") -> Message:
+    message = get_queue(queue_name).receive()
+    assert message is not None
+    return message
+
+
+def call_in(message: Message) -> Any:
+    return json.loads(message.body)
+
+
+# -- What arrives --------------------------------------------------------------------------------------------------
+
+
+def test_call_arrives_as_one_json_object(paint: Task):
+    result = paint.enqueue("red", "blue", coats=2)
+
+    assert call_in(received()) == {
+        "task": "tests.tasks.test_enqueue.painting",
+        "id": result.id,
+        "args": ["red", "blue"],
+        "kwargs": {"coats": 2},
+    }
+
+
+def test_task_id_is_the_random_end_of_the_message_id(paint: Task):
+    result = paint.enqueue("red")
+
+    message = received()
+    assert len(result.id) == 22
+    assert message.id.endswith(result.id)
+
+
+def test_result_of_an_enqueued_call_is_ready_and_knows_its_call(paint: Task):
+    result = paint.enqueue("red", coats=2)
+
+    assert result.status == TaskResultStatus.READY
+    assert (result.task, result.args, result.kwargs) == (paint, ["red"], {"coats": 2})
+    assert (result.backend, result.errors, result.worker_ids) == ("default", [], [])
+    assert not result.is_finished
+
+
+def test_result_shows_the_arguments_as_the_worker_will_see_them(paint: Task):
+    result = paint.enqueue(("red", "blue"), prices={1: "cheap", None: "free"})
+
+    arrived = call_in(received())
+    assert result.args == arrived["args"] == [["red", "blue"]]
+    assert result.kwargs == arrived["kwargs"] == {"prices": {"1": "cheap", "null": "free"}}
+
+
+def test_text_in_any_script_arrives_unchanged(paint: Task):
+    paint.enqueue("červená 赤 🟥 \x00 \u2028")
+
+    message = received()
+    assert call_in(message)["args"] == ["červená 赤 🟥 \x00 \u2028"]
+    assert "赤".encode() in message.body  # not escaped: half the size
+
+
+def test_queue_that_does_not_exist_yet_is_created_as_the_settings_say(project: Configure, paint: Task):
+    project(default={"VISIBILITY_TIMEOUT_S": 7})
+
+    paint.enqueue("red")
+
+    attributes = get_queue("default").attributes()
+    assert (attributes.visibility_timeout_s, attributes.messages) == (7, 1)
+
+
+def test_copy_for_another_queue_is_sent_there(project: Configure, paint: Task):
+    project(default={}, mail={})
+
+    paint.using(queue_name="mail").enqueue("red")
+
+    assert call_in(received("mail"))["args"] == ["red"]
+
+
+def test_waiting_consumers_of_any_language_are_told(server: PrivateServer, paint: Task):
+    subscriber = server.redis.pubsub(ignore_subscribe_messages=True)
+    with subscriber:
+        subscriber.subscribe("rsmq:rt:default")
+        subscriber.get_message(timeout=5)
+
+        paint.enqueue("red")
+
+        told = subscriber.get_message(timeout=5)
+    assert told is not None and told["data"] == b"1"
+
+
+async def test_async_enqueue_sends_the_same(paint: Task):
+    result = await paint.aenqueue("red", coats=2)
+
+    message = await get_queue("default").areceive()
+    assert message is not None and message.id.endswith(result.id)
+    assert call_in(message)["kwargs"] == {"coats": 2}
+
+
+async def test_enqueue_in_async_code_needs_no_thread_as_long_as_no_transaction_can_be_open(
+    project: Configure, paint: Task
+):
+    project(on_commit=True)
+
+    result = paint.enqueue("red")
+
+    assert received().id.endswith(result.id)
+
+
+async def test_async_enqueue_creates_a_missing_queue(server: PrivateServer, paint: Task):
+    await paint.aenqueue("red")
+
+    assert server.redis.smembers("rsmq:QUEUES") == {b"default"}
+
+
+# -- Later ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "run_after", [dt.timedelta(minutes=5), timezone.now() + dt.timedelta(minutes=5)], ids=["timedelta", "time"]
+)
+def test_call_for_later_is_hidden_until_then(paint: Task, run_after):
+    paint.using(run_after=run_after).enqueue("red")
+    assert get_queue("default").receive() is None
+
+    pass_time(get_queue("default"), seconds=301)
+
+    assert call_in(received())["args"] == ["red"]
+
+
+def test_call_for_a_time_that_has_passed_is_ready(paint: Task):
+    paint.using(run_after=timezone.now() - dt.timedelta(days=1)).enqueue("red")
+
+    assert call_in(received())["args"] == ["red"]
+
+
+def test_call_without_a_time_of_its_own_waits_for_the_delay_of_the_queue(project: Configure, paint: Task):
+    project(default={"DELAY_S": 60})
+
+    paint.enqueue("red")
+    paint.using(run_after=dt.timedelta(0)).enqueue("blue")
+
+    assert call_in(received())["args"] == ["blue"]
+    assert get_queue("default").receive() is None
+
+
+def test_time_without_a_zone_is_local_time_where_the_project_uses_no_zones(settings, paint: Task):
+    settings.USE_TZ = False
+
+    paint.using(run_after=dt.datetime.now() + dt.timedelta(minutes=5)).enqueue("red")  # noqa: DTZ005
+
+    assert get_queue("default").receive() is None
+    pass_time(get_queue("default"), seconds=301)
+    assert call_in(received())["args"] == ["red"]
+
+
+# -- What is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argument", "kind"),
+    [
+        (object(), TypeError),
+        ({1, 2}, TypeError),
+        (b"bytes", TypeError),
+        (uuid.uuid4(), TypeError),
+        (dt.datetime.now(dt.UTC), TypeError),
+        ({(1, 2): "tuple"}, TypeError),
+        (float("nan"), ValueError),
+        (float("inf"), ValueError),
+        ("half a pair: \ud83e", ValueError),
+    ],
+)
+def test_argument_that_json_lacks_is_refused_with_the_name_of_the_task(
+    server: PrivateServer, paint: Task, argument, kind
+):
+    with pytest.raises(kind, match=r"arguments of tests\.tasks\.test_enqueue\.painting cannot be sent as JSON"):
+        paint.enqueue(argument)
+
+    assert not server.redis.keys()
+
+
+def test_argument_that_contains_itself_is_refused(server: PrivateServer, paint: Task):
+    circle: list[Any] = []
+    circle.append(circle)
+
+    with pytest.raises(ValueError, match="cannot be sent as JSON"):
+        paint.enqueue(circle)
+
+    assert not server.redis.keys()
+
+
+def test_call_above_the_size_limit_is_refused_with_both_sizes(server: PrivateServer, project: Configure, paint: Task):
+    project(default={"MAX_SIZE_BYTES": 2000})
+
+    with pytest.raises(MessageTooLong, match=r"painting is \d{4} bytes, queue 'default' allows 2000"):
+        paint.enqueue("赤" * 700)
+
+    assert not server.redis.keys()
+
+
+def test_size_limit_of_the_stored_queue_holds_when_it_is_smaller(project: Configure, paint: Task):
+    ensure_queue("default").set_attributes(max_size_bytes=1024)
+
+    with pytest.raises(MessageTooLong, match="allows 1024"):
+        paint.enqueue("x" * 1024)
+
+    assert get_queue("default").attributes().messages == 0
+
+
+def test_no_limit_means_none(project: Configure, paint: Task):
+    project(default={"MAX_SIZE_BYTES": -1})
+
+    paint.enqueue("x" * 100_000)
+
+    assert len(received().body) > 100_000
+
+
+def test_settings_that_lost_the_queue_since_the_declaration_are_noticed(project: Configure, paint: Task):
+    project(mail={})
+
+    with pytest.raises(Exception, match="'default' is not in RSMQ"):
+        paint.enqueue("red")
+
+
+def test_call_without_a_server_says_that_nothing_was_sent(project: Configure, paint: Task):
+    project(url="unix:///nowhere/at/all")
+
+    with pytest.raises(ConnectionFailed, match="nothing was sent"):
+        paint.enqueue("red")

@@ -1,0 +1,281 @@
+"""Results: what can be read about a task, by anybody, while it waits, fails, succeeds, and after it is gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from rsmq_django.queues import get_queue
+from rsmq_django.tasks import Retry, TaskResultStatus, fixed, registry
+from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_backends
+from rsmq_django.tasks.results import UNFINISHED_TTL_S
+from tests.redis_server import PrivateServer
+from tests.worker.workshop import Configure, declare, send_raw, work
+
+
+@pytest.fixture
+def backend(project: Configure) -> Any:
+    return task_backends["default"]
+
+
+def ttl_s(server: PrivateServer, task_id: str) -> int:
+    return server.redis.ttl(f"rsmq::result:{task_id}")
+
+
+# -- The life of a result ------------------------------------------------------------------------------------------
+
+
+def test_waiting_task_is_ready(backend):
+    sent = declare(lambda number: number).enqueue(7)
+
+    result = backend.get_result(sent.id)
+
+    assert (result.id, result.status, result.args, result.kwargs) == (sent.id, TaskResultStatus.READY, [7], {})
+    assert (result.started_at, result.finished_at, result.attempts) == (None, None, 0)
+    assert abs(result.enqueued_at - timezone.now()).total_seconds() < 60
+    with pytest.raises(ValueError, match="not finished"):
+        _ = result.return_value
+
+
+def test_successful_task_has_its_value_times_and_worker(backend):
+    sent = declare(lambda number: {"doubled": number * 2}).enqueue(21)
+    work(worker_id="painter")
+
+    result = backend.get_result(sent.id)
+
+    assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, {"doubled": 42})
+    assert (result.worker_ids, result.attempts, result.errors) == (["painter"], 1, [])
+    assert result.args == [21]
+    assert in_order(result.enqueued_at, result.started_at, result.finished_at)
+    assert result.started_at == result.last_attempted_at
+
+
+def test_value_none_differs_from_no_value(backend):
+    sent = declare(lambda: None).enqueue()
+    work()
+
+    result = backend.get_result(sent.id)
+
+    assert result.is_finished
+    assert result.return_value is None
+
+
+def test_failed_attempt_is_ready_again_and_tells_its_error(project: Configure, backend):
+    def fail() -> None:
+        raise OSError("no paint left")
+
+    sent = declare(backoff=fixed(3600), max_attempts=2)(fail).enqueue()
+    work(until_empty=False, max_tasks=1, worker_id="first")
+
+    result = backend.get_result(sent.id)
+
+    assert (result.status, result.worker_ids, result.finished_at) == (TaskResultStatus.READY, ["first"], None)
+    (error,) = result.errors
+    assert error.exception_class is OSError
+    assert error.traceback.endswith("OSError: no paint left\n")
+    assert "in fail" in error.traceback
+    assert "rsmq_django" not in error.traceback  # it begins at the task
+
+
+def test_task_that_failed_for_good_has_failed_with_the_error_of_each_attempt(backend):
+    attempts = []
+
+    def fail() -> None:
+        attempts.append(1)
+        raise OSError(f"attempt {len(attempts)}")
+
+    sent = declare(backoff=fixed(0), max_attempts=3)(fail).enqueue()
+    work(worker_id="w")
+
+    result = backend.get_result(sent.id)
+
+    assert (result.status, result.worker_ids) == (TaskResultStatus.FAILED, ["w", "w", "w"])
+    assert [error.traceback.splitlines()[-1] for error in result.errors] == [
+        "OSError: attempt 1",
+        "OSError: attempt 2",
+        "OSError: attempt 3",
+    ]
+    assert in_order(result.started_at, result.last_attempted_at, result.finished_at)
+    with pytest.raises(ValueError, match="failed"):
+        _ = result.return_value
+
+
+def test_refresh_brings_a_result_up_to_date(backend):
+    result = declare(lambda: "done").enqueue()
+    work()
+
+    result.refresh()
+
+    assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, "done")
+
+
+async def test_async_twins_read_the_same(backend):
+    sent = await declare(lambda: None).aenqueue()
+
+    result = await backend.aget_result(sent.id)
+    await sent.arefresh()
+
+    assert (result.id, result.status) == (sent.id, TaskResultStatus.READY)
+    assert sent.status == TaskResultStatus.READY
+    with pytest.raises(TaskResultDoesNotExist):
+        await backend.aget_result("unknown")
+
+
+def in_order(*times: datetime) -> bool:
+    return list(times) == sorted(times)
+
+
+# -- Anybody can read it -------------------------------------------------------------------------------------------
+
+READ_IN_ANOTHER_PROCESS = """
+import django, sys
+django.setup()
+from rsmq_django.tasks.compat import task_backends
+result = task_backends["default"].get_result(sys.argv[1])
+print(result.status, result.return_value, result.task.module_path)
+"""
+
+
+def test_another_process_reads_the_value(server: PrivateServer, backend):
+    sent = declare(lambda: "from here").enqueue()
+    work()
+
+    other = subprocess.run(
+        [sys.executable, "-c", READ_IN_ANOTHER_PROCESS, sent.id],
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings", "RSMQ_TEST_URL": server.url},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+    assert other.stdout.strip() == f"SUCCESSFUL from here {sent.task.module_path}", other.stderr
+
+
+def test_record_is_plain_enough_for_programs_in_other_languages(server: PrivateServer, backend):
+    sent = declare(lambda: [1, "two"]).enqueue()
+    work(worker_id="w")
+
+    record = server.redis.hgetall(f"rsmq::result:{sent.id}")
+
+    assert (record[b"status"], record[b"queue"], record[b"value"]) == (b"SUCCESSFUL", b"default", b'[1, "two"]')
+    assert record[b"worker:1"] == b"w"
+    assert record[b"message"].decode().endswith(sent.id)
+
+
+def test_message_written_by_hand_has_a_result_under_its_own_id(backend):
+    path = declare(lambda: "done").module_path
+    message_id = send_raw(f'{{"task": "{path}"}}')
+    work()
+
+    result = backend.get_result(message_id)
+
+    assert (result.id, result.return_value) == (message_id, "done")
+
+
+def test_result_on_another_connection_is_found(settings, redis_url):
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": redis_url}, "far": {"URL": redis_url, "NAMESPACE": "far"}},
+        "QUEUES": {"default": {}, "distant": {"CONNECTION": "far"}},
+        "TASKS": {"ENQUEUE_ON_COMMIT": False},
+    }
+    sent = declare(lambda: "far away").using(queue_name="distant").enqueue()
+    work()
+
+    sent.refresh()
+
+    assert sent.return_value == "far away"
+
+
+# -- What is gone --------------------------------------------------------------------------------------------------
+
+
+def test_unknown_id_is_named(backend):
+    with pytest.raises(TaskResultDoesNotExist, match="no result 'nobody'"):
+        backend.get_result("nobody")
+
+
+def test_finished_result_is_kept_as_long_as_its_task_says(server: PrivateServer, backend):
+    kept = declare(result_ttl_s=60)(lambda: None).enqueue()
+    assert ttl_s(server, kept.id) > UNFINISHED_TTL_S - 60  # waiting is no reason to be forgotten
+
+    work()
+
+    assert 50 < ttl_s(server, kept.id) <= 60
+
+
+def test_finished_result_is_kept_as_long_as_the_settings_say(settings, server: PrivateServer, backend):
+    settings.RSMQ = {**settings.RSMQ, "TASKS": {"ENQUEUE_ON_COMMIT": False, "RESULT_TTL_S": 500}}
+    kept = declare(lambda: None).enqueue()
+
+    work()
+
+    assert 490 < ttl_s(server, kept.id) <= 500
+
+
+def test_task_without_results_leaves_nothing_behind(server: PrivateServer, backend):
+    done = declare(result_ttl_s=0)(lambda: None).enqueue()
+    with pytest.raises(TaskResultDoesNotExist):
+        backend.get_result(done.id)
+
+    work()
+
+    assert server.redis.keys("rsmq::*") == []
+
+
+def test_result_of_a_task_whose_function_is_gone_can_still_be_read(monkeypatch, backend):
+    def gone(number: int) -> int:
+        return number
+
+    sent = declare(gone).enqueue(7)
+    work()
+    monkeypatch.setattr(registry, "_tasks", {})
+
+    result = backend.get_result(sent.id)
+
+    assert (result.return_value, result.args) == (7, [7])
+    assert result.task.module_path == "tests.tasks.test_results.gone"
+    with pytest.raises(LookupError, match=r"tests\.tasks\.test_results\.gone is not declared"):
+        result.task.call()
+
+
+def test_result_of_a_message_that_somebody_purged_can_still_be_read(backend):
+    sent = declare(lambda: None).enqueue()
+    get_queue("default").pop()
+
+    result = backend.get_result(sent.id)
+
+    assert (result.id, result.status) == (sent.id, TaskResultStatus.READY)
+
+
+def test_result_of_a_task_sent_elsewhere_names_that_queue(project: Configure):
+    project(default={}, mail={})
+    declared = declare(lambda: None)
+    sent = declared.using(queue_name="mail").enqueue()
+
+    result = declared.get_result(sent.id)
+
+    assert (result.task.queue_name, result.task.func) == ("mail", declared.func)
+
+
+def test_asking_to_be_run_again_counts_as_an_attempt_with_an_error(backend):
+    calls = []
+
+    def impatient() -> str:
+        calls.append(1)
+        if len(calls) == 1:
+            raise Retry("not yet", after_s=0)
+        return "now"
+
+    sent = declare(impatient).enqueue()
+    work()
+
+    sent.refresh()
+
+    assert (sent.return_value, sent.attempts) == ("now", 2)
+    assert sent.errors[0].exception_class is Retry

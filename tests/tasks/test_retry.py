@@ -1,0 +1,130 @@
+"""Retry policies are pure: when a failed task runs again, and when it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from rsmq_django.tasks import Retry, exponential, fixed
+from rsmq_django.tasks.retry import RetryPolicy
+
+
+def policy(**options) -> RetryPolicy:
+    return RetryPolicy(max_attempts=5, **options)
+
+
+def caused_by(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+# -- Backoffs ------------------------------------------------------------------------------------------------------
+
+
+def test_fixed_backoff_is_the_same_after_each_failure():
+    backoff = fixed(3)
+
+    assert [backoff(attempt) for attempt in (1, 2, 100)] == [3, 3, 3]
+
+
+def test_exponential_backoff_grows_by_its_factor_up_to_its_maximum():
+    backoff = exponential(first_s=1, factor=3, max_s=20, jitter=0)
+
+    assert [backoff(attempt) for attempt in (1, 2, 3, 4, 5)] == [1, 3, 9, 20, 20]
+
+
+def test_exponential_backoff_never_overflows():
+    backoff = exponential(first_s=1, factor=2.0, max_s=300, jitter=0)
+
+    assert backoff(100_000) == 300
+
+
+def test_jitter_adds_up_to_its_share_and_differs_from_call_to_call():
+    backoff = exponential(first_s=100, factor=1, max_s=100, jitter=0.25)
+
+    waits = [backoff(1) for _ in range(200)]
+
+    assert all(100 <= wait <= 125 for wait in waits)
+    assert len(set(waits)) > 100
+
+
+# -- How long to wait ----------------------------------------------------------------------------------------------
+
+
+def test_failed_attempt_waits_as_the_backoff_says():
+    counting = policy(backoff=lambda attempt: attempt * 10)
+
+    assert counting.wait_s(3, ValueError()) == 30
+
+
+def test_retry_with_a_time_overrules_the_backoff():
+    patient = policy(backoff=fixed(60))
+
+    assert patient.wait_s(1, Retry(after_s=5)) == 5
+    assert patient.wait_s(1, Retry(after_s=0)) == 0
+
+
+def test_retry_without_a_time_leaves_it_to_the_backoff():
+    assert policy(backoff=fixed(60)).wait_s(1, Retry("not yet")) == 60
+
+
+def test_wait_is_never_negative():
+    assert policy(backoff=fixed(-5)).wait_s(1, ValueError()) == 0
+    assert policy().wait_s(1, Retry(after_s=-5)) == 0
+
+
+def test_retry_tells_its_reason():
+    assert str(Retry("gate not known yet", after_s=1)) == "gate not known yet"
+    assert "asked to be run again" in str(Retry(after_s=1))
+
+
+# -- Whether to try again ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [ValueError(), SystemExit(), KeyboardInterrupt(), MemoryError()])
+def test_every_exception_is_retried_by_default(error):
+    assert not policy().gives_up_on(error)
+
+
+def test_only_the_named_exceptions_are_retried():
+    picky = policy(retry_on=(OSError,))
+
+    assert not picky.gives_up_on(ConnectionResetError())
+    assert picky.gives_up_on(ValueError())
+
+
+def test_named_exceptions_are_given_up_at_once_even_below_a_retried_class():
+    picky = policy(retry_on=(OSError,), give_up_on=(FileNotFoundError,))
+
+    assert picky.gives_up_on(FileNotFoundError())
+    assert not picky.gives_up_on(PermissionError())
+
+
+def test_exception_caused_by_a_hopeless_one_is_hopeless():
+    picky = policy(give_up_on=(ValueError,))
+    wrapped = caused_by(RuntimeError("wrapped"), caused_by(OSError(), UnicodeError()))
+
+    assert picky.gives_up_on(wrapped)
+
+
+def test_exception_raised_while_another_was_handled_is_judged_alone():
+    picky = policy(give_up_on=(ValueError,))
+    error = OSError()
+    error.__context__ = ValueError()
+
+    assert not picky.gives_up_on(error)
+
+
+def test_circle_of_causes_comes_to_an_end():
+    first, second, own_cause = OSError(), RuntimeError(), OSError()
+    first.__cause__, second.__cause__, own_cause.__cause__ = second, first, own_cause
+    picky = policy(give_up_on=(ValueError,))
+
+    assert not picky.gives_up_on(first)
+    assert not picky.gives_up_on(own_cause)
+
+
+def test_asking_to_be_run_again_is_never_hopeless():
+    picky = policy(retry_on=(OSError,), give_up_on=(ValueError, Exception))
+
+    assert not picky.gives_up_on(Retry())
+    assert not picky.gives_up_on(caused_by(Retry(), ValueError()))

@@ -1,0 +1,132 @@
+"""What tests of tasks and workers share: local functions as tasks, a project with queues, workers on threads.
+
+A task is declared inside its test, as a closure over what the test looks at. It keeps its functions in registries of
+its own, so that no test meets the tasks of another one.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from rsmq_django.core import Message
+from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.tasks import registry, task
+from rsmq_django.worker.worker import Worker, WorkerOptions, make_worker
+from tests.redis_server import PrivateServer
+
+#: A test that still waits by then hangs.
+HANG_S = 40
+
+Configure = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the tasks and consumers of all other tests."""
+    monkeypatch.setattr(registry, "_tasks", {})
+    monkeypatch.setattr(registry, "_consumers", {})
+
+
+@pytest.fixture(autouse=True)
+def no_hang() -> Iterator[None]:
+    """Fail, instead of hanging for ever, when a worker never ends."""
+
+    def alarm(*_: object) -> None:
+        raise AssertionError(f"still waiting after {HANG_S} s")
+
+    before = signal.signal(signal.SIGALRM, alarm)
+    signal.alarm(HANG_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def configure(settings: Any, server: PrivateServer) -> Configure:
+    """Return the function that writes settings.RSMQ; without an argument there is one queue, "default".
+
+    Calls are sent at once, so that tests need no database; those about transactions ask for on_commit.
+    """
+
+    def write(*, on_commit: bool | str = False, url: str = server.url, **queues: dict[str, Any]) -> None:
+        settings.RSMQ = {
+            "CONNECTIONS": {"default": {"URL": url}},
+            "QUEUES": queues or {"default": {}},
+            "TASKS": {"ENQUEUE_ON_COMMIT": on_commit},
+        }
+
+    return write
+
+
+@pytest.fixture
+def project(configure: Configure) -> Configure:
+    """A project with one empty queue, "default"; the same function writes other settings."""
+    configure()
+    return configure
+
+
+def declare(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Declare a function of a test as a task, as if it stood at the level of its module. Used like `task`."""
+
+    def as_task(function: Callable[..., Any]) -> Any:
+        function.__qualname__ = function.__name__
+        return task(**options)(function)
+
+    return as_task if function is None else as_task(function)
+
+
+def new_worker(*queue_names: str, **options: Any) -> Worker:
+    """Make a small worker that looks often; the options are those of WorkerOptions."""
+    defaults = {"threads": 2, "async_tasks": 10, "poll_interval_s": 0.05, "shutdown_timeout_s": 5.0}
+    return make_worker(queue_names, WorkerOptions(**(defaults | options)))
+
+
+def work(*queue_names: str, **options: Any) -> bool:
+    """Run a worker on this thread until no message is left; without names, on all queues of the settings."""
+    return new_worker(*queue_names, **({"until_empty": True} | options)).run()
+
+
+@contextmanager
+def working(*queue_names: str, **options: Any) -> Iterator[Worker]:
+    """Run a worker on another thread until the block ends. Running tasks must have ended by then."""
+    worker = new_worker(*queue_names, **options)
+    thread = threading.Thread(target=worker.run, name="worker of a test")
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop(within_s=10)
+        thread.join(15)
+        assert not thread.is_alive(), "the worker did not stop"
+
+
+def send_raw(body: bytes | str, queue_name: str = "default") -> str:
+    """Send a message as a program in another language would; returns its id."""
+    return ensure_queue(queue_name).send(body)
+
+
+def dead_letters(queue_name: str = "default-dead") -> list[tuple[Message, dict[str, Any]]]:
+    """Return what a dead-letter queue holds: each message as its next receiver gets it, and its failure record."""
+    queue = get_queue(queue_name)
+    messages = queue.receive_many(1000)
+    return [(message, failure_record(message.id, queue_name)) for message in messages]
+
+
+def failure_record(message_id: str, queue_name: str = "default-dead") -> dict[str, Any]:
+    """Return the failure record of a dead letter."""
+    queue = get_queue(queue_name)
+    (stored,) = queue.client.connection.exchange([("HGET", queue.keys.failures, message_id)])
+    return dict(json.loads(stored))
+
+
+def the_dead_letter(queue_name: str = "default-dead") -> tuple[Message, dict[str, Any]]:
+    """Return the only dead letter and its failure record."""
+    (found,) = dead_letters(queue_name)
+    return found
