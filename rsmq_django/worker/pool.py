@@ -53,7 +53,7 @@ class Pool:
         self._waiting = 0
         self._coroutines: dict[Runnable, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closing: asyncio.Event | None = None
+        self._is_closing = False
         self._average_run_s = 1.0  # unknown yet: a careful guess, so that nothing is prefetched
         #: When a run last ended, or a message began to wait behind none.
         self._moved_at = 0.0
@@ -71,8 +71,9 @@ class Pool:
         """Let the threads end when their tasks do, and close the event loop with the connections that belong to it."""
         for _ in range(self._threads):
             self._todo.put(None)
-        if self._loop is not None and self._closing is not None:
-            self._loop.call_soon_threadsafe(self._closing.set)
+        if self._loop is not None:
+            self._is_closing = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
             self._loop_thread.join(1)
 
     # -- What the worker asks -----------------------------------------------------------------------------------------
@@ -171,12 +172,16 @@ class Pool:
     # -- Event loop ---------------------------------------------------------------------------------------------------
 
     def _run_loop(self, is_up: threading.Event) -> None:
-        async def serve() -> None:
-            self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
             is_up.set()
-            await self._closing.wait()
-
-        asyncio.run(serve())
+            while not self._is_closing:
+                try:
+                    self._loop.run_forever()
+                except BaseException:
+                    # asyncio lets SystemExit and KeyboardInterrupt of a task's own subtasks end the loop. Whoever
+                    # awaits the subtask gets it as well; all other coroutines are not to blame and go on.
+                    logger.exception("a subtask of an async task tried to end the event loop; it goes on")
 
     def _begin_coroutine(self, execution: Runnable) -> None:
         assert self._loop is not None
