@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 import django
 import pytest
 
@@ -10,10 +13,8 @@ from rsmq_django.tasks import Task, consumer, exponential, fixed, registry, task
 from rsmq_django.tasks.compat import HAS_NATIVE_TASKS, InvalidTask
 from tests.worker.workshop import Configure, declare
 
-if HAS_NATIVE_TASKS:
-    from django.tasks import task as stock_task
-else:
-    from django_tasks import task as stock_task
+FRAMEWORK = "django.tasks" if HAS_NATIVE_TASKS else "django_tasks"
+stock_task: Any = import_module(FRAMEWORK).task
 
 
 def paint(colour: str) -> None: ...
@@ -108,7 +109,7 @@ def test_option_that_cannot_work_is_refused_by_name(project: Configure, make, op
 
 def test_option_that_does_not_exist_is_refused_by_name(project: Configure):
     with pytest.raises(TypeError, match="max_atempts"):
-        task(max_atempts=3)(paint)
+        task(max_atempts=3)(paint)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="max_atempts"):
         consumer("default", max_atempts=3)(read)
 
@@ -159,13 +160,12 @@ def test_declaring_needs_no_server(project: Configure):
 
 
 def test_another_backend_gets_djangos_options_only(project: Configure, settings):
-    package = "django.tasks" if HAS_NATIVE_TASKS else "django_tasks"
-    dummy = {"BACKEND": f"{package}.backends.dummy.DummyBackend"}
+    dummy = {"BACKEND": f"{FRAMEWORK}.backends.dummy.DummyBackend"}
     settings.TASKS = {**settings.TASKS, "dummy": dummy}
 
     declared = task(backend="dummy", max_attempts=3, takes_context=True)(paint_with_context)
 
-    assert not isinstance(declared, Task)
+    assert type(declared) is not Task
     assert (declared.backend, declared.takes_context) == ("dummy", True)
 
 
