@@ -1,0 +1,101 @@
+"""`python -m benchmarks`: measure and print the table. See docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+from .candidates import OURS
+from .figures import costs, delays, honesty, throughput
+from .peers import installed_peers
+from .places import RESULTS_DIR
+from .report import report
+from .results import Results
+from .run import Run
+from .server import describe
+from .sizes import ALL_SIZES
+
+OUR_FIGURES: dict[str, Callable[[Run], None]] = {
+    "drain": lambda run: throughput.drains(run, OURS),
+    "processes": throughput.two_processes,
+    "enqueue": lambda run: throughput.enqueues(run, OURS),
+    "latency": lambda run: delays.latencies(run, OURS),
+    "idle": costs.idle,
+    "backlog": throughput.backlogs,
+    "queues": throughput.many_queues,
+    "memory": costs.memory,
+    "server": costs.one_at_a_time,
+    "appendonly": throughput.append_only_file,
+    "crash": honesty.crashes,
+    "makespan": delays.makespan,
+}
+PEER_FIGURES = {"drain": throughput.drains, "enqueue": throughput.enqueues, "latency": delays.latencies}
+
+
+def main() -> None:
+    """Parse, measure, print."""
+    options = _parse(sys.argv[1:])
+    if options.table:
+        print(report(Results.load(options.table)))
+        return
+    sizes = ALL_SIZES[options.size]
+    path = options.out or RESULTS_DIR / time.strftime(f"%Y-%m-%d-%H%M%S-{sizes.name}.jsonl")
+    results = Results(path, machine={**machine(), "size": sizes.name})
+    run = Run(sizes, results)
+    for run.round in range(1, (options.rounds or sizes.rounds) + 1):
+        measure(run, options.only, peers=options.peers)
+    print(report(results))
+    print(f"samples: {path}", file=sys.stderr)
+
+
+def measure(run: Run, only: list[str], *, peers: bool) -> None:
+    """Take one round."""
+    names = only or (list(PEER_FIGURES) if peers else list(OUR_FIGURES))
+    for name in names:
+        OUR_FIGURES[name](run)
+        for peer in installed_peers() if peers and name in PEER_FIGURES else ():
+            PEER_FIGURES[name](run, peer)
+
+
+def machine() -> dict[str, object]:
+    """Return what a reader has to know about this machine."""
+    return {
+        "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
+        "load before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "server": describe(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "packages": ", ".join(f"{name} {version(name)}" for name in ("django", "redis", "hiredis")),
+        "measured": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _processor() -> str:
+    described = Path("/proc/cpuinfo")
+    lines = described.read_text().splitlines() if described.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("--size", choices=ALL_SIZES, default="full")
+    parser.add_argument("--rounds", type=int, help="default: as many as the size asks for")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[], metavar="A,B", help="figures")
+    parser.add_argument("--peers", action="store_true", help="other task queues beside ours")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where the samples go, as JSON lines")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="measure nothing, print the table of a finished run")
+    options = parser.parse_args(arguments)
+    unknown = set(options.only) - set(OUR_FIGURES)
+    if unknown:
+        parser.error(f"unknown figure {', '.join(sorted(unknown))}; there are {', '.join(OUR_FIGURES)}")
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Who is measured, and how to start its programs. Knows commands and environments; measures nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .places import BENCHMARKS, NODE_MODULES, PEER_PYTHON, ROOT
+from .processes import Process
+from .server import Server
+
+PRODUCE_WITHIN_S = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One way to run a candidate."""
+
+    name: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: Tasks a second that it is expected to reach, within a factor of three: chooses the size of the first round.
+    expected_rate: float
+    #: Tasks with a process of their own need a tick each; for the others a tick now and then is enough.
+    forks: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A task queue: this one, or another project's."""
+
+    name: str
+    #: A Python module for act.py, or a JavaScript file with the same actions.
+    module: str
+    cases: tuple[Case, ...]
+    language: str = "python"
+    has_bulk: bool = True
+    is_ours: bool = False
+
+    def case(self, name: str) -> Case:
+        """Return the case of that name."""
+        return next(case for case in self.cases if case.name == name)
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the command for an action of act.py."""
+        if self.language == "node":
+            return ["node", str(BENCHMARKS / "peers" / f"{self.module}.js"), *arguments]
+        python = sys.executable if self.is_ours else str(PEER_PYTHON)
+        return [python, "-m", "benchmarks.act", self.module, *arguments]
+
+    def worker(self, server: Server, environment: Mapping[str, str]) -> Process:
+        """Start a worker."""
+        return Process(self.command("work"), _environment(server, environment))
+
+    def produce(self, server: Server, environment: Mapping[str, str], *arguments: str) -> Produced:
+        """Send tasks in a process of their own and return what that took."""
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=ROOT,
+            env=_environment(server, environment),
+            capture_output=True,
+            text=True,
+            timeout=PRODUCE_WITHIN_S,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{self.name}: {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
+        return Produced(**json.loads(done.stdout.strip().splitlines()[-1]))
+
+    def fill(self, server: Server, environment: Mapping[str, str], count: int) -> Produced:
+        """Send many tasks the quickest way that the candidate offers."""
+        return self.produce(server, environment, "bulk" if self.has_bulk else "one", str(count))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Produced:
+    """What sending took."""
+
+    count: int
+    seconds: float
+    cpu_s: float
+
+    @property
+    def rate(self) -> float:
+        """Return tasks a second."""
+        return self.count / self.seconds
+
+
+def _environment(server: Server, environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        **os.environ,
+        "BENCH_URL": server.url,
+        "BENCH_PORT": str(server.port),
+        "NODE_PATH": str(NODE_MODULES),
+        **environment,
+    }
+
+
+def our_case(name: str, *, worker: str, expected_rate: float, keep_results: bool, **environment: str) -> Case:
+    """Return a way to run our worker."""
+    results = "86400" if keep_results else "0"
+    return Case(
+        name=name,
+        environment={"BENCH_WORKER": worker, "BENCH_RESULT_TTL_S": results, **environment},
+        expected_rate=expected_rate,
+    )
+
+
+def _our_cases() -> tuple[Case, ...]:
+    cases = []
+    for keep_results, suffix in ((False, ""), (True, ", results kept")):
+        for name, worker, task in (
+            ("1 thread", "--threads 1", "noop"),
+            ("8 threads", "--threads 8", "noop"),
+            ("asyncio", "--threads 1", "anoop"),
+        ):
+            case = our_case(
+                name + suffix, worker=worker, expected_rate=10_000, keep_results=keep_results, BENCH_TASK=task
+            )
+            cases.append(case)
+    return tuple(cases)
+
+
+OURS = Candidate(name="rsmq_django", module="benchmarks.ours.actions", cases=_our_cases(), is_ours=True)

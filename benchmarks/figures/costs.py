@@ -1,0 +1,89 @@
+"""What it costs while nothing happens, in memory, and in the server's time."""
+
+from __future__ import annotations
+
+import time
+
+from rsmq_django.core import Client, Connection, Queue
+
+from ..candidates import OURS
+from ..processes import wait_for
+from ..run import Run
+from ..server import Server
+
+EIGHT_THREADS = OURS.case("8 threads")
+START_WITHIN_S = 60.0
+#: The length of message that the format's size is always quoted for.
+BODY = b"x" * 47
+BATCH = 1000
+
+
+def idle(run: Run) -> None:
+    """Let a worker wait on empty queues, and see what the worker and the server use meanwhile."""
+    for queues in (1, run.sizes.many_queues):
+        with Server() as server:
+            environment = {**EIGHT_THREADS.environment, "BENCH_QUEUES": str(queues)}
+            channel = b"rsmq:rt:bench" if queues == 1 else b"rsmq:rt:q0"
+            with OURS.worker(server, environment) as worker:
+                wait_for(
+                    lambda: dict(server.redis.pubsub_numsub(channel)).get(channel) == 1,  # type: ignore[arg-type]  # noqa: B023
+                    processes=[worker],
+                    within_s=START_WITHIN_S,
+                    what="the worker to listen",
+                )
+                time.sleep(min(2.0, run.sizes.idle_s))  # the start is over
+                server.redis.config_resetstat()
+                worker_s, server_s = worker.cpu_s(), server.cpu_s()
+                time.sleep(run.sizes.idle_s)
+                worker.check()
+                used_by_worker = None if worker_s is None else (worker.cpu_s() or 0.0) - worker_s
+                used_by_server = server.cpu_s() - server_s
+                looks = server.info("commandstats").get("cmdstat_evalsha", {})
+        percent = 100 / run.sizes.idle_s
+        both = None if used_by_worker is None else (used_by_worker + used_by_server) * percent
+        values = {
+            "cpu_percent": both,
+            "server_percent": used_by_server * percent,
+            "scan_ms": looks["usec_per_call"] / 1000 if looks else None,
+        }
+        run.add("idle", f"{queues:,} queues", values)
+
+
+def memory(run: Run) -> None:
+    """Fill queues and see how much memory a message takes in the server."""
+    count = run.sizes.memory_messages
+    with Server() as server:
+        queue = Queue("bench", Client(Connection(server.url)))
+        queue.create()
+        empty = server.memory_bytes()
+        for _ in range(count // BATCH):
+            queue.send_many([BODY] * BATCH)
+        waiting = server.memory_bytes() - empty
+        for _ in range(count // BATCH):
+            queue.receive_many(BATCH)
+        received = server.memory_bytes() - empty
+    run.add("memory", "47-byte message", {"waiting_bytes": waiting / count, "received_bytes": received / count})
+    for case in (EIGHT_THREADS, OURS.case("8 threads, results kept")):
+        with Server() as server:
+            OURS.fill(server, case.environment, BATCH)
+            empty = server.memory_bytes()
+            OURS.fill(server, case.environment, count)
+            waiting = server.memory_bytes() - empty
+        run.add("memory", case.name.replace("8 threads", "task"), {"waiting_bytes": waiting / count})
+
+
+def one_at_a_time(run: Run) -> None:
+    """Send, receive and delete one message after the other: what the server needs for each."""
+    count = run.sizes.sends
+    with Server() as server:
+        queue = Queue("bench", Client(Connection(server.url)))
+        queue.create()
+        used, began = server.cpu_s(), time.perf_counter()
+        for _ in range(count):
+            queue.send(BODY)
+        for _ in range(count):
+            message = queue.receive()
+            assert message is not None and queue.delete(message)
+        seconds = time.perf_counter() - began
+        server_us = (server.cpu_s() - used) / count * 1e6
+    run.add("server", "one at a time", {"life_server_us": server_us, "rate": count / seconds})

@@ -1,0 +1,90 @@
+"""What a task waits for: idle latency, and the makespan of tasks that take ten milliseconds."""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from ..candidates import OURS, Candidate, Case, our_case
+from ..processes import wait_for
+from ..run import Run
+from ..server import Server
+from ..ticks import TickFile, tick_file
+
+EIGHT_THREADS = OURS.case("8 threads")
+WITHIN_S = 120.0
+WARM_UP = 10
+GAP_S = 0.02
+#: A sender that does not publish is found at the next poll, up to a second later; the one after it must not be there.
+SILENT_GAP_S = 1.5
+PAUSE_S = 0.010
+THREADS, PROCESSES = 8, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sending:
+    """How the messages arrive whose latency is measured."""
+
+    name: str
+    how: str
+    gap_s: float
+    count: int
+
+
+def latencies(run: Run, candidate: Candidate) -> None:
+    """Send single tasks to an idle worker and take the time until each begins."""
+    sizes = run.sizes
+    sendings = [Sending(name="publishing sender", how="enqueue", gap_s=GAP_S, count=sizes.latencies)]
+    if candidate.is_ours:
+        sendings += [
+            Sending(name="silent senders, in traffic", how="silent", gap_s=GAP_S, count=sizes.latencies),
+            Sending(name="silent sender, idle", how="silent", gap_s=SILENT_GAP_S, count=sizes.silent_latencies),
+        ]
+    case = EIGHT_THREADS if candidate.is_ours else candidate.cases[0]
+    for sending in sendings:
+        _latency(run, candidate, case, sending)
+
+
+def _latency(run: Run, candidate: Candidate, case: Case, sending: Sending) -> None:
+    with Server() as server, tick_file() as ticks:
+        environment = {**case.environment, **ticks.environment}
+        with candidate.worker(server, environment) as worker:
+            candidate.produce(server, environment, "one", str(WARM_UP))
+            wait_for(lambda: len(ticks) >= WARM_UP, processes=[worker], within_s=WITHIN_S, what="the first tasks")
+            environment["BENCH_HOW"] = sending.how
+            candidate.produce(server, environment, "latency", str(sending.count), str(sending.gap_s))
+            wanted = WARM_UP + sending.count
+            wait_for(lambda: len(ticks) >= wanted, processes=[worker], within_s=WITHIN_S, what="the last tasks")
+        waits_ms = [tick.latency_s * 1000 for tick in ticks.read() if tick.sent_at]
+    cuts = statistics.quantiles(waits_ms, n=100, method="inclusive")
+    values = {"p50_ms": cuts[49], "p99_ms": cuts[98], "max_ms": max(waits_ms)}
+    run.add("latency", sending.name, values, who=candidate.name)
+
+
+def makespan(run: Run) -> None:
+    """Let two workers of eight threads, both waiting, share tasks of ten milliseconds that arrive at once."""
+    tasks = run.sizes.makespan_tasks
+    case = our_case(
+        "2 x 8 threads", worker=f"--threads {THREADS}", expected_rate=0, keep_results=False, BENCH_TASK="pause"
+    )
+    with Server() as server, tick_file() as ticks, ExitStack() as stack:
+        environment = {**case.environment, **ticks.environment}
+        workers = [stack.enter_context(OURS.worker(server, environment)) for _ in range(PROCESSES)]
+        channel = b"rsmq:rt:bench"
+        wait_for(
+            lambda: dict(server.redis.pubsub_numsub(channel)).get(channel) == PROCESSES,  # type: ignore[arg-type]
+            processes=workers,
+            within_s=WITHIN_S,
+            what="both workers to listen",
+        )
+        OURS.fill(server, environment, tasks)
+        wait_for(lambda: len(ticks) >= tasks, processes=workers, within_s=WITHIN_S, what="the last task")
+        took_s = _makespan_s(ticks)
+    ideal_s = tasks * PAUSE_S / (THREADS * PROCESSES)
+    run.add("makespan", case.name, {"seconds": took_s, "ideal_seconds": ideal_s, "over_ideal": took_s / ideal_s - 1})
+
+
+def _makespan_s(ticks: TickFile) -> float:
+    starts = [tick.started_at for tick in ticks.read()]
+    return starts[-1] - starts[0] + PAUSE_S

@@ -1,0 +1,125 @@
+"""Tasks a second: draining and sending, ours and the peers'; backlogs, many queues, an append-only file."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from rsmq_django.core import Client, Connection, Queue
+
+from .. import reference
+from ..candidates import OURS, Candidate, Case, our_case
+from ..draining import drain
+from ..run import Run
+from ..server import Server
+
+EIGHT_THREADS = OURS.case("8 threads")
+QUEUE_COUNTS = (1, 10)
+
+
+def drains(run: Run, candidate: Candidate) -> None:
+    """Work off no-op tasks, each case on a fresh server."""
+    for case in candidate.cases:
+        _drain_once(run, candidate, case)
+
+
+def two_processes(run: Run) -> None:
+    """The same with two worker processes, started one by one."""
+    for name in ("1 thread", "8 threads"):
+        _drain_once(run, OURS, OURS.case(name), processes=2)
+
+
+def _drain_once(run: Run, candidate: Candidate, case: Case, *, processes: int = 1) -> None:
+    run.reference()  # before, not while, it is measured
+    tasks = run.drain_count(candidate, case) * processes
+    with Server() as server:
+        used = server.cpu_s()
+        candidate.fill(server, case.environment, tasks)
+        send_server_us = (server.cpu_s() - used) / tasks * 1e6
+        drained = drain(server, candidate, case, tasks=tasks, processes=processes)
+    values = {**drained.values, "send_server_us": send_server_us}
+    name = case.name if processes == 1 else f"{processes} x {case.name}"
+    run.add("drain", name, values, who=candidate.name)
+    run.note_rate(candidate, case, drained.window.rate / processes)
+
+
+# -- Sending ----------------------------------------------------------------------------------------------------------
+
+
+def enqueues(run: Run, candidate: Candidate) -> None:
+    """Send one by one and in bulk, from one process, to a server where nobody receives."""
+    case = candidate.cases[0]
+    if candidate.is_ours:
+        return _our_enqueues(run)
+    _produce(run, candidate, case, "one", run.sizes.sends)
+    if candidate.has_bulk:
+        _produce(run, candidate, case, "bulk", run.sizes.bulk_sends)
+
+
+def _our_enqueues(run: Run) -> None:
+    for keep_results, suffix in ((False, ""), (True, ", results kept")):
+        for name, action, count, how in (
+            ("one", "one", run.sizes.sends, "enqueue"),
+            ("bulk", "bulk", run.sizes.bulk_sends, "enqueue"),
+            ("one transaction", "bulk", run.sizes.sends, "transaction"),
+        ):
+            case = our_case(name + suffix, worker="", expected_rate=0, keep_results=keep_results, BENCH_HOW=how)
+            _produce(run, OURS, case, action, count, name=case.name)
+    plain = our_case("one, plain message", worker="", expected_rate=0, keep_results=False, BENCH_HOW="core")
+    _produce(run, OURS, plain, "one", run.sizes.sends, name=plain.name)
+
+
+def _produce(run: Run, candidate: Candidate, case: Case, action: str, count: int, *, name: str = "") -> None:
+    run.reference()
+    with Server() as server:
+        used = server.cpu_s()
+        produced = candidate.produce(server, case.environment, action, str(count))
+        server_us = (server.cpu_s() - used) / count * 1e6
+    values = {"rate": produced.rate, "sender_us": produced.cpu_s / produced.count * 1e6, "server_us": server_us}
+    run.add("enqueue", name or action, values, who=candidate.name)
+
+
+# -- Circumstances ----------------------------------------------------------------------------------------------------
+
+
+def backlogs(run: Run) -> None:
+    """Take from the front of short and long queues; ask a long queue for its attributes."""
+    for depth in run.sizes.backlogs:
+        run.reference()
+        tasks = min(depth, run.drain_count(OURS, EIGHT_THREADS))
+        with Server() as server:
+            queue = Queue("bench", Client(Connection(server.url)))
+            queue.create()
+            reference.run(server, "send", count=depth)
+            count_ms = statistics.median(_attributes_ms(queue) for _ in range(11))
+            drained = drain(server, OURS, EIGHT_THREADS, tasks=tasks)
+        run.add("backlog", f"{depth:,} waiting", {**drained.values, "count_ms": count_ms})
+
+
+def _attributes_ms(queue: Queue) -> float:
+    began = time.perf_counter()
+    queue.attributes()
+    return (time.perf_counter() - began) * 1000
+
+
+def many_queues(run: Run) -> None:
+    """Work off the same number of tasks from one queue and spread over many."""
+    most = run.sizes.many_queues
+    tasks = max(most, run.drain_count(OURS, EIGHT_THREADS) // most * most)
+    for count in (*QUEUE_COUNTS, most):
+        environment = {**EIGHT_THREADS.environment, "BENCH_QUEUES": str(count)}
+        with Server() as server:
+            OURS.fill(server, environment, tasks)
+            drained = drain(server, OURS, EIGHT_THREADS, tasks=tasks, environment=environment)
+        run.add("queues", f"{count:,} queues", drained.values)
+
+
+def append_only_file(run: Run) -> None:
+    """Work off tasks with and without appendonly everysec, in turns."""
+    tasks = run.drain_count(OURS, EIGHT_THREADS)
+    rates = []
+    for appendonly in (False, True):
+        with Server(appendonly=appendonly) as server:
+            OURS.fill(server, EIGHT_THREADS.environment, tasks)
+            rates.append(drain(server, OURS, EIGHT_THREADS, tasks=tasks).window.rate)
+    run.add("appendonly", "everysec", {"rate": rates[1], "rate_without": rates[0], "kept": rates[1] / rates[0]})

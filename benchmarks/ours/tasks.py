@@ -1,0 +1,34 @@
+"""The measured tasks. They count themselves and do nothing, so that what is measured is everything around them."""
+
+import os
+import time
+
+from benchmarks.accounting import ran
+from rsmq_django.tasks import task
+
+from .settings import QUEUE_NAMES
+
+PAUSE_S = 0.010
+#: `using()` copies a task; the functions stay the same, so messages need not say which queue they came from.
+_on_first_queue = task(queue_name=QUEUE_NAMES[0])
+
+
+@_on_first_queue
+def noop(sent_at: float) -> None:
+    ran(sent_at)
+
+
+@_on_first_queue
+async def anoop(sent_at: float) -> None:
+    ran(sent_at)
+
+
+@_on_first_queue
+def pause(sent_at: float) -> None:
+    """Work for ten milliseconds: wait, as most tasks do."""
+    ran(sent_at)
+    time.sleep(PAUSE_S)
+
+
+#: The task of this measurement.
+measured = {"noop": noop, "anoop": anoop, "pause": pause}[os.environ.get("BENCH_TASK", "noop")]

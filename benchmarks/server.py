@@ -1,0 +1,88 @@
+"""A private server per measurement, on a free port, started empty and ended by its pid.
+
+Knows how to start one and what it costs. TCP on the loopback and not a unix socket, because every peer can speak it,
+and because that is what a server on another machine would speak.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import redis
+
+from rsmq_django.embedded.binary import find_server
+
+START_WITHIN_S = 10.0
+
+
+class Server:
+    """A running server; use it as a context manager."""
+
+    def __init__(self, *, appendonly: bool = False) -> None:
+        self.port = _free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.redis = redis.Redis(port=self.port)
+        self._dir = Path(tempfile.mkdtemp(prefix="rsmq-bench-"))
+        self._appendonly = appendonly
+
+    def __enter__(self) -> Self:
+        command = [find_server().path, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._dir)]
+        command += ["--save", "", "--appendonly", "yes" if self._appendonly else "no", "--appendfsync", "everysec"]
+        command += ["--maxmemory-policy", "noeviction", "--logfile", str(self._dir / "log")]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_WITHIN_S
+        while not self._answers():
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise RuntimeError(f"the server did not start; see {self._dir / 'log'}")
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.redis.close()
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._dir, ignore_errors=True)
+
+    @property
+    def pid(self) -> int:
+        """Return the process id."""
+        return self._process.pid
+
+    def cpu_s(self) -> float:
+        """Return the processor time that the server has used, to the microsecond."""
+        info = self.info("cpu")
+        return float(info["used_cpu_sys"]) + float(info["used_cpu_user"])
+
+    def memory_bytes(self) -> int:
+        """Return the memory that its data takes."""
+        return int(self.info("memory")["used_memory"])
+
+    def info(self, section: str) -> dict[str, Any]:
+        """Return a section of INFO."""
+        found: dict[str, Any] = self.redis.info(section)  # type: ignore[assignment]
+        return found
+
+    def _answers(self) -> bool:
+        try:
+            return self.info("server")["process_id"] == self._process.pid
+        except redis.RedisError:
+            return False
+
+
+def describe() -> str:
+    """Name the server that is measured, such as "valkey 9.1"."""
+    found = find_server()
+    return f"{found.flavour} {found.version[0]}.{found.version[1]}"
+
+
+def _free_port() -> int:
+    # The kernel chooses from its range of short-lived ports, where no server listens by default.
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
