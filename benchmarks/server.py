@@ -59,18 +59,23 @@ class Server:
         info = self.info("cpu")
         return float(info["used_cpu_sys"]) + float(info["used_cpu_user"])
 
+    def listeners(self, queue: str) -> int:
+        """Return how many workers wait to be told of messages in a queue of ours."""
+        channel = f"rsmq:rt:{queue}".encode()
+        return int(dict(self.redis.pubsub_numsub(channel))[channel])
+
     def memory_bytes(self) -> int:
         """Return the memory that its data takes."""
         return int(self.info("memory")["used_memory"])
 
     def info(self, section: str) -> dict[str, Any]:
         """Return a section of INFO."""
-        found: dict[str, Any] = self.redis.info(section)  # type: ignore[assignment]
+        found: dict[str, Any] = self.redis.info(section)
         return found
 
     def _answers(self) -> bool:
         try:
-            return self.info("server")["process_id"] == self._process.pid
+            return bool(self.info("server")["process_id"] == self._process.pid)
         except redis.RedisError:
             return False
 

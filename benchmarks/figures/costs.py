@@ -7,7 +7,7 @@ import time
 from rsmq_django.core import Client, Connection, Queue
 
 from ..candidates import OURS
-from ..processes import wait_for
+from ..processes import one_core, wait_for
 from ..run import Run
 from ..server import Server
 
@@ -21,32 +21,27 @@ BATCH = 1000
 def idle(run: Run) -> None:
     """Let a worker wait on empty queues, and see what the worker and the server use meanwhile."""
     for queues in (1, run.sizes.many_queues):
-        with Server() as server:
-            environment = {**EIGHT_THREADS.environment, "BENCH_QUEUES": str(queues)}
-            channel = b"rsmq:rt:bench" if queues == 1 else b"rsmq:rt:q0"
-            with OURS.worker(server, environment) as worker:
-                wait_for(
-                    lambda: dict(server.redis.pubsub_numsub(channel)).get(channel) == 1,  # type: ignore[arg-type]  # noqa: B023
-                    processes=[worker],
-                    within_s=START_WITHIN_S,
-                    what="the worker to listen",
-                )
-                time.sleep(min(2.0, run.sizes.idle_s))  # the start is over
-                server.redis.config_resetstat()
-                worker_s, server_s = worker.cpu_s(), server.cpu_s()
-                time.sleep(run.sizes.idle_s)
-                worker.check()
-                used_by_worker = None if worker_s is None else (worker.cpu_s() or 0.0) - worker_s
-                used_by_server = server.cpu_s() - server_s
-                looks = server.info("commandstats").get("cmdstat_evalsha", {})
-        percent = 100 / run.sizes.idle_s
-        both = None if used_by_worker is None else (used_by_worker + used_by_server) * percent
-        values = {
-            "cpu_percent": both,
-            "server_percent": used_by_server * percent,
-            "scan_ms": looks["usec_per_call"] / 1000 if looks else None,
-        }
-        run.add("idle", f"{queues:,} queues", values)
+        run.add("idle", f"{queues:,} queues", _idle(queues, for_s=run.sizes.idle_s))
+
+
+def _idle(queues: int, *, for_s: float) -> dict[str, float | None]:
+    environment = {**EIGHT_THREADS.environment, "BENCH_QUEUES": str(queues)}
+    first = "bench" if queues == 1 else "q0"
+    with Server() as server, OURS.worker(server, environment) as worker:
+        wait_for(lambda: server.listeners(first) == 1, processes=[worker], within_s=START_WITHIN_S, what="the worker")
+        time.sleep(min(2.0, for_s))  # what it does once, at its start, is over
+        server.redis.config_resetstat()
+        worker_s, server_s = worker.cpu_s(), server.cpu_s()
+        time.sleep(for_s)
+        worker.check()
+        server_percent = (server.cpu_s() - server_s) / for_s * 100
+        worker_percent = None if worker_s is None else ((worker.cpu_s() or 0.0) - worker_s) / for_s * 100
+        looks = server.info("commandstats").get("cmdstat_evalsha")
+    return {
+        "cpu_percent": None if worker_percent is None else worker_percent + server_percent,
+        "server_percent": server_percent,
+        "scan_ms": looks["usec_per_call"] / 1000 if looks else None,
+    }
 
 
 def memory(run: Run) -> None:
@@ -75,7 +70,7 @@ def memory(run: Run) -> None:
 def one_at_a_time(run: Run) -> None:
     """Send, receive and delete one message after the other: what the server needs for each."""
     count = run.sizes.sends
-    with Server() as server:
+    with one_core(), Server() as server:
         queue = Queue("bench", Client(Connection(server.url)))
         queue.create()
         used, began = server.cpu_s(), time.perf_counter()

@@ -71,12 +71,8 @@ def makespan(run: Run) -> None:
     with Server() as server, tick_file() as ticks, ExitStack() as stack:
         environment = {**case.environment, **ticks.environment}
         workers = [stack.enter_context(OURS.worker(server, environment)) for _ in range(PROCESSES)]
-        channel = b"rsmq:rt:bench"
         wait_for(
-            lambda: dict(server.redis.pubsub_numsub(channel)).get(channel) == PROCESSES,  # type: ignore[arg-type]
-            processes=workers,
-            within_s=WITHIN_S,
-            what="both workers to listen",
+            lambda: server.listeners("bench") == PROCESSES, processes=workers, within_s=WITHIN_S, what="both workers"
         )
         OURS.fill(server, environment, tasks)
         wait_for(lambda: len(ticks) >= tasks, processes=workers, within_s=WITHIN_S, what="the last task")

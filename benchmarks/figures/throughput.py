@@ -10,6 +10,7 @@ from rsmq_django.core import Client, Connection, Queue
 from .. import reference
 from ..candidates import OURS, Candidate, Case, our_case
 from ..draining import drain
+from ..processes import one_core
 from ..run import Run
 from ..server import Server
 
@@ -71,7 +72,7 @@ def _our_enqueues(run: Run) -> None:
 
 def _produce(run: Run, candidate: Candidate, case: Case, action: str, count: int, *, name: str = "") -> None:
     run.reference()
-    with Server() as server:
+    with one_core(), Server() as server:
         used = server.cpu_s()
         produced = candidate.produce(server, case.environment, action, str(count))
         server_us = (server.cpu_s() - used) / count * 1e6

@@ -2,9 +2,11 @@
 
 import os
 import time
+from typing import Any
 
 from benchmarks.accounting import ran
 from rsmq_django.tasks import task
+from rsmq_django.tasks.task import Task
 
 from .settings import QUEUE_NAMES
 
@@ -30,5 +32,6 @@ def pause(sent_at: float) -> None:
     time.sleep(PAUSE_S)
 
 
+_tasks: dict[str, Task[[float], Any]] = {"noop": noop, "anoop": anoop, "pause": pause}
 #: The task of this measurement.
-measured = {"noop": noop, "anoop": anoop, "pause": pause}[os.environ.get("BENCH_TASK", "noop")]
+measured = _tasks[os.environ.get("BENCH_TASK", "noop")]

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from ..places import BUILD_DIR
+from ..processes import one_core
 from ..server import Server
 
 HERE = Path(__file__).parent
@@ -45,7 +46,7 @@ class Reference:
         return self._rates
 
     def _measure(self) -> Rates:
-        with Server() as server:
+        with one_core(), Server() as server:
             return {
                 "L_send": run(server, "send", count=self._messages),
                 "L_cycle": run(server, "cycle", count=self._messages),
