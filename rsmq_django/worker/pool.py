@@ -154,6 +154,8 @@ class Pool:
             with self._lock:
                 self._waiting -= 1
                 self._running.add(execution)
+            if execution.time_limit is not None:
+                execution.time_limit.on_start = self._wake
             began = time.monotonic()
             try:
                 execution.run()

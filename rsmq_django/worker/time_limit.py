@@ -10,6 +10,7 @@ import ctypes
 import math
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from ..tasks.retry import TaskTimeout
@@ -26,10 +27,14 @@ class TimeLimit:
         self._thread_id: int | None = None
         #: Monotonic time; infinite before the block began and after it was told to end.
         self.deadline = math.inf
+        #: Called when the deadline is known, so that whoever calls expire() does not sleep past it.
+        self.on_start: Callable[[], None] | None = None
 
     def __enter__(self) -> None:
         self._thread_id = threading.get_ident()
         self.deadline = time.monotonic() + self._timeout_s
+        if self.on_start is not None:
+            self.on_start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._lock:
