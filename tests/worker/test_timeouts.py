@@ -1,0 +1,201 @@
+"""A task that runs longer than it may is stopped, and that counts as a failed attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from rsmq_django.tasks import TaskTimeout, fixed
+from tests.worker.workshop import Configure, declare, the_dead_letter, work
+
+#: Much longer than any time limit here, and shorter than what a hanging test is given.
+FOR_EVER_S = 30
+
+
+def count_for_ever() -> None:
+    """Compute, as a task that never ends; an exception can reach it between any two steps."""
+    end = time.monotonic() + FOR_EVER_S
+    while time.monotonic() < end:
+        pass
+
+
+async def sleep_for_ever() -> None:
+    await asyncio.sleep(FOR_EVER_S)
+
+
+@pytest.mark.parametrize("function", [count_for_ever, sleep_for_ever])
+def test_task_that_takes_too_long_is_stopped_and_fails(project: Configure, function):
+    attempts = []
+
+    def run() -> None:
+        attempts.append(1)
+        count_for_ever()
+
+    async def arun() -> None:
+        attempts.append(1)
+        await sleep_for_ever()
+
+    declare(timeout_s=0.1, max_attempts=2, backoff=fixed(0))(run if function is count_for_ever else arun).enqueue()
+
+    assert work(threads=1)
+
+    _, record = the_dead_letter()
+    assert len(attempts) == 2
+    assert (record["reason"], record["error"]) == ("attempts_used_up", "rsmq_django.tasks.retry.TaskTimeout")
+
+
+def test_time_limit_is_kept_while_nothing_else_happens(project: Configure):
+    def work_for_three_seconds() -> str:
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            pass
+        return "was not stopped"
+
+    result = declare(timeout_s=0.1, max_attempts=1)(work_for_three_seconds).enqueue()
+
+    work(threads=1, poll_interval_s=60)
+
+    result.refresh()
+    assert result.status == "FAILED"
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_task_may_clean_up_when_its_time_is_over(project: Configure, is_async: bool):
+    cleaned = []
+
+    def run() -> None:
+        try:
+            count_for_ever()
+        finally:
+            cleaned.append(1)
+
+    async def arun() -> None:
+        try:
+            await sleep_for_ever()
+        finally:
+            cleaned.append(1)
+
+    declare(timeout_s=0.1, max_attempts=1)(arun if is_async else run).enqueue()
+
+    work()
+
+    assert cleaned == [1]
+
+
+def test_task_may_return_although_its_time_is_over(project: Configure):
+    def give_up_nicely() -> str:
+        try:
+            count_for_ever()
+        except TaskTimeout:
+            return "half a result"
+        return "never"
+
+    result = declare(timeout_s=0.1)(give_up_nicely).enqueue()
+
+    work()
+
+    result.refresh()
+    assert result.return_value == "half a result"
+
+
+def test_next_task_on_the_same_thread_is_not_stopped(project: Configure):
+    threads = []
+
+    def run() -> None:
+        threads.append(threading.get_ident())
+        count_for_ever()
+
+    def good() -> int:
+        threads.append(threading.get_ident())
+        return sum(range(100_000))
+
+    declare(timeout_s=0.05, max_attempts=1)(run).enqueue()
+    results = [declare(good).enqueue() for _ in range(5)]
+
+    work(threads=1)
+
+    for result in results:
+        result.refresh()
+    assert [result.status for result in results] == ["SUCCESSFUL"] * 5
+    assert len(set(threads)) == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_task_within_its_time_is_left_alone(project: Configure, is_async: bool):
+    async def arun() -> str:
+        return "done"
+
+    result = declare(timeout_s=20)(arun if is_async else lambda: "done").enqueue()
+
+    work()
+
+    result.refresh()
+    assert result.return_value == "done"
+
+
+def test_time_waiting_for_a_thread_does_not_count(project: Configure):
+    order = []
+
+    def slow() -> None:
+        time.sleep(0.4)
+        order.append("slow")
+
+    declare(slow).enqueue()
+    result = declare(timeout_s=0.3)(lambda: order.append("quick")).enqueue()
+
+    work(threads=1)
+
+    result.refresh()
+    assert (order, result.attempts) == (["slow", "quick"], 1)
+
+
+def test_time_out_of_the_tasks_own_making_is_an_error_like_any_other(project: Configure):
+    async def wait_for_a_service() -> None:
+        async with asyncio.timeout(0.01):
+            await sleep_for_ever()
+
+    declare(timeout_s=20, max_attempts=1)(wait_for_a_service).enqueue()
+
+    work()
+
+    assert the_dead_letter()[1]["error"] == "builtins.TimeoutError"
+
+
+def test_time_out_can_be_hopeless(project: Configure):
+    attempts = []
+
+    def run() -> None:
+        attempts.append(1)
+        count_for_ever()
+
+    declare(timeout_s=0.1, give_up_on=TaskTimeout)(run).enqueue()
+
+    work()
+
+    assert len(attempts) == 1
+    assert the_dead_letter()[1]["reason"] == "gave_up"
+
+
+def test_stopped_subtasks_do_not_outlive_their_task(project: Configure):
+    ended = []
+
+    async def part() -> None:
+        try:
+            await sleep_for_ever()
+        finally:
+            ended.append(1)
+
+    async def whole() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(part())
+            group.create_task(part())
+
+    declare(timeout_s=0.1, max_attempts=1)(whole).enqueue()
+
+    work()
+
+    assert ended == [1, 1]
+    assert the_dead_letter()[1]["error"] == "rsmq_django.tasks.retry.TaskTimeout"
