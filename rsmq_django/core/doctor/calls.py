@@ -1,0 +1,223 @@
+"""The doctor's script calls as data: what to send for each, and how to read the reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..call import Argument, Call
+from ..keys import QueueKeys
+from ..limits import MAX_BATCH, MAX_SECONDS
+from ..replies import read_message_id
+from .finding import ExpectedQueue
+
+#: A client that sends in two steps may be between them for that long; what stays unchanged for longer was left behind.
+GRACE_S = 5.0
+#: Bodies pass through the script that moves them.
+BODIES_AT_A_TIME = 100
+
+ATTRIBUTES = ("vt", "delay", "maxsize", "created", "modified", "totalrecv", "totalsent")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What look() tells about a queue."""
+
+    index_type: str
+    hash_type: str
+    #: The shorter of the two keys' remaining lives; None when both live for ever.
+    expires_ms: int | None
+    #: Stored text of each attribute that is there.
+    attributes: dict[str, str]
+    fields: int
+    messages: int
+    scores_in_seconds: int
+    scores_in_microseconds: int
+    scores_too_late: int
+    phantoms_removed: int
+    last_phantom: str
+    first_ids: tuple[str, ...]
+
+    @property
+    def has_index(self) -> bool:
+        """Say whether there are messages."""
+        return self.index_type == "zset"
+
+    @property
+    def has_hash(self) -> bool:
+        """Say whether there are attributes or bodies."""
+        return self.hash_type == "hash"
+
+
+def look(keys: QueueKeys) -> Call[Facts]:
+    """Return the call that reads what needs no walk through the messages."""
+    longest_ms = MAX_SECONDS * 1000
+    return Call("doctor/look", (keys.messages, keys.settings, keys.phantoms), (longest_ms,), _read_facts, True)
+
+
+def _read_facts(reply: list[Any]) -> Facts:
+    lives = [life for life in reply[2:4] if life >= 0]
+    stored = zip(ATTRIBUTES, reply[4:11], strict=True)
+    return Facts(
+        index_type=reply[0].decode(),
+        hash_type=reply[1].decode(),
+        expires_ms=min(lives, default=None),
+        attributes={name: read_message_id(value) for name, value in stored if value is not None},
+        fields=reply[11],
+        messages=reply[12],
+        scores_in_seconds=reply[13],
+        scores_in_microseconds=reply[14],
+        scores_too_late=reply[15],
+        phantoms_removed=reply[16],
+        last_phantom=read_message_id(reply[17]),
+        first_ids=tuple(map(read_message_id, reply[18:])),
+    )
+
+
+# -- Walking ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSlice:
+    """What a slice of a queue's messages holds."""
+
+    cursor: str
+    looked: int
+    foreign: int
+    foreign_id: str
+    future: int
+    future_id: str
+    #: Id and score.
+    phantoms: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSlice:
+    """What a slice of a queue's hash holds."""
+
+    cursor: str
+    looked: int
+    unknown: int
+    unknown_field: str
+    bodies: list[str]
+    counters: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SideSlice:
+    """What a slice of our side data holds."""
+
+    cursor: str
+    looked: int
+    stale: list[str]
+
+
+def scan_messages(keys: QueueKeys, cursor: str, *, grace_s: float) -> Call[MessageSlice]:
+    """Return the call that looks at a slice of the messages."""
+    args = (cursor, MAX_BATCH, round(grace_s * 1000))
+    return Call("doctor/scan_messages", (keys.messages, keys.settings), args, _read_message_slice, True)
+
+
+def _read_message_slice(reply: list[Any]) -> MessageSlice:
+    words = list(map(read_message_id, reply[6:]))
+    return MessageSlice(
+        reply[0].decode(),
+        reply[1],
+        reply[2],
+        read_message_id(reply[3]),
+        reply[4],
+        read_message_id(reply[5]),
+        list(zip(words[::2], words[1::2], strict=True)),
+    )
+
+
+def scan_fields(keys: QueueKeys, cursor: str, *, grace_s: float) -> Call[FieldSlice]:
+    """Return the call that looks at a slice of the hash."""
+    args = (cursor, MAX_BATCH, round(grace_s * 1000))
+    return Call("doctor/scan_fields", (keys.messages, keys.settings), args, _read_field_slice, True)
+
+
+def _read_field_slice(reply: list[Any]) -> FieldSlice:
+    words = list(map(read_message_id, reply[4:]))
+    orphans = list(zip(words[::2], words[1::2], strict=True))
+    return FieldSlice(
+        reply[0].decode(),
+        reply[1],
+        reply[2],
+        read_message_id(reply[3]),
+        [name for kind, name in orphans if kind == "body"],
+        [name for kind, name in orphans if kind == "counter"],
+    )
+
+
+def scan_side(keys: QueueKeys, side: str, cursor: str) -> Call[SideSlice]:
+    """Return the call that looks at a slice of side data whose fields are message ids."""
+    return Call("doctor/scan_side", (keys.messages, side), (cursor, MAX_BATCH), _read_side_slice, True)
+
+
+def _read_side_slice(reply: list[Any]) -> SideSlice:
+    return SideSlice(reply[0].decode(), reply[1], list(map(read_message_id, reply[2:])))
+
+
+# -- Mending: every one checks again, in the same step, that there is something to mend -------------------------------
+
+
+def remove_phantoms(keys: QueueKeys, phantoms: Sequence[tuple[str, str]]) -> Call[int]:
+    """Return the call that removes ids without a body."""
+    args = tuple(word for phantom in phantoms for word in phantom)
+    return _mend("remove_phantoms", (keys.messages, keys.settings, keys.phantoms), args)
+
+
+def move_orphans(keys: QueueKeys, target: QueueKeys, name: str, ids: Sequence[str]) -> Call[int]:
+    """Return the call that moves bodies without an id to the queue `name`, which holds bodies of any size."""
+    all_keys = (keys.messages, keys.settings, target.messages, target.settings, keys.queues)
+    return _mend("move_orphans", all_keys, (name, 30, 0, -1, *ids))
+
+
+def remove_counters(keys: QueueKeys, ids: Sequence[str]) -> Call[int]:
+    """Return the call that removes counters that belong to nothing."""
+    return _mend("remove_counters", (keys.messages, keys.settings), tuple(ids))
+
+
+def complete(keys: QueueKeys, name: str, expected: ExpectedQueue) -> Call[int]:
+    """Return the call that fills in missing attributes and lists the queue."""
+    return _mend("complete", (keys.messages, keys.settings, keys.queues), (name, *expected.stored.values()))
+
+
+def unlist(keys: QueueKeys, name: str) -> Call[int]:
+    """Return the call that takes the name of a missing queue off the list."""
+    return _mend("unlist", (keys.messages, keys.settings, keys.queues), (name,))
+
+
+def remove_reserved(keys: QueueKeys, name: str) -> Call[int]:
+    """Return the call that removes a queue whose messages could never be received."""
+    return _mend("remove_reserved", (keys.settings, keys.queues), (name,))
+
+
+def stop_expiry(keys: QueueKeys) -> Call[int]:
+    """Return the call that lets a queue live for ever."""
+    return _mend("stop_expiry", (keys.messages, keys.settings), ())
+
+
+def mend_attribute(keys: QueueKeys, field: str, broken: str, value: int) -> Call[int]:
+    """Return the call that replaces an attribute."""
+    return _mend("mend_attribute", (keys.settings,), (field, broken, value))
+
+
+def remove_side_data(keys: QueueKeys) -> Call[int]:
+    """Return the call that removes our side data of a queue that is gone."""
+    all_keys = (keys.messages, keys.settings, keys.failures, keys.releases, keys.phantoms)
+    return _mend("remove_side_data", all_keys, ())
+
+
+def remove_side_entries(keys: QueueKeys, side: str, ids: Sequence[str]) -> Call[int]:
+    """Return the call that removes our side data of messages that are gone."""
+    return _mend("remove_side_entries", (keys.messages, side), tuple(ids))
+
+
+def _mend(script: str, keys: tuple[str, ...], args: tuple[Argument, ...]) -> Call[int]:
+    return Call(f"doctor/{script}", keys, args, _read_number, True)
+
+
+_read_number: Callable[[Any], int] = int

@@ -1,0 +1,220 @@
+"""Mending what an examination found. Every step is one script that looks again before it changes anything.
+
+A repair never touches what a client could be writing at this moment: a client that sends in two steps is between them
+for milliseconds, so most repairs look twice, five seconds apart, and act on what did not change. They do so together:
+each is a generator that pauses where it has to wait, and one wait serves all of them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import TypeVar
+
+from ..call import Call
+from ..client import Client
+from ..errors import RsmqError
+from ..keys import MAX_NAME_LENGTH, queue_keys
+from ..limits import MAX_BATCH, batches
+from . import calls
+from .calls import BODIES_AT_A_TIME, GRACE_S
+from .examination import Settings
+from .finding import ExpectedQueue, Finding, Repair
+from .messages import S, walk
+from .queues import broken_attributes, fractional_attributes
+
+T = TypeVar("T")
+#: Yields where it must wait, returns how much it changed.
+Steps = Generator[None, None, int]
+
+#: So many suspects are remembered from the first look to the second.
+SUSPECTS_AT_A_TIME = 100_000
+ORPHANS_SUFFIX = "-orphans"
+
+
+def repair(
+    client: Client,
+    findings: Iterable[Finding],
+    *,
+    settings: Settings | None = None,
+    wait: Callable[[float], None] = time.sleep,
+) -> list[Repair]:
+    """Mend those of the findings that can be mended, and return what was done about each.
+
+    Safe to repeat and to interrupt. `settings` says with which attributes broken queues are mended; without it RSMQ's
+    defaults are used. One that fails is reported with its reason and does not keep the others from being mended.
+    """
+    patients = {
+        finding: Patient(client, finding.subject, (settings or {}).get(finding.subject, ExpectedQueue()))
+        for finding in findings
+        if finding.repair is not None and finding.id in _REPAIRS
+    }
+    running = {finding: _REPAIRS[finding.id](patient) for finding, patient in patients.items()}
+    done: dict[Finding, Repair] = {}
+    while running:
+        for finding, steps in list(running.items()):
+            result = _go_on(finding, steps)
+            if result is not None:
+                done[finding] = result
+                del running[finding]
+        if running:
+            wait(GRACE_S)
+    return [done[finding] for finding in patients]
+
+
+def _go_on(finding: Finding, steps: Steps) -> Repair | None:
+    """Run a repair to its next pause. Return what it did when it is over, None when it waits."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        return Repair(finding, end.value)
+    except RsmqError as error:
+        return Repair(finding, 0, str(error))
+    return None
+
+
+def orphans_queue(name: str) -> str:
+    """Return the queue that takes the orphaned bodies of another; for such a queue itself it is the same one."""
+    return name if name.endswith(ORPHANS_SUFFIX) else name[: MAX_NAME_LENGTH - len(ORPHANS_SUFFIX)] + ORPHANS_SUFFIX
+
+
+class Patient:
+    """A queue under repair."""
+
+    def __init__(self, client: Client, name: str, expected: ExpectedQueue) -> None:
+        self.client = client
+        self.name = name
+        self.expected = expected
+        self.keys = queue_keys(client.namespace, name)
+
+    # -- Messages -----------------------------------------------------------------------------------------------------
+
+    def remove_phantoms(self) -> Steps:
+        """Remove ids that have no body."""
+        slices = self._walk(lambda cursor: calls.scan_messages(self.keys, cursor, grace_s=0))
+        return (
+            yield from self._in_two_looks(
+                (phantom for piece in slices for phantom in piece.phantoms),
+                lambda some: self.client.run(calls.remove_phantoms(self.keys, some)),
+                at_a_time=MAX_BATCH // 2,
+            )
+        )
+
+    def move_orphans(self) -> Steps:
+        """Move bodies that have no id to a queue of their own."""
+        name = orphans_queue(self.name)
+        target = queue_keys(self.client.namespace, name)
+        return (
+            yield from self._in_two_looks(
+                (body for piece in self._fields() for body in piece.bodies),
+                lambda some: self.client.run(calls.move_orphans(self.keys, target, name, some)),
+                at_a_time=BODIES_AT_A_TIME,
+            )
+        )
+
+    def remove_counters(self) -> Steps:
+        """Remove counters that belong to nothing."""
+        return (
+            yield from self._in_two_looks(
+                (counter for piece in self._fields() for counter in piece.counters),
+                lambda some: self.client.run(calls.remove_counters(self.keys, some)),
+                at_a_time=MAX_BATCH,
+            )
+        )
+
+    def _fields(self) -> Iterable[calls.FieldSlice]:
+        return self._walk(lambda cursor: calls.scan_fields(self.keys, cursor, grace_s=0))
+
+    def _walk(self, scan: Callable[[str], Call[S]]) -> Iterator[S]:
+        def run(call: Call[S]) -> S:
+            return self.client.run(call)
+
+        return walk(run, scan)
+
+    @staticmethod
+    def _in_two_looks(suspects: Iterable[T], act: Callable[[Sequence[T]], int], *, at_a_time: int) -> Steps:
+        """Act on suspects that a script finds unchanged after the pause."""
+        rest, changed = iter(suspects), 0
+        while noted := list(islice(rest, SUSPECTS_AT_A_TIME)):
+            yield
+            for first in range(0, len(noted), at_a_time):
+                changed += act(noted[first : first + at_a_time])
+        return changed
+
+    # -- The queue itself ---------------------------------------------------------------------------------------------
+
+    def complete(self) -> Steps:
+        """Give it the attributes that it lacks and list it."""
+        yield  # a client that creates it may be between its two steps
+        return self.client.run(calls.complete(self.keys, self.name, self.expected))
+
+    def unlist(self) -> Steps:
+        """Take the name of a missing queue off the list."""
+        yield
+        return self.client.run(calls.unlist(self.keys, self.name))
+
+    def remove_stray_index(self) -> Steps:
+        """Remove the ids that a deleted queue left, and the note about that."""
+        changed = yield from self.remove_phantoms()
+        self.client.run(calls.remove_side_data(self.keys))
+        return changed
+
+    def remove_reserved(self) -> Steps:
+        """Save the bodies, then remove the queue."""
+        moved = yield from self.move_orphans()
+        return moved + self.client.run(calls.remove_reserved(self.keys, self.name))
+
+    def stop_expiry(self) -> Steps:
+        """Let it live for ever."""
+        yield from ()
+        return self.client.run(calls.stop_expiry(self.keys))
+
+    # -- Attributes ---------------------------------------------------------------------------------------------------
+
+    def mend_attributes(self) -> Steps:
+        """Replace what is no number; a counter begins anew."""
+        yield from ()
+        defaults = {**self.expected.stored, "totalrecv": 0, "totalsent": 0}
+        broken = broken_attributes(self.client.run(calls.look(self.keys)))
+        return sum(self._mend(field, text, defaults[field]) for field, text in broken.items())
+
+    def round_attributes(self) -> Steps:
+        """Round times up to whole ones."""
+        yield from ()
+        fractions = fractional_attributes(self.client.run(calls.look(self.keys)))
+        return sum(self._mend(field, text, math.ceil(float(text))) for field, text in fractions.items())
+
+    def _mend(self, field: str, text: str, value: int) -> int:
+        return self.client.run(calls.mend_attribute(self.keys, field, text, value))
+
+    # -- Our own side data --------------------------------------------------------------------------------------------
+
+    def remove_side_data(self) -> Steps:
+        """Remove what we noted about messages that are gone, or all of it if the queue is."""
+        yield from ()
+        changed = self.client.run(calls.remove_side_data(self.keys))
+        for side in (self.keys.failures, self.keys.releases):
+            slices = self._walk(partial(calls.scan_side, self.keys, side))
+            for stale in batches(entry for piece in slices for entry in piece.stale):
+                changed += self.client.run(calls.remove_side_entries(self.keys, side, stale))
+        return changed
+
+
+_REPAIRS: dict[str, Callable[[Patient], Steps]] = {
+    "unlisted": Patient.complete,
+    "half-created": Patient.complete,
+    "ghost": Patient.complete,
+    "missing-queue": Patient.unlist,
+    "stray-index": Patient.remove_stray_index,
+    "reserved-name": Patient.remove_reserved,
+    "expiring": Patient.stop_expiry,
+    "broken-attribute": Patient.mend_attributes,
+    "fractional-attribute": Patient.round_attributes,
+    "phantoms": Patient.remove_phantoms,
+    "orphan-bodies": Patient.move_orphans,
+    "orphan-counters": Patient.remove_counters,
+    "stale-side-data": Patient.remove_side_data,
+}

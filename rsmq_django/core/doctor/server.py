@@ -1,0 +1,88 @@
+"""What the server itself could do to messages: evict them, lose them at a restart, let strangers in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from ..replies import read_message_id
+from .catalogue import found
+from .finding import Finding, Severity
+from .probe import Probe
+from .versions import Version, holes_of, parse_version
+
+OLDEST_SERVER: Version = (6, 2, 0)
+#: Above this share of its memory limit the server is reported.
+FULL_FROM = 0.9
+CLOCK_TOLERANCE_S = 5.0
+
+SERVER = "server"
+Info = dict[str, str]
+
+
+def examine_server(probe: Probe) -> Iterator[Finding]:
+    """Yield what is wrong with the server, as far as its user may look."""
+    info = _read_info(probe)
+    yield from _check_version(info)
+    yield from _check_role(info)
+    yield from _check_memory(info)
+    yield from _check_persistence(probe, info)
+    yield from _check_clock(probe)
+
+
+def _read_info(probe: Probe) -> Info:
+    reply = probe.ask("INFO", about="version, memory and persistence of the server")
+    lines = read_message_id(reply or b"").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+
+
+def _check_version(info: Info) -> Iterator[Finding]:
+    # Valkey says redis_version 7.2.4, whichever it is.
+    flavour = "valkey" if "valkey_version" in info else "redis"
+    text = info.get(f"{flavour}_version", "")
+    version = parse_version(text)
+    if version is None:
+        return
+    named = f"{flavour.capitalize()} {text}"
+    if version < OLDEST_SERVER:
+        yield found("old-server", SERVER, f"the server is {named}")
+    for hole in holes_of(flavour, version):
+        yield found("known-vulnerability", SERVER, f"{named} has {hole.id}: {hole.what}; update it")
+
+
+def _check_role(info: Info) -> Iterator[Finding]:
+    if info.get("role") == "slave":
+        primary = f"{info.get('master_host')}:{info.get('master_port')}"
+        yield found("replica", SERVER, f"the server is a replica of {primary}; connect to that one")
+
+
+def _check_memory(info: Info) -> Iterator[Finding]:
+    limit, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy.startswith("allkeys"):
+        said = f"maxmemory-policy is {policy}, the memory limit {limit or 'not set'}"
+        # Without a limit nothing is evicted, until somebody sets one.
+        yield found("evicting-policy", SERVER, said, severity=Severity.ERROR if limit else None)
+    if limit and used > FULL_FROM * limit:
+        yield found("memory-almost-full", SERVER, f"{used} of {limit} bytes are used")
+
+
+def _check_persistence(probe: Probe, info: Info) -> Iterator[Finding]:
+    if info.get("aof_enabled") == "0":
+        reply = probe.ask("CONFIG", "GET", "save", about="whether the server writes snapshots")
+        if reply is not None and len(reply) == 2 and not reply[1]:
+            yield found("no-persistence", SERVER, "the server has neither an append-only file nor snapshots")
+    for field in ("aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"):
+        if info.get(field, "ok") != "ok":
+            yield found("persistence-failing", SERVER, f"{field} is {info[field]!r}; look at its disk and its log")
+
+
+def _check_clock(probe: Probe) -> Iterator[Finding]:
+    before = time.time()
+    reply = probe.ask("TIME", about="the server's clock")
+    if reply is None:
+        return
+    server_s, middle = int(reply[0]) + int(reply[1]) / 1e6, (before + time.time()) / 2
+    if abs(server_s - middle) > CLOCK_TOLERANCE_S:
+        ahead = "ahead of" if server_s > middle else "behind"
+        yield found("clock-differs", SERVER, f"the server's clock is {abs(server_s - middle):.0f} s {ahead} ours")

@@ -1,0 +1,43 @@
+-- Read what can be said about a queue without walking through its messages.
+--
+--   KEYS[1]  zset  message id -> time it becomes visible (ms)
+--   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  phantoms that were removed (shared/phantoms)
+--   ARGV     the longest time (ms) that a client may hide a message for
+--
+-- Returns the types of the first two keys and how long they live (ms, -1: for ever); vt, delay, maxsize, created,
+-- modified, totalrecv, totalsent (nil: absent); the number of fields, of messages, of scores in seconds, in
+-- microseconds and beyond the longest time; how many phantoms were removed, and a note on the last one; the first ids.
+--#include shared/clock
+local SECONDS_BELOW, MICROSECONDS_FROM = 1e11, 1e14
+local messages, settings, phantoms, longest_ms = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1])
+local index_type, hash_type = redis.call("TYPE", messages).ok, redis.call("TYPE", settings).ok
+
+local reply = {index_type, hash_type, redis.call("PTTL", messages), redis.call("PTTL", settings)}
+
+local attributes, fields = {}, 0
+if hash_type == "hash" then
+  attributes = redis.call("HMGET", settings, "vt", "delay", "maxsize", "created", "modified", "totalrecv", "totalsent")
+  fields = redis.call("HLEN", settings)
+end
+for i = 1, 7 do reply[4 + i] = attributes[i] or false end
+reply[12] = fields
+
+local numbers, first = {0, 0, 0, 0}, {}
+if index_type == "zset" then
+  local too_late = "(" .. integer(now_ms + longest_ms)
+  numbers = {
+    redis.call("ZCARD", messages),
+    redis.call("ZCOUNT", messages, "-inf", "(" .. integer(SECONDS_BELOW)),
+    redis.call("ZCOUNT", messages, integer(MICROSECONDS_FROM), "+inf"),
+    redis.call("ZCOUNT", messages, too_late, "(" .. integer(MICROSECONDS_FROM)),
+  }
+  first = redis.call("ZRANGE", messages, 0, 2)
+end
+for i = 1, 4 do reply[12 + i] = numbers[i] end
+
+local removed = redis.call("TYPE", phantoms).ok == "hash" and tonumber(redis.call("HGET", phantoms, "removed") or "")
+reply[17] = removed or 0
+reply[18] = removed and redis.call("HGET", phantoms, removed % 100) or ""
+for i, id in ipairs(first) do reply[18 + i] = id end
+return reply

@@ -1,0 +1,20 @@
+-- Remove phantoms that a second look finds unchanged: no body yet, and the same score.
+--
+--   KEYS[1]  zset  message id -> time it becomes visible (ms)
+--   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  phantoms that were removed (shared/phantoms)
+--   ARGV     per phantom: id, score
+--
+-- Returns how many were removed.
+--#include shared/clock
+--#include shared/phantoms
+local messages, settings, phantoms = KEYS[1], KEYS[2], KEYS[3]
+local removed = 0
+for at = 1, #ARGV, 2 do
+  local id, score = ARGV[at], redis.call("ZSCORE", messages, ARGV[at])
+  if score and tonumber(score) == tonumber(ARGV[at + 1]) and redis.call("HEXISTS", settings, id) == 0 then
+    quarantine(messages, settings, phantoms, id)
+    removed = removed + 1
+  end
+end
+return removed
