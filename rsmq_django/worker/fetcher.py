@@ -197,7 +197,8 @@ class Fetcher:
         renewal_at = self.leases.next_renewal_at()
         if renewal_at is not None:
             times.append(renewal_at)
-        if any(not delivery.start_noted for delivery in list(self._running)):
+        if self.leases.has_unnoted_start():
+            # Nobody tells when a held message begins to run, or that it waits behind tasks that do not end.
             times.append(time.monotonic() + NOTE_START_AFTER_S)
         return max(min(times), self.outage.next_try_at) if times else None
 

@@ -48,6 +48,10 @@ class Leases:
         """Return when to look at the leases again, on the monotonic clock; None when none has to be renewed."""
         return None if self._quiet_until == math.inf else self._quiet_until
 
+    def has_unnoted_start(self) -> bool:
+        """Say whether a held message has not begun to run, or its result record does not say so yet."""
+        return any(not held.start_noted for held in self._held)
+
     def renewed(self, deliveries: Sequence[Delivery], verdicts: Sequence[Settlement], now: float) -> list[Delivery]:
         """Note the answers to a renewal and return the messages that turned out to be lost."""
         lost = []
