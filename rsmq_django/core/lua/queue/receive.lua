@@ -19,7 +19,10 @@ local count, timeout = tonumber(ARGV[1]), ARGV[2]
 local stored = redis.call("HGET", settings, "vt")
 if not stored then return redis.error_reply("RSMQ QueueNotFound") end
 local visibility_ms = given_or_own_ms(timeout, stored)
-if not visibility_ms then return redis.error_reply("RSMQ BrokenQueue vt " .. stored) end
+if not visibility_ms then
+  -- Another client wrote it: a line break in an error would read like a second reply.
+  return redis.error_reply("RSMQ BrokenQueue vt " .. stored:sub(1, 40):gsub("[%c\127-\255]", "?"))
+end
 
 local out, n = {}, 0
 hand_out(messages, settings, phantoms, count, now_ms + visibility_ms, function(id, body, receive_count, first_received)

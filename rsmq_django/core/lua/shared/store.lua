@@ -21,6 +21,7 @@ local function store(messages, settings, delay, channel, first)
   redis.call("ZADD", messages, "NX", unpack(scores))
   redis.call("HSET", settings, unpack(bodies))
   raise_counter(settings, "totalsent", #ids)
-  if channel ~= "" then redis.call("PUBLISH", channel, redis.call("ZCARD", messages)) end
+  -- A wake-up that this user may not publish must not look like a failed send: the messages are stored.
+  if channel ~= "" then redis.pcall("PUBLISH", channel, redis.call("ZCARD", messages)) end
   return ids
 end

@@ -11,6 +11,7 @@
 --
 -- Returns 1 done, 0 no such message, -1 lease lost. Errors: DeadLetterQueueNotFound; nothing was written then.
 --#include shared/clock
+--#include shared/counters
 --#include shared/fence
 --#include shared/remove
 --#include shared/results
@@ -28,7 +29,7 @@ redis.call("HDEL", releases, id)
 redis.call("ZADD", dead, integer(now_ms), id)
 redis.call("HSET", dead_settings, id, values[1] or "", id .. ":rc", values[2])
 if values[3] then redis.call("HSET", dead_settings, id .. ":fr", values[3]) end
-redis.call("HINCRBY", dead_settings, "totalsent", 1)
+raise_counter(dead_settings, "totalsent", 1)
 redis.call("HSET", failures, id, record)
 if result then
   write_result(result, ARGV[4], 5)
