@@ -1,7 +1,7 @@
 """Fixtures of all tests: a private, empty server and what stands on it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -43,3 +43,11 @@ def queue(client: Client) -> Queue:
     queue = Queue("jobs", client)
     queue.create()
     return queue
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape what cannot be encoded in captured logs: xdist sends reports as UTF-8, and some tests log such text."""
+    report = yield
+    report.sections = [(title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections]
+    return report
