@@ -94,6 +94,8 @@ class TaskSettings:
 
     #: Runs in all. With growing waits between them, five outlive the restart of a database or a web service.
     max_attempts: Annotated[int, whole("attempts", least=1, most=1_000_000)] = 5
+    #: Deaths of a process in the middle of a message after which it goes to the dead-letter queue.
+    max_crashes: Annotated[int, whole("crashes", least=1, most=1_000_000)] = 3
     #: A day: results can be looked at the next morning, and Redis does not fill up with them. 0 keeps none.
     result_ttl_s: Annotated[int, whole("seconds", least=0, most=31_622_400)] = 86_400
     #: A task sent inside a transaction could start before its rows can be seen, or although they were rolled

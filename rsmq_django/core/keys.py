@@ -32,7 +32,8 @@ class QueueKeys:
     channel: str
     #: hash: message id -> failure record, when this queue holds dead letters.
     failures: str
-    #: hash: message id -> deliveries that were given back unused and so do not count as attempts.
+    #: hash: message id -> deliveries that were given back unused and so do not count as attempts;
+    #: "{message id}:crashes" -> how many processes died while they ran it.
     releases: str
     #: hash: how many phantoms (ids without a body) were removed, and a ring of the last hundred.
     phantoms: str
@@ -59,6 +60,16 @@ def queues_key(namespace: str) -> str:
 def result_key(namespace: str, task_id: str) -> str:
     """Return the key of a task's result record."""
     return f"{namespace}::result:{task_id}"
+
+
+def workers_key(namespace: str) -> str:
+    """Return the key of the sorted set of workers: worker id -> time of its last beat in epoch milliseconds."""
+    return f"{namespace}::workers"
+
+
+def worker_key(namespace: str, worker_id: str) -> str:
+    """Return the key of what a worker holds: message id -> "receive count queue"."""
+    return f"{namespace}::worker:{worker_id}"
 
 
 def checked_name(name: str) -> str:

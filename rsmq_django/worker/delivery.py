@@ -16,6 +16,8 @@ class WorkQueue:
     queue: Queue
     #: How long a received message stays hidden; as stored in Redis, read when the worker starts.
     lease_s: float
+    #: Key of the record of what this worker holds.
+    holds_key: str
 
     @property
     def name(self) -> str:
@@ -33,6 +35,8 @@ class Delivery:
     attempt: int
     #: When the lease was last known to be good, on this process's monotonic clock.
     renewed_at: float
+    #: How many processes died while they ran this message.
+    crashes: int = 0
     #: Set when somebody else may hold the message by now: the result will be discarded.
     lease_lost: bool = False
     #: Server time at which the function was called, in epoch milliseconds.

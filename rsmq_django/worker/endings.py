@@ -11,7 +11,7 @@ from ..conf import get_settings
 from ..core import Settlement
 from ..core.call import Argument, Call
 from ..core.keys import queue_keys, result_key
-from ..core.replies import read_settlements
+from ..core.replies import read_nothing, read_settlements
 from ..tasks.backend import result_ttl_s
 from ..tasks.envelope import Envelope
 from ..tasks.results import UNFINISHED_TTL_S, encode_error
@@ -96,7 +96,7 @@ def ending_calls(endings: Sequence[Ending]) -> list[tuple[list[Ending], Call[Ver
 
 def succeed(work_queue: WorkQueue, endings: Sequence[Ending]) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned, and keeps their results."""
-    keys, args = [*_queue_keys(work_queue), work_queue.queue.keys.releases], []
+    keys, args = [*_queue_keys(work_queue)], []
     for ending in endings:
         assert isinstance(ending.outcome, Succeeded)
         finished_ms = f"{ending.execution.finished_ms:.3f}"
@@ -126,14 +126,14 @@ def bury(ending: Ending, outcome: Dead) -> Call[Verdicts]:
     error = {f"error:{delivery.attempt}": encode_error(outcome.error, outcome.traceback or text_of(outcome.error))}
     finished_ms = f"{ending.execution.finished_ms:.3f}"
     result = ending.record(ending.keep_result_s, status="FAILED", finished_ms=finished_ms, **error)
-    keys = (*_queue_keys(work_queue), work_queue.queue.keys.releases, dead.messages, dead.settings, dead.failures)
+    keys = (*_queue_keys(work_queue), dead.messages, dead.settings, dead.failures)
     args = (*delivery.receipt, failure_record(ending, outcome), *result)
     return Call("worker/bury", (*keys, *ending.result_keys), args, _read_verdict, True, work_queue.name)
 
 
 def release(work_queue: WorkQueue, deliveries: Sequence[Delivery]) -> Call[Verdicts]:
     """Return the call that gives messages back untouched."""
-    keys = (*_queue_keys(work_queue), work_queue.queue.keys.releases)
+    keys = _queue_keys(work_queue)
     args = (work_queue.queue.keys.channel, *(word for delivery in deliveries for word in delivery.receipt))
     return Call("worker/release", keys, args, read_settlements, True, work_queue.name)
 
@@ -170,8 +170,16 @@ def failure_record(ending: Ending, outcome: Dead) -> str:
     return json.dumps(record)
 
 
-def _queue_keys(work_queue: WorkQueue) -> tuple[str, str]:
-    return work_queue.queue.keys.messages, work_queue.queue.keys.settings
+def unhold(holds_key: str, deliveries: Sequence[Delivery]) -> Call[None]:
+    """Return the call that strikes messages off the record, so that nobody renews their leases."""
+    ids = tuple(delivery.message.id for delivery in deliveries)
+    return Call("worker/unhold", (holds_key,), ids, read_nothing, True)
+
+
+def _queue_keys(work_queue: WorkQueue) -> tuple[str, str, str, str]:
+    """Return the keys that every script of a worker begins with."""
+    keys = work_queue.queue.keys
+    return keys.messages, keys.settings, keys.releases, work_queue.holds_key
 
 
 def _read_verdict(reply: int) -> Verdicts:

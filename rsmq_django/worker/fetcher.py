@@ -9,18 +9,21 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..core import Client, RsmqError
-from ..core.errors import QueueNotFound
+from ..core.errors import OutcomeUnknown, QueueNotFound
+from ..core.keys import worker_key
 from ..core.limits import MAX_BATCH
 from .announcer import Announcer
+from .board import Board
 from .clock import ServerClock
 from .delivery import Delivery, WorkQueue
 from .endings import Ending, ending_calls
 from .execution import Execution
+from .holds import release_unknown
 from .leases import Leases, renewal_calls
 from .outage import Outage
 from .outcomes import Outcome, Released
 from .provision import provision
-from .steps import EndStep, Fetched, FetchStep, RenewStep, StartStep, Step
+from .steps import EndStep, Fetched, FetchStep, LetGoStep, RenewStep, StartStep, Step
 
 logger = logging.getLogger(__name__)
 
@@ -41,21 +44,26 @@ class Fetcher:
         announcer: Announcer,
         poll_interval_s: float,
         wake: Callable[[], None],
+        board: Board | None = None,
     ) -> None:
         self.client = client
         self.queues = list(queues)
+        self.holds_key = worker_key(client.namespace, announcer.worker_id)
         self.announcer = announcer
         self.leases = Leases()
         self.clock = ServerClock()
         self.outage = Outage(f"{client.connection!r}")
         self._poll_interval_s = poll_interval_s
         self._wake = wake
+        self._board = board
         self._endings: deque[Ending] = deque()
         self._let_go: deque[Delivery] = deque()
         self._running: dict[Delivery, Execution] = {}
         self._look_at = 0.0
         self._was_told_to_look = False
         self._provisioned = False
+        #: A reply to a fetch was lost: Redis may count messages as held here that never arrived.
+        self._has_ghosts = False
         #: The last look found no message at all, neither ready nor hidden; None before the first look.
         self.is_empty: bool | None = None
         #: The last look found nothing ready.
@@ -66,9 +74,13 @@ class Fetcher:
     def began(self, execution: Execution) -> None:
         """Take over that an attempt began, to be noted in its result record if it runs for long."""
         self._running[execution.delivery] = execution
+        if self._board is not None:
+            self._board.enter(execution.delivery.message.id)
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
         """Take over an outcome; the next exchange carries it out."""
+        if self._board is not None:
+            self._board.leave(execution.delivery.message.id)
         self._endings.append(Ending(execution, outcome, self.announcer.worker_id))
         self._wake()
 
@@ -76,6 +88,10 @@ class Fetcher:
         """Stop renewing the lease of a message that will have no outcome here, so that it comes back."""
         self._let_go.append(execution.delivery)
         self._wake()
+
+    def let_go_again(self, deliveries: Iterable[Delivery]) -> None:
+        """Keep what could not be struck off the record for the next exchange."""
+        self._let_go.extend(deliveries)
 
     def look_now(self) -> None:
         """Look for messages at the next exchange: somebody sent one."""
@@ -105,15 +121,15 @@ class Fetcher:
         if time.monotonic() < self.outage.next_try_at:
             self.leases.expire(time.monotonic())
             return []
-        while self._let_go:
-            self._forget(self._let_go.popleft())
         endings = [self._endings.popleft() for _ in range(min(len(self._endings), MAX_BATCH))]
         try:
             self._provision()
+            self._release_ghosts()
             steps, fetch = self._steps(endings, room)
             replies = self.client.run_many([step.call for step in steps]) if steps else []
         except RsmqError as error:
             self.put_back(endings)
+            self._has_ghosts |= isinstance(error, OutcomeUnknown)
             self.outage.note(error)
             self.leases.expire(time.monotonic())
             return []
@@ -125,6 +141,18 @@ class Fetcher:
             provision(self.queues)
             self._provisioned = True
 
+    def _release_ghosts(self) -> None:
+        if self._has_ghosts:
+            known = {delivery.message.id for delivery in self.leases.held()}
+            release_unknown(self.client, self.queues, self.holds_key, known)
+            self._has_ghosts = False
+
+    def _let_go_steps(self) -> list[LetGoStep]:
+        deliveries = [self._let_go.popleft() for _ in range(min(len(self._let_go), MAX_BATCH))]
+        for delivery in deliveries:
+            self._forget(delivery)
+        return [LetGoStep(self, deliveries)] if deliveries else []
+
     def _steps(self, endings: list[Ending], room: int) -> tuple[list[Step], FetchStep | None]:
         now = time.monotonic()
         steps: list[Step] = [EndStep(self, group, call) for group, call in ending_calls(endings)]
@@ -133,6 +161,7 @@ class Fetcher:
         due = [held for held in self.leases.due(now) if held not in ended]
         steps += [RenewStep(self, held, call) for held, call in renewal_calls(due)]
         steps += [StartStep(ending) for ending in self._starts_to_note(ended)]
+        steps += self._let_go_steps()
         if room <= 0 or not (self._was_told_to_look or now >= self._look_at):
             return steps, None
         # Before the call, not after: who sends a message while it runs must not be forgotten.
@@ -154,6 +183,8 @@ class Fetcher:
             self.outage.note(failures[0])
         elif steps:
             self.outage.over()
+            if self._board is not None:
+                self._board.beat()
         if self.is_idle and any(isinstance(step, EndStep) for step in steps):
             self._look_at = 0.0  # what has ended may have been the last message: who waits for that wants to know
 

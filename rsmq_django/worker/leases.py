@@ -31,6 +31,10 @@ class Leases:
             self._held.add(delivery)
             self._quiet_until = min(self._quiet_until, _renewal_at(delivery))
 
+    def held(self) -> list[Delivery]:
+        """Return the messages held now."""
+        return list(self._held)
+
     def drop(self, delivery: Delivery) -> None:
         """Forget a message: its outcome is known to Redis, or somebody else holds it."""
         self._held.discard(delivery)

@@ -27,7 +27,7 @@ class Dead:
     """No further attempt: the message moves to the dead-letter queue with the reason."""
 
     #: One of: undecodable, unknown_version, unknown_task, wrong_arguments, gave_up, attempts_used_up, worker_died,
-    #: bad_return_value.
+    #: crashed, bad_return_value.
     reason: str
     error: BaseException
     traceback: str = ""

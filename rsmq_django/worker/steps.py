@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..core import Message, Settlement
-from ..core.call import Call
+from ..core.call import Argument, Call
 from ..core.replies import first_received_ms, read_message_id
 from .delivery import Delivery
-from .endings import Ending, start
+from .endings import Ending, start, unhold
 from .outcomes import Released
 from .provision import SHORTEST_LEASE_S
 
@@ -83,6 +83,25 @@ class StartStep:
 
 
 @dataclass(slots=True)
+class LetGoStep:
+    """Strikes messages off the record that will have no outcome here."""
+
+    fetcher: Fetcher
+    deliveries: list[Delivery]
+    call: Call[None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.call = unhold(self.fetcher.holds_key, self.deliveries)
+
+    def done(self, _reply: None) -> None:
+        """Nothing remains to be done: their leases run out."""
+
+    def failed(self) -> None:
+        """Try it again at the next exchange."""
+        self.fetcher.let_go_again(self.deliveries)
+
+
+@dataclass(slots=True)
 class Fetched:
     """What a look at the queues found."""
 
@@ -91,8 +110,8 @@ class Fetched:
     next_ms: float
     #: Positions of queues that do not exist or whose attributes cannot be read.
     unreadable: list[int]
-    #: Position of the queue, message, and how often it was given back unused.
-    messages: list[tuple[int, Message, int]]
+    #: Position of the queue, message, how often it was given back unused, and how often its process died.
+    messages: list[tuple[int, Message, int, int]]
 
 
 @dataclass(slots=True)
@@ -106,19 +125,22 @@ class FetchStep:
     _sent_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        queues = [work_queue.queue for work_queue in self.fetcher.queues]
-        every = [queue.keys for queue in queues]
-        keys = tuple(key for keys in every for key in (keys.messages, keys.settings, keys.releases, keys.phantoms))
-        units = [queue.vt_unit for queue in queues]
-        self.call = Call("worker/fetch", keys, (self.room, round(SHORTEST_LEASE_S * 1000), *units), read_fetched)
+        keys = [self.fetcher.holds_key]
+        args: list[Argument] = [self.room, round(SHORTEST_LEASE_S * 1000)]
+        for queue in (work_queue.queue for work_queue in self.fetcher.queues):
+            keys += (queue.keys.messages, queue.keys.settings, queue.keys.releases, queue.keys.phantoms)
+            args += (queue.vt_unit, queue.name)
+        self.call = Call("worker/fetch", tuple(keys), tuple(args), read_fetched)
 
     def done(self, fetched: Fetched) -> None:
         """Hold what came."""
         self.fetcher.clock.set(fetched.server_ms)
         # The lease began at the server some time after the request was sent: counting from then errs on the safe side.
         self.deliveries = [
-            Delivery(self.fetcher.queues[position - 1], message, message.receive_count - released, self._sent_at)
-            for position, message, released in fetched.messages
+            Delivery(
+                self.fetcher.queues[position - 1], message, message.receive_count - released, self._sent_at, crashes
+            )
+            for position, message, released, crashes in fetched.messages
         ]
         self.fetcher.leases.hold(self.deliveries)
         self.fetcher.looked(fetched, self.room)
@@ -127,7 +149,7 @@ class FetchStep:
         """Leave it to the next exchange."""
 
 
-Step = EndStep | RenewStep | StartStep | FetchStep
+Step = EndStep | RenewStep | StartStep | LetGoStep | FetchStep
 
 
 def read_fetched(reply: list[Any]) -> Fetched:
@@ -143,8 +165,13 @@ def read_fetched(reply: list[Any]) -> Fetched:
                 int(reply[at + 3]),
                 first_received_ms(reply[at + 4]),
             ),
-            int(reply[at + 5] or 0),
+            *_read_history(reply[at + 5]),
         )
         for at in range(first, len(reply), 6)
     ]
     return Fetched(server_ms, next_ms, reply[3:first], messages)
+
+
+def _read_history(text: bytes) -> tuple[int, int]:
+    released, _, crashes = text.partition(b" ")
+    return int(released), int(crashes or 0)

@@ -29,6 +29,15 @@ class Waiter:
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
         self._is_asleep = False
+        self._watched: dict[int, Callable[[], None]] = {}
+
+    def watch(self, descriptor: int, on_ready: Callable[[], None]) -> None:
+        """Let a file descriptor that can be read end a sleep, and call `on_ready` then."""
+        self._watched[descriptor] = on_ready
+
+    def unwatch(self, descriptor: int) -> None:
+        """Stop watching a file descriptor."""
+        self._watched.pop(descriptor, None)
 
     def watch_signals(self) -> None:
         """Let signals end a sleep. Only the main thread may ask for it."""
@@ -46,11 +55,15 @@ class Waiter:
         try:
             when = until()
             seconds = at_most_s if when is None else min(at_most_s, when - time.monotonic())
-            if seconds > 0 and select.select([self._reader], [], [], seconds)[0]:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._reader, 65536)
+            ready = select.select([self._reader, *self._watched], [], [], seconds)[0] if seconds > 0 else []
         finally:
             self._is_asleep = False
+        if self._reader in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._reader, 65536)
+        for descriptor in ready:
+            if descriptor in self._watched:
+                self._watched[descriptor]()
 
     def close(self) -> None:
         """Close the pipe."""

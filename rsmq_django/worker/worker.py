@@ -13,11 +13,15 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from ..conf import QueueSettings, WorkerSettings, get_settings
+from ..core import Client
+from ..core.keys import worker_key
 from ..queues import get_client, get_queue
 from .announcer import Announcer
+from .board import Board
 from .delivery import Delivery, WorkQueue
 from .execution import Execution
 from .fetcher import Fetcher
+from .isolation import Isolation
 from .outcomes import Released
 from .pool import Pool
 from .waiter import Subscription, Waiter
@@ -66,30 +70,29 @@ class WorkerOptions:
 class Worker:
     """Works on queues until it is told to stop."""
 
-    def __init__(self, queues: Sequence[QueueSettings], options: WorkerOptions) -> None:
+    def __init__(self, queues: Sequence[QueueSettings], options: WorkerOptions, *, board: Board | None = None) -> None:
         self.options = options
+        self.board = board
         self.announcer = Announcer(options.worker_id)
         self.waiter = Waiter()
         self.pool = Pool(threads=options.threads, async_tasks=options.async_tasks, wake=self.waiter.wake)
         self.fetchers = self._make_fetchers(queues)
+        self.isolation = Isolation(self.pool)
         self.taken = 0
         #: Monotonic time at which running tasks are given up; None while the worker is not stopping.
         self.stop_by: float | None = None
 
     def _make_fetchers(self, queues: Sequence[QueueSettings]) -> list[Fetcher]:
-        by_connection: dict[str, list[WorkQueue]] = {}
-        for settings in queues:
-            work_queue = WorkQueue(settings, get_queue(settings.name), lease_s=settings.visibility_timeout_s)
-            by_connection.setdefault(settings.connection, []).append(work_queue)
         return [
             Fetcher(
-                get_client(alias),
+                client,
                 work_queues,
                 announcer=self.announcer,
                 poll_interval_s=self.options.poll_interval_s,
                 wake=self.waiter.wake,
+                board=self.board,
             )
-            for alias, work_queues in by_connection.items()
+            for client, work_queues in work_queues_by_client(queues, self.options.worker_id)
         ]
 
     # -- Life ---------------------------------------------------------------------------------------------------------
@@ -114,6 +117,22 @@ class Worker:
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
         self.waiter.watch_signals()
+
+    def obey_supervisor(self, lifeline: int) -> None:
+        """Stop on SIGTERM, which the supervisor sends, and when the supervisor is gone and closed the lifeline.
+
+        A Ctrl-C reaches every process of the terminal; only the supervisor acts on it.
+        """
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+        self.waiter.watch_signals()
+        self.waiter.watch(lifeline, self._on_orphaned)
+
+    def _on_orphaned(self) -> None:
+        if self.stop_by is None:
+            logger.warning("the supervisor is gone; finishing what runs")
+            self.stop(within_s=self.options.shutdown_timeout_s)
 
     def stop(self, *, within_s: float) -> None:
         """Take no more messages, give back those that wait, and let running tasks end within so many seconds."""
@@ -142,11 +161,13 @@ class Worker:
         for fetcher in self.fetchers:
             for delivery in fetcher.exchange(self._room()):
                 self.taken += 1
-                self.pool.submit(self._execution(fetcher, delivery))
+                execution = self._execution(fetcher, delivery)
+                (self.isolation if delivery.crashes else self.pool).submit(execution)
+        self.isolation.advance()
         self.pool.expire_limits()
 
     def _room(self) -> int:
-        if self.stop_by is not None:
+        if self.stop_by is not None or self.isolation.is_wanted():
             return 0
         left = self.options.max_tasks - self.taken if self.options.max_tasks is not None else None
         return self.pool.room() if left is None else min(self.pool.room(), left)
@@ -155,7 +176,10 @@ class Worker:
         return Execution(delivery, desk=fetcher, announcer=self.announcer, now_ms=fetcher.clock.now_ms)
 
     def _give_back_waiting(self) -> None:
-        for execution in self.pool.take_back():
+        waiting = self.pool.take_back()
+        if self.stop_by is not None:
+            waiting += self.isolation.take_back()
+        for execution in waiting:
             assert isinstance(execution, Execution)
             execution.desk.settle(execution, Released())
         self.pool.slow_down()
@@ -165,7 +189,7 @@ class Worker:
             return 0.0
         room = self._room()
         times = [fetcher.next_exchange_at(room) for fetcher in self.fetchers]
-        times.append(self.pool.expire_limits())
+        times += [self.pool.expire_limits(), self.isolation.next_look_at()]
         if self.stop_by is not None:
             times.append(self.stop_by)
         return min((when for when in times if when is not None), default=None)
@@ -197,11 +221,26 @@ class Worker:
         return not unfinished
 
 
+def work_queues_by_client(queues: Sequence[QueueSettings], worker_id: str) -> list[tuple[Client, list[WorkQueue]]]:
+    """Return the queues that a worker of this name works on, together for each connection."""
+    by_connection: dict[str, list[WorkQueue]] = {}
+    for settings in queues:
+        queue = get_queue(settings.name)
+        holds_key = worker_key(queue.client.namespace, worker_id)
+        work_queue = WorkQueue(settings, queue, settings.visibility_timeout_s, holds_key)
+        by_connection.setdefault(settings.connection, []).append(work_queue)
+    return [(get_client(alias), work_queues) for alias, work_queues in by_connection.items()]
+
+
+def queue_settings(names: Sequence[str]) -> list[QueueSettings]:
+    """Return the settings of these queues, in this order; without names, of all queues of RSMQ["QUEUES"]."""
+    settings = get_settings()
+    return [settings.queue(name) for name in (list(names) or list(settings.queues))]
+
+
 def make_worker(queue_names: Sequence[str], options: WorkerOptions) -> Worker:
     """Return a worker on these queues, in this order; without names, on all of RSMQ["QUEUES"]."""
-    settings = get_settings()
-    names = list(queue_names) or list(settings.queues)
-    return Worker([settings.queue(name) for name in names], options)
+    return Worker(queue_settings(queue_names), options)
 
 
 def _name(number: int) -> str:

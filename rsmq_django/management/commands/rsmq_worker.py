@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from typing import Any
 
@@ -12,8 +13,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.module_loading import autodiscover_modules
 
 from ...conf import get_settings
-from ...worker.provision import SettingsMismatch
-from ...worker.worker import WorkerOptions, make_worker
+from ...worker.supervisor import Supervisor, SupervisorOptions
+from ...worker.worker import WorkerOptions, queue_settings, random_worker_id
 
 LEVELS = {0: logging.CRITICAL, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
@@ -44,6 +45,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--queues", "--queue-name", metavar="A,B", default="", help="which queues, first ones first"
         )
+        parser.add_argument(
+            "--processes", type=_at_least(1), metavar="N", help="how many processes; default: the cores"
+        )
         parser.add_argument("--threads", type=_at_least(1), metavar="N", help="how many functions run at a time")
         parser.add_argument("--async-tasks", type=_at_least(1), metavar="N", help="how many coroutines run at a time")
         parser.add_argument("--poll-interval", type=_seconds, metavar="S", help="longest wait between two looks")
@@ -51,6 +55,7 @@ class Command(BaseCommand):
             "--shutdown-timeout", type=_seconds, metavar="S", help="how long tasks may go on after a stop"
         )
         parser.add_argument("--max-tasks", type=_at_least(1), metavar="N", help="stop after so many messages")
+        parser.add_argument("--max-memory", type=_at_least(1), metavar="MB", help="replace a process that uses more")
         parser.add_argument("--worker-id", metavar="NAME", help="name in results, 1 to 64 characters; default: random")
         parser.add_argument("--batch", action="store_true", help="stop when nothing is ready any more")
         parser.add_argument(
@@ -58,23 +63,21 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the worker."""
+        """Run the supervisor."""
         set_up_logging(options["verbosity"])
         autodiscover_modules("tasks")
         try:
-            worker = make_worker(split_names(options["queues"]), _worker_options(options))
+            queues = queue_settings(split_names(options["queues"]))
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
-        worker.handle_signals()
-        names = ", ".join(work_queue.name for fetcher in worker.fetchers for work_queue in fetcher.queues)
+        supervisor = Supervisor(queues, _supervisor_options(options))
         if options["verbosity"]:
-            self.stdout.write(f"worker {worker.options.worker_id} works on {names}; Ctrl-C stops it")
-        try:
-            all_ended = worker.run()
-        except SettingsMismatch as error:
-            raise CommandError(str(error)) from error
-        if not all_ended:
-            sys.exit(1)
+            names = ", ".join(queue.name for queue in queues)
+            processes = supervisor.options.processes
+            with_processes = "1 process" if processes == 1 else f"{processes} processes"
+            worker_id = supervisor.options.worker.worker_id
+            self.stdout.write(f"worker {worker_id} works on {names} with {with_processes}; Ctrl-C stops it")
+        sys.exit(supervisor.run())
 
 
 def split_names(text: str) -> list[str]:
@@ -97,6 +100,15 @@ def set_up_logging(verbosity: int) -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
+def _supervisor_options(options: dict[str, Any]) -> SupervisorOptions:
+    return SupervisorOptions(
+        processes=options["processes"] or os.cpu_count() or 1,
+        worker=_worker_options(options),
+        max_memory_bytes=options["max_memory"] and options["max_memory"] * 1024 * 1024,
+        max_crashes=get_settings().tasks.max_crashes,
+    )
+
+
 def _worker_options(options: dict[str, Any]) -> WorkerOptions:
     return WorkerOptions.from_settings(
         get_settings().worker,
@@ -105,7 +117,7 @@ def _worker_options(options: dict[str, Any]) -> WorkerOptions:
         poll_interval_s=options["poll_interval"],
         shutdown_timeout_s=options["shutdown_timeout"],
         max_tasks=options["max_tasks"],
-        worker_id=options["worker_id"],
+        worker_id=options["worker_id"] or random_worker_id(),
         until_drained=options["batch"],
         until_empty=options["burst"],
     )

@@ -4,9 +4,10 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> deliveries that were given back unused
---   KEYS[4], KEYS[5]  zset and hash of the dead-letter queue
---   KEYS[6]  hash  message id -> failure record (JSON) of the dead-letter queue
---   KEYS[7]  hash  result record; absent when none is kept
+--   KEYS[4]  hash  what this worker holds: message id -> "receive count queue"
+--   KEYS[5], KEYS[6]  zset and hash of the dead-letter queue
+--   KEYS[7]  hash  message id -> failure record (JSON) of the dead-letter queue
+--   KEYS[8]  hash  result record; absent when none is kept
 --   ARGV     id, receive count, failure record; if a result is kept: seconds to keep it, number of words, words
 --
 -- Returns 1 done, 0 no such message, -1 lease lost. Errors: DeadLetterQueueNotFound; nothing was written then.
@@ -15,17 +16,21 @@
 --#include shared/fence
 --#include shared/remove
 --#include shared/results
-local messages, settings, releases, dead, dead_settings, failures, result =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local dead, dead_settings, failures, result = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local id, receive_count, record = ARGV[1], ARGV[2], ARGV[3]
 
 local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
-if verdict ~= 1 then return verdict end
+if verdict ~= 1 then
+  redis.call("HDEL", holds, id)
+  return verdict
+end
 if redis.call("HEXISTS", dead_settings, "vt") == 0 then return redis.error_reply("RSMQ DeadLetterQueueNotFound") end
 
 local values = redis.call("HMGET", settings, id, id .. ":rc", id .. ":fr")
 remove(messages, settings, {id})
-redis.call("HDEL", releases, id)
+redis.call("HDEL", releases, id, id .. ":crashes")
+redis.call("HDEL", holds, id)
 redis.call("ZADD", dead, integer(now_ms), id)
 redis.call("HSET", dead_settings, id, values[1] or "", id .. ":rc", values[2])
 if values[3] then redis.call("HSET", dead_settings, id .. ":fr", values[3]) end

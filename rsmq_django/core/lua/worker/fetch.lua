@@ -1,36 +1,44 @@
 -- Take ready messages for a worker: from the first queue first, then from the next, until there is no more room.
 --
---   KEYS   per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies; hash of
---          releases, message id -> deliveries that were given back unused; hash of phantoms that were removed
+--   KEYS[1]  hash  what this worker holds: message id -> "receive count queue"; expires when nobody renews it
+--   KEYS[2..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies; hash
+--          message id -> deliveries given back unused, id:crashes -> processes that died; hash of removed phantoms
 --   ARGV   how many messages there is room for; the shortest lease in ms; per queue "s" or "ms", the unit of its
---          visibility timeout
+--          visibility timeout, and its name
 --
 -- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
 -- queues that cannot be read and their positions, and then per message: queue position, id, body, receive count,
--- first receive, releases.
+-- first receive, and how often it was given back unused and its process died ("0", or two numbers).
 --#include shared/clock
 --#include shared/units
 --#include shared/counters
 --#include shared/hold
 --#include shared/phantoms
 --#include shared/hand_out
-local room, shortest_lease_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
-local unreadable, out, n, next_ms = {}, {}, 0, -1
+local holds, room, shortest_lease_ms = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
+local unreadable, out, n, next_ms, held, longest_ms = {}, {}, 0, -1, {}, 0
 
-local function fetch(position, messages, settings, releases, phantoms)
-  local own_ms = given_or_own_ms(ARGV[2 + position], redis.call("HGET", settings, "vt"))
+local function history(deliveries, id, receive_count)
+  if receive_count == "1" then return "0" end
+  local counts = redis.call("HMGET", deliveries, id, id .. ":crashes")
+  return (counts[1] or "0") .. " " .. (counts[2] or "0")
+end
+
+local function fetch(position, messages, settings, deliveries, phantoms)
+  local own_ms, name = given_or_own_ms(ARGV[2 * position + 1], redis.call("HGET", settings, "vt")), ARGV[2 * position + 2]
   if not own_ms then
     unreadable[#unreadable + 1] = position
     return
   end
-  local visible_ms = now_ms + math.max(own_ms, shortest_lease_ms)
+  local lease_ms = math.max(own_ms, shortest_lease_ms)
   local function give(id, body, receive_count, first_received)
-    -- Only a message that was received before can have been given back.
-    local released = receive_count ~= "1" and redis.call("HGET", releases, id) or "0"
     out[n + 1], out[n + 2], out[n + 3], out[n + 4] = position, id, body, receive_count
-    out[n + 5], out[n + 6], n = first_received, released, n + 6
+    out[n + 5], out[n + 6], n = first_received, history(deliveries, id, receive_count), n + 6
+    held[#held + 1] = id
+    held[#held + 1] = receive_count .. " " .. name
   end
-  room = room - hand_out(messages, settings, phantoms, room, visible_ms, give)
+  room = room - hand_out(messages, settings, phantoms, room, now_ms + lease_ms, give)
+  longest_ms = math.max(longest_ms, lease_ms)
   local head = redis.call("ZRANGE", messages, 0, 0, "WITHSCORES")[2]
   if head then
     local wait_ms = math.max(0, tonumber(head) - now_ms)
@@ -38,13 +46,18 @@ local function fetch(position, messages, settings, releases, phantoms)
   end
 end
 
-for position = 1, #KEYS / 4 do
+for position = 1, (#KEYS - 1) / 4 do
   if room <= 0 then next_ms = 0 break end
   -- A key of the wrong type raises at the first read of a queue, before anything is written; the others go on.
   local before = n
-  if not pcall(fetch, position, unpack(KEYS, 4 * position - 3, 4 * position)) then
+  if not pcall(fetch, position, unpack(KEYS, 4 * position - 2, 4 * position + 1)) then
     unreadable[#unreadable + 1], n = position, before
   end
+end
+
+if #held > 0 then
+  redis.call("HSET", holds, unpack(held))
+  redis.call("PEXPIRE", holds, integer(10 * longest_ms + 60000))
 end
 
 local reply = {integer(now_ms), next_ms, #unreadable}

@@ -2,7 +2,9 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  hash  result record; absent when none is kept
+--   KEYS[3]  hash  message id -> deliveries that were given back unused
+--   KEYS[4]  hash  what this worker holds: message id -> "receive count queue"
+--   KEYS[5]  hash  result record; absent when none is kept
 --   ARGV     id, receive count, ms until the next attempt; if a record is kept: seconds to keep it, number of words,
 --            words
 --
@@ -10,9 +12,10 @@
 --#include shared/clock
 --#include shared/fence
 --#include shared/results
-local messages, settings, result = KEYS[1], KEYS[2], KEYS[3]
+local messages, settings, holds, result = KEYS[1], KEYS[2], KEYS[4], KEYS[5]
 local id, receive_count, wait_ms = ARGV[1], ARGV[2], ARGV[3]
 
+redis.call("HDEL", holds, id)
 local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
 if verdict ~= 1 then return verdict end
 redis.call("ZREM", messages, id)

@@ -3,14 +3,15 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> deliveries that were given back unused
---   KEYS[4..] hash  result record of each message that keeps one, in order
+--   KEYS[4]  hash  what this worker holds: message id -> "receive count queue"
+--   KEYS[5..] hash  result record of each message that keeps one, in order
 --   ARGV     per message: id, receive count, seconds to keep the result (0: none); if kept: number of words, words
 --
 -- Returns 1 done, 0 no such message, -1 lease lost (nothing was written), in the order given.
 --#include shared/fence
 --#include shared/remove
 --#include shared/results
-local messages, settings, releases = KEYS[1], KEYS[2], KEYS[3]
+local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ids, receive_counts, ttls, words = {}, {}, {}, {}
 local at, n = 1, 0
 while at <= #ARGV do
@@ -21,12 +22,12 @@ while at <= #ARGV do
 end
 
 local verdicts = verdicts_on(messages, settings, ids, receive_counts)
-local done, key = {}, 3
+local done, key = {}, 4
 for i, id in ipairs(ids) do
   if ttls[i] ~= "0" then key = key + 1 end
   if verdicts[i] == 1 then
     done[#done + 1] = id
-    if receive_counts[i] ~= "1" then redis.call("HDEL", releases, id) end
+    if receive_counts[i] ~= "1" then redis.call("HDEL", releases, id, id .. ":crashes") end
     if ttls[i] ~= "0" then
       write_result(KEYS[key], ttls[i], words[i])
       redis.call("HSET", KEYS[key], "body", redis.call("HGET", settings, id) or "")
@@ -34,4 +35,5 @@ for i, id in ipairs(ids) do
   end
 end
 remove(messages, settings, done)
+if #ids > 0 then redis.call("HDEL", holds, unpack(ids)) end
 return verdicts

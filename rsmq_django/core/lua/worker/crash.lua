@@ -1,0 +1,22 @@
+-- Give back a message whose worker died while it ran: visible again later, and counted.
+--
+--   KEYS[1]  zset  message id -> time it becomes visible (ms)
+--   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  message id -> deliveries given back unused; id:crashes -> workers that died
+--   KEYS[4]  hash  what the dead worker held
+--   ARGV     id, receive count, ms until it becomes visible for each crash so far
+--
+-- Returns an empty list when somebody else holds it or it is gone; else: crashes so far, body, first receive
+-- (ms or ""), and how often it was given back unused.
+--#include shared/clock
+--#include shared/fence
+local messages, settings, deliveries, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local id, receive_count, wait_ms = ARGV[1], ARGV[2], ARGV[3]
+
+redis.call("HDEL", holds, id)
+if verdicts_on(messages, settings, {id}, {receive_count})[1] ~= 1 then return {} end
+redis.call("ZREM", messages, id)
+local crashes = redis.call("HINCRBY", deliveries, id .. ":crashes", 1)
+redis.call("ZADD", messages, integer(now_ms + wait_ms * crashes), id)
+local values = redis.call("HMGET", settings, id, id .. ":fr")
+return {crashes, values[1] or "", values[2] or "", redis.call("HGET", deliveries, id) or "0"}

@@ -1,0 +1,119 @@
+"""The record in Redis of what a worker holds, read by others: to renew its leases, and to give its messages back.
+
+The record is advisory. Whatever is done because of it goes through the receipt, so a stale record does no harm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core import Client, Message
+from ..core.call import Argument, Call
+from ..core.keys import worker_key, workers_key
+from ..core.limits import batches
+from .delivery import Delivery, WorkQueue
+from .endings import release, unhold
+
+#: A worker that has not been heard of for so long is dead: six beats are missing.
+DEAD_AFTER_S = 30.0
+BEAT_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One message that a worker holds according to its record."""
+
+    message_id: str
+    receive_count: int
+    queue_name: str
+
+    def delivery(self, work_queue: WorkQueue) -> Delivery:
+        """Return the message as a delivery of which only the receipt is known."""
+        return Delivery(work_queue, Message(self.message_id, b"", self.receive_count, None), 1, time.monotonic())
+
+
+def read_holds(client: Client, holds_key: str) -> list[Hold]:
+    """Return what a worker holds."""
+    holds, cursor = [], b"0"
+    while True:
+        cursor, page = client.run(Call("worker/read_holds", (holds_key,), (cursor,), _read_page, repeatable=True))
+        holds += page
+        if cursor == b"0":
+            return holds
+
+
+def renew_holds(client: Client, queues: Sequence[WorkQueue], holds_key: str) -> list[str]:
+    """Renew all leases of a worker and return the ids of the messages that are lost."""
+    lost: list[str] = []
+    keys = (key for each in queues for key in (each.queue.keys.messages, each.queue.keys.settings))
+    words: list[Argument] = []
+    for each in queues:
+        words += (each.name, round(each.lease_s * 1000))
+    call_keys, cursor = (holds_key, *keys), b"0"
+    while True:
+        call = Call("worker/renew", call_keys, (cursor, *words), lambda reply: reply, repeatable=True)
+        cursor, *ids = client.run(call)
+        lost += [message_id.decode("utf-8", "backslashreplace") for message_id in ids]
+        if cursor == b"0":
+            return lost
+
+
+def release_unknown(client: Client, queues: Sequence[WorkQueue], holds_key: str, known: set[str]) -> int:
+    """Give back what the record says is held and the worker has never seen: its delivery was lost on the way."""
+    unknown = [hold for hold in read_holds(client, holds_key) if hold.message_id not in known]
+    return release_holds(client, queues, holds_key, unknown)
+
+
+def release_holds(client: Client, queues: Sequence[WorkQueue], holds_key: str, holds: Sequence[Hold]) -> int:
+    """Give messages back untouched, without counting an attempt. Returns how many there were."""
+    for work_queue, deliveries in _by_queue(queues, holds):
+        for batch in batches(deliveries):
+            client.run(release(work_queue, batch))
+    return len(holds)
+
+
+def expire_holds(client: Client, queues: Sequence[WorkQueue], worker_id: str) -> int:
+    """Make everything visible that a dead worker held. Its deliveries count as attempts: it may have run them."""
+    holds_key = worker_key(client.namespace, worker_id)
+    holds = read_holds(client, holds_key)
+    for work_queue, deliveries in _by_queue(queues, holds):
+        for batch in batches(deliveries):
+            client.run(work_queue.queue.change_visibility_call([each.message for each in batch], 0))
+            client.run(unhold(holds_key, batch))
+    return len(holds)
+
+
+def beat(client: Client, worker_ids: Sequence[str]) -> list[str]:
+    """Say that these workers live, and return others that have been silent for too long."""
+    args: tuple[Argument, ...] = (round(DEAD_AFTER_S * 1000), *worker_ids)
+    return client.run(Call("worker/beat", (workers_key(client.namespace),), args, _read_worker_ids, repeatable=True))
+
+
+def forget(client: Client, worker_ids: Sequence[str]) -> None:
+    """Take workers off the list."""
+    keys = (workers_key(client.namespace), *(worker_key(client.namespace, each) for each in worker_ids))
+    client.run(Call("worker/forget", keys, tuple(worker_ids), lambda reply: None, repeatable=True))
+
+
+def _by_queue(queues: Sequence[WorkQueue], holds: Sequence[Hold]) -> Iterator[tuple[WorkQueue, list[Delivery]]]:
+    for work_queue in queues:
+        deliveries = [hold.delivery(work_queue) for hold in holds if hold.queue_name == work_queue.name]
+        if deliveries:
+            yield work_queue, deliveries
+
+
+def _read_page(reply: list[bytes]) -> tuple[bytes, list[Hold]]:
+    cursor, *words = reply
+    return cursor, [_read_hold(words[at], words[at + 1]) for at in range(0, len(words), 2)]
+
+
+def _read_hold(message_id: bytes, value: bytes) -> Hold:
+    receive_count, _, queue_name = value.decode().partition(" ")
+    return Hold(message_id.decode("utf-8", "backslashreplace"), int(receive_count), queue_name)
+
+
+def _read_worker_ids(reply: list[Any]) -> list[str]:
+    return [worker_id.decode("utf-8", "backslashreplace") for worker_id in reply]
