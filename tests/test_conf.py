@@ -77,6 +77,22 @@ def test_a_dead_letter_queue_takes_what_any_queue_of_its_connection_took():
     assert "mail-dead" not in settings.queues
 
 
+def test_a_dead_letter_queue_keeps_its_times_in_the_unit_of_its_queue():
+    settings, problems = read_settings(with_queues(mail={"VT_UNIT": "ms"}, other={}))
+
+    assert problems == []
+    assert (settings.queue("mail").vt_unit, settings.queue("mail-dead").vt_unit) == ("ms", "ms")
+    assert (settings.queue("other").vt_unit, settings.queue("other-dead").vt_unit) == ("s", "s")
+
+
+@pytest.mark.parametrize("unit", ["", "S", "seconds", None, 1000])
+def test_a_unit_of_time_that_no_client_uses_is_refused(unit: object):
+    problem = the_problem(with_queues(mail={"VT_UNIT": unit}))
+
+    assert problem.id == "rsmq.E003"
+    assert "'s' or 'ms'" in problem.hint
+
+
 def test_a_dead_letter_queue_may_be_a_queue_of_the_project():
     settings, problems = read_settings(with_queues(mail={"DEAD_LETTER": "review"}, review={"MAX_ATTEMPTS": 1}))
 

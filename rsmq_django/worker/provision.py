@@ -61,8 +61,9 @@ def compare(settings: QueueSettings, stored: QueueAttributes) -> None:
         if option.endswith("_S") and wanted and found and found / wanted in (1000, 0.001):
             raise SettingsMismatch(
                 f"queue {settings.name!r} is stored with {option} = {found}, the settings say {wanted}: one of them "
-                "is in milliseconds, probably of a client that uses them. Correct the setting, or the stored value "
-                f"with get_queue({settings.name!r}).set_attributes(...)"
+                "is in milliseconds, probably of a client that uses them. Set the queue's VT_UNIT to the unit in which "
+                "its clients store times, or correct the stored value with "
+                f"get_queue({settings.name!r}).set_attributes(...)"
             )
         logger.warning(
             "queue %s is stored with %s = %s, the settings say %s; the stored value is used",
