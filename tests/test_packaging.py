@@ -67,7 +67,7 @@ def test_python_that_cannot_have_django_6_gets_the_tasks_backport(metadata):
 
 
 def test_plain_installation_brings_no_server_and_no_data(metadata):
-    assert requirements(metadata, python_version="3.13") == {"django", "django-redis", "redis"}
+    assert requirements(metadata, python_version="3.13") == {"click", "django", "django-redis", "redis"}
 
 
 def test_importing_the_package_pulls_in_neither_django_nor_redis():

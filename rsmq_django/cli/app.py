@@ -1,0 +1,123 @@
+"""`rsmqctl`: the root of the command tree, and the one place where errors become lines and exit codes.
+
+0 is success, also of a receive that found nothing; 1 a failure; 2 a mistake in the command line; 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from .. import __version__
+from ..core import RsmqError
+from ..core.connection import masked
+from .completion import completion
+from .failures import Failed, Interrupted, name_of, text_of
+from .messages import message
+from .options import JSON_OPTION, VERBOSE_OPTION, Group
+from .output import printable
+from .queues import queue
+from .session import Session, console_session
+
+FAILURE, USAGE, INTERRUPTED = 1, 2, 130
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "-r", "--redis-url", "--url", "url", metavar="URL", help="The server, for example redis://localhost:6379/0."
+)
+@click.option("--ns", metavar="TEXT", help="The namespace of the queues, 'rsmq' unless something else is configured.")
+@click.version_option(__version__, message="%(version)s")
+@click.pass_obj
+def root(session: Session, /, url: str | None, ns: str | None) -> None:
+    """Look at and work on RSMQ queues.
+
+    The server is that of -r, else of the environment variable REDIS_URL, else redis://localhost:6379; for
+    `manage.py rsmqctl` that of the project's settings. Keep a password in the variable or the settings: other users of
+    the machine can see the arguments of a command.
+    """
+    session.namespace = ns or session.namespace
+    if url:
+        session.url = url
+        if masked(url) != url and sys.stderr.isatty():
+            click.secho("The password is visible to other users; REDIS_URL hides it.", fg="yellow", err=True)
+
+
+root.params += [JSON_OPTION, VERBOSE_OPTION]
+root.add_command(queue)
+root.add_command(message)
+root.add_command(completion)
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    prog_name: str = "rsmqctl",
+    session: Session | None = None,
+    tree: click.Group = root,
+) -> int:
+    """Run one command line and return its exit code."""
+    session = session or console_session()
+    try:
+        tree.main(
+            None if arguments is None else list(arguments),
+            prog_name=prog_name,
+            standalone_mode=False,
+            obj=session,
+            color=None if _may_colour() else False,
+        )
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return USAGE
+    except click.UsageError as error:
+        return _report_usage(error, session)
+    except click.ClickException as error:
+        return _report(session, "fileError", error.format_message())
+    except (RsmqError, Failed) as error:
+        code = INTERRUPTED if isinstance(error, Interrupted) else FAILURE
+        return _report(session, name_of(error), text_of(error), error, code=code)
+    except KeyboardInterrupt:
+        return _report(session, "interrupted", "interrupted", code=INTERRUPTED)
+    except click.Abort:
+        return _report(session, "aborted", "aborted; nothing was changed")
+    except OSError as error:
+        if error.errno != errno.EPIPE:
+            raise
+        _forget_stdout()
+        return FAILURE
+    return 0
+
+
+def _may_colour() -> bool:
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _report(session: Session, name: str, text: str, error: BaseException | None = None, *, code: int = FAILURE) -> int:
+    """Say in one line on stderr what happened, and return the exit code."""
+    if session.verbose and error is not None:
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    if session.json:
+        click.echo(json.dumps({"error": name, "message": text}), err=True)
+    else:
+        start = click.style("Error:", fg="red") if _may_colour() else "Error:"
+        click.echo(f"{start} {printable(text)}", err=True)
+    return code
+
+
+def _report_usage(error: click.UsageError, session: Session) -> int:
+    if session.json:
+        return _report(session, "usage", error.format_message(), code=USAGE)
+    error.show()
+    return USAGE
+
+
+def _forget_stdout() -> None:
+    """Whoever read our output has gone (`| head`). Python would complain when it flushes the rest at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

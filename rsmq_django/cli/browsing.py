@@ -1,0 +1,175 @@
+"""`rsmqctl message peek, list, show, count`: looking without touching."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import click
+
+from ..core import Client
+from ..core.browse import ALL, NO_BODY, START, WHOLE_BODY, Page, Position, State, StoredMessage, page, pick
+from ..core.browse import count as count_call
+from ..core.limits import MAX_BATCH
+from .dead_letters import Filter, filter_options
+from .failures import Failed
+from .forms import as_json, dead_row, description, new_table, received_as_json, row
+from .options import Command, name_option
+from .output import Table, counted, write_json
+from .session import Session
+
+#: More of a body does not fit on a line.
+PREVIEW_BYTES = 200
+STATES = {"ready": State.READY, "delayed": State.DELAYED, "in-flight": State.IN_FLIGHT}
+
+
+def pages(
+    client: Client,
+    name: str,
+    *,
+    after: Position = START,
+    until_ms: float | None = ALL,
+    body_bytes: int = NO_BODY,
+    with_failures: bool = False,
+    count: int = MAX_BATCH,
+) -> Iterator[Page]:
+    """Read a queue page by page. What moves meanwhile may be missed or seen twice; nothing else is."""
+    read = partial(page, client.namespace, name, body_bytes=body_bytes, with_failures=with_failures, count=count)
+    while (part := client.run(read(after=after, until_ms=until_ms))).end is not None:
+        yield part
+        after = part.end
+
+
+@click.command(cls=Command)
+@name_option
+@click.option(
+    "--count", type=click.IntRange(1, MAX_BATCH), default=1, metavar="N", help="Up to N messages, one line each."
+)
+@click.pass_obj
+def peek(session: Session, /, name: str, count: int) -> None:
+    """Print the messages that would be received next, in the form of `receive`, without receiving them."""
+    client = session.client(name)
+    ready = (
+        message
+        for part in pages(client, name, until_ms=None, body_bytes=WHOLE_BODY, count=count)
+        for message in part.messages
+    )
+    found = list(islice(ready, count))
+    for message in found:
+        write_json(received_as_json(message))
+    if not found:
+        click.echo("null" if session.json else f"No messages on queue: {name}")
+
+
+@click.command("list", cls=Command)
+@name_option
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="At most N messages.")
+@click.option("--all", "is_all", is_flag=True, help="All messages, in pages.")
+@click.option("--state", type=click.Choice(list(STATES)), help="Only messages in this state.")
+@filter_options
+@click.pass_obj
+def list_(session: Session, /, name: str, limit: int, is_all: bool, state: str | None, **conditions: Any) -> None:
+    """Print messages in the order in which they become visible, without receiving them.
+
+    A dead-letter queue shows why each message died. With --json there is one object per line, with the whole body.
+    """
+    client = session.client(name)
+    chosen = Filter(**conditions)
+    tables: dict[bool, Table] = {}
+    shown = 0
+    for now_ms, messages in _found(session, client, name, STATES.get(state or ""), chosen, None if is_all else limit):
+        shown += len(messages)
+        if session.json:
+            for message in messages:
+                write_json(as_json(message, now_ms))
+        else:
+            are_dead = any(message.failure_json for message in messages)
+            table = tables.setdefault(are_dead, new_table(are_dead=are_dead))
+            table.print([(dead_row if are_dead else row)(message, now_ms) for message in messages])
+    if not session.json:
+        _tell_rest(client, name, shown, is_filtered=state is not None or not chosen.is_empty)
+
+
+def _found(
+    session: Session, client: Client, name: str, state: State | None, chosen: Filter, limit: int | None
+) -> Iterator[tuple[float, list[StoredMessage]]]:
+    """Read the messages that fit, page by page, with the server's time of each page."""
+    is_filtered = state is not None or not chosen.is_empty
+    after = START
+    if state in (State.DELAYED, State.IN_FLIGHT):
+        after = Position.behind_all_of(client.run(count_call(client.namespace, name)).now_ms)
+    for part in pages(
+        client,
+        name,
+        after=after,
+        until_ms=None if state is State.READY else ALL,
+        body_bytes=WHOLE_BODY if session.json else PREVIEW_BYTES,
+        with_failures=True,
+        count=MAX_BATCH if is_filtered or limit is None else min(MAX_BATCH, limit),
+    ):
+        messages = [m for m in part.messages if chosen.fits(m) and state in (None, m.state(part.now_ms))][:limit]
+        if messages:
+            yield part.now_ms, messages
+        limit = None if limit is None else limit - len(messages)
+        if limit == 0:
+            return
+
+
+def _tell_rest(client: Client, name: str, shown: int, *, is_filtered: bool) -> None:
+    """Say on stderr, so that a pipe gets the rows only, what the table does not show."""
+    total = client.run(count_call(client.namespace, name)).messages
+    if not shown:
+        click.echo(
+            f"No messages on queue: {name}" if not is_filtered else f"No such messages on queue: {name}", err=True
+        )
+    elif total > shown:
+        click.echo(f"{shown} of {counted(total)}; --limit N or --all shows more", err=True)
+
+
+@click.command(cls=Command)
+@name_option
+@click.option("-i", "--message-id", required=True, metavar="ID")
+@click.option("--raw", is_flag=True, help="Print nothing but the body, byte by byte.")
+@click.pass_obj
+def show(session: Session, /, name: str, message_id: str, raw: bool) -> None:
+    """Print everything about one message, without receiving it."""
+    client = session.client(name)
+    found = client.run(pick(client.namespace, name, [message_id]))
+    if not found.messages:
+        raise Failed("messageNotFound", f"message not found: {message_id}; queue {name} has no such message")
+    (message,) = found.messages
+    if raw:
+        sys.stdout.buffer.write(message.body)
+    elif session.json:
+        write_json(as_json(message, found.now_ms))
+    else:
+        for line in description(message, found.now_ms):
+            click.echo(line)
+
+
+@click.command(cls=Command)
+@name_option
+@click.option(
+    "--state", type=click.Choice(["ready", "hidden"]), help="Only messages that can, or cannot, be received now."
+)
+@filter_options
+@click.pass_obj
+def count(session: Session, /, name: str, state: str | None, **conditions: Any) -> None:
+    """Print how many messages a queue has; with a filter, how many dead letters fit."""
+    client = session.client(name)
+    chosen = Filter(**conditions)
+    counts = client.run(count_call(client.namespace, name))
+    number = {None: counts.messages, "ready": counts.ready, "hidden": counts.hidden}[state]
+    if not chosen.is_empty:
+        number = sum(
+            chosen.fits(message) and (state is None or (message.visible_at_ms <= part.now_ms) == (state == "ready"))
+            for part in pages(client, name, with_failures=True)
+            for message in part.messages
+        )
+    if session.json:
+        write_json({"queue": name, "count": number})
+    else:
+        click.echo(number)

@@ -1,0 +1,137 @@
+"""Options and types that several commands share, and groups whose commands all understand --json.
+
+Also completes queue names in a shell, which must never fail or wait: it answers nothing instead.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+
+from ..core import Client, Connection, RsmqError, list_queues
+from .session import Session, console_session
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: A shell waits for the answer while somebody types.
+COMPLETION_TIMEOUT_S = 0.5
+
+
+# -- Groups -----------------------------------------------------------------------------------------------------------
+
+
+def _choose_json(context: click.Context, _parameter: click.Parameter, is_chosen: bool) -> None:
+    if is_chosen:
+        context.ensure_object(Session).json = True
+
+
+def _choose_verbose(context: click.Context, _parameter: click.Parameter, is_chosen: bool) -> None:
+    if is_chosen:
+        context.ensure_object(Session).verbose = True
+
+
+#: Eager, so that the errors of all other options are told in the form that was asked for.
+JSON_OPTION = click.Option(
+    ["--json"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_choose_json,
+    help="Results and errors as JSON.",
+)
+VERBOSE_OPTION = click.Option(
+    ["-v", "--verbose"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_choose_verbose,
+    help="Tracebacks besides the short errors.",
+)
+
+
+class Command(click.Command):
+    """A command that takes --json behind its name, too."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the command's own parameters, --json and --help."""
+        *own, help_option = super().get_params(ctx)
+        return [*own, JSON_OPTION, help_option]
+
+
+class Group(click.Group):
+    """A group of such commands."""
+
+    command_class = Command
+
+
+# -- Completion -------------------------------------------------------------------------------------------------------
+
+
+def complete_queue_name(context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
+    """Return the queues that begin with what was typed."""
+    chosen = context.find_root().params
+    url = chosen.get("url") or console_session().url
+    try:
+        client = Client(Connection(str(url), timeout_s=COMPLETION_TIMEOUT_S), namespace=chosen.get("ns") or "rsmq")
+        return [name for name in list_queues(client) if name.startswith(typed)]
+    except (RsmqError, ValueError):
+        return []
+
+
+# -- Types ------------------------------------------------------------------------------------------------------------
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
+_UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
+    """A time: an age such as 90s, 30m, 2h, 7d, or an ISO date and time (local unless it names a zone)."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return epoch milliseconds."""
+        age = _AGE.fullmatch(value)
+        if age:
+            return (time.time() - float(age[1]) * _UNIT_S[age[2]]) * 1000
+        try:
+            return datetime.fromisoformat(value).timestamp() * 1000
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{value!r} is neither an age such as 30m, 2h or 7d nor a time such as 2026-03-01T12:00", param, ctx
+            )
+
+
+MOMENT = Moment()
+
+
+# -- Options ----------------------------------------------------------------------------------------------------------
+
+name_option = click.option(
+    "-n", "--name", required=True, metavar="QUEUE", shell_complete=complete_queue_name, help="The queue."
+)
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Tell what would be done, and change nothing.")
+
+
+def attribute_options(*, vt: int | None, delay: int | None, max_size: int | None) -> Callable[[F], F]:
+    """Return the options for a queue's attributes, with these defaults."""
+    options = (
+        click.option("-m", "--maxsize", type=int, default=max_size, help="Longest body in bytes, or -1 for no limit."),
+        click.option("-d", "--delay", type=int, default=delay, help="Seconds before a new message can be received."),
+        click.option(
+            "-t", "--visibility-timeout", type=int, default=vt, help="Seconds that a received message is hidden."
+        ),
+    )
+
+    def decorate(function: F) -> F:
+        for option in options:
+            function = option(function)
+        return function
+
+    return decorate

@@ -1,0 +1,125 @@
+"""`rsmqctl queue ...`: queues as a whole."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ..core import QueueAttributes, list_queues
+from ..core.browse import count
+from ..core.limits import MAX_MAX_SIZE_BYTES
+from ..core.moves import purge as purge_call
+from .options import Group, attribute_options, dry_run_option, name_option, yes_option
+from .output import confirm, counted, write_json
+from .session import Session
+from .statistics import stats
+
+
+@click.group(cls=Group)
+def queue() -> None:
+    """Create, list, look at, change, empty and delete queues."""
+
+
+queue.add_command(stats)
+
+
+@queue.command("list")
+@click.pass_obj
+def list_(session: Session, /) -> None:
+    """Print the names of all queues as a JSON array."""
+    write_json(list_queues(session.client()))
+
+
+@queue.command()
+@name_option
+@attribute_options(vt=30, delay=0, max_size=MAX_MAX_SIZE_BYTES)
+@click.pass_obj
+def create(session: Session, /, name: str, visibility_timeout: int, delay: int, maxsize: int) -> None:
+    """Create a queue."""
+    session.queue(name).create(visibility_timeout_s=visibility_timeout, delay_s=delay, max_size_bytes=maxsize)
+    if session.json:
+        write_json({"queue": name, "created": True})
+
+
+@queue.command()
+@name_option
+@yes_option
+@click.pass_obj
+def delete(session: Session, /, name: str, yes: bool) -> None:
+    """Delete a queue with all its messages.
+
+    Asks on a terminal when it has some.
+    """
+    target = session.queue(name)
+    # In a pipe it does not ask, because scripts for the first rsmqctl rely on that.
+    if not yes and sys.stdin.isatty():
+        messages = target.attributes().messages
+        if messages:
+            confirm(f"Delete queue {name} with {counted(messages)}?", yes=False)
+    target.delete_queue()
+    if session.json:
+        write_json({"queue": name, "deleted": True})
+
+
+@queue.command()
+@name_option
+@click.pass_obj
+def describe(session: Session, /, name: str) -> None:
+    """Print a queue's attributes as a JSON object."""
+    write_json(as_json(session.queue(name).attributes()))
+
+
+@queue.command("set")
+@name_option
+@attribute_options(vt=None, delay=None, max_size=None)
+@click.pass_obj
+def set_(
+    session: Session, /, name: str, visibility_timeout: int | None, delay: int | None, maxsize: int | None
+) -> None:
+    """Change attributes of a queue, and print all of them."""
+    attributes = session.queue(name).set_attributes(
+        visibility_timeout_s=visibility_timeout, delay_s=delay, max_size_bytes=maxsize
+    )
+    write_json(as_json(attributes))
+
+
+@queue.command()
+@name_option
+@dry_run_option
+@yes_option
+@click.pass_obj
+def purge(session: Session, /, name: str, dry_run: bool, yes: bool) -> None:
+    """Remove all messages of a queue.
+
+    Those in flight, too. The queue stays, with its attributes and counters.
+    """
+    target = session.queue(name)
+    namespace = target.client.namespace
+    messages = target.client.run(count(namespace, name)).messages
+    if not dry_run and messages:
+        confirm(f"Remove {counted(messages)} of queue {name}?", yes=yes)
+    removed = messages if dry_run else target.client.run(purge_call(namespace, name))
+    if session.json:
+        write_json({"queue": name, "would_remove" if dry_run else "removed": removed})
+    else:
+        click.echo(f"{'would remove' if dry_run else 'removed'} {counted(removed)} from {name}")
+
+
+def as_json(attributes: QueueAttributes) -> dict[str, object]:
+    """Return attributes under RSMQ's names, times of the queue as floats."""
+    return {
+        "vt": float(attributes.visibility_timeout_s),
+        "delay": float(attributes.delay_s),
+        "maxsize": attributes.max_size_bytes,
+        "totalrecv": attributes.total_received,
+        "totalsent": attributes.total_sent,
+        "created": _whole(attributes.created_s),
+        "modified": _whole(attributes.modified_s),
+        "msgs": attributes.messages,
+        "hiddenmsgs": attributes.hidden_messages,
+    }
+
+
+def _whole(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds)

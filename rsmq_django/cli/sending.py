@@ -1,0 +1,170 @@
+"""`rsmqctl message send`: one message, or one per line of a file in round trips of a thousand."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import IO
+
+import click
+
+from ..core import Queue, RsmqError
+from ..core.errors import MessageTooLong, OutcomeUnknown
+from ..core.limits import MAX_BATCH, MAX_BODY_BYTES
+from .failures import Failed, Interrupted, name_of, text_of
+from .options import Command, name_option
+from .output import Progress, counted, write_json
+from .session import Session
+
+#: The server stores a batch in one step; so much keeps that step within a few milliseconds.
+MAX_BATCH_BYTES = 1024 * 1024
+
+#: Bodies with the numbers of their lines.
+Lines = list[tuple[int, bytes]]
+
+
+@click.command(cls=Command)
+@name_option
+@click.option("-m", "--message", "text", metavar="TEXT", help="The body.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="The body is what arrives on standard input.")
+@click.option("--file", "file", type=click.File("rb"), metavar="PATH", help="The body is the content of a file.")
+@click.option("--lines", is_flag=True, help="Of the input (standard input, or --file) each line is a message.")
+@click.option("-d", "--delay", type=float, metavar="S", help="Seconds until it is visible; default: the queue's own.")
+@click.pass_obj
+def send(
+    session: Session,
+    /,
+    name: str,
+    text: str | None,
+    from_stdin: bool,
+    file: IO[bytes] | None,
+    lines: bool,
+    delay: float | None,
+) -> None:
+    """Send a message and print its id.
+
+    \b
+    rsmqctl message send -n mail -m 'hello'
+    rsmqctl message send -n mail --file picture.png
+    rsmqctl message send -n mail --lines < orders.ndjson
+    """  # fmt: skip
+    queue = session.queue(name)
+    if sum((text is not None, from_stdin, file is not None)) > 1 or (lines and text is not None):
+        raise click.UsageError("Give only one of -m, --stdin and --file; --lines goes with the latter two.")
+    if lines:
+        send_lines(session, queue, file or sys.stdin.buffer, delay_s=delay)
+    elif text is not None:
+        _print_id(session, queue.send(os.fsencode(text), delay_s=delay))
+    elif from_stdin or file is not None:
+        # One byte more than is allowed is enough to be refused.
+        body = (file or sys.stdin.buffer).read(MAX_BODY_BYTES + 1)
+        _print_id(session, queue.send(body, delay_s=delay))
+    else:
+        raise click.UsageError("Missing option '-m' / '--message'; or give --stdin, --file or --lines.")
+
+
+def send_lines(session: Session, queue: Queue, source: IO[bytes], *, delay_s: float | None) -> None:
+    """Send each line that is not empty, without its line end, and print the ids."""
+    account = Account(queue)
+    size_bytes = _size_of(source)
+    # On a terminal the ids of a large file would only scroll by.
+    prints_ids = session.json or not sys.stdout.isatty()
+    try:
+        with Progress("sending", size_bytes, shows_numbers=size_bytes is None, is_quiet=session.json) as bar:
+            for account.under_way, batch_bytes in batches(source):
+                ids = queue.send_many([body for _, body in account.under_way], delay_s=delay_s)
+                account.close_batch()
+                bar.advance(batch_bytes if size_bytes else len(ids))
+                for message_id in ids if prints_ids else ():
+                    _print_id(session, message_id)
+    except RsmqError as error:
+        raise Failed(name_of(error), account.stopped_by(error)) from error
+    except KeyboardInterrupt as error:
+        raise Interrupted(f"interrupted; {account}") from error
+    if not prints_ids:
+        click.echo(f"sent {counted(account.sent)} to {queue.name}")
+
+
+@dataclass
+class Account:
+    """What was sent of a file so far."""
+
+    queue: Queue
+    sent: int = 0
+    #: The last line that was sent.
+    last_line: int = 0
+    #: What was given to the server and not answered yet.
+    under_way: Lines = field(default_factory=list)
+
+    def __str__(self) -> str:
+        text = f"{counted(self.sent)} sent" + (f", up to line {self.last_line}" if self.sent else "")
+        if self.under_way:
+            first, last = self.under_way[0][0], self.under_way[-1][0]
+            text += f"; lines {first} to {last} were sent all together, or none of them"
+        return text
+
+    def close_batch(self) -> None:
+        """Note that the batch was stored."""
+        self.sent += len(self.under_way)
+        self.last_line = self.under_way[-1][0]
+        self.under_way = []
+
+    def stopped_by(self, error: RsmqError) -> str:
+        """Return at which line it stopped, and where to go on."""
+        what = text_of(error)
+        if isinstance(error, OutcomeUnknown):
+            return f"{what}; {self}"
+        if isinstance(error, MessageTooLong):
+            what = f"line {self._first_too_long()}: {what}"
+        first = self.under_way[0][0] if self.under_way else self.last_line + 1
+        self.under_way = []  # it was refused whole
+        return f"{what}; {self}; go on with line {first}" if self.sent else f"{what}; nothing sent"
+
+    def _first_too_long(self) -> int:
+        limit = self.queue.attributes().max_size_bytes
+        too_long = (n for n, body in self.under_way if len(body) > (limit if limit >= 0 else MAX_BODY_BYTES))
+        return next(too_long, self.under_way[0][0])
+
+
+def batches(source: IO[bytes]) -> Iterator[tuple[Lines, int]]:
+    """Cut a file into batches, each with the number of bytes it took; a slow pipe's lines are sent as they arrive."""
+    rest, first_line = b"", 1
+    while chunk := source.read1(MAX_BATCH_BYTES):  # type: ignore[attr-defined]  # every binary file of Python has it
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from _cut(lines, first_line)
+        first_line += len(lines)
+        if len(rest) > MAX_BODY_BYTES:
+            break  # refused as too long; to read on would only fill the memory
+    yield from _cut([rest], first_line)
+
+
+def _cut(lines: Sequence[bytes], first_line: int) -> Iterator[tuple[Lines, int]]:
+    batch: Lines = []
+    read_bytes = 0
+    for number, line in enumerate(lines, first_line):
+        body = line.removesuffix(b"\r")
+        if len(batch) == MAX_BATCH or (batch and read_bytes + len(line) > MAX_BATCH_BYTES):
+            yield batch, read_bytes
+            batch, read_bytes = [], 0
+        read_bytes += len(line) + 1
+        if body:
+            batch.append((number, body))
+    if batch:
+        yield batch, read_bytes
+
+
+def _size_of(source: IO[bytes]) -> int | None:
+    """Return how many bytes a regular file has; None for a pipe."""
+    try:
+        return os.fstat(source.fileno()).st_size or None
+    except OSError:
+        return None
+
+
+def _print_id(session: Session, message_id: str) -> None:
+    if session.json:
+        write_json({"id": message_id})
+    else:
+        click.echo(message_id)

@@ -1,0 +1,282 @@
+"""Looking at queues without touching them: pages, single messages, counts, statistics, failure records.
+
+Each function returns a `Call`, to be given to `client.run()` or awaited with `client.arun()`. No call here changes a
+receive count, a visibility or anything else, and none reads more than a thousand messages or about a megabyte. Names
+are not checked: what another client created under a name that we would refuse can still be looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from .call import Argument, Call
+from .ids import sent_ms
+from .keys import queue_keys
+from .limits import checked_count
+from .replies import first_received_ms
+
+T = TypeVar("T")
+
+#: Bodies are left out.
+NO_BODY = 0
+#: Bodies are read whole: the server stores nothing longer.
+WHOLE_BODY = 512 * 1024 * 1024
+#: Up to the last message, however far in the future it becomes visible.
+ALL = math.inf
+
+
+class State(Enum):
+    """What a message is doing. A message that waits for its next attempt looks like one that is in flight."""
+
+    READY = "ready"
+    #: Hidden, and never received.
+    DELAYED = "delayed"
+    #: Hidden, and received before.
+    IN_FLIGHT = "in flight"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a message lies in a dead-letter queue. Fields that the record lacks are empty."""
+
+    reason: str
+    #: Where it came from.
+    queue: str
+    task: str
+    task_id: str
+    attempts: int
+    #: Dotted path of the exception.
+    error: str
+    message: str
+    traceback: str
+    died_ms: float | None
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as it lies in its queue."""
+
+    id: str
+    #: When it can be received, in epoch milliseconds; in the past when it is ready.
+    visible_at_ms: float
+    receive_count: int
+    first_received_ms: int | None
+    #: None when there is no body: another client left an id behind.
+    size_bytes: int | None
+    #: As much of the body as was asked for.
+    body: bytes
+    #: The failure record as it is stored, or nothing.
+    failure_json: bytes
+    position: Position
+
+    @property
+    def sent_ms(self) -> float | None:
+        """Return the server time of the send in epoch milliseconds, or None when the id does not carry it."""
+        return sent_ms(self.id)
+
+    def state(self, now_ms: float) -> State:
+        """Return what the message was doing at that server time."""
+        if self.visible_at_ms <= now_ms:
+            return State.READY
+        return State.IN_FLIGHT if self.receive_count else State.DELAYED
+
+    def failure(self) -> Failure | None:
+        """Return the failure record; None when there is none, or when it is not one of ours."""
+        return read_failure(self.failure_json)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a queue's order: behind the message of this score and id, even when that message is gone."""
+
+    score: bytes = b""
+    message_id: bytes = b""
+
+    @classmethod
+    def behind_all_of(cls, visible_at_ms: int) -> Position:
+        """Return the place behind all messages that become visible at that time or earlier."""
+        return cls(str(visible_at_ms).encode(), b"\x7f")
+
+
+START = Position()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some messages of a queue, in the order in which they become visible."""
+
+    #: The server's time when it was read, in epoch milliseconds.
+    now_ms: int
+    messages: list[StoredMessage]
+
+    @property
+    def end(self) -> Position | None:
+        """Return where the next page begins; None when this one was empty, which means that nothing follows."""
+        return self.messages[-1].position if self.messages else None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many messages a queue has."""
+
+    now_ms: int
+    messages: int
+    ready: int
+
+    @property
+    def hidden(self) -> int:
+        """Return how many are delayed or in flight."""
+        return self.messages - self.ready
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What an operator wants to know of a queue at a glance."""
+
+    messages: int
+    ready: int
+    delayed: int
+    #: Received and hidden: being worked on, or waiting for the next attempt.
+    in_flight: int
+    #: Whether `delayed` and `in_flight` were estimated from a sample, because so many messages are hidden.
+    is_estimated: bool
+    #: How long the first ready message has been ready; None when nothing is.
+    oldest_ready_s: float | None
+    total_sent: int
+    total_received: int
+    #: Memory in the server, estimated by it; None when it does not say.
+    size_bytes: int | None
+
+
+# -- Calls ------------------------------------------------------------------------------------------------------------
+
+
+def page(
+    namespace: str,
+    name: str,
+    *,
+    after: Position = START,
+    until_ms: float | None = ALL,
+    count: int = 100,
+    body_bytes: int = NO_BODY,
+    with_failures: bool = False,
+) -> Call[Page]:
+    """Return the call that reads up to `count` (1 to 1,000) messages behind a position.
+
+    `until_ms` leaves out what becomes visible later; None means the server's time now, so only what is ready. A page
+    may hold fewer messages than asked for when they are large: only an empty one is the last.
+    """
+    keys = queue_keys(namespace, name)
+    args = (after.score, after.message_id, _limit(until_ms), checked_count(count), body_bytes)
+    failures = (keys.failures,) if with_failures else ()
+    return _call("page", name, (keys.messages, keys.settings, *failures), args, read_page)
+
+
+def pick(namespace: str, name: str, ids: Sequence[str], *, body_bytes: int = WHOLE_BODY) -> Call[Page]:
+    """Return the call that reads the messages of these ids (at most 1,000), with their failure records.
+
+    Ids that the queue does not have are left out.
+    """
+    keys = queue_keys(namespace, name)
+    return _call("pick", name, (keys.messages, keys.settings, keys.failures), (body_bytes, *ids), read_page)
+
+
+def count(namespace: str, name: str) -> Call[Counts]:
+    """Return the call that counts a queue's messages."""
+    keys = queue_keys(namespace, name)
+    return _call(
+        "count",
+        name,
+        (keys.messages, keys.settings),
+        (),
+        lambda reply: Counts(int(reply[0]), reply[1], reply[2]),
+    )
+
+
+def statistics(namespace: str, name: str) -> Call[Statistics]:
+    """Return the call that reads a queue's statistics."""
+    keys = queue_keys(namespace, name)
+    return _call("statistics", name, (keys.messages, keys.settings), (), read_statistics)
+
+
+def _call(
+    script: str, name: str, keys: tuple[str, ...], args: tuple[Argument, ...], read: Callable[[Any], T]
+) -> Call[T]:
+    return Call(f"browse/{script}", keys, args, read, repeatable=True, subject=name)
+
+
+def _limit(until_ms: float | None) -> str:
+    if until_ms is None:
+        return "now"
+    return "+inf" if until_ms == ALL else repr(until_ms)
+
+
+# -- Replies ----------------------------------------------------------------------------------------------------------
+
+
+def read_page(reply: list[Any]) -> Page:
+    """Read the server's time and seven values for each message."""
+    return Page(int(reply[0]), [_read_stored(reply[at : at + 7]) for at in range(1, len(reply), 7)])
+
+
+def _read_stored(values: list[Any]) -> StoredMessage:
+    message_id, score, receive_count, first_received, size, body, failure = values
+    return StoredMessage(
+        id=message_id.decode("utf-8", "backslashreplace"),
+        visible_at_ms=float(score),
+        receive_count=_whole(receive_count),
+        first_received_ms=first_received_ms(first_received),
+        size_bytes=None if size < 0 else size,
+        body=body,
+        failure_json=failure or b"",
+        position=Position(score, message_id),
+    )
+
+
+def read_statistics(reply: list[Any]) -> Statistics:
+    """Read the eight values of browse/statistics; a share that was sampled becomes a number of messages."""
+    messages, ready, waited_ms, looks, received, sent, received_in_all, size_bytes = reply
+    hidden = messages - ready
+    in_flight = round(hidden * received / looks) if looks else 0
+    return Statistics(
+        messages=messages,
+        ready=ready,
+        delayed=hidden - in_flight,
+        in_flight=in_flight,
+        is_estimated=looks < hidden,
+        oldest_ready_s=float(waited_ms) / 1000 if ready else None,
+        total_sent=_whole(sent),
+        total_received=_whole(received_in_all),
+        size_bytes=None if size_bytes < 0 else size_bytes,
+    )
+
+
+def read_failure(record: bytes) -> Failure | None:
+    """Read a failure record; None for what is not a JSON object. Tolerant: anybody may have written it."""
+    try:
+        fields = json.loads(record)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict):
+        return None
+    died_ms, attempts = fields.get("died_ms"), fields.get("attempts")
+    texts = ("reason", "queue", "task", "task_id", "error", "message", "traceback", "worker")
+    return Failure(
+        **{name: str(fields[name]) if fields.get(name) is not None else "" for name in texts},
+        attempts=attempts if isinstance(attempts, int) else 0,
+        died_ms=died_ms if isinstance(died_ms, (int, float)) and math.isfinite(died_ms) else None,
+    )
+
+
+def _whole(raw: bytes) -> int:
+    """Read a counter; what another client damaged counts as 0."""
+    try:
+        return int(raw)
+    except ValueError:
+        return 0

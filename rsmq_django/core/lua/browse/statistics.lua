@@ -1,0 +1,45 @@
+-- Read what an operator wants to know of a queue at a glance.
+--
+--   KEYS[1]  zset  message id -> time it becomes visible (ms)
+--   KEYS[2]  hash  attributes, counters, bodies
+--
+-- Returns all messages; ready ones; ms that the first ready one has been ready (-1: none is); how many of the hidden
+-- ones were looked at, and how many of those had been received before; total sent; total received; bytes of memory (-1:
+-- the server does not say). Errors: QueueNotFound.
+--#include shared/clock
+-- Looking at each of a million hidden messages would take seconds; so many tell the share within a few per cent.
+local MAX_LOOKS = 500
+local messages, settings = KEYS[1], KEYS[2]
+
+local function count_received(first, hidden, looks)
+  local fields = {}
+  for i = 0, looks - 1 do
+    local rank = first + math.floor(i * hidden / looks)
+    fields[i + 1] = redis.call("ZRANGE", messages, rank, rank)[1] .. ":rc"
+  end
+  local received = 0
+  for _, count in ipairs(looks > 0 and redis.call("HMGET", settings, unpack(fields)) or {}) do
+    if count then received = received + 1 end
+  end
+  return received
+end
+
+-- Returns the bytes of a key; the user of a server may lack the permission to ask, and that must not hide the rest.
+local function memory_of(key)
+  local subcommand = "USAGE"
+  local bytes = redis.pcall("MEMORY", subcommand, key, "SAMPLES", 20)
+  if type(bytes) == "table" then return -1 end
+  return bytes or 0
+end
+
+local totals = redis.call("HMGET", settings, "vt", "totalsent", "totalrecv")
+if not totals[1] then return redis.error_reply("RSMQ QueueNotFound") end
+
+local all = redis.call("ZCARD", messages)
+local ready = redis.call("ZCOUNT", messages, "-inf", integer(now_ms))
+local waited_ms = ready > 0 and now_ms - tonumber(redis.call("ZRANGE", messages, 0, 0, "WITHSCORES")[2]) or -1
+local looks = math.min(all - ready, MAX_LOOKS)
+local received = count_received(ready, all - ready, looks)
+local bytes, more = memory_of(messages), memory_of(settings)
+if bytes >= 0 and more >= 0 then bytes = bytes + more else bytes = -1 end
+return {all, ready, integer(waited_ms), looks, received, totals[2] or "", totals[3] or "", bytes}

@@ -1,0 +1,26 @@
+-- Delete messages by id, whoever holds them, with what we noted about them beside the queue.
+--
+--   KEYS[1]  zset  message id -> time it becomes visible (ms)
+--   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  message id -> failure record; KEYS[4] hash of releases
+--   ARGV     ids
+--
+-- Returns 1 deleted, 0 no such message, in the order given. Errors: QueueNotFound.
+--#include shared/remove
+local messages, settings, failures, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+
+if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
+
+local verdicts, doomed, seen = {}, {}, {}
+local scores = redis.call("ZMSCORE", messages, unpack(ARGV))
+for n, id in ipairs(ARGV) do
+  verdicts[n] = scores[n] and not seen[id] and 1 or 0
+  seen[id] = true
+  if verdicts[n] == 1 then doomed[#doomed + 1] = id end
+end
+if #doomed > 0 then
+  remove(messages, settings, doomed)
+  redis.call("HDEL", failures, unpack(doomed))
+  redis.call("HDEL", releases, unpack(doomed))
+end
+return verdicts

@@ -1,0 +1,26 @@
+-- Remove all messages of a queue, whoever holds them, and keep the queue: its attributes and counters stay.
+--
+--   KEYS[1]  zset  message id -> time it becomes visible (ms)
+--   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  message id -> failure record; KEYS[4] hash of releases
+--
+-- Returns how many there were. Takes no longer for a million messages than for one: the server frees whole keys in the
+-- background, and only the known fields are written back. Errors: QueueNotFound.
+local messages, settings, failures, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- The last one is written by a client in Go.
+local KEPT = {"vt", "delay", "maxsize", "created", "modified", "totalrecv", "totalsent", "createdby"}
+
+local values = redis.call("HMGET", settings, unpack(KEPT))
+if not values[1] then return redis.error_reply("RSMQ QueueNotFound") end
+
+local words = {}
+for i, field in ipairs(KEPT) do
+  if values[i] then
+    words[#words + 1] = field
+    words[#words + 1] = values[i]
+  end
+end
+local removed = redis.call("ZCARD", messages)
+redis.call("UNLINK", messages, settings, failures, releases)
+redis.call("HSET", settings, unpack(words))
+return removed

@@ -1,0 +1,59 @@
+-- Send dead letters again as new messages, and remove them and their failure records, in one step.
+--
+--   KEYS[1..4]  of the dead-letter queue: zset, hash, failure records, releases
+--   KEYS[5], KEYS[6]  zset and hash of the target
+--   KEYS[7..]   hash  result record of each message that names one, in order
+--   ARGV        channel and name of the target; seconds to keep a result that is awaited again; then per message: id,
+--               receive count when it was looked at ("0": none), suffix of the new id, 1 if it has a result record
+--
+-- A new id, because an old receipt must never fit again; the body stays, and with it the task's id. Ready at once.
+--
+-- Returns per message: its new id, or 0 it is gone, -1 received since, -2 too long for the target; or the number -1 when
+-- there is no such target. Safe to repeat: what was sent again is gone. Errors: QueueNotFound.
+--#include shared/clock
+--#include shared/ids
+--#include shared/remove
+--#include moves/seen
+local messages, settings, failures, releases, target, target_settings = unpack(KEYS, 1, 6)
+
+if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
+local limit = redis.call("HMGET", target_settings, "maxsize", "vt")
+if not limit[2] then return -1 end
+local max_size = tonumber(limit[1]) or -1
+redis.call("ZCARD", target) -- a key of another type fails here, before anything was removed
+
+local ids, receive_counts = receipts_from(4, 4)
+local reply = verdicts_since(messages, settings, ids, receive_counts)
+local gone, places, bodies, awaited, key = {}, {}, {}, {}, 6
+for n, id in ipairs(ids) do
+  local has_result = ARGV[4 * n + 3] == "1"
+  if has_result then key = key + 1 end
+  local body = reply[n] == 1 and redis.call("HGET", settings, id)
+  if reply[n] == 1 and not body then reply[n] = 0 end
+  if body and max_size >= 0 and #body > max_size then reply[n] = -2 end
+  if reply[n] == 1 then
+    reply[n] = message_id(n, ARGV[4 * n + 2])
+    gone[#gone + 1] = id
+    places[#places + 1], places[#places + 2] = integer(now_ms), reply[n]
+    bodies[#bodies + 1], bodies[#bodies + 2] = reply[n], body
+    if has_result then awaited[KEYS[key]] = reply[n] end
+  end
+end
+if #gone == 0 then return reply end
+
+remove(messages, settings, gone)
+redis.call("ZADD", target, unpack(places))
+redis.call("HSET", target_settings, unpack(bodies))
+redis.call("HDEL", failures, unpack(gone))
+redis.call("HDEL", releases, unpack(gone))
+for record, id in pairs(awaited) do
+  if redis.call("EXISTS", record) == 1 then
+    redis.call("HSET", record, "status", "READY", "queue", ARGV[2], "message", id)
+    redis.call("HDEL", record, "finished_ms")
+    redis.call("EXPIRE", record, ARGV[3])
+  end
+end
+-- A damaged counter or a channel that this user may not use must not make it look as if nothing had been sent.
+redis.pcall("HINCRBY", target_settings, "totalsent", #gone)
+redis.pcall("PUBLISH", ARGV[1], redis.call("ZCARD", target))
+return reply

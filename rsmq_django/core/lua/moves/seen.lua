@@ -1,0 +1,26 @@
+-- Say for each message whether it is still as it was when somebody looked at it:
+--   1 yes, 0 it is gone (or named before), -1 it was received since. A count of "0": it had never been received.
+local function verdicts_since(messages, settings, ids, receive_counts)
+  local fields, verdicts, named = {}, {}, {}
+  for n, id in ipairs(ids) do fields[n] = id .. ":rc" end
+  local scores = redis.call("ZMSCORE", messages, unpack(ids))
+  local stored = redis.call("HMGET", settings, unpack(fields))
+  for n = 1, #ids do
+    if not scores[n] or named[ids[n]] then
+      verdicts[n] = 0
+    else
+      verdicts[n] = (stored[n] or "0") == receive_counts[n] and 1 or -1
+    end
+    named[ids[n]] = true
+  end
+  return verdicts, scores
+end
+
+-- The ids and receive counts that stand in ARGV from `first` on, in groups of `width` words.
+local function receipts_from(first, width)
+  local ids, receive_counts = {}, {}
+  for at = first, #ARGV, width do
+    ids[#ids + 1], receive_counts[#receive_counts + 1] = ARGV[at], ARGV[at + 1]
+  end
+  return ids, receive_counts
+end

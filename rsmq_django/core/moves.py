@@ -1,0 +1,132 @@
+"""Moving and removing messages for an operator: purge, discard, move, redrive.
+
+Each function returns a `Call`, to be given to `client.run()` or awaited with `client.arun()`. A call takes at most
+`MAX_SLICE` messages, so that none holds up the server; going through a whole queue is up to the caller. `move` and
+`redrive` take messages as they were seen by `browse`, and leave alone what somebody received since: whatever dies in
+between, nothing is lost and nothing is there twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any
+
+from .browse import StoredMessage
+from .call import Argument, Call
+from .errors import InvalidValue, QueueNotFound
+from .ids import random_suffixes
+from .keys import QueueKeys, checked_name, queue_keys, result_key
+from .limits import milliseconds
+from .records import Settlement
+from .replies import read_settlements
+
+#: Each message costs a script about ten commands; so many keep it within a few milliseconds.
+MAX_SLICE = 250
+#: The same for what they weigh together.
+MAX_SLICE_BYTES = 1024 * 1024
+#: As long as a task that was sent and has not run: longer than any sensible backlog.
+REDRIVEN_RESULT_TTL_S = 7 * 86_400
+
+
+class Verdict(IntEnum):
+    """What became of one message."""
+
+    DONE = 1
+    #: Somebody deleted it meanwhile.
+    MISSING = 0
+    #: Somebody received it meanwhile, so it was left where it is.
+    TAKEN = -1
+    #: It exceeds the maximum size of the target, so it was left where it is.
+    TOO_LONG = -2
+    #: The target has a message of that id, so it was left where it is.
+    DUPLICATE = -3
+
+
+def purge(namespace: str, name: str) -> Call[int]:
+    """Return the call that removes all messages of a queue and tells how many; the queue itself stays.
+
+    It takes no longer for a million messages than for one.
+    """
+    keys = queue_keys(namespace, checked_name(name))
+    return Call("moves/purge", _own(keys), (), int, subject=name)
+
+
+def discard(namespace: str, name: str, ids: Sequence[str]) -> Call[list[bool]]:
+    """Return the call that deletes messages by id, whoever holds them, and says of each whether it was there.
+
+    Unlike `Queue.delete()` it takes ids of any form, and their failure records go too.
+    """
+    keys = queue_keys(namespace, checked_name(name))
+    return Call("moves/discard", _own(keys), _sliced(ids), _read_flags, subject=name)
+
+
+def change_visibility(
+    namespace: str, name: str, message_id: str, visibility_timeout_s: float
+) -> Call[list[Settlement]]:
+    """Return the call that makes a message visible then, whoever holds it. Unlike the queue's, it takes any id."""
+    keys = queue_keys(namespace, checked_name(name))
+    args = (milliseconds("visibility_timeout_s", visibility_timeout_s), message_id, "")
+    script = "queue/change_visibility"
+    return Call(script, (keys.messages, keys.settings), args, read_settlements, repeatable=True, subject=name)
+
+
+def move(namespace: str, source: str, target: str, messages: Sequence[StoredMessage]) -> Call[list[Verdict]]:
+    """Return the call that moves messages as they are, with id, receive count and the time they become visible.
+
+    Raises QueueNotFound for either queue.
+    """
+    keys, target_keys = _both(namespace, source, target)
+    args: list[Argument] = [target_keys.channel]
+    for message in _sliced(messages):
+        args += (message.position.message_id, message.receive_count)
+    return Call("moves/move", (*_own(keys), *_own(target_keys)), tuple(args), _verdicts(target), subject=source)
+
+
+def redrive(namespace: str, source: str, target: str, messages: Sequence[StoredMessage]) -> Call[list[Verdict | str]]:
+    """Return the call that sends dead letters again and removes them, with their failure records, in the same step.
+
+    Each gets a new id, which is the answer for it, keeps its body, and with that a task keeps its id; its attempts
+    start anew. Raises QueueNotFound for either queue.
+    """
+    keys, target_keys = _both(namespace, source, target)
+    all_keys = [*_own(keys), target_keys.messages, target_keys.settings]
+    args: list[Argument] = [target_keys.channel, target, REDRIVEN_RESULT_TTL_S]
+    for message, suffix in zip(_sliced(messages), random_suffixes(len(messages)), strict=True):
+        failure = message.failure()
+        has_result = failure is not None and failure.task_id != ""
+        if failure is not None and has_result:
+            all_keys.append(result_key(namespace, failure.task_id))
+        args += (message.position.message_id, message.receive_count, suffix, int(has_result))
+    return Call("moves/redrive", tuple(all_keys), tuple(args), _verdicts(target), subject=source)
+
+
+def _own(keys: QueueKeys) -> tuple[str, ...]:
+    return keys.messages, keys.settings, keys.failures, keys.releases
+
+
+def _both(namespace: str, source: str, target: str) -> tuple[QueueKeys, QueueKeys]:
+    if source == target:
+        raise InvalidValue(f"source and target are the same queue: {source!r}; name another target")
+    return queue_keys(namespace, checked_name(source)), queue_keys(namespace, checked_name(target))
+
+
+def _sliced(items: Sequence[Any]) -> tuple[Any, ...]:
+    if not 1 <= len(items) <= MAX_SLICE:
+        raise InvalidValue(f"{len(items)} messages in one call; it takes 1 to {MAX_SLICE}")
+    return tuple(items)
+
+
+def _verdicts(target: str) -> Callable[[Any], list[Any]]:
+    """Return a reader of verdicts and new ids. It raises QueueNotFound when the script found no target."""
+
+    def read(reply: Any) -> list[Any]:
+        if not isinstance(reply, list):
+            raise QueueNotFound(f"queue not found: {target!r}; create it, or name another target")
+        return [item.decode("ascii") if isinstance(item, bytes) else Verdict(item) for item in reply]
+
+    return read
+
+
+def _read_flags(reply: list[int]) -> list[bool]:
+    return [number == 1 for number in reply]

@@ -1,0 +1,90 @@
+"""`./manage.py rsmqctl ...`: the command line with the project's connections and namespace as its defaults.
+
+Django's own parser would not understand it, so everything behind the command's name goes to `rsmq_django.cli`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import sys
+from collections.abc import Sequence
+from typing import Any, TextIO, cast
+
+import click
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandParser
+
+from ...cli.app import main, root
+from ...cli.failures import Failed
+from ...cli.session import Session
+from ...conf import get_settings
+from ...core import Client
+from ...queues import get_client
+
+
+class Command(BaseCommand):
+    """See the module."""
+
+    help = "Looks at and works on RSMQ queues: 'rsmqctl --help' lists what it can do."
+    requires_system_checks = ()
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run the rest of the command line."""
+        sys.exit(run(argv[2:], prog_name=f"{argv[0]} {argv[1]}"))
+
+    def print_help(self, prog_name: str, subcommand: str) -> None:
+        """Print the help of the command line itself."""
+        run(["--help"], prog_name=f"{prog_name} {subcommand}")
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take all words as they are, for call_command("rsmqctl", "queue", "list")."""
+        parser.add_argument("words", nargs=argparse.REMAINDER)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run a command line that a program has put together."""
+        with (
+            contextlib.redirect_stdout(cast("TextIO", self.stdout)),
+            contextlib.redirect_stderr(cast("TextIO", self.stderr)),
+        ):
+            code = run(options["words"], prog_name="rsmqctl")
+        if code:
+            sys.exit(code)
+
+
+def run(words: Sequence[str], *, prog_name: str) -> int:
+    """Run a command line with the project's settings, and return its exit code."""
+    session = Session()
+    choice: dict[str, str | None] = {}
+    session.default_client = lambda queue_name: project_client(queue_name, choice.get("connection"))
+    return main(words, prog_name=prog_name, session=session, tree=project_tree(choice))
+
+
+def project_client(queue_name: str | None, alias: str | None) -> Client:
+    """Return the client of a connection, else of the one that a queue is configured on, else of the default one."""
+    try:
+        settings = get_settings()
+        if alias is None:
+            known = settings.queues.get(queue_name or "") or settings.dead_letters.get(queue_name or "")
+            alias = known.connection if known else "default"
+            if alias not in settings.connections and len(settings.connections) == 1:
+                (alias,) = settings.connections
+        settings.connection(alias)
+        return get_client(alias)
+    except ImproperlyConfigured as error:
+        raise Failed("improperlyConfigured", str(error)) from error
+
+
+def project_tree(choice: dict[str, str | None]) -> click.Group:
+    """Return the command tree with --connection, and with the options that Django has read already."""
+
+    def note(_context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        choice[parameter.name or ""] = value
+
+    text = "A connection of RSMQ['CONNECTIONS'], 'default' unless the queue is configured on another one."
+    connection = click.Option(["--connection"], metavar="ALIAS", expose_value=False, callback=note, help=text)
+    read_by_django = [click.Option([name], hidden=True, expose_value=False) for name in ("--settings", "--pythonpath")]
+    tree = copy.copy(root)
+    tree.params = [*root.params, connection, *read_by_django]
+    return tree
