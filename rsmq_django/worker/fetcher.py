@@ -199,6 +199,10 @@ class Fetcher:
             ending.delivery.start_noted = not ending.result_keys  # without a result there is nothing to note
         return [ending for ending in endings if ending.result_keys]
 
+    def look_within(self, seconds: float) -> None:
+        """Look for messages in so many seconds at the latest: one becomes visible then."""
+        self._look_at = min(self._look_at, time.monotonic() + seconds)
+
     def looked(self, fetched: Fetched, room: int) -> None:
         """Note what a look found, and when the next one makes sense."""
         found, next_s = len(fetched.messages), fetched.next_ms / 1000

@@ -13,7 +13,7 @@ from ..core.call import Argument, Call
 from ..core.replies import first_received_ms, read_message_id
 from .delivery import Delivery
 from .endings import Ending, start, unhold
-from .outcomes import Released
+from .outcomes import Released, RetryIn
 from .provision import SHORTEST_LEASE_S
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class EndStep:
             self.fetcher.leases.drop(ending.delivery)
             if verdict is Settlement.LEASE_LOST and not isinstance(ending.outcome, Released):
                 self.fetcher.announcer.lost(ending.delivery)
+            if isinstance(ending.outcome, RetryIn):
+                self.fetcher.look_within(ending.outcome.after_s)
             # MISSING: the reply to an earlier try was lost, or somebody deleted the message. Either way it is gone.
 
     def failed(self) -> None:
