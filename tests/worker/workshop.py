@@ -102,7 +102,8 @@ def working(*queue_names: str, **options: Any) -> Iterator[Worker]:
     try:
         yield worker
     finally:
-        worker.stop(within_s=10)
+        if worker.stop_by is None:
+            worker.stop(within_s=10)
         thread.join(15)
         assert not thread.is_alive(), "the worker did not stop"
 

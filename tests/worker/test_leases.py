@@ -1,0 +1,230 @@
+"""A message is ours while its lease is renewed; when it is not, whoever holds it now is not disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rsmq_django.conf import get_settings
+from rsmq_django.core import Message, Settlement
+from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.signals import lease_lost
+from rsmq_django.tasks import fixed
+from rsmq_django.worker.delivery import Delivery, WorkQueue
+from rsmq_django.worker.leases import renewal_calls
+from tests.redis_server import PrivateServer
+from tests.support import pass_time, wait_until
+from tests.worker.workshop import Configure, declare, new_worker, working
+
+
+@pytest.fixture
+def lost() -> Iterator[list[dict[str, Any]]]:
+    """What the signal lease_lost told."""
+    told: list[dict[str, Any]] = []
+
+    def listen(**arguments: Any) -> None:
+        told.append(arguments)
+
+    lease_lost.connect(listen)
+    yield told
+    lease_lost.disconnect(listen)
+
+
+def leased_until_ms(server: PrivateServer) -> float:
+    """Return when the first lease in the queue runs out."""
+    ((_, score),) = server.redis.zrange("rsmq:default", 0, 0, withscores=True)
+    return float(score)
+
+
+def taken_by_somebody_else() -> Message:
+    """Let the lease of the only message run out and receive it, as another worker would."""
+    queue = get_queue("default")
+    pass_time(queue, seconds=1000)
+    message = queue.receive()
+    assert message is not None
+    return message
+
+
+# -- Renewal -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_task_longer_than_its_lease_runs_once(project: Configure, server: PrivateServer, is_async: bool):
+    project(default={"VISIBILITY_TIMEOUT_S": 1})
+    runs, release = [], threading.Event()
+
+    def run() -> None:
+        runs.append(1)
+        release.wait(20)
+
+    async def arun() -> None:
+        runs.append(1)
+        while not release.is_set():
+            await asyncio.sleep(0.01)
+
+    result = declare(arun if is_async else run).enqueue()
+    with working():
+        wait_until(lambda: runs)
+        first = leased_until_ms(server)
+        wait_until(lambda: leased_until_ms(server) > first + 1500)
+        assert get_queue("default").receive() is None
+        release.set()
+    result.refresh()
+
+    assert (runs, result.status, result.attempts) == ([1], "SUCCESSFUL", 1)
+
+
+def test_all_messages_of_a_worker_are_renewed_together(project: Configure, server: PrivateServer):
+    project(default={"VISIBILITY_TIMEOUT_S": 1})
+    runs, release = [], threading.Event()
+
+    async def arun(number: int) -> None:
+        runs.append(number)
+        while not release.is_set():
+            await asyncio.sleep(0.01)
+
+    declare(arun).enqueue_many([[number] for number in range(30)])
+    with working(async_tasks=30):
+        wait_until(lambda: len(runs) == 30)
+        first = leased_until_ms(server)
+        wait_until(lambda: leased_until_ms(server) > first + 1500)
+        release.set()
+
+    assert sorted(runs) == list(range(30))
+
+
+def test_queue_without_a_visibility_timeout_is_worked_on_under_a_lease(project: Configure):
+    project(default={"VISIBILITY_TIMEOUT_S": 0})
+    runs, release = [], threading.Event()
+
+    def run() -> None:
+        runs.append(1)
+        release.wait(20)
+
+    declare(run).enqueue()
+    with working():
+        wait_until(lambda: runs)
+        assert get_queue("default").receive() is None
+        release.set()
+
+    assert runs == [1]
+
+
+def test_renewals_of_very_many_messages_are_cut_into_pieces(project: Configure):
+    queue = ensure_queue("default")
+    queue.send_many([b"x"] * 2500)
+    work_queue = WorkQueue(get_settings().queue("default"), queue, lease_s=30)
+    held = [Delivery(work_queue, message, 1, 0.0) for _ in range(3) for message in queue.receive_many(1000)]
+
+    calls = renewal_calls(held)
+
+    assert [len(deliveries) for deliveries, _ in calls] == [1000, 1000, 500]
+    assert all(verdict is Settlement.DONE for _, call in calls for verdict in queue.client.run(call))
+
+
+def test_long_run_shows_as_running_from_outside(project: Configure):
+    release = threading.Event()
+    result = declare(lambda: release.wait(20)).enqueue()
+    with working(worker_id="painter", threads=1, poll_interval_s=60):
+        wait_until(lambda: status_now(result) == "RUNNING")
+        result.refresh()
+        release.set()
+
+    assert (result.worker_ids, result.attempts, result.finished_at) == (["painter"], 1, None)
+    assert result.started_at is not None
+
+
+def test_second_attempt_shows_as_running_too(project: Configure):
+    attempts, release = [], threading.Event()
+
+    def run() -> None:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise OSError
+        release.wait(20)
+
+    result = declare(backoff=fixed(0))(run).enqueue()
+    with working(worker_id="w"):
+        wait_until(lambda: status_now(result) == "RUNNING")
+        result.refresh()
+        release.set()
+
+    assert (result.worker_ids, len(result.errors)) == (["w", "w"], 1)
+
+
+def status_now(result: Any) -> str:
+    result.refresh()
+    return str(result.status)
+
+
+# -- A lost lease --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["returns", "fails", "dies"])
+def test_late_outcome_is_discarded_and_told(project: Configure, lost, caplog, ending: str):
+    taken: list[Message] = []
+
+    def run() -> None:
+        taken.append(taken_by_somebody_else())
+        if ending != "returns":
+            raise OSError
+
+    result = declare(max_attempts=1 if ending == "dies" else 5, backoff=fixed(0))(run).enqueue()
+
+    new_worker(max_tasks=1).run()
+
+    (message,), queue = taken, get_queue("default")
+    (told,) = lost
+    assert (told["queue_name"], told["message"].id) == ("default", message.id)
+    assert f"message {message.id} of queue default was handed to somebody else" in caplog.text
+    assert queue.attributes().messages == 1 and get_queue("default-dead").attributes().messages == 0
+    assert queue.delete(message)  # its new holder is not disturbed
+    result.refresh()
+    assert result.status == "READY"
+
+
+def test_renewal_notices_that_the_lease_is_lost(project: Configure, lost):
+    project(default={"VISIBILITY_TIMEOUT_S": 1})
+    held, release = [], threading.Event()
+
+    def run() -> None:
+        held.append(taken_by_somebody_else())
+        release.wait(20)
+
+    declare(run).enqueue()
+    with working() as worker:
+        deliveries = worker.fetchers[0].leases._held
+        wait_until(lambda: [delivery for delivery in deliveries if delivery.lease_lost])
+        release.set()
+
+    assert [told["message"].id for told in lost] == [held[0].id]
+    assert get_queue("default").delete(held[0])
+
+
+def test_lease_that_ran_out_with_nobody_waiting_is_still_ours(project: Configure, lost):
+    def run() -> str:
+        pass_time(get_queue("default"), seconds=1000)
+        return "done"
+
+    result = declare(run).enqueue()
+
+    new_worker(max_tasks=1).run()
+
+    result.refresh()
+    assert (result.status, lost) == ("SUCCESSFUL", [])
+    assert get_queue("default").attributes().messages == 0
+
+
+def test_message_that_somebody_deleted_meanwhile_ends_quietly(project: Configure, lost):
+    def run() -> None:
+        get_queue("default").delete(taken_by_somebody_else())
+
+    declare(run).enqueue()
+
+    assert new_worker(max_tasks=1).run()
+
+    assert get_queue("default").attributes().messages == 0

@@ -1,0 +1,237 @@
+"""The queues of a worker: which come first, what happens when one is missing, different, or damaged."""
+
+from __future__ import annotations
+
+import pytest
+
+from rsmq_django.core import list_queues
+from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.tasks import consumer
+from rsmq_django.worker.provision import SettingsMismatch
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.workshop import Configure, declare, new_worker, send_raw, work, working
+
+# -- Which queues --------------------------------------------------------------------------------------------------
+
+
+def test_worker_without_names_works_on_all_configured_queues(project: Configure):
+    project(mail={}, reports={})
+    seen: list[str] = []
+    declared = declare(queue_name="mail")(lambda name: seen.append(name))
+    declared.enqueue("mail")
+    declared.using(queue_name="reports").enqueue("reports")
+
+    work()
+
+    assert sorted(seen) == ["mail", "reports"]
+
+
+def test_worker_leaves_other_queues_alone(project: Configure):
+    project(mail={}, reports={})
+    declare(queue_name="reports")(lambda: None).enqueue()
+
+    work("mail")
+
+    assert get_queue("reports").attributes().messages == 1
+
+
+@pytest.mark.parametrize("order", [("urgent", "mail"), ("mail", "urgent")])
+def test_messages_of_the_first_queue_come_first(project: Configure, order: tuple[str, ...]):
+    project(mail={}, urgent={})
+    seen: list[str] = []
+    declared = declare(queue_name="mail")(lambda name: seen.append(name))
+    for name in ("mail", "urgent", "mail", "urgent"):
+        declared.using(queue_name=name).enqueue(name)
+
+    work(*order, threads=1)
+
+    assert seen == sorted(seen, key=order.index)
+
+
+def test_messages_of_one_queue_come_in_the_order_they_were_sent(project: Configure):
+    seen: list[int] = []
+    declare(lambda number: seen.append(number)).enqueue_many([[number] for number in range(500)])
+
+    work(threads=1)
+
+    assert seen == list(range(500))
+
+
+def test_one_worker_serves_several_connections(settings, redis_url):
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": redis_url}, "far": {"URL": redis_url, "NAMESPACE": "far"}},
+        "QUEUES": {"default": {}, "distant": {"CONNECTION": "far"}},
+        "TASKS": {"ENQUEUE_ON_COMMIT": False},
+    }
+    seen: list[str] = []
+    declared = declare(lambda name: seen.append(name))
+    declared.enqueue("near")
+    declared.using(queue_name="distant").enqueue("far")
+
+    work()
+
+    assert sorted(seen) == ["far", "near"]
+    assert list_queues(get_client("far")) == ["distant", "distant-dead"]
+
+
+# -- Missing queues ------------------------------------------------------------------------------------------------
+
+
+def test_queues_and_their_dead_letter_queues_are_created_as_the_settings_say(project: Configure):
+    project(mail={"VISIBILITY_TIMEOUT_S": 7, "DEAD_LETTER": "sorry"}, graveyard={})
+    declare(queue_name="mail", dead_letter_queue="graveyard")(lambda: None)
+
+    work("mail")
+
+    assert list_queues(get_client()) == ["graveyard", "mail", "sorry"]
+    assert get_queue("mail").attributes().visibility_timeout_s == 7
+    assert get_queue("sorry").attributes().max_size_bytes == -1  # what fitted its queue must fit here
+
+
+def test_queue_that_was_deleted_under_a_worker_is_created_again(project: Configure, caplog):
+    seen: list[bytes] = []
+    consumer("default")(lambda message: seen.append(message.body))
+    with working():
+        send_raw(b"before")
+        wait_until(lambda: seen == [b"before"])
+
+        get_queue("default").delete_queue()
+
+        wait_until(lambda: list_queues(get_client()) == ["default", "default-dead"])
+        get_queue("default").send(b"after")
+        wait_until(lambda: seen == [b"before", b"after"])
+
+    assert "queue default is gone or damaged" in caplog.text
+
+
+def test_message_deleted_with_its_queue_while_it_ran_harms_nobody(project: Configure):
+    seen: list[int] = []
+
+    def delete_queue() -> None:
+        get_queue("default").delete_queue()
+
+    declare(delete_queue).enqueue()
+    with working(threads=1):
+        wait_until(lambda: list_queues(get_client()) == ["default", "default-dead"])
+        declare(lambda: seen.append(1)).enqueue()
+        wait_until(lambda: seen)
+
+    assert seen == [1]
+
+
+# -- Other attributes than the settings' ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stored", "option"),
+    [
+        ({"visibility_timeout_s": 31}, "VISIBILITY_TIMEOUT_S = 31, the settings say 30"),
+        ({"delay_s": 1}, "DELAY_S = 1, the settings say 0"),
+        ({"max_size_bytes": 2048}, "MAX_SIZE_BYTES = 2048, the settings say 65536"),
+    ],
+)
+def test_stored_attribute_that_differs_is_reported_and_used(project: Configure, caplog, stored, option):
+    ensure_queue("default").set_attributes(**stored)
+
+    work()
+
+    assert f"queue default is stored with {option}" in caplog.text
+    attributes = get_queue("default").attributes()
+    assert {name: getattr(attributes, name) for name in stored} == stored
+
+
+def test_equal_attributes_are_not_worth_a_word(project: Configure, caplog):
+    ensure_queue("default")
+
+    work()
+
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(("setting", "stored"), [(30, 30_000), (30_000, 30)])
+def test_seconds_taken_for_milliseconds_stop_the_worker_before_it_takes_a_message(
+    project: Configure, setting: int, stored: int
+):
+    project(default={"VISIBILITY_TIMEOUT_S": setting})
+    send_raw(b"hello")
+    get_queue("default").set_attributes(visibility_timeout_s=stored)
+
+    with pytest.raises(SettingsMismatch, match=f"VISIBILITY_TIMEOUT_S = {stored}, the settings say {setting}"):
+        work()
+
+    assert get_queue("default").attributes().hidden_messages == 0
+
+
+def test_lease_is_as_long_as_the_stored_visibility_timeout(project: Configure, server: PrivateServer):
+    ensure_queue("default").set_attributes(visibility_timeout_s=500)
+    leases: list[float] = []
+
+    def look() -> None:
+        ((_, until_ms),) = server.redis.zrange("rsmq:default", 0, 0, withscores=True)
+        leases.append(until_ms / 1000 - server.redis.time()[0])
+
+    declare(look).enqueue()
+
+    work()
+
+    assert 490 < leases[0] <= 501
+
+
+# -- Damaged queues ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["rsmq:broken", "rsmq:broken:Q", "rsmq::released:broken", "rsmq:broken-dead:Q"])
+def test_queue_with_a_key_of_the_wrong_type_does_not_stop_the_others(
+    project: Configure, server: PrivateServer, key: str
+):
+    project(broken={}, mail={})
+    result = declare(queue_name="mail")(lambda: "done").enqueue()
+    server.redis.set(key, "of some other program")
+
+    new_worker(max_tasks=1).run()
+
+    result.refresh()
+    assert result.return_value == "done"
+    assert server.redis.get(key) == b"of some other program"
+
+
+@pytest.mark.parametrize("field", ["vt", "delay", "maxsize"])
+@pytest.mark.parametrize("value", ["abc", "", "-1", "nan", "inf", "1e400"])
+def test_queue_with_an_impossible_attribute_does_not_stop_the_others(
+    project: Configure, server: PrivateServer, field: str, value: str
+):
+    project(broken={}, mail={})
+    result = declare(queue_name="mail")(lambda: "done").enqueue()
+    ensure_queue("broken")
+    server.redis.hset("rsmq:broken:Q", field, value)
+
+    new_worker(max_tasks=1).run()
+
+    result.refresh()
+    assert result.return_value == "done"
+
+
+def test_queue_that_was_repaired_is_worked_on_again(project: Configure, server: PrivateServer):
+    result = declare(lambda: "done").enqueue()
+    server.redis.hset("rsmq:default:Q", "vt", "abc")
+    with working() as worker:
+        wait_until(lambda: worker.fetchers[0].is_empty is False)
+
+        server.redis.hset("rsmq:default:Q", "vt", "30")
+
+        wait_until(lambda: get_queue("default").attributes().messages == 0)
+    result.refresh()
+
+    assert result.return_value == "done"
+
+
+def test_message_without_a_body_is_passed_over(project: Configure, server: PrivateServer):
+    ensure_queue("default")
+    server.redis.zadd("rsmq:default", {"x" * 32: 1})
+    result = declare(lambda: "done").enqueue()
+
+    work()
+
+    result.refresh()
+    assert result.return_value == "done"

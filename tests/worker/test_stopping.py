@@ -1,0 +1,211 @@
+"""Stopping a worker: what runs may end, what waits is given back at once, and neither counts as an attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from rsmq_django.core.call import load_script
+from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.tasks import TaskContext
+from rsmq_django.worker.worker import Worker
+from tests.fault_proxy import FaultProxy
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.workshop import Configure, declare, new_worker, work, working
+
+
+class Gate:
+    """Tasks that wait at a gate, so that a test decides when they end."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.begun: list[Any] = []
+        self.attempts: list[int] = []
+
+    def wait(self, context: TaskContext, name: Any = None) -> None:
+        self.begun.append(name)
+        self.attempts.append(context.attempt)
+        self.open.wait(20)
+
+    async def await_(self, context: TaskContext, name: Any = None) -> None:
+        self.begun.append(name)
+        self.attempts.append(context.attempt)
+        while not self.open.is_set():
+            await asyncio.sleep(0.01)
+
+    def task(self, *, is_async: bool = False, **options: Any) -> Any:
+        def waits(context: TaskContext, name: Any = None) -> None:
+            self.wait(context, name)
+
+        async def awaits(context: TaskContext, name: Any = None) -> None:
+            await self.await_(context, name)
+
+        return declare(takes_context=True, **options)(awaits if is_async else waits)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+def ready_messages() -> int:
+    return get_queue("default").attributes().ready_messages
+
+
+def hold_back(worker: Worker, gate: Gate, *, count: int) -> threading.Thread:
+    """Run a worker with one thread until one task runs and `count - 1` messages wait for it in this process."""
+    ensure_queue("default")
+    worker.pool._average_run_s = 0.0001  # what a worker learns from many quick tasks: it fetches ahead
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    wait_until(lambda: gate.begun and worker.pool.sync_count == count)
+    return thread
+
+
+# -- What runs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_running_task_may_end(project: Configure, gate: Gate, is_async: bool):
+    result = gate.task(is_async=is_async).enqueue()
+    with working() as worker:
+        wait_until(lambda: gate.begun)
+
+        worker.stop(within_s=20)
+        gate.open.set()
+
+    result.refresh()
+    assert (result.status, gate.begun) == ("SUCCESSFUL", [None])
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_task_that_does_not_end_in_time_is_given_back(project: Configure, gate: Gate, caplog, is_async: bool):
+    gate.task(is_async=is_async, max_attempts=1).enqueue()
+    worker, ended_well = new_worker(), []
+    thread = threading.Thread(target=lambda: ended_well.append(worker.run()))
+    thread.start()
+    wait_until(lambda: gate.begun)
+
+    worker.stop(within_s=0)
+    thread.join(10)
+
+    assert ended_well == [False]
+    assert "1 messages were given back unfinished" in caplog.text
+    assert ready_messages() == 1
+    gate.open.set()
+    work()
+    assert gate.attempts == [1, 1]  # the first one does not count
+
+
+def test_late_end_of_a_task_that_was_given_back_disturbs_nobody(project: Configure, gate: Gate):
+    gate.task().enqueue()
+    worker = new_worker()
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    wait_until(lambda: gate.begun)
+    worker.stop(within_s=0)
+    thread.join(10)
+
+    message = get_queue("default").receive()
+    assert message is not None
+    gate.open.set()
+
+    assert get_queue("default").delete(message)
+
+
+def test_coroutine_that_will_not_be_cancelled_does_not_hold_the_worker(project: Configure):
+    begun = threading.Event()
+
+    async def stubborn() -> None:
+        begun.set()
+        for _ in range(100):
+            try:
+                await asyncio.sleep(20)
+            except asyncio.CancelledError:
+                continue
+
+    declare(stubborn).enqueue()
+    with working() as worker:
+        assert begun.wait(10)
+        worker.stop(within_s=0)
+
+    assert ready_messages() == 1
+
+
+def test_nothing_new_is_taken(project: Configure, gate: Gate):
+    declared = gate.task()
+    declared.enqueue("first")
+    with working() as worker:
+        wait_until(lambda: gate.begun)
+        worker.stop(within_s=20)
+
+        declared.enqueue("second")
+        gate.open.set()
+
+    assert gate.begun == ["first"]
+    assert ready_messages() == 1
+
+
+# -- What waits ----------------------------------------------------------------------------------------------------
+
+
+def test_waiting_messages_are_given_back_at_once_while_tasks_still_run(project: Configure, gate: Gate):
+    gate.task(max_attempts=1).enqueue_many([[name] for name in range(20)])
+    worker = new_worker(threads=1)
+    thread = hold_back(worker, gate, count=20)
+
+    worker.stop(within_s=20)
+
+    wait_until(lambda: ready_messages() == 19)
+    assert not gate.open.is_set() and len(gate.begun) == 1
+    gate.open.set()
+    thread.join(10)
+    work()
+    assert sorted(gate.begun) == list(range(20))
+    assert set(gate.attempts) == {1}
+
+
+def test_giving_back_counts_once_when_the_reply_was_lost(configure: Configure, server: PrivateServer, gate: Gate):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url)
+        script = load_script("worker/release")
+        server.redis.script_load(script.source)
+        gate.task(max_attempts=1).enqueue_many([[name] for name in range(5)])
+        worker = new_worker(threads=1)
+        thread = hold_back(worker, gate, count=5)
+
+        proxy.lose_reply_to(script.sha1.encode())
+        worker.stop(within_s=20)
+
+        wait_until(lambda: len(worker.fetchers[0].leases) == 1)
+        assert set(server.redis.hvals("rsmq::released:default")) == {b"1"}
+        gate.open.set()
+        thread.join(10)
+
+
+def test_other_worker_takes_over_what_waits_behind_slow_tasks(project: Configure, gate: Gate):
+    seen: list[int] = []
+    gate.task().enqueue()
+    declare(lambda number: seen.append(number)).enqueue_many([[number] for number in range(20)])
+    stuck = new_worker(threads=1, poll_interval_s=60)
+    thread = hold_back(stuck, gate, count=21)
+
+    with working(threads=1):
+        wait_until(lambda: len(seen) == 20)
+
+    assert sorted(seen) == list(range(20))
+    assert not gate.open.is_set()
+    gate.open.set()
+    stuck.stop(within_s=10)
+    thread.join(10)
+
+
+def test_stopping_an_idle_worker_ends_it(project: Configure):
+    with working(poll_interval_s=60) as worker:
+        wait_until(lambda: worker.fetchers[0].is_empty)
+
+        worker.stop(within_s=20)  # and `working` sees that it ends
