@@ -115,7 +115,7 @@ def by_source(call: Call[Any]) -> Command:
 
 def read_reply(call: Call[T], reply: Reply) -> T | RsmqError:
     """Turn a reply into a result, or into one of our errors."""
-    if isinstance(reply, redis.ResponseError):
+    if isinstance(reply, redis.RedisError):
         return as_our_error(call, reply)
     return call.read(reply)
 
@@ -132,6 +132,7 @@ def _unknown_scripts(replies: Sequence[Reply]) -> list[int]:
 
 #: Our scripts answer "RSMQ <name> <words>"; Redis 7 and Valkey append where in the script that was.
 _OURS = re.compile(r"RSMQ (\w+) ?(.*?)(?: script: \w+, on .*)?$", re.S)
+_DENIALS = (redis.exceptions.NoPermissionError, redis.AuthenticationError, redis.exceptions.AuthorizationError)
 #: The same refusal inside a script reads differently on Redis 6.2, Redis 7 and Valkey.
 _DENIED = re.compile(
     r"NOPERM|NOAUTH|ACL failure|can't run this command|executing the script can't|no permissions", re.I
@@ -139,14 +140,14 @@ _DENIED = re.compile(
 _REFUSED = re.compile(r"READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|MISCONF|BUSY|TRYAGAIN|NOREPLICAS", re.I)
 
 
-def as_our_error(call: Call[Any], reply: redis.ResponseError) -> RsmqError:
+def as_our_error(call: Call[Any], reply: redis.RedisError) -> RsmqError:
     """Name the error that the server's reply stands for; the server's own text stays its cause."""
     error = _name_error(call, f"{getattr(reply, 'status_code', '') or ''} {reply}", reply)
     error.__cause__ = reply
     return error
 
 
-def _name_error(call: Call[Any], text: str, reply: redis.ResponseError) -> RsmqError:
+def _name_error(call: Call[Any], text: str, reply: redis.RedisError) -> RsmqError:
     ours = _OURS.search(text)
     if ours:
         return _script_error(call.subject, ours[1], ours[2].split())
@@ -155,11 +156,13 @@ def _name_error(call: Call[Any], text: str, reply: redis.ResponseError) -> RsmqE
         return QueueFull(
             f"{about}the server is at its memory limit, nothing was stored; drain queues or raise maxmemory"
         )
-    if isinstance(reply, redis.exceptions.NoPermissionError) or _DENIED.search(text):
+    if isinstance(reply, _DENIALS) or _DENIED.search(text):
         return PermissionDenied(f"{about}the server's user may not run {call.script!r} ({text.strip()}); see its ACL")
     if "WRONGTYPE" in text:
         return BrokenQueue(f"{about}one of its keys has the wrong type; another program uses that name")
-    if _REFUSED.search(text) or isinstance(reply, (redis.exceptions.ReadOnlyError, redis.exceptions.ClusterError)):
+    if _REFUSED.search(text) or isinstance(
+        reply, (redis.exceptions.ReadOnlyError, redis.exceptions.ClusterError, redis.BusyLoadingError)
+    ):
         return ServerRefused(
             f"{about}the server cannot do it now ({text.strip()}); nothing was changed, try again later"
         )

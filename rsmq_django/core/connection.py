@@ -32,6 +32,8 @@ Command = tuple[str | bytes | int, ...]
 Reply = Any
 
 _LOST = (redis.ConnectionError, redis.TimeoutError, OSError)
+#: Refusals of everything, which redis-py files under lost connections; nothing of the exchange was carried out.
+_REFUSED_ALL = (redis.BusyLoadingError, redis.AuthenticationError, redis.exceptions.AuthorizationError)
 
 
 class Connection:
@@ -67,6 +69,9 @@ class Connection:
         try:
             link.send_packed_command(_packed(link, commands), check_health=False)
             replies = [_read(link) for _ in commands]
+        except _REFUSED_ALL as error:
+            link.disconnect()
+            return [error] * len(commands)
         except _LOST as error:
             link.disconnect()
             raise OutcomeUnknown(_lost_text(self.url, error)) from error
@@ -78,7 +83,8 @@ class Connection:
 
     def subscriber(self, channels: Sequence[str]) -> redis.client.PubSub:
         """Subscribe to channels on a socket of its own and return redis-py's PubSub; the caller closes it."""
-        server: Any = redis.Redis.from_pool(self._new_factory())
+        # Not from_pool(): such a client closes its sockets as soon as nobody refers to it any more.
+        server: Any = redis.Redis(connection_pool=self._new_factory())
         subscriber: redis.client.PubSub = server.pubsub()
         subscriber.subscribe(*channels)
         return subscriber
@@ -103,9 +109,9 @@ class Connection:
         return self._factory.make_connection()
 
     def _new_factory(self) -> redis.ConnectionPool:
-        return redis.ConnectionPool.from_url(
-            self.url, retry=Retry(NoBackoff(), 0), **_options(self.url, self.timeout_s)
-        )
+        pool = redis.ConnectionPool.from_url(self.url)
+        pool.connection_kwargs |= _options(self.url, self.timeout_s) | {"retry": Retry(NoBackoff(), 0)}
+        return pool
 
     def _connected(self, link: Any) -> Any:
         try:
@@ -126,10 +132,15 @@ class Connection:
     async def aexchange(self, commands: Sequence[Command]) -> list[Reply]:
         """See exchange()."""
         pool = await self._loop_pool()
-        link = await pool.take(self.url)
+        link = await pool.take(self.url, self.timeout_s)
         try:
-            await link.send_packed_command(b"".join(_packed(link, commands)), check_health=False)
-            replies = [await _aread(link) for _ in commands]
+            # Our own time-out: redis-py's wait_for() loses a cancellation now and then before Python 3.12.
+            async with asyncio.timeout(self.timeout_s):
+                await link.send_packed_command(b"".join(_packed(link, commands)), check_health=False)
+                replies = [await _aread(link) for _ in commands]
+        except _REFUSED_ALL as error:
+            await link.disconnect(nowait=True)
+            return [error] * len(commands)
         except _LOST as error:
             await link.disconnect(nowait=True)
             raise OutcomeUnknown(_lost_text(self.url, error)) from error
@@ -149,11 +160,9 @@ class Connection:
         loop = asyncio.get_running_loop()
         pool = self._loops.get(loop)
         if pool is None or pool.pid != os.getpid():
-            pool = self._loops[loop] = _LoopPool(
-                redis.asyncio.ConnectionPool.from_url(
-                    self.url, retry=AsyncRetry(NoBackoff(), 0), **_options(self.url, self.timeout_s)
-                )
-            )
+            factory = redis.asyncio.ConnectionPool.from_url(self.url)
+            factory.connection_kwargs |= _options(self.url, None) | {"retry": AsyncRetry(NoBackoff(), 0)}
+            pool = self._loops[loop] = _LoopPool(factory)
             await anext(pool.closer)
         return pool
 
@@ -175,13 +184,14 @@ class _LoopPool:
             while self.idle:
                 await self.idle.pop().disconnect()
 
-    async def take(self, url: str) -> Any:
+    async def take(self, url: str, timeout_s: float) -> Any:
         link = self.idle.pop() if self.idle else self.factory.make_connection()
         try:
-            await link.connect()
-            if await _ais_stale(link):
-                await link.disconnect(nowait=True)
+            async with asyncio.timeout(timeout_s):
                 await link.connect()
+                if await _ais_stale(link):
+                    await link.disconnect(nowait=True)
+                    await link.connect()
         except (redis.RedisError, OSError) as error:
             await link.disconnect(nowait=True)
             raise _not_connected(url, error) from error
@@ -229,6 +239,9 @@ def _is_stale(link: Any) -> bool:
 
 
 async def _ais_stale(link: Any) -> bool:
+    writer = getattr(link, "_writer", None)
+    if writer is not None and writer.is_closing():  # after a reset; the look below sees only an orderly end
+        return True
     look = getattr(link, "can_read", None) or link.can_read_destructive  # redis-py before 8
     try:
         return bool(await look())
@@ -238,17 +251,21 @@ async def _ais_stale(link: Any) -> bool:
 
 def _not_connected(url: str, error: Exception) -> RedisFailure:
     where = masked(url)
+    if isinstance(error.__cause__, redis.RedisError):  # the async client wraps what the server said
+        error = error.__cause__
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.NoPermissionError)):
         return PermissionDenied(f"{where} refused the user or password ({error}); correct them in the URL")
     if isinstance(error, redis.BusyLoadingError):
         return ServerRefused(f"{where} is still loading its data; try again in a moment")
     if isinstance(error, redis.ResponseError):
         return ServerRefused(f"{where} refused the connection: {error}")
-    return ConnectionFailed(f"cannot connect to {where} ({error}); nothing was sent. Is the server running there?")
+    why = str(error) or type(error).__name__  # our own time-outs carry no text
+    return ConnectionFailed(f"cannot connect to {where} ({why}); nothing was sent. Is the server running there?")
 
 
 def _lost_text(url: str, error: Exception) -> str:
-    return f"{masked(url)} did not answer ({error}); the command may have been carried out or not"
+    why = str(error) or type(error).__name__
+    return f"{masked(url)} did not answer ({why}); the command may have been carried out or not"
 
 
 def masked(url: str) -> str:
@@ -257,13 +274,14 @@ def masked(url: str) -> str:
     return re.sub(r"([?&]password=)[^&]*", r"\1***", hidden, flags=re.IGNORECASE)
 
 
-def _options(url: str, timeout_s: float) -> dict[str, Any]:
+def _options(url: str, timeout_s: float | None) -> dict[str, Any]:
     """Return what redis-py's versions would each decide differently."""
     options = {
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
         "protocol": 2,
         "decode_responses": False,
+        "encoding": "utf-8",
     }
     # A half-open TCP connection (a cut cable, a NAT that forgot) is noticed by the kernel instead of never.
     return options if urlsplit(url).scheme == "unix" else options | {"socket_keepalive": True}

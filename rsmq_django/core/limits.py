@@ -65,7 +65,8 @@ def milliseconds(what: str, seconds: float) -> int:
     """Return seconds as milliseconds, or raise InvalidValue."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= MAX_SECONDS:
         raise _outside(what, seconds, "seconds between 0 and 9999999", f"must be between 0 and {MAX_SECONDS}")
-    return math.ceil(seconds * 1000)
+    # Rounded up, so that nothing becomes visible early; not by the last digit of a float (2.007 * 1000 > 2007).
+    return math.ceil(round(seconds * 1000, 6))
 
 
 def checked_max_size(size_bytes: int) -> int:

@@ -15,14 +15,9 @@
 --#include shared/hold
 --#include shared/phantoms
 --#include shared/hand_out
+--#include shared/history
 local holds, room, shortest_lease_ms = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 local unreadable, out, n, next_ms, held, longest_ms = {}, {}, 0, -1, {}, 0
-
-local function history(deliveries, id, receive_count)
-  if receive_count == "1" then return "0" end
-  local counts = redis.call("HMGET", deliveries, id, id .. ":crashes")
-  return (counts[1] or "0") .. " " .. (counts[2] or "0")
-end
 
 local function fetch(position, messages, settings, deliveries, phantoms)
   local own_ms, name = given_or_own_ms(ARGV[2 * position + 1], redis.call("HGET", settings, "vt")), ARGV[2 * position + 2]
@@ -39,11 +34,8 @@ local function fetch(position, messages, settings, deliveries, phantoms)
   end
   room = room - hand_out(messages, settings, phantoms, room, now_ms + lease_ms, give)
   longest_ms = math.max(longest_ms, lease_ms)
-  local head = redis.call("ZRANGE", messages, 0, 0, "WITHSCORES")[2]
-  if head then
-    local wait_ms = math.max(0, tonumber(head) - now_ms)
-    if next_ms < 0 or wait_ms < next_ms then next_ms = wait_ms end
-  end
+  local wait_ms = ms_until_next(messages)
+  if wait_ms and (next_ms < 0 or wait_ms < next_ms) then next_ms = wait_ms end
 end
 
 for position = 1, (#KEYS - 1) / 4 do

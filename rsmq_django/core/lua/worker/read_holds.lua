@@ -4,6 +4,7 @@
 --   ARGV     cursor of HSCAN ("0" at first)
 --
 -- Returns the next cursor ("0" at the end), then id and value in turn.
-local page = redis.call("HSCAN", KEYS[1], ARGV[1], "COUNT", 500)
+local holds = KEYS[1]
+local page = redis.call("HSCAN", holds, ARGV[1], "COUNT", 500)
 table.insert(page[2], 1, page[1])
 return page[2]
