@@ -24,7 +24,7 @@ return #moved
 """
 
 
-def wait_until(condition: Callable[[], T], timeout_s: float = 10) -> T:
+def wait_until(condition: Callable[[], T], timeout_s: float = 30) -> T:
     """Wait for the condition to be true and return what it returned; fail after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
