@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +17,7 @@ from rsmq_django.worker.delivery import Delivery, WorkQueue
 from rsmq_django.worker.leases import renewal_calls
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
-from tests.worker.workshop import Configure, declare, new_worker, working
+from tests.worker.workshop import Configure, declare, new_worker, until, working
 
 
 @pytest.fixture
@@ -63,8 +62,7 @@ def test_task_longer_than_its_lease_runs_once(project: Configure, server: Privat
 
     async def arun() -> None:
         runs.append(1)
-        while not release.is_set():
-            await asyncio.sleep(0.01)
+        await until(release)
 
     result = declare(arun if is_async else run).enqueue()
     with working():
@@ -84,8 +82,7 @@ def test_all_messages_of_a_worker_are_renewed_together(project: Configure, serve
 
     async def arun(number: int) -> None:
         runs.append(number)
-        while not release.is_set():
-            await asyncio.sleep(0.01)
+        await until(release)
 
     declare(arun).enqueue_many([[number] for number in range(30)])
     with working(async_tasks=30):
@@ -117,7 +114,7 @@ def test_queue_without_a_visibility_timeout_is_worked_on_under_a_lease(project: 
 def test_renewals_of_very_many_messages_are_cut_into_pieces(project: Configure):
     queue = ensure_queue("default")
     queue.send_many([b"x"] * 2500)
-    work_queue = WorkQueue(get_settings().queue("default"), queue, lease_s=30)
+    work_queue = WorkQueue(get_settings().queue("default"), queue, lease_s=30, holds_key="rsmq::worker:w")
     held = [Delivery(work_queue, message, 1, 0.0) for _ in range(3) for message in queue.receive_many(1000)]
 
     calls = renewal_calls(held)
