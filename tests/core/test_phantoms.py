@@ -1,4 +1,4 @@
-"""What remains of a phantom that was removed: a bounded trace, so that somebody can find the client that loses bodies."""
+"""What remains of a removed phantom: a bounded trace, so that somebody can find the client that loses bodies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRACE = "rsmq::phantoms:jobs"
 def add_phantoms(server: PrivateServer, count: int, *, overdue_s: float = 60) -> list[str]:
     ids = [f"{number:032d}" for number in range(count)]
     now_ms = server.redis.time()[0] * 1000
-    server.redis.zadd("rsmq:jobs", {one: now_ms - overdue_s * 1000 for one in ids})
+    server.redis.zadd("rsmq:jobs", dict.fromkeys(ids, now_ms - overdue_s * 1000))
     return ids
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import redis
@@ -22,7 +23,13 @@ from tests.redis_server import PrivateServer
 #: Ids with a time of 2022, as the reference writes them.
 ID, OTHER_ID = "g73zkl38qz" + "A" * 22, "g73zkl38qz" + "B" * 22
 NOW_MS = int(time.time() * 1000) - 60_000
-PLAIN = {"vt": "30", "delay": "0", "maxsize": "65536", "created": "1645019600", "modified": "1645019600"}
+PLAIN: dict[Any, Any] = {
+    "vt": "30",
+    "delay": "0",
+    "maxsize": "65536",
+    "created": "1645019600",
+    "modified": "1645019600",
+}
 
 
 def queue_of(server: redis.Redis, *, listed: bool = True, without: tuple[str, ...] = (), **fields: str) -> None:
@@ -32,11 +39,11 @@ def queue_of(server: redis.Redis, *, listed: bool = True, without: tuple[str, ..
         server.sadd("rsmq:QUEUES", "q")
 
 
-def message_of(server: redis.Redis, id: str = ID, *, score: float = NOW_MS, body: str | None = "hello") -> None:
+def message_of(server: redis.Redis, message_id: str = ID, *, score: float = NOW_MS, body: str | None = "hello") -> None:
     """Write a message of the queue "q"."""
-    server.zadd("rsmq:q", {id: score})
+    server.zadd("rsmq:q", {message_id: score})
     if body is not None:
-        server.hset("rsmq:q:Q", id, body)
+        server.hset("rsmq:q:Q", message_id, body)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rsmq_django.core import Client, Queue
@@ -9,7 +11,14 @@ from rsmq_django.core.errors import BrokenQueue, InvalidValue
 from tests.redis_server import PrivateServer
 
 #: What rsmq_async (Rust) writes for 30 seconds.
-RUST = {"vt": "30000", "delay": "1500", "maxsize": "65536", "totalrecv": "0", "totalsent": "0", "created": "1645019600"}
+RUST: dict[Any, Any] = {
+    "vt": "30000",
+    "delay": "1500",
+    "maxsize": "65536",
+    "totalrecv": "0",
+    "totalsent": "0",
+    "created": "1645019600",
+}
 
 
 @pytest.fixture
