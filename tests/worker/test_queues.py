@@ -107,13 +107,15 @@ def test_queue_that_was_deleted_under_a_worker_is_created_again(project: Configu
 
 def test_message_deleted_with_its_queue_while_it_ran_harms_nobody(project: Configure):
     seen: list[int] = []
+    deleted: list[int] = []
 
     def delete_queue() -> None:
         get_queue("default").delete_queue()
+        deleted.append(1)
 
     declare(delete_queue).enqueue()
     with working(threads=1):
-        wait_until(lambda: list_queues(get_client()) == ["default", "default-dead"])
+        wait_until(lambda: deleted and list_queues(get_client()) == ["default", "default-dead"])
         declare(lambda: seen.append(1)).enqueue()
         wait_until(lambda: seen)
 

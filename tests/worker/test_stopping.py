@@ -15,7 +15,7 @@ from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, new_worker, work, working
+from tests.worker.workshop import Configure, declare, new_worker, until, work, working
 
 
 class Gate:
@@ -34,8 +34,7 @@ class Gate:
     async def await_(self, context: TaskContext, name: Any = None) -> None:
         self.begun.append(name)
         self.attempts.append(context.attempt)
-        while not self.open.is_set():
-            await asyncio.sleep(0.01)
+        await until(self.open)
 
     def task(self, *, is_async: bool = False, **options: Any) -> Any:
         def waits(context: TaskContext, name: Any = None) -> None:

@@ -6,6 +6,7 @@ its own, so that no test meets the tasks of another one.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import threading
@@ -106,6 +107,12 @@ def working(*queue_names: str, **options: Any) -> Iterator[Worker]:
             worker.stop(within_s=10)
         thread.join(15)
         assert not thread.is_alive(), "the worker did not stop"
+
+
+async def until(event: threading.Event) -> None:
+    """Wait on the event loop until another thread sets the event."""
+    while not event.is_set():  # noqa: ASYNC110 - an asyncio.Event cannot be set by another thread
+        await asyncio.sleep(0.01)
 
 
 def send_raw(body: bytes | str, queue_name: str = "default") -> str:

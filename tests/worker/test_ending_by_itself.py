@@ -1,0 +1,111 @@
+"""Workers that end by themselves: when nothing is ready, when nothing is left, after so many messages."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+
+from rsmq_django.queues import get_queue
+from rsmq_django.tasks import fixed
+from tests.support import wait_until
+from tests.worker.workshop import Configure, declare, new_worker, send_raw, work
+
+
+def messages_left() -> int:
+    return get_queue("default").attributes().messages
+
+
+def test_until_drained_a_worker_leaves_what_is_not_ready(project: Configure):
+    seen: list[str] = []
+    declared = declare(lambda name: seen.append(name))
+    declared.using(run_after=dt.timedelta(hours=1)).enqueue("later")
+    declared.enqueue("now")
+    send_raw(b"held by somebody else")
+    get_queue("default").receive_many(2)
+    declared.enqueue("now, too")
+
+    assert new_worker(until_drained=True).run()
+
+    assert seen == ["now, too"]
+    assert messages_left() == 3
+
+
+def test_until_drained_a_worker_runs_what_its_tasks_enqueue(project: Configure):
+    seen: list[int] = []
+
+    def count_down(number: int) -> None:
+        seen.append(number)
+        if number:
+            declared.enqueue(number - 1)
+
+    declared = declare(count_down)
+    declared.enqueue(3)
+
+    new_worker(until_drained=True).run()
+
+    assert seen == [3, 2, 1, 0]
+
+
+def test_until_empty_a_worker_waits_for_what_is_delayed_and_for_retries(project: Configure):
+    seen: list[str] = []
+
+    def fail_once(name: str) -> None:
+        seen.append(name)
+        if seen.count(name) == 1:
+            raise OSError
+
+    declare(lambda name: seen.append(name)).using(run_after=dt.timedelta(seconds=0.3)).enqueue("later")
+    declare(backoff=fixed(0.1))(fail_once).enqueue("twice")
+
+    work()
+
+    assert seen == ["twice", "twice", "later"]
+    assert messages_left() == 0
+
+
+def test_until_empty_a_worker_waits_for_what_others_hold(project: Configure):
+    release = threading.Event()
+    declare(lambda: release.wait(20)).enqueue()
+    other = threading.Thread(target=new_worker(max_tasks=1).run)
+    other.start()
+    wait_until(lambda: get_queue("default").attributes().hidden_messages == 1)
+    burst = threading.Thread(target=work)
+    burst.start()
+
+    release.set()
+
+    burst.join(20)
+    other.join(20)
+    assert not burst.is_alive()
+    assert messages_left() == 0
+
+
+def test_worker_on_empty_queues_ends_at_once(project: Configure):
+    assert work()
+    assert new_worker(until_drained=True).run()
+
+
+def test_worker_takes_no_more_messages_than_it_was_told(project: Configure):
+    seen: list[int] = []
+    declare(lambda number: seen.append(number)).enqueue_many([[number] for number in range(10)])
+
+    assert new_worker(max_tasks=3).run()
+
+    assert sorted(seen) == [0, 1, 2]
+    attributes = get_queue("default").attributes()
+    assert (attributes.messages, attributes.total_received) == (7, 3)
+
+
+def test_each_delivery_counts_as_one_message(project: Configure):
+    attempts: list[int] = []
+
+    def fail() -> None:
+        attempts.append(1)
+        raise OSError
+
+    declare(backoff=fixed(0))(fail).enqueue()
+
+    new_worker(max_tasks=3).run()
+
+    assert len(attempts) == 3
+    assert messages_left() == 1
