@@ -195,16 +195,15 @@ class Progress:
     """
 
     def __init__(self, label: str, total: int | None, *, shows_numbers: bool = True, is_quiet: bool = False) -> None:
-        # An endless iterator is click's way to say that the length is not known.
-        things = None if total is not None else iter(int, 1)
         self._make_bar = partial(
             click.progressbar,
-            things,
+            # An endless iterator is click's way to say that the length is not known.
+            iterable=None if total is not None else iter(int, 1),
             length=total,
             label=label,
             file=sys.stderr,
             show_pos=shows_numbers,
-            show_percent=True,
+            show_percent=total is not None,
         )
         self._shown_from_s = math.inf if is_quiet or not sys.stderr.isatty() else time.monotonic() + PATIENCE_S
         self._early_steps = 0
