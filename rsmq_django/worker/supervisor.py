@@ -174,7 +174,8 @@ class Supervisor:
 
     @property
     def _ends_when_done(self) -> bool:
-        return self.options.worker.until_drained or self.options.worker.until_empty
+        worker = self.options.worker
+        return worker.until_drained or worker.until_empty or worker.max_tasks is not None
 
     def _restart(self, child: Child) -> None:
         lived_s = time.monotonic() - child.started_at

@@ -54,7 +54,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--shutdown-timeout", type=_seconds, metavar="S", help="how long tasks may go on after a stop"
         )
-        parser.add_argument("--max-tasks", type=_at_least(1), metavar="N", help="stop after so many messages")
+        parser.add_argument(
+            "--max-tasks", type=_at_least(1), metavar="N", help="each process ends after so many messages"
+        )
         parser.add_argument("--max-memory", type=_at_least(1), metavar="MB", help="replace a process that uses more")
         parser.add_argument("--worker-id", metavar="NAME", help="name in results, 1 to 64 characters; default: random")
         parser.add_argument("--batch", action="store_true", help="stop when nothing is ready any more")
