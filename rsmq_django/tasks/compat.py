@@ -45,9 +45,10 @@ def anybody_listens(signal: Signal) -> bool:
     Django connects a receiver of its own to each, which only logs. Where that log is off and nobody else listens, a
     worker need not make a `TaskResult` for every message.
     """
-    if _signals_logger.isEnabledFor(logging.INFO):
-        return bool(signal.receivers)
-    return any(not _is_djangos(receiver) for _, receiver, *_ in signal.receivers)
+    receivers = signal.receivers
+    if len(receivers) != 1 or _signals_logger.isEnabledFor(logging.INFO):
+        return bool(receivers)
+    return not _is_djangos(receivers[0][1])
 
 
 def _is_djangos(receiver: object) -> bool:

@@ -15,6 +15,11 @@ from typing import Any
 #: Raised when a later release changes the meaning of a field; a worker refuses versions that it does not know.
 VERSION = 1
 
+# Made once: json.dumps() and json.loads() make a new encoder for each call with options like these, and loads() guesses
+# an encoding where only UTF-8 is allowed.
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+_decode = json.JSONDecoder().decode
+
 
 class Unreadable(Exception):
     """A message that no attempt can ever run. `reason` is the word that its failure record carries."""
@@ -39,7 +44,7 @@ class Envelope:
         """Return the message body. Raises TypeError or ValueError, naming the task, for arguments that JSON lacks."""
         call = {"task": self.task, "id": self.id, "args": self.args, "kwargs": self.kwargs}
         try:
-            return json.dumps(call, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+            return _encode(call).encode()
         except (TypeError, ValueError, RecursionError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(
@@ -55,7 +60,7 @@ def new_envelope(task: str, task_id: str, args: Sequence[Any], kwargs: Mapping[s
 def decode(body: bytes, *, message_id: str) -> Envelope:
     """Read a message body. Without an `id`, the message id names the task. Raises Unreadable."""
     try:
-        call = json.loads(body)
+        call = _decode(body.decode())
     except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not UTF-8
         raise Unreadable("undecodable", f"the body of {len(body)} bytes is not JSON: {error}") from error
     if not isinstance(call, dict) or not isinstance(call.get("task"), str):

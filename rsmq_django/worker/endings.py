@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..conf import get_settings
 from ..core import Settlement
 from ..core.call import Argument, Call
 from ..core.keys import queue_keys, result_key
 from ..core.replies import read_nothing, read_settlements
-from ..tasks.backend import result_ttl_s
 from ..tasks.envelope import Envelope
 from ..tasks.results import UNFINISHED_TTL_S, encode_error
 from .delivery import Delivery, WorkQueue
@@ -39,24 +37,20 @@ class Ending:
     @property
     def envelope(self) -> Envelope | None:
         """Return the task call, as far as the message got as being one."""
-        if self.execution.unreadable is not None:
-            return self.execution.unreadable.envelope
-        return self.execution.work.envelope if self.execution.work else None
+        return self.execution.envelope
 
     @property
     def keep_result_s(self) -> int:
         """Return how long the finished result is kept; 0 for messages without one."""
-        if self.envelope is None:
-            return 0
-        task = self.execution.work.task if self.execution.work else None
-        return get_settings().tasks.result_ttl_s if task is None else result_ttl_s(task)
+        return self.execution.keep_result_s
 
     @property
     def result_keys(self) -> tuple[str, ...]:
         """Return the key of the result record, or nothing when none is kept."""
-        if self.envelope is None or not self.keep_result_s:
+        envelope = self.envelope
+        if envelope is None or not self.keep_result_s:
             return ()
-        return (result_key(self.delivery.work_queue.queue.client.namespace, self.envelope.id),)
+        return (result_key(self.delivery.work_queue.queue.client.namespace, envelope.id),)
 
     def record(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
         """Return what write_result() in shared/results.lua reads, or nothing when no result is kept."""
@@ -96,15 +90,19 @@ def ending_calls(endings: Sequence[Ending]) -> list[tuple[list[Ending], Call[Ver
 
 def succeed(work_queue: WorkQueue, endings: Sequence[Ending]) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned, and keeps their results."""
-    keys, args = [*_queue_keys(work_queue)], []
+    keys = [*_queue_keys(work_queue)]
+    args: list[Argument] = []
     for ending in endings:
         assert isinstance(ending.outcome, Succeeded)
+        if not ending.keep_result_s:
+            args += (*ending.delivery.receipt, 0)
+            continue
         finished_ms = f"{ending.execution.finished_ms:.3f}"
         record = ending.record(
             ending.keep_result_s, status="SUCCESSFUL", value=ending.outcome.value, finished_ms=finished_ms
         )
         keys += ending.result_keys
-        args += [*ending.delivery.receipt, *(record or (0,))]
+        args += (*ending.delivery.receipt, *record)
     return Call("worker/succeed", tuple(keys), tuple(args), read_settlements, True, work_queue.name)
 
 

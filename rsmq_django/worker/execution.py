@@ -15,9 +15,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..conf import get_settings
 from ..core.limits import MAX_SECONDS
+from ..tasks.backend import result_ttl_s
 from ..tasks.compat import TaskContext, TaskResult
-from ..tasks.envelope import Unreadable
+from ..tasks.envelope import Envelope, Unreadable
 from ..tasks.retry import RetryPolicy, TaskTimeout, exponential
 from .announcer import Announcer
 from .database import close_stale_connections, close_unusable_connections, close_unusable_connections_async
@@ -28,6 +30,9 @@ from .time_limit import TimeLimit
 from .work import Work, read_work
 
 logger = logging.getLogger(__name__)
+
+
+_encode = json.JSONEncoder(allow_nan=False).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,8 @@ class Execution:
         #: What to do about failures.
         self.policy = RetryPolicy(delivery.work_queue.settings.max_attempts)
         self.time_limit: TimeLimit | None = None
+        #: How long the finished result is kept; 0 for messages without one.
+        self.keep_result_s = 0
         #: Set by the pool when it cancels the task because the worker stops.
         self.interrupted = False
         #: Made when a signal or the task's context first asks for it.
@@ -97,12 +104,15 @@ class Execution:
             self.work = read_work(self.delivery.message, self.delivery.work_queue.name)
         except Unreadable as error:
             self.unreadable = error
+            self.keep_result_s = get_settings().tasks.result_ttl_s if error.envelope else 0
             return
         except Exception as error:  # whatever a message holds, it does not stop the worker
             logger.exception("message %s cannot be read", self.delivery.message.id)
             self.unreadable = Unreadable("undecodable", f"cannot be read: {one_line(error)}")
             return
         self.policy = self.work.options.retry_policy(self.policy.max_attempts)
+        if self.work.task is not None:
+            self.keep_result_s = result_ttl_s(self.work.task)
         if self.work.options.timeout_s is not None and not self.is_async:
             self.time_limit = TimeLimit(self.work.options.timeout_s)
 
@@ -202,6 +212,13 @@ class Execution:
         return self.work is not None and self.work.is_async
 
     @property
+    def envelope(self) -> Envelope | None:
+        """Return the task call, as far as the message got as being one."""
+        if self.unreadable is not None:
+            return self.unreadable.envelope
+        return self.work.envelope if self.work else None
+
+    @property
     def may_run(self) -> bool:
         """Say whether an attempt is left. A message whose worker died at each attempt has none at some point."""
         return self.unreadable is None and self.delivery.attempt <= self.policy.max_attempts
@@ -217,10 +234,10 @@ class Execution:
         return self.time_limit or nullcontext()
 
     def _decide_return(self, value: Any) -> Outcome:
-        if self.work is None or self.work.task is None:
+        if value is None or self.work is None or self.work.task is None:
             return Succeeded()
         try:
-            return Succeeded(json.dumps(value, allow_nan=False))
+            return Succeeded(_encode(value))
         except Exception as error:  # TypeError and ValueError, and whatever the methods of its own classes raise
             # Its effect is done; running it again would do it twice and fail again.
             return Dead("bad_return_value", TypeError(f"{self.path} returned what JSON cannot hold: {error}"))

@@ -222,10 +222,15 @@ class Fetcher:
 
     # -- How long to wait ---------------------------------------------------------------------------------------------
 
-    def next_exchange_at(self, room: int) -> float | None:
-        """Return when there is something to do, on the monotonic clock; None when only an event can tell."""
+    def next_exchange_at(self, room: int, *, patience_s: float = 0.0) -> float | None:
+        """Return when there is something to do, on the monotonic clock; None when only an event can tell.
+
+        Outcomes may wait for `patience_s`, so that more of them go out together.
+        """
         times = []
-        if self._endings or (room > 0 and self._was_told_to_look):
+        if self._endings:
+            times.append(time.monotonic() + patience_s if patience_s else 0.0)
+        if room > 0 and self._was_told_to_look:
             times.append(0.0)
         if room > 0:
             times.append(self._look_at)

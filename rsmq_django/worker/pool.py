@@ -7,6 +7,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Protocol
@@ -17,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 #: Messages wait in this process for at most about this much work, so that none waits here while another worker is idle.
 PREFETCH_S = 0.05
-MOST_PREFETCHED = 100
+MOST_PREFETCHED = 200
 #: When nothing has finished for so long, what waits behind the running tasks is given back.
 STUCK_AFTER_S = 0.5
 #: Weight of the latest run in the moving average of run times.
@@ -52,6 +53,7 @@ class Pool:
         self._running: set[Runnable] = set()
         self._waiting = 0
         self._coroutines: dict[Runnable, asyncio.Task[None]] = {}
+        self._arrived: deque[Runnable] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closing = False
         self._average_run_s = 1.0  # unknown yet: a careful guess, so that nothing is prefetched
@@ -80,9 +82,19 @@ class Pool:
 
     def room(self) -> int:
         """Return how many more messages to fetch: free threads, and up to PREFETCH_S of work ahead for each."""
-        ahead = min(MOST_PREFETCHED, int(self._threads * PREFETCH_S / self._average_run_s))
+        if self.is_ahead:
+            return 0
         # Of which kind the next messages are shows only when they are here: there must be room for either.
-        return max(0, min(self._threads + ahead - self.sync_count, self._async_tasks - len(self._coroutines)))
+        return max(0, min(self._threads + self._ahead() - self.sync_count, self._async_tasks - len(self._coroutines)))
+
+    @property
+    def is_ahead(self) -> bool:
+        """Say whether more than half of what may wait here is waiting: short tasks are fetched by the batch then."""
+        ahead = self._ahead()
+        return ahead > self._threads and self._waiting * 2 > ahead
+
+    def _ahead(self) -> int:
+        return min(MOST_PREFETCHED, int(self._threads * PREFETCH_S / self._average_run_s))
 
     @property
     def sync_count(self) -> int:
@@ -99,7 +111,9 @@ class Pool:
         if execution.is_async:
             assert self._loop is not None
             self._coroutines[execution] = None  # type: ignore[assignment]  # counted before it begins
-            self._loop.call_soon_threadsafe(self._begin_coroutine, execution)
+            self._arrived.append(execution)
+            if len(self._arrived) == 1:  # waking the loop costs a system call; those that come meanwhile share it
+                self._loop.call_soon_threadsafe(self._begin_arrived)
         else:
             with self._lock:
                 if self._waiting == 0:
@@ -169,7 +183,8 @@ class Pool:
             self._running.discard(execution)
             self._average_run_s += (now - began - self._average_run_s) * _SMOOTHING
         self._moved_at = now
-        self._wake()
+        if not self.is_ahead:
+            self._wake()
 
     # -- Event loop ---------------------------------------------------------------------------------------------------
 
@@ -185,9 +200,12 @@ class Pool:
                     # awaits the subtask gets it as well; all other coroutines are not to blame and go on.
                     logger.exception("a subtask of an async task tried to end the event loop; it goes on")
 
-    def _begin_coroutine(self, execution: Runnable) -> None:
+    def _begin_arrived(self) -> None:
         assert self._loop is not None
-        self._coroutines[execution] = self._loop.create_task(self._run_coroutine(execution))
+        while self._arrived:
+            execution = self._arrived[0]
+            self._coroutines[execution] = self._loop.create_task(self._run_coroutine(execution))
+            self._arrived.popleft()  # only now: while one is here, submit() need not wake the loop for the next
 
     async def _run_coroutine(self, execution: Runnable) -> None:
         try:

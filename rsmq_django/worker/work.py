@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -44,9 +45,44 @@ def read_work(message: Message, queue_name: str) -> Work:
             f"no task {envelope.task!r} is declared in this worker; is its app in INSTALLED_APPS, was it renamed?",
             envelope,
         )
-    _check_arguments(task, envelope)
-    is_async = inspect.iscoroutinefunction(task.func)
-    return Work(envelope.task, task.func, task.options, is_async, envelope.args, envelope.kwargs, task, envelope)
+    shape = _shape(task.func)
+    if not shape.surely_takes(len(envelope.args) + task.takes_context, envelope.kwargs):
+        _check_arguments(task, envelope)
+    return Work(envelope.task, task.func, task.options, shape.is_async, envelope.args, envelope.kwargs, task, envelope)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a function takes, as far as a quick look can tell."""
+
+    is_async: bool
+    #: How many positional arguments always fit; empty when keyword arguments are required.
+    positional: range
+    #: Names that may be given by keyword when there are no positional arguments, and those that must be.
+    allowed: frozenset[str]
+    required: frozenset[str]
+
+    def surely_takes(self, positional: int, kwargs: Mapping[str, Any]) -> bool:
+        """Say whether these arguments fit without doubt; False means that a closer look is needed."""
+        if not kwargs:
+            return positional in self.positional
+        return positional == 0 and self.required <= kwargs.keys() <= self.allowed
+
+
+@cache
+def _shape(func: Function) -> Shape:
+    parameters = list(_signature(func).parameters.values())
+    by_position = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    by_keyword = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    is_simple = len(by_keyword) == len(parameters)  # neither *args nor **kwargs nor positional-only
+    needs_keyword = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters)
+    least = sum(p.default is p.empty for p in by_position)
+    return Shape(
+        is_async=inspect.iscoroutinefunction(func),
+        positional=range(least, len(by_position) + 1) if is_simple and not needs_keyword else range(0),
+        allowed=frozenset(p.name for p in by_keyword) if is_simple else frozenset(),
+        required=frozenset(p.name for p in by_keyword if p.default is p.empty),
+    )
 
 
 def _check_arguments(task: Task[..., Any], envelope: Envelope) -> None:

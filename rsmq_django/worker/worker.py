@@ -29,6 +29,8 @@ from .waiter import Subscription, Waiter
 logger = logging.getLogger(__name__)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+#: While there is plenty to do, outcomes wait for so long at most, so that many go out together.
+SETTLE_WITHIN_S = 0.005
 #: The longest sleep. Everything that matters ends it earlier.
 LONGEST_SLEEP_S = 5.0
 
@@ -89,11 +91,15 @@ class Worker:
                 work_queues,
                 announcer=self.announcer,
                 poll_interval_s=self.options.poll_interval_s,
-                wake=self.waiter.wake,
+                wake=self._wake_unless_ahead,
                 board=self.board,
             )
             for client, work_queues in work_queues_by_client(queues, self.options.worker_id)
         ]
+
+    def _wake_unless_ahead(self) -> None:
+        if not self.pool.is_ahead:
+            self.waiter.wake()
 
     # -- Life ---------------------------------------------------------------------------------------------------------
 
@@ -104,7 +110,8 @@ class Worker:
         try:
             while not self._is_done():
                 self._turn()
-                self.waiter.sleep(self._next_turn_at, at_most_s=LONGEST_SLEEP_S)
+                at_most_s = SETTLE_WITHIN_S if self.pool.is_ahead else LONGEST_SLEEP_S
+                self.waiter.sleep(self._next_turn_at, at_most_s=at_most_s)
             return self._give_up_the_rest()
         finally:
             self.pool.stop()
@@ -188,7 +195,8 @@ class Worker:
         if self._is_done():
             return 0.0
         room = self._room()
-        times = [fetcher.next_exchange_at(room) for fetcher in self.fetchers]
+        patience_s = SETTLE_WITHIN_S if self.pool.is_ahead else 0.0
+        times = [fetcher.next_exchange_at(room, patience_s=patience_s) for fetcher in self.fetchers]
         times += [self.pool.expire_limits(), self.isolation.next_look_at()]
         if self.stop_by is not None:
             times.append(self.stop_by)
