@@ -31,6 +31,7 @@ class PrivateServer:
     def __init__(self) -> None:
         self.redis = redis.Redis.from_url(URL)
         self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
@@ -46,12 +47,14 @@ class PrivateServer:
         command += ["--dir", str(RUN_DIR), "--appendonly", "yes", "--appendfsync", "no", "--save", ""]
         command += ["--maxmemory-policy", "noeviction", "--logfile", str(RUN_DIR / "server.log")]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self._watch()
         wait_until(self._is_ours)
 
     def kill(self) -> None:
         """End the server as a crash would (kill -9)."""
-        if self._process is not None:
+        if self._process is not None and self._watcher is not None:
             self._process.kill()
+            self._watcher.communicate()  # before wait(): as long as nobody collects the server, its pid is its own
             self._process.wait()
 
     def restart(self) -> None:
@@ -71,6 +74,12 @@ class PrivateServer:
         self.redis.close()
         self.kill()
         shutil.rmtree(RUN_DIR, ignore_errors=True)
+
+    def _watch(self) -> None:
+        """Have the server killed when this process ends without doing so: killed itself, or crashed."""
+        self._watcher = subprocess.Popen(
+            ["sh", "-c", f"read _; kill -9 {self.pid} 2>/dev/null"], stdin=subprocess.PIPE, start_new_session=True
+        )
 
     def _is_ours(self) -> bool:
         assert self._process is not None and self._process.poll() is None, _last_log_lines()
