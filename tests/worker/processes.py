@@ -1,0 +1,92 @@
+"""Worker processes as a user starts them: `manage.py rsmq_worker`, with a journal of what their tasks did."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.redis_server import PrivateServer
+from tests.worker.site.journal import Journal
+
+ROOT = Path(__file__).parents[2]
+#: A process that lives longer than this hangs.
+HANG_S = 30
+
+
+class WorkerProcess:
+    """One running command, in a process group of its own, with its output in a file."""
+
+    def __init__(self, arguments: tuple[str, ...], *, environment: dict[str, str], log: Path) -> None:
+        self._log = log
+        command = [sys.executable, "manage.py", "rsmq_worker", *arguments]
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+
+    @property
+    def output(self) -> str:
+        """Return what the process has printed so far."""
+        return self._log.read_text(errors="replace")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process that was started, and to none of its children."""
+        self.process.send_signal(number)
+
+    def send_to_all(self, number: signal.Signals) -> None:
+        """Send a signal to the process and its children, as a terminal does."""
+        os.killpg(self.process.pid, number)
+
+    def wait(self) -> int:
+        """Wait for the end and return the exit status."""
+        try:
+            return self.process.wait(HANG_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the worker does not end; it said:\n{self.output}") from None
+
+    def destroy(self) -> None:
+        """End everything at once."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+StartWorker = Callable[..., WorkerProcess]
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
+    path = tmp_path / "journal"
+    monkeypatch.setenv("RSMQ_TEST_JOURNAL", str(path))
+    return Journal(path)
+
+
+@pytest.fixture
+def start_worker(server: PrivateServer, journal: Journal, tmp_path: Path) -> Iterator[StartWorker]:
+    """Return the function that starts `manage.py rsmq_worker` on the test server."""
+    started: list[WorkerProcess] = []
+
+    def start(*arguments: str, queues: dict[str, Any] | None = None, **variables: str) -> WorkerProcess:
+        environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.worker.site.settings",
+            "RSMQ_TEST_URL": server.url,
+            "RSMQ_TEST_QUEUES": json.dumps(queues or {"default": {}}),
+            **{f"RSMQ_TEST_{name.upper()}": value for name, value in variables.items()},
+        }
+        started.append(WorkerProcess(arguments, environment=environment, log=tmp_path / f"log-{len(started)}"))
+        return started[-1]
+
+    yield start
+    for worker in started:
+        worker.destroy()

@@ -1,0 +1,21 @@
+"""Settings of the processes that tests start. What differs from test to test comes in environment variables."""
+
+import json
+import os
+
+from tests.settings import *  # noqa: F403
+from tests.settings import INSTALLED_APPS, REDIS_URL
+
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.worker.site"]
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": os.environ.get("RSMQ_TEST_DATABASE", ":memory:"),
+        "CONN_MAX_AGE": int(os.environ.get("RSMQ_TEST_CONN_MAX_AGE", "0")),  # type: ignore[dict-item]
+    }
+}
+RSMQ = {
+    "CONNECTIONS": {"default": {"URL": os.environ.get("RSMQ_TEST_WORKER_URL") or REDIS_URL}},
+    "QUEUES": json.loads(os.environ.get("RSMQ_TEST_QUEUES", '{"default": {}}')),
+    "TASKS": {"ENQUEUE_ON_COMMIT": False},  # type: ignore[dict-item]
+}

@@ -1,0 +1,59 @@
+"""Tasks that run in worker processes. Each notes its start and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from django.db import connection
+
+from rsmq_django.tasks import TaskContext, fixed, task
+
+from .journal import gate_of, note
+
+GATE_TIMEOUT_S = 60
+
+
+@task
+def write(name: str) -> str:
+    note("start", name)
+    note("end", name)
+    return name
+
+
+@task(max_attempts=20, backoff=fixed(0))
+def toil(name: str, for_s: float) -> None:
+    """Take a while, as real work does."""
+    note("start", name)
+    time.sleep(for_s)
+    note("end", name)
+
+
+@task(takes_context=True, max_attempts=20)
+def wait_at_gate(context: TaskContext, name: str) -> None:
+    """Go on when the test opens the gate."""
+    note("start", name, context.attempt)
+    wait_for(gate_of(Path(os.environ["RSMQ_TEST_JOURNAL"])))
+    note("end", name, context.attempt)
+
+
+@task(max_attempts=20, backoff=fixed(0))
+def kill_own_process(name: str) -> None:
+    note("start", name)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task
+def look_at_database(name: str) -> None:
+    """Note whether this thread has an open connection already, and open one."""
+    note("database", name, "open" if connection.connection is not None else "closed")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + GATE_TIMEOUT_S
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)

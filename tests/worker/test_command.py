@@ -1,0 +1,187 @@
+"""`manage.py rsmq_worker` as a process of its own: what it prints, how it stops, and with which status."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from rsmq_django.queues import ensure_queue, get_queue
+from tests.support import wait_until
+from tests.worker.processes import StartWorker
+from tests.worker.site import tasks
+from tests.worker.site.journal import Journal
+from tests.worker.workshop import Configure
+
+pytestmark = pytest.mark.slow
+
+SMALL = ("--processes", "1", "--threads", "1")
+
+
+def ready_messages() -> int:
+    return ensure_queue("default").attributes().ready_messages
+
+
+# -- What it says --------------------------------------------------------------------------------------------------
+
+
+def test_help_shows_examples_and_explains_the_exit_status(start_worker: StartWorker):
+    helping = start_worker("--help")
+
+    assert helping.wait() == 0
+    assert "manage.py rsmq_worker --queues urgent,mail   urgent first" in helping.output
+    assert "Exit status: 0 when every task that began could end" in helping.output
+
+
+def test_it_says_what_it_works_on(project: Configure, start_worker: StartWorker):
+    worker = start_worker("--burst", "--worker-id", "painter", *SMALL, queues={"mail": {}, "default": {}})
+
+    assert worker.wait() == 0
+    assert "worker painter works on mail, default with 1 process; Ctrl-C stops it" in worker.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--queues", "defualt"), "CommandError: Queue 'defualt' is not in RSMQ['QUEUES']."),
+        (("--threads", "0"), "0 is too small, at least 1"),
+        (("--poll-interval", "nan"), "nan is no number of seconds"),
+        (("--max-tasks", "many"), "invalid whole_number value: 'many'"),
+    ],
+)
+def test_mistake_on_the_command_line_is_explained_in_one_line(start_worker: StartWorker, arguments, complaint):
+    worker = start_worker(*arguments)
+
+    assert worker.wait() in (1, 2)
+    assert complaint in worker.output
+    assert "Traceback" not in worker.output
+
+
+def test_seconds_taken_for_milliseconds_end_it_with_an_explanation(project: Configure, start_worker: StartWorker):
+    ensure_queue("default").set_attributes(visibility_timeout_s=30_000)
+
+    worker = start_worker(*SMALL)
+
+    assert worker.wait() == 1
+    assert "VISIBILITY_TIMEOUT_S = 30000, the settings say 30: one of them is in milliseconds" in worker.output
+    assert "Traceback" not in worker.output
+
+
+# -- What it does --------------------------------------------------------------------------------------------------
+
+
+def test_burst_runs_everything_and_ends_well(project: Configure, start_worker: StartWorker, journal: Journal):
+    project(default={}, mail={})
+    results = [tasks.write.using(queue_name=name).enqueue(name) for name in ("default", "mail")]
+
+    worker = start_worker("--burst", "--processes", "2", queues={"default": {}, "mail": {}})
+
+    assert worker.wait() == 0
+    assert sorted(journal.names("end")) == ["default", "mail"]
+    for result in results:
+        result.refresh()
+    assert [result.return_value for result in results] == ["default", "mail"]
+
+
+def test_batch_leaves_what_is_not_ready(project: Configure, start_worker: StartWorker, journal: Journal):
+    tasks.write.enqueue("held")
+    get_queue("default").receive()
+    tasks.write.enqueue("ready")
+
+    worker = start_worker("--batch", *SMALL)
+
+    assert worker.wait() == 0
+    assert journal.names("end") == ["ready"]
+
+
+def test_it_ends_after_so_many_messages(project: Configure, start_worker: StartWorker, journal: Journal):
+    tasks.write.enqueue_many([[str(n)] for n in range(5)])
+
+    worker = start_worker("--max-tasks", "2", *SMALL)
+
+    assert worker.wait() == 0
+    assert journal.names("end") == ["0", "1"]
+
+
+def test_named_queues_only(project: Configure, start_worker: StartWorker, journal: Journal):
+    project(default={}, mail={})
+    for name in ("default", "mail"):
+        tasks.write.using(queue_name=name).enqueue(name)
+
+    worker = start_worker("--queues", "mail", "--burst", *SMALL, queues={"default": {}, "mail": {}})
+
+    assert worker.wait() == 0
+    assert journal.names("end") == ["mail"]
+
+
+@pytest.mark.parametrize(("max_age_s", "second"), [("0", "closed"), ("600", "open")])
+def test_database_connections_live_as_long_as_the_settings_say(
+    project: Configure, start_worker: StartWorker, journal: Journal, tmp_path, max_age_s: str, second: str
+):
+    tasks.look_at_database.enqueue("first")
+    tasks.look_at_database.enqueue("second")
+
+    worker = start_worker("--burst", *SMALL, database=str(tmp_path / "db"), conn_max_age=max_age_s)
+
+    assert worker.wait() == 0
+    assert journal.lines("database") == [["first", "closed"], ["second", second]]
+
+
+# -- How it stops --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
+def test_first_signal_lets_the_running_task_end_and_gives_the_rest_back(
+    project: Configure, start_worker: StartWorker, journal: Journal, number: signal.Signals
+):
+    tasks.wait_at_gate.enqueue_many([[str(n)] for n in range(5)])
+    worker = start_worker(*SMALL)
+    wait_until(lambda: journal.names("start"), timeout_s=20)
+
+    worker.send_to_all(number) if number == signal.SIGINT else worker.send(number)
+
+    wait_until(lambda: ready_messages() == 4)
+    wait_until(lambda: f"{number.name}: tasks may run" in worker.output)
+    journal.open_gate()
+    assert worker.wait() == 0
+    assert journal.names("end") == journal.names("start") == ["0"]
+    assert get_queue("default").attributes().messages == 4
+
+
+def test_second_signal_gives_the_running_task_back_without_counting_the_attempt(
+    project: Configure, start_worker: StartWorker, journal: Journal
+):
+    tasks.wait_at_gate.enqueue("slow")
+    worker = start_worker(*SMALL)
+    wait_until(lambda: journal.names("start"), timeout_s=20)
+    worker.send(signal.SIGTERM)
+    wait_until(lambda: "tasks may run" in worker.output)
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 1
+    assert ready_messages() == 1
+    journal.open_gate()
+    assert start_worker("--burst", *SMALL).wait() == 0
+    assert journal.lines("start") == [["slow", "1"], ["slow", "1"]]
+
+
+def test_task_that_does_not_end_in_time_is_given_back(project: Configure, start_worker: StartWorker, journal: Journal):
+    tasks.wait_at_gate.enqueue("slow")
+    worker = start_worker("--shutdown-timeout", "0", *SMALL)
+    wait_until(lambda: journal.names("start"), timeout_s=20)
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 1
+    assert ready_messages() == 1
+
+
+def test_idle_worker_stops_at_once(project: Configure, start_worker: StartWorker, journal: Journal):
+    worker = start_worker(*SMALL, "--poll-interval", "60")
+    tasks.write.enqueue("first")
+    wait_until(lambda: journal.names("end"), timeout_s=20)
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 0
