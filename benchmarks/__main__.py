@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from .candidates import OURS
+from .candidates import OURS, Candidate
 from .figures import costs, delays, honesty, throughput
 from .peers import installed_peers
 from .places import RESULTS_DIR
@@ -23,7 +24,6 @@ from .sizes import ALL_SIZES
 
 OUR_FIGURES: dict[str, Callable[[Run], None]] = {
     "drain": lambda run: throughput.drains(run, OURS),
-    "processes": throughput.two_processes,
     "enqueue": lambda run: throughput.enqueues(run, OURS),
     "latency": lambda run: delays.latencies(run, OURS),
     "idle": costs.idle,
@@ -41,6 +41,8 @@ PEER_FIGURES = {"drain": throughput.drains, "enqueue": throughput.enqueues, "lat
 def main() -> None:
     """Parse, measure, print."""
     options = _parse(sys.argv[1:])
+    # Ended from outside, end in an orderly way: nothing that was started stays.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     if options.table:
         print(report(Results.load(options.table)))
         return
@@ -48,19 +50,30 @@ def main() -> None:
     path = options.out or RESULTS_DIR / time.strftime(f"%Y-%m-%d-%H%M%S-{sizes.name}.jsonl")
     results = Results(path, machine={**machine(), "size": sizes.name})
     run = Run(sizes, results)
+    peers = [] if options.peers is None else chosen(installed_peers(), options.peers)
     for run.round in range(1, (options.rounds or sizes.rounds) + 1):
-        measure(run, options.only, peers=options.peers)
+        measure(run, options.only, peers)
     print(report(results))
     print(f"samples: {path}", file=sys.stderr)
 
 
-def measure(run: Run, only: list[str], *, peers: bool) -> None:
+def measure(run: Run, only: list[str], peers: list[Candidate]) -> None:
     """Take one round."""
-    names = only or (list(PEER_FIGURES) if peers else list(OUR_FIGURES))
-    for name in names:
+    for name in only or (PEER_FIGURES if peers else OUR_FIGURES):
         OUR_FIGURES[name](run)
-        for peer in installed_peers() if peers and name in PEER_FIGURES else ():
+        for peer in peers if name in PEER_FIGURES else ():
             PEER_FIGURES[name](run, peer)
+
+
+def chosen(peers: list[Candidate], names: list[str]) -> list[Candidate]:
+    """Return the peers of these names, all when there are none. Exits when one is not there."""
+    unknown = set(names) - {peer.name for peer in peers}
+    if unknown or not peers:
+        there = ", ".join(peer.name for peer in peers) or "none"
+        sys.exit(
+            f"not installed: {', '.join(sorted(unknown)) or 'any peer'}; `make bench-peers` does that. Here: {there}"
+        )
+    return [peer for peer in peers if not names or peer.name in names]
 
 
 def machine() -> dict[str, object]:
@@ -86,8 +99,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--size", choices=ALL_SIZES, default="full")
     parser.add_argument("--rounds", type=int, help="default: as many as the size asks for")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=[], metavar="A,B", help="figures")
-    parser.add_argument("--peers", action="store_true", help="other task queues beside ours")
+    parser.add_argument("--only", type=_names, default=[], metavar="A,B", help="figures; default: all")
+    parser.add_argument(
+        "--peers", type=_names, nargs="?", const=[], metavar="A,B", help="other task queues beside ours; default: all"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="where the samples go, as JSON lines")
     parser.add_argument("--table", type=Path, metavar="FILE", help="measure nothing, print the table of a finished run")
     options = parser.parse_args(arguments)
@@ -95,6 +110,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if unknown:
         parser.error(f"unknown figure {', '.join(sorted(unknown))}; there are {', '.join(OUR_FIGURES)}")
     return options
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",")
 
 
 if __name__ == "__main__":

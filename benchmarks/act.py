@@ -5,9 +5,10 @@
     python -m benchmarks.act MODULE bulk COUNT           with the bulk call that the candidate offers
     python -m benchmarks.act MODULE latency COUNT GAP_S  one task now and then, marked with its sending time
 
-MODULE has `work()`, `send_one(sent_at)` and `send_bulk(count)`; the last two may be coroutine functions. Everything
-else comes in environment variables (BENCH_URL, BENCH_CASE ...). Only the standard library is imported here. The last
-line of the output is one JSON object: count, seconds, cpu_s.
+MODULE has `work()`, `send_one(sent_at)`, perhaps `send_bulk(count)`, and perhaps `prepare()`, which is called before
+anything is sent. All but the first may be coroutine functions, if they are the same kind. Everything else comes in
+environment variables (BENCH_URL, BENCH_CASE ...). Only the standard library is imported here. The last line of the
+output is one JSON object: count, seconds, cpu_s.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import asyncio
 import importlib
 import inspect
 import json
+import os
 import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from types import ModuleType
+from typing import Any, NoReturn
 
 #: Not measured: the first sends connect, and load what is loaded late.
 WARM_UP = 10
@@ -36,26 +39,36 @@ def main() -> None:
         return
     count = int(sys.argv[3])
     if action == "bulk":
-        cost = measure(module.send_bulk, [count])
+        cost = measure(module, module.send_bulk, [count])
     elif action == "latency":
-        cost = measure(module.send_one, now_and_then(count, float(sys.argv[4])))
+        cost = measure(module, module.send_one, now_and_then(count, float(sys.argv[4])))
     else:
-        cost = measure(module.send_one, [0.0] * (count - WARM_UP), warm_up=[0.0] * WARM_UP)
         count -= WARM_UP
+        cost = measure(module, module.send_one, [0.0] * count, warm_up=[0.0] * WARM_UP)
     print(json.dumps({"count": count, **cost}))
+
+
+def become(*arguments: str) -> NoReturn:
+    """Go on as another Python program, in the same process."""
+    os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted
 
 
 def now_and_then(count: int, gap_s: float) -> Iterator[float]:
     """Yield the time at irregular moments, so that nobody can fall into step with them."""
     for _ in range(count):
         time.sleep(random.uniform(0.5, 1.5) * gap_s)
-        yield time.time()
+        yield time.monotonic()
 
 
-def measure(send: Send, arguments: Iterable[Any], *, warm_up: Iterable[Any] = ()) -> dict[str, float]:
+def measure(
+    module: ModuleType, send: Send, arguments: Iterable[Any], *, warm_up: Iterable[Any] = ()
+) -> dict[str, float]:
     """Call `send` with each argument and return what that took."""
+    prepare = getattr(module, "prepare", None)
     if inspect.iscoroutinefunction(send):
-        return asyncio.run(_measure_async(send, arguments, warm_up))
+        return asyncio.run(_measure_async(prepare, send, arguments, warm_up))
+    if prepare is not None:
+        prepare()
     for argument in warm_up:
         send(argument)
     began, cpu = time.perf_counter(), time.process_time()
@@ -64,7 +77,11 @@ def measure(send: Send, arguments: Iterable[Any], *, warm_up: Iterable[Any] = ()
     return {"seconds": time.perf_counter() - began, "cpu_s": time.process_time() - cpu}
 
 
-async def _measure_async(send: Send, arguments: Iterable[Any], warm_up: Iterable[Any]) -> dict[str, float]:
+async def _measure_async(
+    prepare: Any, send: Send, arguments: Iterable[Any], warm_up: Iterable[Any]
+) -> dict[str, float]:
+    if prepare is not None:
+        await prepare()
     for argument in warm_up:
         await send(argument)
     began, cpu = time.perf_counter(), time.process_time()

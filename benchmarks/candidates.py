@@ -24,7 +24,9 @@ class Case:
     environment: Mapping[str, str] = field(default_factory=dict)
     #: Tasks a second that it is expected to reach, within a factor of three: chooses the size of the first round.
     expected_rate: float
-    #: Tasks with a process of their own need a tick each; for the others a tick now and then is enough.
+    #: How many processes run tasks side by side.
+    processes: int = 1
+    #: Each task has a process of its own: then every one counts itself; otherwise a tick now and then is enough.
     forks: bool = False
 
 
@@ -47,7 +49,7 @@ class Candidate:
     def command(self, *arguments: str) -> list[str]:
         """Return the command for an action of act.py."""
         if self.language == "node":
-            return ["node", str(BENCHMARKS / "peers" / f"{self.module}.js"), *arguments]
+            return ["node", str(BENCHMARKS / "peers" / "act.js"), self.module, *arguments]
         python = sys.executable if self.is_ours else str(PEER_PYTHON)
         return [python, "-m", "benchmarks.act", self.module, *arguments]
 
@@ -93,34 +95,40 @@ def _environment(server: Server, environment: Mapping[str, str]) -> dict[str, st
         **os.environ,
         "BENCH_URL": server.url,
         "BENCH_PORT": str(server.port),
+        "BENCH_DIR": str(server.dir),
         "NODE_PATH": str(NODE_MODULES),
         **environment,
     }
 
 
-def our_case(name: str, *, worker: str, expected_rate: float, keep_results: bool, **environment: str) -> Case:
+def our_case(
+    name: str, *, processes: int = 1, threads: int = 8, keep_results: bool = False, **environment: str
+) -> Case:
     """Return a way to run our worker."""
     results = "86400" if keep_results else "0"
+    options = f"--processes {processes} --threads {threads}"
     return Case(
         name=name,
-        environment={"BENCH_WORKER": worker, "BENCH_RESULT_TTL_S": results, **environment},
-        expected_rate=expected_rate,
+        environment={"BENCH_WORKER": options, "BENCH_RESULT_TTL_S": results, **environment},
+        expected_rate=20_000,
+        processes=processes,
     )
 
 
 def _our_cases() -> tuple[Case, ...]:
-    cases = []
-    for keep_results, suffix in ((False, ""), (True, ", results kept")):
-        for name, worker, task in (
-            ("1 thread", "--threads 1", "noop"),
-            ("8 threads", "--threads 8", "noop"),
-            ("asyncio", "--threads 1", "anoop"),
-        ):
-            case = our_case(
-                name + suffix, worker=worker, expected_rate=10_000, keep_results=keep_results, BENCH_TASK=task
-            )
-            cases.append(case)
-    return tuple(cases)
+    without_results = (
+        our_case("1 thread", threads=1),
+        our_case("8 threads"),
+        our_case("asyncio", threads=1, BENCH_TASK="anoop"),
+        our_case("2 processes of 1 thread", processes=2, threads=1),
+        our_case("2 processes of 8 threads", processes=2),
+    )
+    with_results = (
+        our_case("1 thread, results kept", threads=1, keep_results=True),
+        our_case("8 threads, results kept", keep_results=True),
+        our_case("asyncio, results kept", threads=1, keep_results=True, BENCH_TASK="anoop"),
+    )
+    return without_results + with_results
 
 
 OURS = Candidate(name="rsmq_django", module="benchmarks.ours.actions", cases=_our_cases(), is_ours=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from .candidates import Candidate, Case
@@ -15,7 +14,7 @@ from .ticks import TickFile, Window, tick_file
 SAMPLE_EVERY_S = 0.02
 #: Enough to find both ends of the window within half a percent.
 TICKS_PER_DRAIN = 200
-DRAIN_WITHIN_S = 600.0
+DRAIN_WITHIN_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class CpuSample:
     """Processor time used so far."""
 
     at: float
-    workers_s: float
+    worker_s: float
     server_s: float
 
 
@@ -43,43 +42,33 @@ class Drained:
 
 
 def drain(
-    server: Server,
-    candidate: Candidate,
-    case: Case,
-    *,
-    tasks: int,
-    processes: int = 1,
-    environment: Mapping[str, str] | None = None,
+    server: Server, candidate: Candidate, case: Case, *, tasks: int, environment: Mapping[str, str] | None = None
 ) -> Drained:
-    """Start workers on a server where at least so many tasks wait, and stop them when so many have begun."""
+    """Start a worker on a server where at least so many tasks wait, and end it when so many have begun."""
     every = 1 if case.forks else max(1, tasks // TICKS_PER_DRAIN)
-    with tick_file(every=every) as ticks, ExitStack() as stack:
+    with tick_file(every=every) as ticks:
         variables = {**case.environment, **(environment or {}), **ticks.environment}
-        workers = [stack.enter_context(candidate.worker(server, variables)) for _ in range(processes)]
-        # What several processes have counted since their last ticks is lost.
-        wanted = tasks // every - (processes - 1)
-        samples = _watch(ticks, workers, server, wanted=wanted)
-        for worker in workers:
-            worker.kill()  # what has been measured is over, and an orderly end takes some peers seconds
-        window = ticks.window(processes=processes)
+        with candidate.worker(server, variables) as worker:
+            # What a process has counted since its last tick is only known of the one that comes to the end first.
+            samples = _watch(ticks, worker, server, wanted=tasks // every - (case.processes - 1))
+            worker.kill()  # what was to be measured is over, and an orderly end takes some peers seconds
+        window = ticks.window(processes=case.processes)
     return Drained(window, *_cpu_per_task(samples, window))
 
 
-def _watch(ticks: TickFile, workers: Sequence[Process], server: Server, *, wanted: int) -> list[CpuSample]:
+def _watch(ticks: TickFile, worker: Process, server: Server, *, wanted: int) -> list[CpuSample]:
     samples = []
     deadline = time.monotonic() + DRAIN_WITHIN_S
     while True:
-        done = len(ticks) >= wanted
-        used = [worker.cpu_s() for worker in workers]
-        by_server = tree_cpu_s(server.pid)
-        if by_server is not None and None not in used:
-            samples.append(CpuSample(time.time(), sum(filter(None, used)), by_server))
-        if done:
+        is_done = len(ticks) >= wanted
+        by_worker, by_server = worker.cpu_s(), tree_cpu_s(server.pid)
+        if by_worker is not None and by_server is not None:
+            samples.append(CpuSample(time.monotonic(), by_worker, by_server))
+        if is_done:
             return samples
-        for worker in workers:
-            worker.check()
+        worker.check()
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{len(ticks)} of {wanted} ticks after {DRAIN_WITHIN_S:.0f} s:\n{workers[0].output()}")
+            raise RuntimeError(f"{len(ticks)} of {wanted} ticks after {DRAIN_WITHIN_S:.0f} s:\n{worker.output()}")
         time.sleep(SAMPLE_EVERY_S)
 
 
@@ -88,7 +77,7 @@ def _cpu_per_task(samples: Sequence[CpuSample], window: Window) -> tuple[float |
         return None, None
     first, last = _at(samples, window.begin), _at(samples, window.end)
     us_per_task = 1e6 / window.tasks
-    return (last.workers_s - first.workers_s) * us_per_task, (last.server_s - first.server_s) * us_per_task
+    return (last.worker_s - first.worker_s) * us_per_task, (last.server_s - first.server_s) * us_per_task
 
 
 def _at(samples: Sequence[CpuSample], at: float) -> CpuSample:
@@ -96,6 +85,4 @@ def _at(samples: Sequence[CpuSample], at: float) -> CpuSample:
     after = next((n for n, sample in enumerate(samples) if sample.at >= at), len(samples) - 1)
     a, b = samples[max(0, after - 1)], samples[after]
     share = 0.0 if b.at == a.at else min(1.0, max(0.0, (at - a.at) / (b.at - a.at)))
-    return CpuSample(
-        at, a.workers_s + share * (b.workers_s - a.workers_s), a.server_s + share * (b.server_s - a.server_s)
-    )
+    return CpuSample(at, a.worker_s + share * (b.worker_s - a.worker_s), a.server_s + share * (b.server_s - a.server_s))

@@ -105,13 +105,11 @@ def one_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def wait_for(condition: Callable[[], bool], *, processes: Sequence[Process] = (), within_s: float, what: str) -> None:
-    """Wait until the condition holds. Raises RuntimeError when a process ends or the time is over."""
+def wait_for(condition: Callable[[], bool], *, process: Process, within_s: float, what: str) -> None:
+    """Wait until the condition holds. Raises RuntimeError when the process ends or the time is over."""
     deadline = time.monotonic() + within_s
     while not condition():
-        for process in processes:
-            process.check()
+        process.check()
         if time.monotonic() > deadline:
-            logs = "\n".join(process.output()[-2000:] for process in processes)
-            raise RuntimeError(f"after {within_s:.0f} s still waiting for {what}\n{logs}")
+            raise RuntimeError(f"after {within_s:.0f} s still waiting for {what}\n{process.output()[-2000:]}")
         time.sleep(0.01)

@@ -28,18 +28,18 @@ class Server:
         self.port = _free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.redis = redis.Redis(port=self.port)
-        self._dir = Path(tempfile.mkdtemp(prefix="rsmq-bench-"))
+        self.dir = Path(tempfile.mkdtemp(prefix="rsmq-bench-"))
         self._appendonly = appendonly
 
     def __enter__(self) -> Self:
-        command = [find_server().path, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._dir)]
+        command = [find_server().path, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.dir)]
         command += ["--save", "", "--appendonly", "yes" if self._appendonly else "no", "--appendfsync", "everysec"]
-        command += ["--maxmemory-policy", "noeviction", "--logfile", str(self._dir / "log")]
+        command += ["--maxmemory-policy", "noeviction", "--logfile", str(self.dir / "log")]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + START_WITHIN_S
         while not self._answers():
             if time.monotonic() > deadline or self._process.poll() is not None:
-                raise RuntimeError(f"the server did not start; see {self._dir / 'log'}")
+                raise RuntimeError(f"the server did not start; see {self.dir / 'log'}")
             time.sleep(0.01)
         return self
 
@@ -47,7 +47,7 @@ class Server:
         self.redis.close()
         self._process.kill()
         self._process.wait()
-        shutil.rmtree(self._dir, ignore_errors=True)
+        shutil.rmtree(self.dir, ignore_errors=True)
 
     @property
     def pid(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from ..candidates import OURS, Candidate, Case, our_case
@@ -51,11 +50,11 @@ def _latency(run: Run, candidate: Candidate, case: Case, sending: Sending) -> No
         environment = {**case.environment, **ticks.environment}
         with candidate.worker(server, environment) as worker:
             candidate.produce(server, environment, "one", str(WARM_UP))
-            wait_for(lambda: len(ticks) >= WARM_UP, processes=[worker], within_s=WITHIN_S, what="the first tasks")
+            wait_for(lambda: len(ticks) >= WARM_UP, process=worker, within_s=WITHIN_S, what="the first tasks")
             environment["BENCH_HOW"] = sending.how
             candidate.produce(server, environment, "latency", str(sending.count), str(sending.gap_s))
             wanted = WARM_UP + sending.count
-            wait_for(lambda: len(ticks) >= wanted, processes=[worker], within_s=WITHIN_S, what="the last tasks")
+            wait_for(lambda: len(ticks) >= wanted, process=worker, within_s=WITHIN_S, what="the last tasks")
         waits_ms = [tick.latency_s * 1000 for tick in ticks.read() if tick.sent_at]
     cuts = statistics.quantiles(waits_ms, n=100, method="inclusive")
     values = {"p50_ms": cuts[49], "p99_ms": cuts[98], "max_ms": max(waits_ms)}
@@ -63,19 +62,17 @@ def _latency(run: Run, candidate: Candidate, case: Case, sending: Sending) -> No
 
 
 def makespan(run: Run) -> None:
-    """Let two workers of eight threads, both waiting, share tasks of ten milliseconds that arrive at once."""
+    """Let two waiting processes of eight threads share tasks of ten milliseconds that arrive at once."""
     tasks = run.sizes.makespan_tasks
-    case = our_case(
-        "2 x 8 threads", worker=f"--threads {THREADS}", expected_rate=0, keep_results=False, BENCH_TASK="pause"
-    )
-    with Server() as server, tick_file() as ticks, ExitStack() as stack:
+    case = our_case("2 processes of 8 threads", processes=PROCESSES, threads=THREADS, BENCH_TASK="pause")
+    with Server() as server, tick_file() as ticks:
         environment = {**case.environment, **ticks.environment}
-        workers = [stack.enter_context(OURS.worker(server, environment)) for _ in range(PROCESSES)]
-        wait_for(
-            lambda: server.listeners("bench") == PROCESSES, processes=workers, within_s=WITHIN_S, what="both workers"
-        )
-        OURS.fill(server, environment, tasks)
-        wait_for(lambda: len(ticks) >= tasks, processes=workers, within_s=WITHIN_S, what="the last task")
+        with OURS.worker(server, environment) as worker:
+            wait_for(
+                lambda: server.listeners("bench") == PROCESSES, process=worker, within_s=WITHIN_S, what="both processes"
+            )
+            OURS.fill(server, environment, tasks)
+            wait_for(lambda: len(ticks) >= tasks, process=worker, within_s=WITHIN_S, what="the last task")
         took_s = _makespan_s(ticks)
     ideal_s = tasks * PAUSE_S / (THREADS * PROCESSES)
     run.add("makespan", case.name, {"seconds": took_s, "ideal_seconds": ideal_s, "over_ideal": took_s / ideal_s - 1})

@@ -21,27 +21,15 @@ QUEUE_COUNTS = (1, 10)
 def drains(run: Run, candidate: Candidate) -> None:
     """Work off no-op tasks, each case on a fresh server."""
     for case in candidate.cases:
-        _drain_once(run, candidate, case)
-
-
-def two_processes(run: Run) -> None:
-    """The same with two worker processes, started one by one."""
-    for name in ("1 thread", "8 threads"):
-        _drain_once(run, OURS, OURS.case(name), processes=2)
-
-
-def _drain_once(run: Run, candidate: Candidate, case: Case, *, processes: int = 1) -> None:
-    run.reference()  # before, not while, it is measured
-    tasks = run.drain_count(candidate, case) * processes
-    with Server() as server:
-        used = server.cpu_s()
-        candidate.fill(server, case.environment, tasks)
-        send_server_us = (server.cpu_s() - used) / tasks * 1e6
-        drained = drain(server, candidate, case, tasks=tasks, processes=processes)
-    values = {**drained.values, "send_server_us": send_server_us}
-    name = case.name if processes == 1 else f"{processes} x {case.name}"
-    run.add("drain", name, values, who=candidate.name)
-    run.note_rate(candidate, case, drained.window.rate / processes)
+        run.reference()  # before, not while, it is measured
+        tasks = run.drain_count(candidate, case)
+        with Server() as server:
+            used = server.cpu_s()
+            candidate.fill(server, case.environment, tasks)
+            send_server_us = (server.cpu_s() - used) / tasks * 1e6
+            drained = drain(server, candidate, case, tasks=tasks)
+        run.add("drain", case.name, {**drained.values, "send_server_us": send_server_us}, who=candidate.name)
+        run.note_rate(candidate, case, drained.window.rate)
 
 
 # -- Sending ----------------------------------------------------------------------------------------------------------
@@ -64,9 +52,9 @@ def _our_enqueues(run: Run) -> None:
             ("bulk", "bulk", run.sizes.bulk_sends, "enqueue"),
             ("one transaction", "bulk", run.sizes.sends, "transaction"),
         ):
-            case = our_case(name + suffix, worker="", expected_rate=0, keep_results=keep_results, BENCH_HOW=how)
+            case = our_case(name + suffix, keep_results=keep_results, BENCH_HOW=how)
             _produce(run, OURS, case, action, count, name=case.name)
-    plain = our_case("one, plain message", worker="", expected_rate=0, keep_results=False, BENCH_HOW="core")
+    plain = our_case("one, plain message", BENCH_HOW="core")
     _produce(run, OURS, plain, "one", run.sizes.sends, name=plain.name)
 
 

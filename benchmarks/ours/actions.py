@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 
 import django
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.ours.settings"
 django.setup()
 
-from django.db import connection, transaction  # noqa: E402 - needs the line above
+from django.db import connection, transaction  # noqa: E402
 
+from benchmarks.act import become  # noqa: E402 - needs the line above
 from benchmarks.ours.settings import QUEUE_NAMES  # noqa: E402
 from benchmarks.ours.tasks import measured  # noqa: E402
 from rsmq_django.core import Queue  # noqa: E402
@@ -33,7 +33,7 @@ _core = Queue(QUEUE_NAMES[0], get_client(), realtime=HOW != "silent")
 def work() -> None:
     """Become the worker."""
     options = os.environ.get("BENCH_WORKER", "").split()
-    os.execv(sys.executable, [sys.executable, "-m", "django", "rsmq_worker", *options])  # noqa: S606 - no shell is wanted
+    become("-m", "django", "rsmq_worker", *options)
 
 
 def send_one(sent_at: float) -> None:
