@@ -143,7 +143,7 @@ class Fetcher:
 
     def _release_ghosts(self) -> None:
         if self._has_ghosts:
-            known = {delivery.message.id for delivery in self.leases.held()}
+            known = {delivery.receipt for delivery in self.leases.held()}
             release_unknown(self.client, self.queues, self.holds_key, known)
             self._has_ghosts = False
 

@@ -61,9 +61,13 @@ def renew_holds(client: Client, queues: Sequence[WorkQueue], holds_key: str) -> 
             return lost
 
 
-def release_unknown(client: Client, queues: Sequence[WorkQueue], holds_key: str, known: set[str]) -> int:
-    """Give back what the record says is held and the worker has never seen: its delivery was lost on the way."""
-    unknown = [hold for hold in read_holds(client, holds_key) if hold.message_id not in known]
+def release_unknown(client: Client, queues: Sequence[WorkQueue], holds_key: str, known: set[tuple[str, int]]) -> int:
+    """Give back what the record says is held and the worker has never seen: its delivery was lost on the way.
+
+    `known` are receipts, not ids: the lost delivery may be the next one of a message that the worker knows.
+    """
+    holds = read_holds(client, holds_key)
+    unknown = [hold for hold in holds if (hold.message_id, hold.receive_count) not in known]
     return release_holds(client, queues, holds_key, unknown)
 
 

@@ -23,6 +23,8 @@ end
 
 local verdicts = verdicts_on(messages, settings, ids, receive_counts)
 local done, key = {}, 4
+-- A removal comes first: after it, a server at its memory limit takes everything else that this script writes.
+if #ids > 0 then redis.call("HDEL", holds, unpack(ids)) end
 for i, id in ipairs(ids) do
   if ttls[i] ~= "0" then key = key + 1 end
   if verdicts[i] == 1 then
@@ -35,5 +37,4 @@ for i, id in ipairs(ids) do
   end
 end
 remove(messages, settings, done)
-if #ids > 0 then redis.call("HDEL", holds, unpack(ids)) end
 return verdicts
