@@ -83,9 +83,9 @@ def main(
     except (RsmqError, Failed) as error:
         code = INTERRUPTED if isinstance(error, Interrupted) else FAILURE
         return _report(session, name_of(error), text_of(error), error, code=code)
-    except KeyboardInterrupt:
-        return _report(session, "interrupted", "interrupted", code=INTERRUPTED)
-    except click.Abort:
+    except click.Abort as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            return _report(session, "interrupted", "interrupted", code=INTERRUPTED)
         return _report(session, "aborted", "aborted; nothing was changed")
     except OSError as error:
         if error.errno != errno.EPIPE:

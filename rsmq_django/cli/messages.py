@@ -10,11 +10,11 @@ from ..core.moves import MAX_SLICE, change_visibility, discard
 from .browsing import count, list_, peek, show
 from .failures import Failed
 from .forms import received_as_json
+from .moving import move, redrive
 from .options import Group, name_option
 from .output import write_json
 from .sending import send
 from .session import Session
-from .transfers import move, redrive
 from .waiting import until_found
 
 

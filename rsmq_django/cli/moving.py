@@ -1,0 +1,160 @@
+"""`rsmqctl message move, redrive`: which messages go where."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from ..core import Client
+from ..core.browse import StoredMessage
+from ..core.errors import InvalidName
+from ..core.keys import checked_name
+from ..core.moves import move as move_call
+from ..core.moves import redrive as redrive_call
+from .dead_letters import Filter, filter_options
+from .failures import Failed
+from .options import Command, complete_queue_name, dry_run_option, name_option
+from .output import Table, printable
+from .session import Session
+from .transfers import Transfer, carry_out, tell
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def transfer_options(function: F) -> F:
+    """Add what move and redrive have in common."""
+    options = (
+        dry_run_option,
+        click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N a second."),
+        click.option("--hidden", "with_hidden", is_flag=True, help="Also delayed messages and those in flight."),
+        click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N messages."),
+        click.option("-i", "--message-id", "ids", multiple=True, metavar="ID", help="Only this one; can be repeated."),
+    )
+    for option in options:
+        function = option(function)
+    return function
+
+
+@click.command(cls=Command)
+@name_option
+@click.option("--to", "target", required=True, metavar="QUEUE", shell_complete=complete_queue_name)
+@transfer_options
+@click.pass_obj
+def move(session: Session, /, name: str, target: str, dry_run: bool, ids: tuple[str, ...], **choices: Any) -> None:
+    """Move messages to another queue as they are: id, receive count and the time they become visible stay.
+
+    Only what is ready goes, unless --hidden is given or the messages are named. To run dead letters again, use redrive.
+    """
+    transfer = Transfer(client_for(session, name, target), name, ids=tuple(dict.fromkeys(ids)), **choices)
+    namespace = transfer.client.namespace
+
+    def send(part: list[StoredMessage]) -> None:
+        transfer.note(target, transfer.client.run(move_call(namespace, name, target, part)))
+
+    if dry_run:
+        transfer.moved[target] = sum(len(part) for part in transfer.candidates())
+        tell(session, transfer, "would move")
+    else:
+        carry_out(session, transfer, send, "moved")
+
+
+@click.command(cls=Command)
+@name_option
+@click.option(
+    "--to", "target", metavar="QUEUE", shell_complete=complete_queue_name, help="Default: where each came from."
+)
+@filter_options
+@transfer_options
+@click.pass_obj
+def redrive(
+    session: Session,
+    /,
+    name: str,
+    target: str | None,
+    dry_run: bool,
+    ids: tuple[str, ...],
+    limit: int | None,
+    with_hidden: bool,
+    rate: float | None,
+    **conditions: Any,
+) -> None:
+    """Send dead letters back to the queues they came from, to be run again.
+
+    Each becomes a new message with the same body; its attempts start anew, and a task keeps its id.
+
+    \b
+    rsmqctl message redrive -n mail-dead --dry-run
+    rsmqctl message redrive -n mail-dead --error 'Connection*' --since 2h --rate 50
+    """
+    transfer = Transfer(
+        client_for(session, name, target),
+        name,
+        ids=tuple(dict.fromkeys(ids)),
+        chosen=Filter(**conditions),
+        with_hidden=with_hidden,
+        limit=limit,
+        rate=rate,
+        with_failures=True,
+    )
+
+    def send(part: list[StoredMessage]) -> None:
+        for home, messages in by_target(transfer, part, target).items():
+            transfer.note(home, transfer.client.run(redrive_call(transfer.client.namespace, name, home, messages)))
+
+    if dry_run:
+        preview(session, transfer, target)
+    else:
+        carry_out(session, transfer, send, "redriven")
+
+
+def client_for(session: Session, source: str, target: str | None) -> Client:
+    """Return the client of both queues. Raises Failed when they are on different servers."""
+    client = session.queue(source).client
+    if target is not None:
+        other = session.queue(target).client
+        if (other.connection, other.namespace) != (client.connection, client.namespace):
+            raise Failed(
+                "differentServers",
+                f"queues {source} and {target} are on different connections; a message moves within one server only",
+            )
+    return client
+
+
+def by_target(transfer: Transfer, part: Sequence[StoredMessage], target: str | None) -> dict[str, list[StoredMessage]]:
+    """Group dead letters by the queue they go to; those without one stay."""
+    found: dict[str, list[StoredMessage]] = {}
+    for message in part:
+        home = target or origin_of(message)
+        if home is None or home == transfer.source:
+            transfer.stayed["no_origin"] += 1
+        else:
+            found.setdefault(home, []).append(message)
+    return found
+
+
+def origin_of(message: StoredMessage) -> str | None:
+    """Return the queue that a dead letter came from, if its record names one."""
+    failure = message.failure()
+    try:
+        return checked_name(failure.queue) if failure else None
+    except InvalidName:
+        return None
+
+
+def preview(session: Session, transfer: Transfer, target: str | None) -> None:
+    """Tell what redrive would do: how many messages of which failure would go where."""
+    groups: Counter[tuple[str, str, str, str]] = Counter()
+    for part in transfer.candidates():
+        for home, messages in by_target(transfer, part, target).items():
+            transfer.moved[home] += len(messages)
+            for message in messages:
+                failure = message.failure()
+                why = (failure.task, failure.reason, failure.error) if failure else ("", "", "")
+                groups[home, *why] += 1
+    if groups and not session.json:
+        rows = [[str(number), *map(printable, group)] for group, number in groups.most_common()]
+        Table(["COUNT", "TO", "TASK", "REASON", "ERROR"], right=["COUNT"]).print(rows)
+    tell(session, transfer, "would redrive")

@@ -1,0 +1,153 @@
+"""`queue set`, `purge`, `stats`: what the first rsmqctl did not have."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from rsmq_django.core import Client, Queue
+from tests.cli.conftest import SCRIPT, Result
+from tests.redis_server import PrivateServer
+from tests.support import pass_time
+
+Run = Callable[..., Result]
+
+
+# -- Set --------------------------------------------------------------------------------------------------------------
+
+
+def test_set_changes_what_is_given_and_prints_all(rsmqctl: Run, queue: Queue):
+    shown = rsmqctl("queue", "set", "-n", "jobs", "-t", "0", "-m", "-1")
+
+    assert (shown.json["vt"], shown.json["delay"], shown.json["maxsize"]) == (0.0, 0.0, -1)
+    assert shown.output == rsmqctl("queue", "describe", "-n", "jobs").output
+
+
+def test_set_without_anything_to_set_fails(rsmqctl: Run, queue: Queue):
+    failed = rsmqctl("queue", "set", "-n", "jobs")
+
+    assert (failed.exit_code, failed.errors) == (1, "Error: nothing to set; give -t, -d or -m\n")
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "text"),
+    [
+        ("-t", "10000000", "--visibility-timeout is 10000000; it must be whole seconds between 0 and 9999999"),
+        ("-d", "-1", "--delay is -1; it must be whole seconds between 0 and 9999999"),
+        ("-m", "100", "--maxsize is 100; it must be between 1024 and 65536, or -1 for no limit"),
+    ],
+)
+def test_value_outside_its_limits_is_refused_under_the_name_of_its_flag(
+    rsmqctl: Run, queue: Queue, flag: str, value: str, text: str
+):
+    assert rsmqctl("queue", "set", "-n", "jobs", flag, value).errors == f"Error: {text}\n"
+
+
+# -- Purge ------------------------------------------------------------------------------------------------------------
+
+
+def test_purge_removes_the_messages_and_keeps_the_queue(rsmqctl: Run, queue: Queue):
+    queue.send_many([b"x"] * 3)
+    queue.receive()
+
+    purged = rsmqctl("queue", "purge", "-n", "jobs", "--yes")
+
+    assert purged.output == "removed 3 messages from jobs\n"
+    assert queue.attributes().messages == 0
+
+
+def test_purge_without_a_terminal_wants_to_be_told_twice(rsmqctl: Run, queue: Queue):
+    queue.send(b"x")
+
+    failed = rsmqctl("queue", "purge", "-n", "jobs")
+
+    assert (failed.exit_code, failed.output) == (1, "")
+    assert failed.errors == "Error: Remove 1 message of queue jobs? There is no terminal to ask on: add --yes\n"
+    assert queue.attributes().messages == 1
+
+
+def test_purge_of_an_empty_queue_needs_no_leave(rsmqctl: Run, queue: Queue):
+    assert rsmqctl("queue", "purge", "-n", "jobs").output == "removed 0 messages from jobs\n"
+
+
+def test_dry_run_of_purge_changes_nothing(rsmqctl: Run, queue: Queue):
+    queue.send(b"x")
+
+    assert rsmqctl("queue", "purge", "-n", "jobs", "--dry-run").output == "would remove 1 message from jobs\n"
+
+    assert queue.attributes().messages == 1
+
+
+# -- Stats ------------------------------------------------------------------------------------------------------------
+
+
+def test_stats_are_a_table_in_a_pipe(rsmqctl: Run, queue: Queue, client: Client):
+    Queue("a", client).create()
+    queue.send_many([b"x"] * 5)
+    queue.receive_many(2)
+    queue.send(b"x", delay_s=100)
+    pass_time(queue, seconds=20)
+
+    table = rsmqctl("queue", "stats").output.splitlines()
+
+    assert table[0].split() == ["QUEUE", "READY", "DELAYED", "IN", "FLIGHT", "OLDEST", "SENT", "RECEIVED", "MEMORY"]
+    assert table[1].split()[:7] == ["a", "0", "0", "0", "-", "0", "0"]
+    assert table[2].split()[:4] == ["jobs", "3", "1", "2"]
+    assert table[2].split()[5:7] == ["6", "2"]
+    assert "\x1b" not in "".join(table)
+    assert len({line.rindex(" ") for line in table[1:]}) == 1, "the last column is aligned on the right"
+
+
+def test_stats_of_one_queue_as_json(rsmqctl: Run, queue: Queue):
+    queue.send(b"x")
+
+    shown = rsmqctl("--json", "queue", "stats", "-n", "jobs").json
+
+    assert (shown["queue"], shown["messages"], shown["ready"], shown["estimated"]) == ("jobs", 1, 1, False)
+    assert set(shown) > {"delayed", "in_flight", "oldest_ready_s", "total_sent", "total_received", "size_bytes"}
+
+
+def test_stats_of_all_queues_as_json_are_a_list(rsmqctl: Run, client: Client):
+    for number in range(120):
+        Queue(f"q{number:03}", client).create()
+
+    assert [row["queue"] for row in rsmqctl("--json", "queue", "stats").json] == [f"q{n:03}" for n in range(120)]
+
+
+def test_broken_queue_does_not_hide_the_others(rsmqctl: Run, queue: Queue, server: PrivateServer):
+    server.redis.sadd("rsmq:QUEUES", "broken", "with \x1b[31m")
+
+    table = rsmqctl("queue", "stats").output.splitlines()
+    shown = rsmqctl("--json", "queue", "stats").json
+
+    assert table[1].split() == ["broken", "broken"]
+    assert table[3].split() == ["with", "\\x1b[31m", "broken"]
+    assert [row.get("error") for row in shown] == ["queueNotFound", None, "queueNotFound"]
+
+
+def test_stats_of_a_queue_that_is_not_there_fail(rsmqctl: Run):
+    assert rsmqctl("queue", "stats", "-n", "nope").errors.startswith("Error: queue not found: nope; ")
+
+
+def test_watch_shows_rates_until_ctrl_c(environment: None, queue: Queue):
+    words = [SCRIPT, "--json", "queue", "stats", "-n", "jobs", "--watch", "--interval", "0.1"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout is not None
+        first = json.loads(watch.stdout.readline())
+        queue.send(b"x")
+        later = next(row for row in map(json.loads, watch.stdout) if row["ready"])
+        watch.send_signal(signal.SIGINT)
+
+    assert (first["ready"], later["ready"]) == (0, 1)
+    assert watch.returncode == 0
+
+
+# -- --json -----------------------------------------------------------------------------------------------------------
+
+
+def test_commands_that_print_nothing_print_what_they_did_as_json(rsmqctl: Run):
+    assert rsmqctl("--json", "queue", "create", "-n", "q").json == {"queue": "q", "created": True}
+    assert rsmqctl("queue", "purge", "-n", "q", "--json").json == {"queue": "q", "removed": 0}
+    assert rsmqctl("queue", "delete", "-n", "q", "--json").json == {"queue": "q", "deleted": True}
