@@ -55,7 +55,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def arguments_of(pid: int) -> str:
-    return subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True).stdout
+    return subprocess.run(["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True).stdout
 
 
 @pytest.fixture
