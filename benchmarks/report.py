@@ -1,41 +1,74 @@
-"""The table that a run prints, in Markdown, so that it can be pasted into a page."""
+"""The tables that a run prints, in Markdown, so that they can be pasted into a page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from .candidates import OURS
 from .goals import goals
-from .results import Results
-
-#: How values are shown; those that are missing here are shown with three digits.
-REFERENCES = {"drain": "L_cycle", "backlog": "L_cycle", "queues": "L_cycle", "enqueue": "L_send"}
+from .results import Results, Row
 
 
 def report(results: Results) -> str:
     """Return everything that a run found."""
     machine = [f"- {name}: {value}" for name, value in results.machine.items()]
     yardstick = ", ".join(f"{name} {_number(results.reference(name))}/s" for name in ("L_send", "L_cycle", "L_send1"))
-    parts = ["\n".join(machine), f"C client: {yardstick}.", _measurements(results), _goals(results)]
+    parts = ["\n".join([*machine, f"- C client: {yardstick}"]), _measurements(results)]
+    if any(who != OURS.name for _, who, _ in results.rows()):
+        parts.append(_side_by_side(results))
+    parts.append(_goals(results))
     return "\n\n".join(parts) + "\n"
 
 
 def _measurements(results: Results) -> str:
     lines = []
     for row in results.rows():
-        figure, who, case = row
         values = "; ".join(f"{name} {_number(results.median(row, name))}" for name in results.values(row))
-        share = results.ratio(row, "rate", REFERENCES.get(figure, ""))
+        yardstick = _yardstick(row)
+        share = results.ratio(row, "rate", yardstick) if yardstick else None
         spread = results.spread(row, "rate")
         lines.append(
             (
-                figure,
-                f"{who}: {case}",
+                row[0],
+                f"{row[1]}: {row[2]}",
                 values,
-                "" if share is None else f"{share:.3f} {REFERENCES[figure]}",
+                "" if share is None else f"{share:.3f} {yardstick}",
                 "" if spread is None else f"{spread:.0%}",
             )
         )
     return table(("figure", "who and how", "medians", "rate / C client", "spread of the rate"), lines)
+
+
+def _yardstick(row: Row) -> str | None:
+    figure, _, case = row
+    if figure == "enqueue":
+        return "L_send1" if case.startswith("one") and "transaction" not in case else "L_send"
+    return "L_cycle" if figure in ("drain", "backlog", "queues") else None
+
+
+def _side_by_side(results: Results) -> str:
+    """Return a line per candidate and way to run it."""
+    lines = []
+    for figure, who, case in results.rows():
+        if figure != "drain":
+            continue
+
+        def shown(where: Row, *values: str) -> str:
+            return " / ".join(_number(results.median(where, value)) for value in values)
+
+        sending = ", results kept" if "results kept" in case else ""
+        lines.append(
+            (
+                f"{who}: {case}",
+                shown((figure, who, case), "rate"),
+                shown((figure, who, case), "worker_us", "server_us"),
+                shown(("enqueue", who, f"one{sending}"), "rate"),
+                shown(("enqueue", who, f"bulk{sending}"), "rate"),
+                shown(("latency", who, "publishing sender"), "p50_ms", "p99_ms"),
+            )
+        )
+    head = ("who", "drain, tasks/s", "worker / server us", "enqueue one/s", "bulk/s", "idle latency p50 / p99 ms")
+    return table(head, lines)
 
 
 def _goals(results: Results) -> str:
