@@ -7,6 +7,7 @@ an environment variable for the console script, the settings for `manage.py`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 import redis
 
 from ..core import Client, Connection, Queue
-from ..core.connection import SCHEMES, masked
+from ..core.connection import SCHEMES
 from .failures import Failed
 
 DEFAULT_URL = "redis://localhost:6379"
@@ -70,9 +71,10 @@ def connect(url: str) -> Connection:
         return Connection(url, timeout_s=TIMEOUT_S)
     except (ValueError, TypeError):
         # Not `from error`: its text may hold a piece of the password.
+        shown = re.sub(".*@", "***@", url, flags=re.DOTALL)
         schemes = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise Failed(
             "invalidUrl",
-            f"cannot read the URL {masked(url)!r}; write {DEFAULT_URL}/0 or the like, with one of {schemes}, "
+            f"cannot read the URL {shown!r}; write {DEFAULT_URL}/0 or the like, with one of {schemes}, "
             "and special characters of a password as %XX",
         ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import select
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -51,7 +53,13 @@ class Terminal:
         clean = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
         size = {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
         self.process = subprocess.Popen(
-            [SCRIPT, *words], stdin=slave, stdout=slave, stderr=slave, env=clean | size | environment, close_fds=True
+            [SCRIPT, *words],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=clean | size | environment,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C is a signal
         )
         os.close(slave)
         self.screen = ""

@@ -38,12 +38,21 @@ class Command(BaseCommand):
         """Print the help of the command line itself."""
         run(["--help"], prog_name=f"{prog_name} {subcommand}")
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """Take all words as they are, for call_command("rsmqctl", "queue", "list")."""
-        parser.add_argument("words", nargs=argparse.REMAINDER)
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        without_words = parser.parse_args([])
+
+        def take_words(args: Sequence[str] = (), namespace: object = None) -> argparse.Namespace:
+            return argparse.Namespace(**vars(without_words), words=list(args))
+
+        parser.parse_args = take_words  # type: ignore[method-assign,assignment]
+        return parser
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run a command line that a program has put together."""
+        for stream in (self.stdout, self.stderr):
+            stream.ending = ""  # the command line ends its lines itself
         with (
             contextlib.redirect_stdout(cast("TextIO", self.stdout)),
             contextlib.redirect_stderr(cast("TextIO", self.stderr)),
