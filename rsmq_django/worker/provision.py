@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ..conf import QueueSettings, get_settings
-from ..core import QueueAttributes
-from ..core.errors import BrokenQueue
-from ..queues import ensure_queue
+from ..core import Queue, QueueAttributes
+from ..core.errors import BrokenQueue, QueueFull
+from ..queues import ensure_queue, get_queue
 from ..tasks.registry import find_consumer, registered_tasks
 from .delivery import WorkQueue
 
@@ -32,12 +32,20 @@ def provision(queues: Sequence[WorkQueue]) -> None:
     """
     for work_queue in queues:
         with damage_reported():
-            stored = ensure_queue(work_queue.name).attributes()
+            stored = ensure_unless_full(work_queue.name).attributes()
             compare(work_queue.settings, stored)
             work_queue.lease_s = max(SHORTEST_LEASE_S, stored.visibility_timeout_s)
     for name in dead_letter_queues(queues):
         with damage_reported():
-            ensure_queue(name)
+            ensure_unless_full(name)
+
+
+def ensure_unless_full(name: str) -> Queue:
+    """Create a queue unless it exists; on a server at its memory limit return it as it is, so that it is drained."""
+    try:
+        return ensure_queue(name)
+    except QueueFull:
+        return get_queue(name)
 
 
 @contextmanager
