@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import time
@@ -26,8 +27,16 @@ def write(name: str) -> str:
 @task(max_attempts=20, backoff=fixed(0))
 def toil(name: str, for_s: float) -> None:
     """Take a while, as real work does."""
-    note("start", name)
+    note("start", name, os.getpid())
     time.sleep(for_s)
+    note("end", name)
+
+
+@task
+def hold_interpreter(name: str, for_s: int) -> None:
+    """Let no other Python code run in this process, as a long call into C does."""
+    note("start", name)
+    ctypes.PyDLL(None).sleep(for_s)
     note("end", name)
 
 

@@ -1,0 +1,120 @@
+"""Connections of a worker break at the worst moment: every message is worked on, and what ended stays ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from rsmq_django.core.call import load_script
+from rsmq_django.core.errors import RedisFailure
+from rsmq_django.queues import get_queue
+from rsmq_django.tasks import TaskContext, fixed
+from tests.fault_proxy import FaultProxy
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.workshop import Configure, declare, the_dead_letter, working
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def proxy(configure: Configure, server: PrivateServer) -> Iterator[FaultProxy]:
+    """A way to the server that breaks; producers and workers go through it."""
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url)
+        for name in ("fetch", "succeed", "retry", "bury", "start", "release"):
+            server.redis.script_load(load_script(f"worker/{name}").source)
+        yield proxy
+
+
+def is_empty() -> bool:
+    return get_queue("default").attributes().messages == 0
+
+
+def test_worker_gets_through_a_storm_of_resets(proxy: FaultProxy):
+    done: list[int] = []
+
+    def toil(number: int) -> None:
+        threading.Event().wait(0.002)
+        done.append(number)
+
+    declare(max_attempts=50)(toil).enqueue_many([[number] for number in range(300)])
+
+    with working(threads=4):
+        while len(set(done)) < 300:
+            before = len(done)
+            wait_until(lambda: len(done) > before + 20 or len(set(done)) == 300, timeout_s=35)  # noqa: B023
+            proxy.reset_connections()
+        wait_until(is_empty, timeout_s=35)
+
+    assert set(done) == set(range(300))
+    assert get_queue("default-dead").attributes().messages == 0
+
+
+@pytest.mark.parametrize("script", ["fetch", "succeed", "retry", "bury", "start"])
+def test_lost_reply_changes_nothing(proxy: FaultProxy, script: str):
+    attempts: dict[str, list[int]] = {"good": [], "flaky": [], "bad": []}
+
+    def run(context: TaskContext, kind: str) -> str:
+        attempts[kind].append(context.attempt)
+        threading.Event().wait(0.25)  # long enough for its start to be noted
+        if kind == "bad" or (kind == "flaky" and context.attempt == 1):
+            raise OSError
+        return kind
+
+    declared = declare(takes_context=True, max_attempts=2, backoff=fixed(0))(run)
+    proxy.lose_reply_to(load_script(f"worker/{script}").sha1.encode())
+
+    good, flaky, bad = (declared.enqueue(kind) for kind in attempts)
+    with working(threads=3):
+        wait_until(lambda: is_empty() and get_queue("default-dead").attributes().messages == 1, timeout_s=35)
+
+    for result in (good, flaky, bad):
+        result.refresh()
+    assert attempts == {"good": [1], "flaky": [1, 2], "bad": [1, 2]}
+    assert (good.return_value, flaky.return_value, bad.status) == ("good", "flaky", "FAILED")
+    assert the_dead_letter()[1]["attempts"] == 2
+
+
+def test_outcome_that_could_not_be_told_is_told_when_the_network_is_back(proxy: FaultProxy):
+    done, release = [], threading.Event()
+
+    def run() -> str:
+        release.wait(20)
+        done.append(1)
+        return "told"
+
+    result = declare(run).enqueue()
+    with working() as worker:
+        wait_until(lambda: worker.pool.sync_count == 1)
+        proxy.black_hole()
+        release.set()
+        wait_until(lambda: worker.fetchers[0].outage.is_on)
+        proxy.release()
+        wait_until(is_empty, timeout_s=30)
+
+    result.refresh()
+    assert (done, result.return_value) == ([1], "told")
+
+
+@pytest.mark.parametrize("fault", ["black_hole", "refuse"])
+def test_producer_is_told_soon_that_it_could_not_send(proxy: FaultProxy, project: Configure, settings, fault: str):
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": proxy.url, "TIMEOUT_S": 0.1}}}
+    declared = declare(lambda: None)
+    getattr(proxy, fault)()
+
+    with pytest.raises(RedisFailure):  # and `no_hang` fails a test that waits for ever
+        declared.enqueue()
+    with pytest.raises(RedisFailure):
+        declared.enqueue_many([[]] * 5000)
+
+
+async def test_async_producer_is_told_soon_too(proxy: FaultProxy, settings):
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": proxy.url, "TIMEOUT_S": 0.1}}}
+    declared = declare(lambda: None)
+    proxy.black_hole()
+
+    with pytest.raises(RedisFailure):
+        await declared.aenqueue()
