@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import select
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
@@ -238,10 +239,18 @@ def _is_stale(link: Any) -> bool:
         return True
 
 
+def _is_readable(socket: Any) -> bool:
+    poll = select.poll()
+    poll.register(socket.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
 async def _ais_stale(link: Any) -> bool:
     writer = getattr(link, "_writer", None)
-    if writer is not None and writer.is_closing():  # after a reset; the look below sees only an orderly end
-        return True
+    if writer is not None:
+        # After a reset, or an end that the event loop has not read yet: the look below sees neither.
+        if writer.is_closing() or _is_readable(writer.get_extra_info("socket")):
+            return True
     look = getattr(link, "can_read", None) or link.can_read_destructive  # redis-py before 8
     try:
         return bool(await look())
