@@ -1,0 +1,107 @@
+"""A server in cluster mode refuses scripts whose keys lie in different slots. Ours run there in a namespace with a hash
+tag; the scripts of the reference implementation, which pass times and ids as keys, do not.
+
+One server that owns all slots is a whole cluster, and checks the same.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from rsmq_django.core import Client, Connection, Queue, Settlement, errors, list_queues
+from rsmq_django.embedded.binary import find_server
+from tests.interop.conftest import require_node
+from tests.interop.peers import NodePeer, PeerError
+from tests.support import wait_until
+
+pytestmark = pytest.mark.interop
+
+SLOTS = 16_384
+BUS_OFFSET = 10_000
+
+
+@pytest.fixture(scope="module")
+def cluster_url() -> Iterator[str]:
+    """A cluster of one, on a unix socket. It wants a port for its bus; nobody else connects to it."""
+    directory = Path(tempfile.gettempdir()) / f"rsmq-cluster-{os.getpid()}-{secrets.token_hex(3)}"
+    directory.mkdir(mode=0o700)
+    port = _free_port()
+    command = [find_server().path, "--port", str(port), "--bind", "127.0.0.1"]
+    command += ["--unixsocket", str(directory / "s"), "--dir", str(directory), "--save", "", "--cluster-enabled", "yes"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        server = redis.Redis(unix_socket_path=str(directory / "s"))
+        wait_until(lambda: (directory / "s").exists())
+        server.execute_command("CLUSTER", "ADDSLOTS", *range(SLOTS))
+        wait_until(lambda: b"cluster_state:ok" in _cluster_info(server))
+        yield f"unix://{directory / 's'}"
+        server.close()
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _free_port() -> int:
+    """Return a port that nobody listens on; the bus of the cluster uses another one."""
+    for port in range(20_001, 40_000):
+        with socket.socket() as probe, socket.socket() as bus:
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                bus.bind(("127.0.0.1", port + BUS_OFFSET))
+                return port
+    raise AssertionError("no free port")
+
+
+def _cluster_info(server: "redis.Redis") -> bytes:
+    answer = server.execute_command("CLUSTER", "INFO")
+    return answer if isinstance(answer, bytes) else str(answer).encode()
+
+
+def test_every_operation_of_ours_runs_in_a_namespace_with_a_hash_tag(cluster_url: str):
+    client = Client(Connection(cluster_url), namespace="{rsmq}")
+    queue = Queue("jobs", client, realtime=True)
+    queue.create()
+
+    ids = queue.send_many([b"a", b"b", b"c"])
+    first = queue.receive()
+    assert first is not None
+    popped = queue.pop()
+
+    assert popped is not None and [first.id, popped.id] == ids[:2]
+    assert queue.change_visibility(first, 60)
+    assert queue.delete_many([first, ids[2]]) == [Settlement.DONE, Settlement.DONE]
+    assert queue.set_attributes(delay_s=1).messages == 0
+    assert "jobs" in list_queues(client)
+    queue.delete_queue()
+
+
+def test_without_a_hash_tag_the_server_refuses_and_we_say_so(cluster_url: str):
+    queue = Queue("jobs", Client(Connection(cluster_url), namespace="plain"))
+
+    with pytest.raises(errors.ServerRefused, match="slot"):
+        queue.create()
+
+
+def test_the_reference_can_send_there_but_not_receive(cluster_url: str):
+    require_node()
+    queue = Queue("shared", Client(Connection(cluster_url), namespace="{rsmq}"))
+    queue.create()
+    with NodePeer(cluster_url) as node:
+        in_namespace = {"ns": "{rsmq}"}
+        message_id = node.call("sendMessage", qname="shared", body=b"from node", client=in_namespace)
+        ours = queue.receive(visibility_timeout_s=0)
+
+        with pytest.raises(PeerError, match="CROSSSLOT|same slot"):
+            node.call("receiveMessage", qname="shared", client=in_namespace)
+
+    assert ours is not None and (ours.id, ours.body) == (message_id, b"from node")
