@@ -36,6 +36,8 @@ PATIENCE_S = 0.5
 
 def printable(text: str) -> str:
     r"""Return text that a terminal shows and does not obey: control characters and the like become \x1b, \u202e."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else _escaped(letter) for letter in text)
 
 
@@ -103,6 +105,7 @@ class Table:
         self.headers = headers
         self._right = [header in right for header in headers]
         self._widths = [len(header) for header in headers]
+        self._line_width = line_width()
         self._is_begun = False
 
     def lines(self, rows: Sequence[Sequence[str]]) -> list[str]:
@@ -117,19 +120,18 @@ class Table:
 
     def print(self, rows: Sequence[Sequence[str]]) -> None:
         """Print the rows."""
-        for line in self.lines(rows):
-            click.echo(line)
+        click.echo("\n".join(self.lines(rows)))
 
     def _line(self, cells: Sequence[str]) -> str:
         *first, last = cells
-        room = line_width() - sum(self._widths[:-1]) - len(GAP) * len(first)
+        room = self._line_width - sum(self._widths[:-1]) - len(GAP) * len(first)
         padded = [
             _aligned(cell, width, is_right=is_right)
             for cell, width, is_right in zip(first, self._widths, self._right, strict=False)
         ]
         if self._right[-1]:
             last = _aligned(last, self._widths[-1], is_right=True)
-        elif last == click.unstyle(last):
+        elif "\x1b" not in last:
             last = cut(last, max(room, MIN_LAST_COLUMN))
         return GAP.join([*padded, last]).rstrip()
 
@@ -141,7 +143,7 @@ def _aligned(cell: str, width: int, *, is_right: bool) -> str:
 
 def columns(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
-    letters = click.unstyle(text)
+    letters = click.unstyle(text) if "\x1b" in text else text
     if letters.isascii():
         return len(letters)
     return sum(_letter_width(letter) for letter in letters)

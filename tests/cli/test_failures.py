@@ -88,8 +88,10 @@ URLS = [
 
 @pytest.mark.parametrize("url", URLS)
 @pytest.mark.parametrize("options", [(), ("-v",), ("--json",)], ids=str)
-def test_password_is_never_printed(script: Run, url: str, options: tuple[str, ...]):
-    failed = script(*options, "queue", "list", REDIS_URL=url)
+def test_password_is_never_printed(rsmqctl: Run, monkeypatch: pytest.MonkeyPatch, url: str, options: tuple[str, ...]):
+    monkeypatch.setenv("REDIS_URL", url)
+
+    failed = rsmqctl(*options, "queue", "list")
 
     assert failed.exit_code == 1
     assert "geheim" not in failed.errors + failed.output
