@@ -163,7 +163,7 @@ def test_second_signal_gives_the_running_task_back_without_counting_the_attempt(
     assert ready_messages() == 1
     journal.open_gate()
     assert start_worker("--burst", *SMALL).wait() == 0
-    assert journal.lines("start") == [["slow", "1"], ["slow", "1"]]
+    assert [line[:2] for line in journal.lines("start")] == [["slow", "1"], ["slow", "1"]]
 
 
 def test_task_that_does_not_end_in_time_is_given_back(project: Configure, start_worker: StartWorker, journal: Journal):
