@@ -1,6 +1,7 @@
-"""What a supervisor must know about a child even after it was killed: which messages it was running.
+"""What a supervisor and a child tell each other without a call: what runs, how the child ended, when it has to.
 
-Shared memory, written by the child with a plain copy and read by the supervisor: no call, no lock between processes.
+Shared memory, written with plain copies: it can still be read after the child was killed, and neither waits for the
+other. One page per child; each field has one writer.
 """
 
 from __future__ import annotations
@@ -10,55 +11,94 @@ import struct
 import time
 from collections import deque
 
-_BEAT = struct.Struct("d")
+_TIME = struct.Struct("d")
+_BEAT_AT, _STOP_BY_AT, _HAS_ENDED_AT, _SLOTS_AT = 0, 8, 16, 64
 _SLOT_BYTES = 64
+#: The last byte of a slot says whether the message has run. An id has 32 characters; longer ones go unnoted.
+_ID_BYTES = _SLOT_BYTES - 1
+_RUNNING, _HAS_RUN = 0, 1
+#: Slots beside those of running messages: outcomes wait for a moment until Redis knows them.
+_SPARE_SLOTS = 500
 
 
 class Board:
-    """A table of message ids in memory shared with the child processes that are forked after it was made."""
+    """A page shared with the one child that is forked after it was made."""
 
-    def __init__(self, slots: int) -> None:
-        self._memory = mmap.mmap(-1, _BEAT.size + slots * _SLOT_BYTES)
-        self._free = deque(range(slots))
-        self._slots: dict[str, int] = {}
-        self._slot_count = slots
+    def __init__(self, most_running: int) -> None:
+        slots = most_running + _SPARE_SLOTS
+        self._memory = mmap.mmap(-1, _SLOTS_AT + slots * _SLOT_BYTES)
+        self._free = deque(range(_SLOTS_AT, _SLOTS_AT + slots * _SLOT_BYTES, _SLOT_BYTES))
+        #: Receipt (id, receive count) -> where the slot begins. Two deliveries of a message may be here for a moment.
+        self._slots: dict[tuple[str, int], int] = {}
         self.beat()
+
+    # -- Written by the child -----------------------------------------------------------------------------------------
 
     def beat(self) -> None:
         """Note that the child has talked to Redis just now."""
-        _BEAT.pack_into(self._memory, 0, time.monotonic())
+        _TIME.pack_into(self._memory, _BEAT_AT, time.monotonic())
 
-    def last_beat(self) -> float:
-        """Return when the child last talked to Redis, on the machine's monotonic clock."""
-        return float(_BEAT.unpack_from(self._memory, 0)[0])
-
-    def enter(self, message_id: str) -> None:
+    def enter(self, receipt: tuple[str, int]) -> None:
         """Note that a message begins to run. Without a free slot it goes unnoted: a crash will not count for it."""
+        name = receipt[0].encode("utf-8", "surrogateescape")
+        if len(name) > _ID_BYTES:
+            return
         try:
-            slot = self._free.popleft()
+            at = self._free.popleft()
         except IndexError:
             return
-        self._slots[message_id] = slot
-        at = _BEAT.size + slot * _SLOT_BYTES
-        self._memory[at : at + _SLOT_BYTES] = _as_slot(message_id)
+        self._slots[receipt] = at
+        self._memory[at : at + _SLOT_BYTES] = name.ljust(_SLOT_BYTES, b"\0")
 
-    def leave(self, message_id: str) -> None:
-        """Note that a message has run."""
-        slot = self._slots.pop(message_id, None)
-        if slot is not None:
-            self._memory[_BEAT.size + slot * _SLOT_BYTES] = 0
-            self._free.append(slot)
+    def finish(self, receipt: tuple[str, int]) -> None:
+        """Note that a message has run; Redis does not know yet how it went."""
+        at = self._slots.get(receipt)
+        if at is not None:
+            self._memory[at + _ID_BYTES] = _HAS_RUN
 
-    def is_running(self, message_id: str) -> bool:
-        """Say whether the child was running this message when it last wrote here."""
-        wanted = _as_slot(message_id)
-        starts = range(_BEAT.size, _BEAT.size + self._slot_count * _SLOT_BYTES, _SLOT_BYTES)
-        return any(self._memory[at : at + _SLOT_BYTES] == wanted for at in starts)
+    def leave(self, receipt: tuple[str, int]) -> None:
+        """Note that a message is no longer held here."""
+        at = self._slots.pop(receipt, None)
+        if at is not None:
+            self._memory[at : at + _SLOT_BYTES] = bytes(_SLOT_BYTES)
+            self._free.append(at)
 
-    def close(self) -> None:
-        """Give the memory back."""
-        self._memory.close()
+    def note_end(self) -> None:
+        """Note that the child ends by itself. A task that ends the process can choose any exit status, but not this."""
+        self._memory[_HAS_ENDED_AT] = 1
 
+    # -- Written by the supervisor ------------------------------------------------------------------------------------
 
-def _as_slot(message_id: str) -> bytes:
-    return message_id.encode("utf-8", "surrogateescape")[:_SLOT_BYTES].ljust(_SLOT_BYTES, b"\0")
+    def tell_to_stop(self, by: float) -> None:
+        """Say until when tasks may run, on the machine's monotonic clock; the child looks when it gets SIGTERM."""
+        _TIME.pack_into(self._memory, _STOP_BY_AT, by)
+
+    # -- Read by the other one ----------------------------------------------------------------------------------------
+
+    @property
+    def stop_by(self) -> float | None:
+        """Until when tasks may run; None while nobody told the child to stop."""
+        return float(_TIME.unpack_from(self._memory, _STOP_BY_AT)[0]) or None
+
+    @property
+    def last_beat(self) -> float:
+        """When the child last talked to Redis, on the machine's monotonic clock."""
+        return float(_TIME.unpack_from(self._memory, _BEAT_AT)[0])
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the child ended by itself."""
+        return bool(self._memory[_HAS_ENDED_AT])
+
+    def running(self) -> set[str]:
+        """Return the ids of the messages that the child was running when it last wrote here."""
+        return self._ids(_RUNNING)
+
+    def has_run(self) -> set[str]:
+        """Return the ids of those that had run and whose outcome had perhaps not reached Redis."""
+        return self._ids(_HAS_RUN)
+
+    def _ids(self, state: int) -> set[str]:
+        slots = (self._memory[at : at + _SLOT_BYTES] for at in range(_SLOTS_AT, len(self._memory), _SLOT_BYTES))
+        names = (slot[:_ID_BYTES].rstrip(b"\0") for slot in slots if slot[_ID_BYTES] == state)
+        return {name.decode("utf-8", "surrogateescape") for name in names if name}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..core import Client, RsmqError
-from ..core.errors import OutcomeUnknown, QueueNotFound
+from ..core.errors import QueueNotFound
 from ..core.keys import worker_key
 from ..core.limits import MAX_BATCH
 from .announcer import Announcer
@@ -29,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 #: After a look that found nothing although a message seemed due (another client is between two steps of sending it).
 NOTHING_FOUND_S = 0.05
+#: A fetch whose reply was lost may be carried out much later, when a cut network is mended: its messages never arrive
+#: here, but the supervisor would renew their leases for ever. So the record of what is held is compared now and then.
+GHOSTS_EVERY_S = 30.0
 #: Runs shorter than this never show as RUNNING: noting the start would cost more than it tells.
 NOTE_START_AFTER_S = 0.1
 
@@ -63,7 +67,8 @@ class Fetcher:
         self._was_told_to_look = False
         self._provisioned = False
         #: A reply to a fetch was lost: Redis may count messages as held here that never arrived.
-        self._has_ghosts = False
+        self._may_have_ghosts = False
+        self._look_for_ghosts_at = time.monotonic() + GHOSTS_EVERY_S
         #: The last look found no message at all, neither ready nor hidden; None before the first look.
         self.is_empty: bool | None = None
         #: The last look found nothing ready.
@@ -75,12 +80,12 @@ class Fetcher:
         """Take over that an attempt began, to be noted in its result record if it runs for long."""
         self._running[execution.delivery] = execution
         if self._board is not None:
-            self._board.enter(execution.delivery.message.id)
+            self._board.enter(execution.delivery.receipt)
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
         """Take over an outcome; the next exchange carries it out."""
         if self._board is not None:
-            self._board.leave(execution.delivery.message.id)
+            self._board.finish(execution.delivery.receipt)
         self._endings.append(Ending(execution, outcome, self.announcer.worker_id))
         self._wake()
 
@@ -107,9 +112,12 @@ class Fetcher:
         """Say whether nothing is held and nothing waits to be carried out."""
         return not self._endings and not len(self.leases)
 
-    def _forget(self, delivery: Delivery) -> None:
+    def forget(self, delivery: Delivery) -> None:
+        """Hold a message no longer: Redis knows its outcome, or there will be none."""
         self.leases.drop(delivery)
         self._running.pop(delivery, None)
+        if self._board is not None:
+            self._board.leave(delivery.receipt)
 
     # -- The exchange -------------------------------------------------------------------------------------------------
 
@@ -121,7 +129,18 @@ class Fetcher:
         if time.monotonic() < self.outage.next_try_at:
             self.leases.expire(time.monotonic())
             return []
+        return self._exchange(room)
+
+    def flush(self) -> None:
+        """Carry out all that ended, now: it is the last chance. What cannot be carried out comes back by itself."""
+        left = math.inf
+        while len(self._endings) < left:
+            left = len(self._endings)
+            self._exchange(0)
+
+    def _exchange(self, room: int) -> list[Delivery]:
         endings = [self._endings.popleft() for _ in range(min(len(self._endings), MAX_BATCH))]
+        fetch = None
         try:
             self._provision()
             self._release_ghosts()
@@ -129,7 +148,8 @@ class Fetcher:
             replies = self.client.run_many([step.call for step in steps]) if steps else []
         except RsmqError as error:
             self.put_back(endings)
-            self._has_ghosts |= isinstance(error, OutcomeUnknown)
+            # Also when the error says that nothing was sent: that may be about a second try of some of the calls.
+            self._may_have_ghosts |= fetch is not None
             self.outage.note(error)
             self.leases.expire(time.monotonic())
             return []
@@ -142,15 +162,16 @@ class Fetcher:
             self._provisioned = True
 
     def _release_ghosts(self) -> None:
-        if self._has_ghosts:
+        if self._may_have_ghosts or time.monotonic() >= self._look_for_ghosts_at:
             known = {delivery.receipt for delivery in self.leases.held()}
             release_unknown(self.client, self.queues, self.holds_key, known)
-            self._has_ghosts = False
+            self._may_have_ghosts = False
+            self._look_for_ghosts_at = time.monotonic() + GHOSTS_EVERY_S
 
     def _let_go_steps(self) -> list[LetGoStep]:
         deliveries = [self._let_go.popleft() for _ in range(min(len(self._let_go), MAX_BATCH))]
         for delivery in deliveries:
-            self._forget(delivery)
+            self.forget(delivery)
         return [LetGoStep(self, deliveries)] if deliveries else []
 
     def _steps(self, endings: list[Ending], room: int) -> tuple[list[Step], FetchStep | None]:

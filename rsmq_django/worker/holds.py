@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..core import Client, Message
 from ..core.call import Argument, Call
 from ..core.keys import worker_key, workers_key
 from ..core.limits import batches
+from ..core.replies import read_message_id
 from .delivery import Delivery, WorkQueue
 from .endings import release, unhold
 
@@ -56,7 +56,7 @@ def renew_holds(client: Client, queues: Sequence[WorkQueue], holds_key: str) -> 
     while True:
         call = Call("worker/renew", call_keys, (cursor, *words), lambda reply: reply, repeatable=True)
         cursor, *ids = client.run(call)
-        lost += [message_id.decode("utf-8", "backslashreplace") for message_id in ids]
+        lost += [read_message_id(message_id) for message_id in ids]
         if cursor == b"0":
             return lost
 
@@ -79,10 +79,8 @@ def release_holds(client: Client, queues: Sequence[WorkQueue], holds_key: str, h
     return len(holds)
 
 
-def expire_holds(client: Client, queues: Sequence[WorkQueue], worker_id: str) -> int:
-    """Make everything visible that a dead worker held. Its deliveries count as attempts: it may have run them."""
-    holds_key = worker_key(client.namespace, worker_id)
-    holds = read_holds(client, holds_key)
+def expire_holds(client: Client, queues: Sequence[WorkQueue], holds_key: str, holds: Sequence[Hold]) -> int:
+    """Make messages visible that a dead worker held. Their deliveries count as attempts: it may have run them."""
     for work_queue, deliveries in _by_queue(queues, holds):
         for batch in batches(deliveries):
             client.run(work_queue.queue.change_visibility_call([each.message for each in batch], 0))
@@ -90,10 +88,10 @@ def expire_holds(client: Client, queues: Sequence[WorkQueue], worker_id: str) ->
     return len(holds)
 
 
-def beat(client: Client, worker_ids: Sequence[str]) -> list[str]:
-    """Say that these workers live, and return others that have been silent for too long."""
+def beat(client: Client, worker_ids: Sequence[str]) -> tuple[int, list[str]]:
+    """Say that these workers live; return the server's time (ms) and others that have been silent for too long."""
     args: tuple[Argument, ...] = (round(DEAD_AFTER_S * 1000), *worker_ids)
-    return client.run(Call("worker/beat", (workers_key(client.namespace),), args, _read_worker_ids, repeatable=True))
+    return client.run(Call("worker/beat", (workers_key(client.namespace),), args, _read_beat, repeatable=True))
 
 
 def forget(client: Client, worker_ids: Sequence[str]) -> None:
@@ -111,13 +109,18 @@ def _by_queue(queues: Sequence[WorkQueue], holds: Sequence[Hold]) -> Iterator[tu
 
 def _read_page(reply: list[bytes]) -> tuple[bytes, list[Hold]]:
     cursor, *words = reply
-    return cursor, [_read_hold(words[at], words[at + 1]) for at in range(0, len(words), 2)]
+    holds = [_read_hold(words[at], words[at + 1]) for at in range(0, len(words), 2)]
+    return cursor, [hold for hold in holds if hold is not None]
 
 
-def _read_hold(message_id: bytes, value: bytes) -> Hold:
-    receive_count, _, queue_name = value.decode().partition(" ")
-    return Hold(message_id.decode("utf-8", "backslashreplace"), int(receive_count), queue_name)
+def _read_hold(message_id: bytes, value: bytes) -> Hold | None:
+    """Read a field of the record; None for what no worker wrote."""
+    receive_count, _, queue_name = value.partition(b" ")
+    if not (receive_count.isdigit() and queue_name):
+        return None
+    return Hold(read_message_id(message_id), int(receive_count), queue_name.decode("utf-8", "backslashreplace"))
 
 
-def _read_worker_ids(reply: list[Any]) -> list[str]:
-    return [worker_id.decode("utf-8", "backslashreplace") for worker_id in reply]
+def _read_beat(reply: list[bytes]) -> tuple[int, list[str]]:
+    server_ms, *worker_ids = reply
+    return int(server_ms), [read_message_id(worker_id) for worker_id in worker_ids]

@@ -1,7 +1,8 @@
 """What becomes of the messages of a child process that died.
 
 Those it was running count a crash each and come back a little later; after `max_crashes` they go to the dead-letter
-queue, with how the process ended as the reason. Those that merely waited in it are given back untouched.
+queue, with how the process ended as the reason. Those that had run, and whose outcome was lost with the process, come
+back at once and have used up an attempt. Those that merely waited in it are given back untouched.
 """
 
 from __future__ import annotations
@@ -9,74 +10,107 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from ..core import Client, Message
+from ..core import Client, Message, RsmqError
 from ..core.call import Call
 from ..core.replies import first_received_ms
 from .announcer import Announcer, log_outcome
-from .board import Board
 from .delivery import Delivery, WorkQueue
 from .endings import Ending, ending_calls
 from .execution import Execution
-from .holds import Hold, forget, read_holds, release_holds
+from .holds import Hold, expire_holds, forget, read_holds, release_holds
 from .outcomes import Dead, Outcome
 
 logger = logging.getLogger(__name__)
 
 #: A message whose process died comes back after so long, times the number of its crashes.
 CRASH_WAIT_S = 1.0
+#: Crashes counted in one round trip; the bodies come back with it.
+CRASHES_AT_ONCE = 50
 
 
 class ProcessDied(Exception):
     """The process that ran a message ended in the middle of it."""
 
 
-def recover(
-    client: Client, queues: Sequence[WorkQueue], board: Board, *, worker_id: str, how: str, max_crashes: int
-) -> None:
-    """Give back or bury everything that a dead child held, and take the child off the list of workers."""
+@dataclass(frozen=True, kw_only=True)
+class Death:
+    """The end of one child, as far as its messages are concerned."""
+
+    worker_id: str
+    #: In words, how the process ended.
+    how: str
+    #: Ids of the messages that count a crash: it was running them. Empty when it was stopped on purpose.
+    running: frozenset[str]
+    #: Ids of those that had run.
+    has_run: frozenset[str]
+
+
+def recover(client: Client, queues: Sequence[WorkQueue], death: Death, *, max_crashes: int) -> None:
+    """Give back or bury everything that a dead child held, and take the child off the list of workers.
+
+    Safe to repeat: what is done leaves the record.
+    """
     holds_key = queues[0].holds_key
     holds = read_holds(client, holds_key)
-    running = [hold for hold in holds if board.is_running(hold.message_id)]
-    waiting = [hold for hold in holds if hold not in running]
-    for hold in running:
-        _count_crash(client, queues, hold, Announcer(worker_id), how=how, max_crashes=max_crashes)
+    running = [hold for hold in holds if hold.message_id in death.running]
+    has_run = [hold for hold in holds if hold.message_id in death.has_run]
+    waiting = [hold for hold in holds if hold.message_id not in death.running | death.has_run]
+    for at in range(0, len(running), CRASHES_AT_ONCE):
+        _count_crashes(client, queues, running[at : at + CRASHES_AT_ONCE], death, max_crashes=max_crashes)
+    expire_holds(client, queues, holds_key, has_run)
     release_holds(client, queues, holds_key, waiting)
-    forget(client, [worker_id])
+    forget(client, [death.worker_id])
     if holds:
         logger.warning(
-            "%s held %d messages, %d of them running; they are free again", worker_id, len(holds), len(running)
+            "%s held %d messages, %d of them running; they are free again", death.worker_id, len(holds), len(running)
         )
 
 
-def _count_crash(
-    client: Client, queues: Sequence[WorkQueue], hold: Hold, announcer: Announcer, *, how: str, max_crashes: int
+def _count_crashes(
+    client: Client, queues: Sequence[WorkQueue], holds: Sequence[Hold], death: Death, *, max_crashes: int
 ) -> None:
-    work_queue = next((each for each in queues if each.name == hold.queue_name), None)
-    if work_queue is None:
-        return
+    by_name = {work_queue.name: work_queue for work_queue in queues}
+    known = [(hold, by_name[hold.queue_name]) for hold in holds if hold.queue_name in by_name]
+    replies = client.run_many([_crash(hold, work_queue) for hold, work_queue in known])
+    for (hold, work_queue), reply in zip(known, replies, strict=True):
+        if isinstance(reply, RsmqError):
+            logger.error("message %s comes back when its lease is over: %s", hold.message_id, reply)
+        elif reply:  # else it had ended, or somebody else holds it
+            _after_crash(client, work_queue, hold, reply, death, max_crashes=max_crashes)
+
+
+def _crash(hold: Hold, work_queue: WorkQueue) -> Call[list[Any]]:
     keys = work_queue.queue.keys
     call_keys = (keys.messages, keys.settings, keys.releases, work_queue.holds_key)
     args = (hold.message_id, hold.receive_count, round(CRASH_WAIT_S * 1000))
-    reply = client.run(Call("worker/crash", call_keys, args, lambda reply: reply, subject=work_queue.name))
-    if not reply:
-        return  # it had ended, or somebody else holds it
+    return Call("worker/crash", call_keys, args, lambda reply: reply, subject=work_queue.name)
+
+
+def _after_crash(
+    client: Client, work_queue: WorkQueue, hold: Hold, reply: list[Any], death: Death, *, max_crashes: int
+) -> None:
     crashes, body, first, released = reply
-    if crashes >= max_crashes:
-        message = Message(hold.message_id, body, hold.receive_count, first_received_ms(first))
-        delivery = Delivery(work_queue, message, hold.receive_count - int(released), time.monotonic())
-        text = f"the process that ran it ended with {how}, {crashes} times in all; see the log of the worker"
-        _bury(client, delivery, announcer, Dead("crashed", ProcessDied(text)))
-    else:
+    if crashes < max_crashes:
         logger.error(
             "message %s of queue %s ran when its process ended with %s, %d of %d times; it runs again in %.0f s",
             hold.message_id,
             work_queue.name,
-            how,
+            death.how,
             crashes,
             max_crashes,
             CRASH_WAIT_S * crashes,
         )
+        return
+    message = Message(hold.message_id, body, hold.receive_count, first_received_ms(first))
+    delivery = Delivery(work_queue, message, hold.receive_count - int(released), time.monotonic())
+    text = f"the process that ran it ended with {death.how}, {crashes} times in all; see the log of the worker"
+    try:
+        _bury(client, delivery, Announcer(death.worker_id), Dead("crashed", ProcessDied(text)))
+    except RsmqError as error:
+        logger.error("message %s stays in queue %s for another attempt: %s", message.id, work_queue.name, error)
 
 
 def _bury(client: Client, delivery: Delivery, announcer: Announcer, outcome: Dead) -> None:

@@ -33,7 +33,7 @@ class EndStep:
     def done(self, verdicts: Sequence[Settlement]) -> None:
         """Forget what has ended, and tell what was lost."""
         for ending, verdict in zip(self.endings, verdicts, strict=True):
-            self.fetcher.leases.drop(ending.delivery)
+            self.fetcher.forget(ending.delivery)
             if verdict is Settlement.LEASE_LOST and not isinstance(ending.outcome, Released):
                 self.fetcher.announcer.lost(ending.delivery)
             if isinstance(ending.outcome, RetryIn):

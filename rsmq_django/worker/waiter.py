@@ -32,12 +32,8 @@ class Waiter:
         self._watched: dict[int, Callable[[], None]] = {}
 
     def watch(self, descriptor: int, on_ready: Callable[[], None]) -> None:
-        """Let a file descriptor that can be read end a sleep, and call `on_ready` then."""
+        """Let a file descriptor that can be read end one sleep, and call `on_ready` then."""
         self._watched[descriptor] = on_ready
-
-    def unwatch(self, descriptor: int) -> None:
-        """Stop watching a file descriptor."""
-        self._watched.pop(descriptor, None)
 
     def watch_signals(self) -> None:
         """Let signals end a sleep. Only the main thread may ask for it."""
@@ -63,7 +59,7 @@ class Waiter:
                 os.read(self._reader, 65536)
         for descriptor in ready:
             if descriptor in self._watched:
-                self._watched[descriptor]()
+                self._watched.pop(descriptor)()  # once: a pipe without a writer stays readable, and nobody could sleep
 
     def close(self) -> None:
         """Close the pipe."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import signal
@@ -130,20 +131,35 @@ class Worker:
 
         A Ctrl-C reaches every process of the terminal; only the supervisor acts on it.
         """
-        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGTERM, self._on_told)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGQUIT, signal.SIG_IGN)
         self.waiter.watch_signals()
         self.waiter.watch(lifeline, self._on_orphaned)
 
     def _on_orphaned(self) -> None:
-        if self.stop_by is None:
-            logger.warning("the supervisor is gone; finishing what runs")
-            self.stop(within_s=self.options.shutdown_timeout_s)
+        logger.warning("the supervisor is gone; finishing what runs")
+        by = time.monotonic() + self.options.shutdown_timeout_s
+        self._stop_by(by if self.stop_by is None else min(by, self.stop_by))
+
+    def _on_told(self, number: int, frame: FrameType | None) -> None:
+        """Stop when the supervisor said it should be.
+
+        Service managers send SIGTERM to every process of a service, the supervisor passes on its own: the second one
+        must not end the time that running tasks have.
+        """
+        told = self.board.stop_by if self.board is not None else None
+        by = told or self.stop_by or time.monotonic() + self.options.shutdown_timeout_s
+        if self.stop_by is None or by < self.stop_by:
+            logger.info("%s: finishing what runs%s", _name(number), _within(by - time.monotonic()))
+        self._stop_by(by)
 
     def stop(self, *, within_s: float) -> None:
         """Take no more messages, give back those that wait, and let running tasks end within so many seconds."""
-        self.stop_by = time.monotonic() + within_s
+        self._stop_by(time.monotonic() + within_s)
+
+    def _stop_by(self, by: float) -> None:
+        self.stop_by = by
         self.waiter.wake()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -223,7 +239,7 @@ class Worker:
             execution.interrupted = True
             execution.desk.settle(execution, Released())
         for fetcher in self.fetchers:
-            fetcher.exchange(0)
+            fetcher.flush()
         if unfinished:
             logger.warning("%d messages were given back unfinished", len(unfinished))
         return not unfinished
@@ -249,6 +265,10 @@ def queue_settings(names: Sequence[str]) -> list[QueueSettings]:
 def make_worker(queue_names: Sequence[str], options: WorkerOptions) -> Worker:
     """Return a worker on these queues, in this order; without names, on all of RSMQ["QUEUES"]."""
     return Worker(queue_settings(queue_names), options)
+
+
+def _within(seconds: float) -> str:
+    return f", at most {max(0.0, seconds):.0f} s" if math.isfinite(seconds) else ""
 
 
 def _name(number: int) -> str:

@@ -3,7 +3,14 @@
 --   KEYS[1]  zset  worker id -> time of its last beat (ms)
 --   ARGV     ms of silence after which a worker is dead; then the ids of the living
 --
--- Returns up to 100 ids of dead workers. They stay in the set until what they held has been given back.
+-- Returns the server's time (ms) and up to 100 ids of dead workers. They stay in the set until what they held has been
+-- given back. Each beat begins with a removal, so that it works at the memory limit: there, too, silence means death.
 --#include shared/clock
-for n = 2, #ARGV do redis.call("ZADD", KEYS[1], integer(now_ms), ARGV[n]) end
-return redis.call("ZRANGEBYSCORE", KEYS[1], "-inf", integer(now_ms - ARGV[1]), "LIMIT", 0, 100)
+local workers, silence_ms = KEYS[1], ARGV[1]
+for n = 2, #ARGV do
+  redis.call("ZREM", workers, ARGV[n])
+  redis.call("ZADD", workers, integer(now_ms), ARGV[n])
+end
+local reply = redis.call("ZRANGEBYSCORE", workers, "-inf", integer(now_ms - silence_ms), "LIMIT", 0, 100)
+table.insert(reply, 1, integer(now_ms))
+return reply

@@ -41,9 +41,10 @@ end
 for position = 1, (#KEYS - 1) / 4 do
   if room <= 0 then next_ms = 0 break end
   -- A key of the wrong type raises at the first read of a queue, before anything is written; the others go on.
-  local before = n
+  local before, held_before = n, #held
   if not pcall(fetch, position, unpack(KEYS, 4 * position - 2, 4 * position + 1)) then
     unreadable[#unreadable + 1], n = position, before
+    for at = #held, held_before + 1, -1 do held[at] = nil end
   end
 end
 

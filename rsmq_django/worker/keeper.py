@@ -1,0 +1,176 @@
+"""What a supervisor does on one connection: it says who lives, renews their leases, and frees what the dead held.
+
+Each connection has a keeper of its own, so that a server that cannot be reached holds up nothing on another one. Its
+calls wait two seconds at most: the supervisor has one thread, and a stop must not wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from ..conf import QueueSettings
+from ..core import Client, Queue, RsmqError
+from ..core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueNotFound
+from ..core.keys import worker_key
+from ..queues import get_client
+from .delivery import WorkQueue
+from .holds import BEAT_EVERY_S, DEAD_AFTER_S, beat, expire_holds, forget, read_holds, renew_holds
+from .outage import Outage
+from .provision import SHORTEST_LEASE_S
+from .recovery import Death, recover
+
+logger = logging.getLogger(__name__)
+
+#: The longest wait for a reply.
+CALL_TIMEOUT_S = 2.0
+#: Who was cut off for so long assumes that the others were, too (the server was down or full, its clock jumped) ...
+CUT_OFF_S = DEAD_AFTER_S / 2
+#: ... and gives them this time to say that they live.
+RETURN_WAIT_S = 2 * BEAT_EVERY_S
+#: The longest time between two renewals; also the time in which a changed visibility timeout is noticed.
+LONGEST_RENEWAL_WAIT_S = 10.0
+
+
+class Chore:
+    """Something to be done again and again. It takes the ids of the living children and says when to do it next."""
+
+    def __init__(self, what: str, do: Callable[[Sequence[str]], float]) -> None:
+        self.do = do
+        self._due_at = 0.0
+        self._outage = Outage(what)
+
+    @property
+    def due_at(self) -> float:
+        """When to do it, on the monotonic clock."""
+        return max(self._due_at, self._outage.next_try_at)
+
+    def run(self, living: Sequence[str]) -> None:
+        """Do it. Raises what says that the server cannot be reached; everything else concerns this chore alone."""
+        try:
+            self._due_at = time.monotonic() + self.do(living)
+        except (ConnectionFailed, OutcomeUnknown):
+            raise
+        except RsmqError as error:
+            self._outage.note(error)
+        else:
+            self._outage.over()
+
+
+class Keeper:
+    """Looks after the children's messages and records on one connection."""
+
+    def __init__(self, client: Client, queues: Sequence[QueueSettings], *, max_crashes: int) -> None:
+        connection = client.connection.with_timeout(min(client.connection.timeout_s, CALL_TIMEOUT_S))
+        self._client = Client(connection, namespace=client.namespace)
+        self._queues = [(settings, self._own_queue(settings)) for settings in queues]
+        self._lease_s = {settings.name: float(settings.visibility_timeout_s) for settings in queues}
+        self._max_crashes = max_crashes
+        self._deaths: list[Death] = []
+        #: Server time of the latest beat (ms), and from when on the silence of others means that they are dead.
+        self._last_beat_ms: int | None = None
+        self._silence_tells_from_ms = 0.0
+        self._outage = Outage(f"supervisor, {connection!r}")
+        self._chores = [Chore("beats of workers", self._beat), Chore("renewal of leases", self._renew)]
+
+    def _own_queue(self, settings: QueueSettings) -> Queue:
+        return Queue(settings.name, self._client, realtime=True, vt_unit=settings.vt_unit)
+
+    def note_death(self, death: Death) -> None:
+        """Take over the messages of a child that died; look() frees them, as soon as the server can be reached."""
+        self._deaths.append(death)
+
+    def look(self, living: Sequence[str]) -> None:
+        """Do what is due. Never raises for the server's troubles."""
+        now = time.monotonic()
+        if now < self._outage.next_try_at:
+            return
+        due = [chore for chore in self._chores if living and now >= chore.due_at]
+        if not due and not self._deaths:
+            return
+        try:
+            self._free_the_dead()
+            for chore in due:
+                chore.run(living)
+        except RsmqError as error:
+            self._outage.note(error)
+        else:
+            self._outage.over()
+
+    def next_look_at(self, *, has_children: bool) -> float | None:
+        """Return when something is due, on the monotonic clock; None when nothing is."""
+        times = [0.0] if self._deaths else []
+        times += [chore.due_at for chore in self._chores] if has_children else []
+        return max(min(times), self._outage.next_try_at) if times else None
+
+    def close(self) -> None:
+        """Say which messages have to wait for the end of their leases because the server cannot be reached."""
+        for death in self._deaths:
+            logger.error("what %s held comes back when its leases are over", death.worker_id)
+        self._client.connection.close()
+
+    # -- The chores ---------------------------------------------------------------------------------------------------
+
+    def _free_the_dead(self) -> None:
+        while self._deaths:
+            death = self._deaths[0]
+            try:
+                recover(self._client, self._work_queues(death.worker_id), death, max_crashes=self._max_crashes)
+            except (ConnectionFailed, OutcomeUnknown):
+                raise
+            except RsmqError as error:
+                logger.error("what %s held comes back when its leases are over: %s", death.worker_id, error)
+            self._deaths.pop(0)
+
+    def _beat(self, living: Sequence[str]) -> float:
+        known = {*living, *(death.worker_id for death in self._deaths)}
+        server_ms, silent = beat(self._client, living)
+        if self._last_beat_ms is not None and server_ms - self._last_beat_ms > CUT_OFF_S * 1000:
+            self._silence_tells_from_ms = server_ms + RETURN_WAIT_S * 1000
+        self._last_beat_ms = server_ms
+        for worker_id in silent if server_ms >= self._silence_tells_from_ms else ():
+            if worker_id not in known:
+                self._free_stranger(worker_id)
+        return BEAT_EVERY_S
+
+    def _free_stranger(self, worker_id: str) -> None:
+        """Free what a worker held whose supervisor is gone too, perhaps with its whole machine."""
+        queues, count = self._work_queues(worker_id), 0
+        holds_key = worker_key(self._client.namespace, worker_id)
+        try:
+            count = expire_holds(self._client, queues, holds_key, read_holds(self._client, holds_key))
+        except (BrokenQueue, QueueNotFound) as error:
+            logger.error("what worker %s held comes back when its leases are over: %s", worker_id, error)
+        forget(self._client, [worker_id])
+        logger.warning("worker %s has been silent for too long; %d messages of it are free again", worker_id, count)
+
+    def _renew(self, living: Sequence[str]) -> float:
+        """Renew the leases of all children and return in how many seconds to do it again: half of the shortest.
+
+        The children renew for themselves at a third of a lease; this is for those that cannot.
+        """
+        self._read_leases()
+        for worker_id in living:
+            renew_holds(self._client, self._work_queues(worker_id), worker_key(self._client.namespace, worker_id))
+        return min(LONGEST_RENEWAL_WAIT_S, *(lease_s / 2 for lease_s in self._lease_s.values()))
+
+    def _read_leases(self) -> None:
+        for settings, queue in self._queues:
+            try:
+                stored_s = queue.attributes().visibility_timeout_s
+            except (BrokenQueue, QueueNotFound):
+                continue  # a child reports it and creates a missing one again; leases of other queues go on
+            self._lease_s[settings.name] = max(SHORTEST_LEASE_S, stored_s)
+
+    def _work_queues(self, worker_id: str) -> list[WorkQueue]:
+        holds_key = worker_key(self._client.namespace, worker_id)
+        return [WorkQueue(each, queue, self._lease_s[each.name], holds_key) for each, queue in self._queues]
+
+
+def make_keepers(queues: Sequence[QueueSettings], *, max_crashes: int) -> list[Keeper]:
+    """Return a keeper for each connection that these queues are on."""
+    by_connection: dict[str, list[QueueSettings]] = {}
+    for settings in queues:
+        by_connection.setdefault(settings.connection, []).append(settings)
+    return [Keeper(get_client(alias), each, max_crashes=max_crashes) for alias, each in by_connection.items()]
