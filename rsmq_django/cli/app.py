@@ -17,7 +17,9 @@ import click
 from .. import __version__
 from ..core import RsmqError
 from ..core.connection import masked
+from ..core.limits import TIME_UNITS, TimeUnit
 from .completion import completion
+from .diagnosis import doctor
 from .failures import Failed, Interrupted, name_of, text_of
 from .messages import message
 from .options import JSON_OPTION, VERBOSE_OPTION, Group
@@ -33,9 +35,14 @@ FAILURE, USAGE, INTERRUPTED = 1, 2, 130
     "-r", "--redis-url", "--url", "url", metavar="URL", help="The server, for example redis://localhost:6379/0."
 )
 @click.option("--ns", metavar="TEXT", help="The namespace of the queues, 'rsmq' unless something else is configured.")
+@click.option(
+    "--vt-unit",
+    type=click.Choice(TIME_UNITS),
+    help="In which unit queues store their times: s, or ms for queues shared with rsmq_async.",
+)
 @click.version_option(__version__, message="%(version)s")
 @click.pass_obj
-def root(session: Session, /, url: str | None, ns: str | None) -> None:
+def root(session: Session, /, url: str | None, ns: str | None, vt_unit: TimeUnit | None) -> None:
     """Look at and work on RSMQ queues.
 
     The server is that of -r, else of the environment variable REDIS_URL, else redis://localhost:6379; for
@@ -43,6 +50,7 @@ def root(session: Session, /, url: str | None, ns: str | None) -> None:
     the machine can see the arguments of a command.
     """
     session.namespace = ns or session.namespace
+    session.vt_unit = vt_unit or session.vt_unit
     if url:
         session.url = url
         if masked(url) != url and sys.stderr.isatty():
@@ -52,6 +60,7 @@ def root(session: Session, /, url: str | None, ns: str | None) -> None:
 root.params += [JSON_OPTION, VERBOSE_OPTION]
 root.add_command(queue)
 root.add_command(message)
+root.add_command(doctor)
 root.add_command(completion)
 
 

@@ -10,13 +10,14 @@ import base64
 import codecs
 import json
 import math
+import os
 import shutil
 import sys
 import time
 import unicodedata
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 import click
 
@@ -27,6 +28,7 @@ PIPE_WIDTH = 160
 GAP = "  "
 #: On a terminal that is too narrow for all columns, lines wrap rather than lose the last one.
 MIN_LAST_COLUMN = 12
+CLEAR_LINE = "\x1b[K"
 #: Work that is done sooner shows no bar.
 PATIENCE_S = 0.5
 
@@ -173,6 +175,11 @@ def line_width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
 
 
+def can_redraw(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that can move its cursor."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 # -- Questions and progress -------------------------------------------------------------------------------------------
 
 
@@ -230,3 +237,29 @@ class Progress:
         """Leave the bar as it is, and go on below it."""
         if self._bar is not None:
             self._bar.__exit__(None, None, None)
+
+
+class StatusLine:
+    """One line on stderr, when that is a terminal, that says what is being done and then disappears."""
+
+    def __init__(self, *, is_quiet: bool = False) -> None:
+        self._is_shown = can_redraw(sys.stderr) and not is_quiet
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        if self._is_shown:
+            # Not by click, which would take the code out along with the colours where NO_COLOR is set.
+            sys.stderr.write(f"\r{CLEAR_LINE}{cut(printable(text), line_width() - 1)}")
+            sys.stderr.flush()
+
+    def show_progress(self, what: str, done: int, total: int | None) -> None:
+        """Replace the line by how far it is."""
+        self.show(f"{what}: {done}" if total is None else f"{what}: {done} of {total}")
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the line."""
+        self.show("")

@@ -10,6 +10,7 @@ from ..core import QueueAttributes, list_queues
 from ..core.browse import count
 from ..core.limits import MAX_MAX_SIZE_BYTES
 from ..core.moves import purge as purge_call
+from .diagnosis import repair
 from .options import Group, attribute_options, dry_run_option, name_option, yes_option
 from .output import confirm, counted, write_json
 from .session import Session
@@ -21,6 +22,7 @@ def queue() -> None:
     """Create, list, look at, change, empty and delete queues."""
 
 
+queue.add_command(repair)
 queue.add_command(stats)
 
 

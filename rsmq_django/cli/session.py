@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -16,6 +16,8 @@ import redis
 
 from ..core import Client, Connection, Queue
 from ..core.connection import SCHEMES
+from ..core.doctor import ExpectedQueue
+from ..core.limits import TimeUnit
 from .failures import Failed
 
 DEFAULT_URL = "redis://localhost:6379"
@@ -32,6 +34,10 @@ class Session:
     #: Queue name, or None for the namespace as a whole -> its client in a project that has several servers.
     default_client: Callable[[str | None], Client] | None = None
     namespace: str | None = None
+    #: In which unit queues store their times; None asks `settings`.
+    vt_unit: TimeUnit | None = None
+    #: What a project says about the queues of a client.
+    settings: Callable[[Client], Mapping[str, ExpectedQueue]] = lambda _client: {}
     #: The machine form: results on stdout and errors on stderr are JSON.
     json: bool = False
     #: Tracebacks as well as the line that says what happened.
@@ -47,7 +53,14 @@ class Session:
 
     def queue(self, name: str) -> Queue:
         """Return a queue whose sends wake waiting workers."""
-        return Queue(name, self.client(name), realtime=True)
+        client = self.client(name)
+        expected = self.expected(client).get(name)
+        unit = self.vt_unit or (expected.vt_unit if expected else "s")
+        return Queue(name, client, realtime=True, vt_unit=unit)
+
+    def expected(self, client: Client) -> Mapping[str, ExpectedQueue]:
+        """Return what the project's settings say about queues; nothing when a flag names another server."""
+        return {} if self.url or self.namespace else self.settings(client)
 
     def _connection(self, url: str) -> Connection:
         if url not in self._connections:

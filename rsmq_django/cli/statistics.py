@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,13 @@ from ..core import Client, RsmqError, list_queues
 from ..core.browse import Statistics, statistics
 from .failures import name_of, text_of
 from .options import Command, complete_queue_name
-from .output import Table, as_duration, as_size, printable, write_json
+from .output import CLEAR_LINE, Table, as_duration, as_size, can_redraw, printable, write_json
 from .session import Session
 
 #: So many queues are read in one round trip.
 QUEUES_A_TIME = 50
-#: Back to the first column and line; the end of the screen below the last line is then cleared.
-HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+#: Back to the first line; when all is written, what is left of an earlier table is cleared.
+HOME, CLEAR_BELOW = "\x1b[H", "\x1b[J"
 
 Reading = dict[str, Statistics | RsmqError]
 
@@ -32,12 +32,13 @@ class Sight:
     seen_at_s: float
     queues: Reading
 
-    def rate(self, name: str, counter: Callable[[Statistics], int], before: Sight | None) -> float | None:
+    def rate(self, name: str, counter: str, before: Sight) -> float | None:
         """Return by how much a counter of a queue has grown per second since an earlier sight."""
-        now, then = self.queues[name], before.queues.get(name) if before else None
-        if before is None or not isinstance(now, Statistics) or not isinstance(then, Statistics):
+        now, then = self.queues[name], before.queues.get(name)
+        if not isinstance(now, Statistics) or not isinstance(then, Statistics):
             return None
-        return max(0, counter(now) - counter(then)) / (self.seen_at_s - before.seen_at_s)
+        grown: int = getattr(now, counter) - getattr(then, counter)
+        return max(0, grown) / (self.seen_at_s - before.seen_at_s)
 
 
 @click.command(cls=Command)
@@ -53,21 +54,37 @@ def stats(session: Session, /, name: str | None, watch: bool, interval: float) -
     IN FLIGHT counts messages that were received and are hidden: being worked on, or waiting for the next attempt.
     OLDEST is how long the first ready message has been ready. A number after ~ was estimated from a sample.
     """
-    redraws = watch and sys.stdout.isatty() and not session.json
-    before = look(session, name)
-    if redraws:
-        click.clear()
-    show(session, before, None, is_single=name is not None)
+    screen = Screen() if watch and can_redraw(sys.stdout) and not session.json else None
+    before = None
     try:
-        while watch:
-            time.sleep(interval)
+        while True:
             sight = look(session, name)
-            if redraws:
-                click.echo(HOME, nl=False)
-            show(session, sight, before, is_single=name is not None)
+            if screen:
+                screen.show(table(sight, before))
+            else:
+                show(session, sight, before, is_single=name is not None)
+            if not watch:
+                return
             before = sight
+            time.sleep(interval)
     except KeyboardInterrupt:
-        pass  # the normal way to end it
+        if not watch:
+            raise
+
+
+class Screen:
+    """A terminal on which each table takes the place of the one before."""
+
+    def __init__(self) -> None:
+        click.clear()
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Draw from the first line on; clearing line by line does not flicker."""
+        text = "".join(f"{line}{CLEAR_LINE}\n" for line in lines)
+        if click.get_current_context().color is False:
+            text = click.unstyle(text).replace("\n", f"{CLEAR_LINE}\n")
+        sys.stdout.write(f"{HOME}{text}{CLEAR_BELOW}")
+        sys.stdout.flush()
 
 
 def look(session: Session, name: str | None) -> Sight:
@@ -93,20 +110,20 @@ def show(session: Session, sight: Sight, before: Sight | None, *, is_single: boo
     if session.json:
         found = [as_json(name, read) for name, read in sight.queues.items()]
         write_json(found[0] if is_single else found)
-        return
+    else:
+        click.echo("\n".join(table(sight, before)))
+
+
+def table(sight: Sight, before: Sight | None) -> list[str]:
+    """Return the lines of a table."""
     headers = ["QUEUE", "READY", "DELAYED", "IN FLIGHT", "OLDEST", "SENT", "RECEIVED", "MEMORY"]
-    rates = ["SENT/S", "RECEIVED/S"] if before else []
     rows = [row(name, read) for name, read in sight.queues.items()]
     if before:
+        headers += ["SENT/S", "RECEIVED/S"]
         for cells, name in zip(rows, sight.queues, strict=True):
-            sent, received = (
-                sight.rate(name, counter, before) for counter in (lambda s: s.total_sent, lambda s: s.total_received)
-            )
-            cells += ["" if value is None else f"{value:.1f}" for value in (sent, received)]
-    for line in Table([*headers, *rates], right=[*headers[1:], *rates]).lines(rows):
-        click.echo(line + CLEAR_LINE if before and sys.stdout.isatty() else line)
-    if before and sys.stdout.isatty():
-        click.echo(CLEAR_BELOW, nl=False)
+            rates = sight.rate(name, "total_sent", before), sight.rate(name, "total_received", before)
+            cells += ["" if rate is None else f"{rate:.1f}" for rate in rates]
+    return Table(headers, right=headers[1:]).lines(rows)
 
 
 def row(name: str, read: Statistics | RsmqError) -> list[str]:

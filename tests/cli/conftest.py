@@ -75,12 +75,17 @@ class Terminal:
             assert time.monotonic() < deadline, f"{text!r} never appeared:\n{self.screen}"
             assert self._read(0.1) or self.process.poll() is None, f"ended without {text!r}:\n{self.screen}"
 
-    def finish(self, timeout_s: float = 30) -> int:
-        """Read to the end and return the exit code."""
+    def finish(self, *, pressing: str = "", timeout_s: float = 30) -> int:
+        """Read to the end and return the exit code.
+
+        `pressing` is typed again and again: a Ctrl-C that arrives just before Python reads is seen only after that.
+        """
         deadline = time.monotonic() + timeout_s
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"it never ended:\n{self.screen}"
-            self._read(0.05)
+            if pressing:
+                self.type(pressing)
+            self._read(0.2)
         while self._read(0):
             pass
         os.close(self._master)

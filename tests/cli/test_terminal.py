@@ -90,9 +90,8 @@ def test_purge_does_nothing_after_anything_else(terminal: OnTerminal, queue: Que
 
     purging = terminal("queue", "purge", "-n", "jobs")
     purging.wait_for("[y/N]")
-    purging.type(answer)
 
-    assert purging.finish() == exit_code
+    assert purging.finish(pressing=answer) == exit_code
     assert "nothing was changed" in purging.text
     assert queue.attributes().messages == 1
 
@@ -178,8 +177,16 @@ def test_watch_redraws_in_place(terminal: OnTerminal, queue: Queue):
     watching.wait_for("SENT/S")
     queue.send(b"x")
     watching.wait_for("\x1b[32m1\x1b[0m")
-    watching.type("\x03")
 
-    assert watching.finish() == 0
+    assert watching.finish(pressing="\x03") == 0
     assert watching.screen.count("\x1b[H") >= 2
     assert "Error" not in watching.text
+
+
+def test_watch_redraws_without_colours_too(terminal: OnTerminal, queue: Queue):
+    watching = terminal("queue", "stats", "--watch", "--interval", "0.1", NO_COLOR="1")
+    watching.wait_for("SENT/S")
+
+    assert watching.finish(pressing="\x03") == 0
+    assert "\x1b[H" in watching.screen
+    assert "\x1b[1m" not in watching.screen

@@ -108,13 +108,15 @@ def test_discard_deletes_messages_with_their_records_and_says_which_were_there(
     client: Client, queue: Queue, server: PrivateServer
 ):
     gone, stays = queue.send(b"gone"), queue.send(b"stays")
-    bury(server, queue, gone)
-    bury(server, queue, stays)
+    for message_id in (gone, stays):
+        bury(server, queue, message_id)
+        server.redis.hset("rsmq::released:jobs", mapping={message_id: 1, f"{message_id}:crashes": 1})
 
     assert client.run(discard("rsmq", "jobs", [gone, "stranger", gone])) == [True, False, False]
 
     assert [message.id for message in seen_in(queue)] == [stays]
     assert server.redis.hkeys("rsmq::dead:jobs") == [stays.encode()]
+    assert server.redis.hlen("rsmq::released:jobs") == 2
 
 
 def test_discard_takes_ids_of_other_clients_and_never_an_attribute(client: Client, queue: Queue, server: PrivateServer):
@@ -144,7 +146,8 @@ def test_moved_messages_are_what_they_were(client: Client, queue: Queue, other: 
     queue.receive(visibility_timeout_s=0)
     queue.send(b"\xff\x00", delay_s=60)
     bury(server, queue, seen_in(queue)[0].id)
-    server.redis.hset("rsmq::released:jobs", seen_in(queue)[0].id, 2)
+    first = seen_in(queue)[0].id
+    server.redis.hset("rsmq::released:jobs", mapping={first: 2, f"{first}:crashes": 1})
     before = seen_in(queue)
 
     verdicts = client.run(move("rsmq", "jobs", "other", before))
@@ -154,7 +157,10 @@ def test_moved_messages_are_what_they_were(client: Client, queue: Queue, other: 
     assert seen_in(other) == before
     assert other.attributes().total_sent == 2
     assert server.redis.hlen("rsmq:jobs:Q") == 7, "five attributes and two counters"
-    assert server.redis.hget("rsmq::released:other", before[0].id) == b"2"
+    assert server.redis.hgetall("rsmq::released:other") == {
+        before[0].id.encode(): b"2",
+        f"{before[0].id}:crashes".encode(): b"1",
+    }
     assert not server.redis.exists("rsmq::dead:jobs", "rsmq::released:jobs")
 
 

@@ -21,6 +21,7 @@ from ...cli.failures import Failed
 from ...cli.session import Session
 from ...conf import get_settings
 from ...core import Client
+from ...core.doctor import ExpectedQueue
 from ...queues import get_client
 
 
@@ -64,7 +65,7 @@ class Command(BaseCommand):
 
 def run(words: Sequence[str], *, prog_name: str) -> int:
     """Run a command line with the project's settings, and return its exit code."""
-    session = Session()
+    session = Session(settings=expected_queues)
     choice: dict[str, str | None] = {}
     session.default_client = lambda queue_name: project_client(queue_name, choice.get("connection"))
     return main(words, prog_name=prog_name, session=session, tree=project_tree(choice))
@@ -83,6 +84,21 @@ def project_client(queue_name: str | None, alias: str | None) -> Client:
         return get_client(alias)
     except ImproperlyConfigured as error:
         raise Failed("improperlyConfigured", str(error)) from error
+
+
+def expected_queues(client: Client) -> dict[str, ExpectedQueue]:
+    """Return what the settings say about the queues of a client."""
+    settings = get_settings()
+    return {
+        queue.name: ExpectedQueue(
+            visibility_timeout_s=queue.visibility_timeout_s,
+            delay_s=queue.delay_s,
+            max_size_bytes=queue.max_size_bytes,
+            vt_unit=queue.vt_unit,
+        )
+        for queue in (*settings.queues.values(), *settings.dead_letters.values())
+        if get_client(queue.connection) is client
+    }
 
 
 def project_tree(choice: dict[str, str | None]) -> click.Group:

@@ -6,6 +6,7 @@
 --   ARGV     ids
 --
 -- Returns 1 deleted, 0 no such message, in the order given. Errors: QueueNotFound.
+--#include moves/seen
 --#include shared/remove
 local messages, settings, failures, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
@@ -21,6 +22,6 @@ end
 if #doomed > 0 then
   remove(messages, settings, doomed)
   redis.call("HDEL", failures, unpack(doomed))
-  redis.call("HDEL", releases, unpack(doomed))
+  redis.call("HDEL", releases, unpack(release_fields(doomed)))
 end
 return verdicts

@@ -8,6 +8,7 @@
 -- Returns per message: 1 moved, 0 it is gone, -1 received since, -2 too long for the target, -3 the target has that id
 -- already; or the number -1 when there is no such target. Errors: QueueNotFound.
 --#include moves/seen
+--#include shared/counters
 --#include shared/remove
 local messages, settings, failures, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local target, target_settings, target_failures, target_releases = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
@@ -37,7 +38,7 @@ for n, id in ipairs(ids) do
     places[#places + 1], places[#places + 2] = scores[n], id
     for _, suffix in ipairs({"", ":rc", ":fr"}) do take(settings, id .. suffix, fields) end
     take(failures, id, failed)
-    take(releases, id, released)
+    for _, field in ipairs(release_fields({id})) do take(releases, field, released) end
   end
 end
 if #moved == 0 then return verdicts end
@@ -46,10 +47,10 @@ remove(messages, settings, moved)
 redis.call("ZADD", target, unpack(places))
 redis.call("HSET", target_settings, unpack(fields))
 redis.call("HDEL", failures, unpack(moved))
-redis.call("HDEL", releases, unpack(moved))
+redis.call("HDEL", releases, unpack(release_fields(moved)))
 if #failed > 0 then redis.call("HSET", target_failures, unpack(failed)) end
 if #released > 0 then redis.call("HSET", target_releases, unpack(released)) end
--- A damaged counter or a channel that this user may not use must not make a move look as if it had failed.
-redis.pcall("HINCRBY", target_settings, "totalsent", #moved)
+raise_counter(target_settings, "totalsent", #moved)
+-- A channel that this user may not use must not make a move look as if it had failed.
 redis.pcall("PUBLISH", ARGV[1], redis.call("ZCARD", target))
 return verdicts

@@ -11,6 +11,7 @@
 -- Returns per message: its new id, or 0 it is gone, -1 received since, -2 too long for the target; or the number -1 when
 -- there is no such target. Safe to repeat: what was sent again is gone. Errors: QueueNotFound.
 --#include shared/clock
+--#include shared/counters
 --#include shared/ids
 --#include shared/remove
 --#include moves/seen
@@ -45,7 +46,7 @@ remove(messages, settings, gone)
 redis.call("ZADD", target, unpack(places))
 redis.call("HSET", target_settings, unpack(bodies))
 redis.call("HDEL", failures, unpack(gone))
-redis.call("HDEL", releases, unpack(gone))
+redis.call("HDEL", releases, unpack(release_fields(gone)))
 for record, id in pairs(awaited) do
   if redis.call("EXISTS", record) == 1 then
     redis.call("HSET", record, "status", "READY", "queue", ARGV[2], "message", id)
@@ -53,7 +54,7 @@ for record, id in pairs(awaited) do
     redis.call("EXPIRE", record, ARGV[3])
   end
 end
--- A damaged counter or a channel that this user may not use must not make it look as if nothing had been sent.
-redis.pcall("HINCRBY", target_settings, "totalsent", #gone)
+raise_counter(target_settings, "totalsent", #gone)
+-- A channel that this user may not use must not make it look as if nothing had been sent.
 redis.pcall("PUBLISH", ARGV[1], redis.call("ZCARD", target))
 return reply

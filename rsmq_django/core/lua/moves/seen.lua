@@ -24,3 +24,10 @@ local function receipts_from(first, width)
   end
   return ids, receive_counts
 end
+
+-- The fields of releases that belong to messages: how often each was given back, and how often its worker died.
+local function release_fields(ids)
+  local fields = {}
+  for n, id in ipairs(ids) do fields[2 * n - 1], fields[2 * n] = id, id .. ":crashes" end
+  return fields
+end

@@ -1,0 +1,115 @@
+"""`doctor` and `queue repair`: findings for people and programs, mending after a question."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from rsmq_django.core import Queue
+from tests.cli.conftest import Result, Terminal
+from tests.redis_server import PrivateServer
+
+Run = Callable[..., Result]
+
+PHANTOM = "p" * 32
+
+
+@pytest.fixture
+def wounds(queue: Queue, server: PrivateServer) -> None:
+    """A queue that was created half, a phantom, and a listed queue of which nothing exists."""
+    server.redis.hset("rsmq:half:Q", "vt", 30)
+    server.redis.zadd("rsmq:jobs", {PHANTOM: server.redis.time()[0] * 1000 - 60_000})
+    server.redis.sadd("rsmq:QUEUES", "gone")
+
+
+def kinds(result: Result) -> set[tuple[str, str]]:
+    return {(finding["subject"], finding["id"]) for finding in result.json}
+
+
+WOUNDS = {("half", "half-created"), ("jobs", "phantoms"), ("gone", "missing-queue")}
+
+
+def test_doctor_names_what_is_wrong_why_and_what_can_be_done(rsmqctl: Run, wounds: None):
+    seen = rsmqctl("doctor")
+
+    assert seen.exit_code == 1
+    assert "error    half: it lacks delay, maxsize (half-created)\n         other clients say both" in seen.output
+    assert f"for example {PHANTOM}\n" in seen.output
+    assert "         repair: take it off the list\n" in seen.output
+    assert seen.errors.startswith("Error: 3 of ")
+    assert seen.errors.endswith("findings are warnings or errors; --repair mends 3 of all\n")
+
+
+def test_doctor_changes_nothing(rsmqctl: Run, wounds: None, server: PrivateServer):
+    before = {key: server.redis.dump(key) for key in server.redis.keys()}
+
+    assert WOUNDS <= kinds(rsmqctl("--json", "doctor", "--deep"))
+    assert rsmqctl("queue", "repair", "--dry-run").exit_code == 0
+
+    assert {key: server.redis.dump(key) for key in server.redis.keys()} == before
+
+
+def test_healthy_server_exits_0(rsmqctl: Run, queue: Queue):
+    healthy = rsmqctl("doctor")
+
+    assert (healthy.exit_code, healthy.errors) == (0, "")
+
+
+def test_repair_without_a_terminal_wants_to_be_told_twice(rsmqctl: Run, wounds: None, server: PrivateServer):
+    failed = rsmqctl("queue", "repair")
+
+    assert failed.exit_code == 1
+    assert failed.errors == "Error: Mend these 3? There is no terminal to ask on: add --yes\n"
+    assert server.redis.sismember("rsmq:QUEUES", "gone")
+
+
+@pytest.mark.slow
+def test_repair_mends_and_says_what_it_did(rsmqctl: Run, wounds: None, queue: Queue):
+    mended = rsmqctl("queue", "repair", "--yes")
+
+    assert mended.exit_code == 0
+    assert "mended   jobs: phantoms: 1 changed\n" in mended.output
+    assert rsmqctl("queue", "list").output == '["half", "jobs"]\n'
+    assert queue.attributes().messages == 0
+    assert rsmqctl("doctor").exit_code == 0
+
+
+@pytest.mark.slow
+def test_repair_of_one_queue_leaves_the_others(terminal: Callable[..., Terminal], wounds: None, rsmqctl: Run):
+    mending = terminal("queue", "repair", "-n", "jobs")
+    mending.wait_for("Mend this? [y/N]")
+    mending.type("y\n")
+
+    assert mending.finish() == 0
+    assert kinds(rsmqctl("--json", "doctor")) & WOUNDS == WOUNDS - {("jobs", "phantoms")}
+
+
+@pytest.mark.slow
+def test_doctor_mends_when_told_to_and_reports_as_json(rsmqctl: Run, wounds: None):
+    mended = rsmqctl("--json", "doctor", "--repair", "--yes")
+
+    assert {(one["subject"], one["id"], one["failure"]) for one in mended.json} == {(*wound, "") for wound in WOUNDS}
+    assert all(one["changed"] for one in mended.json)
+
+
+def test_repair_of_a_healthy_server_asks_nothing(rsmqctl: Run, queue: Queue):
+    assert rsmqctl("queue", "repair").output == "nothing found\n"
+
+
+def test_doctor_of_a_project_compares_with_its_settings(
+    settings: Any, redis_url: str, queue: Queue, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": redis_url}},
+        "QUEUES": {"jobs": {"VISIBILITY_TIMEOUT_S": 99}},
+    }
+
+    with (tmp_path / "out").open("w+") as output, pytest.raises(SystemExit):
+        call_command("rsmqctl", "doctor", stdout=output)
+    text = (tmp_path / "out").read_text()
+
+    assert "(differs-from-settings)" in text
+    assert "jobs-dead: " in text
+    assert "(not-created)" in text
