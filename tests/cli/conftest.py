@@ -78,14 +78,16 @@ class Terminal:
     def finish(self, *, pressing: str = "", timeout_s: float = 30) -> int:
         """Read to the end and return the exit code.
 
-        `pressing` is typed again and again: a Ctrl-C that arrives just before Python reads is seen only after that.
+        `pressing` is typed every three seconds: a Ctrl-C that arrives just before Python reads is seen only after that.
         """
         deadline = time.monotonic() + timeout_s
+        press_at = time.monotonic()
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"it never ended:\n{self.screen}"
-            if pressing:
+            if pressing and time.monotonic() >= press_at:
                 self.type(pressing)
-            self._read(0.2)
+                press_at += 3
+            self._read(0.05)
         while self._read(0):
             pass
         os.close(self._master)
