@@ -26,11 +26,15 @@ class Probe:
         self.client = client
         self._refused: dict[str, str] = {}
 
-    def ask(self, *command: str | int, about: str) -> Any | None:
-        """Return the reply to a plain command, or None when the server refuses it."""
+    def ask(self, *command: str | int, about: str | None) -> Any | None:
+        """Return the reply to a plain command, or None when the server refuses it.
+
+        The refusal is a finding that names what it is about, unless that is None.
+        """
         (reply,) = self.client.connection.exchange([command])
         if isinstance(reply, redis.ResponseError):
-            self._refused.setdefault(about, f"{command[0]}: {reply}")
+            if about is not None:
+                self._refused.setdefault(about, f"{command[0]}: {reply}")
             return None
         return reply
 

@@ -1,0 +1,465 @@
+"""The doctor's examination: what it finds out about a server and its queues, what it may not see, what it costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rsmq_django.core import Client, Connection, Queue
+from rsmq_django.core.doctor import ExpectedQueue, Finding, Severity, examine
+from rsmq_django.core.doctor import messages as messages_module
+from rsmq_django.core.doctor import survey as survey_module
+from rsmq_django.core.doctor.catalogue import KINDS
+from rsmq_django.core.doctor.versions import HOLES, Version, holes_of, parse_version
+from rsmq_django.core.errors import ConnectionFailed
+from tests.redis_server import PrivateServer
+
+OLD_ID = "g73zkl38qz" + "A" * 22
+
+
+def found(client: Client, **options: Any) -> dict[str, Finding]:
+    """Return the findings by kind, without those on the age of the server that runs the tests."""
+    return {one.id: one for one in examine(client, **options) if one.id != "known-vulnerability"}
+
+
+def test_nothing_is_wrong_with_a_healthy_queue(client: Client, queue: Queue):
+    queue.send_many([b"a", b"b", b"c"], delay_s=60)
+    queue.send(b"d")
+    queue.receive()
+
+    assert found(client, deep=True) == {}
+
+
+def test_nothing_is_wrong_with_an_empty_server(client: Client):
+    assert found(client) == {}
+
+
+def test_worst_findings_come_first(server: PrivateServer, client: Client, queue: Queue):
+    server.redis.hset("rsmq:jobs:Q", mapping={"vt": "abc", "createdby": "somebody"})
+    server.redis.sadd("rsmq:QUEUES", "gone")
+
+    severities = [one.severity for one in examine(client)]
+
+    assert severities == sorted(severities, reverse=True)
+    assert set(severities) >= {Severity.ERROR, Severity.WARNING, Severity.NOTE}
+
+
+def test_every_finding_says_what_is_wrong_why_it_matters_and_what_a_repair_does(server: PrivateServer, client: Client):
+    server.redis.sadd("rsmq:QUEUES", "gone")
+
+    finding = found(client)["missing-queue"]
+
+    assert finding == Finding(
+        "missing-queue",
+        Severity.WARNING,
+        "gone",
+        "it is on the list, and nothing of it exists",
+        "every call on it fails although it is listed",
+        "take it off the list",
+        (),
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_of_every_kind_is_a_sentence_to_go_on_with(kind: str):
+    for text in (KINDS[kind].why, KINDS[kind].repair or "x"):
+        assert text[0].islower() or text.startswith(("RSMQ", "VT_UNIT"))
+        assert not text.endswith(".")
+
+
+def test_namespace_of_another_client_is_left_out(server: PrivateServer, client: Client):
+    server.redis.hset("rsmq:test:jobs:Q", "vt", "abc")
+    server.redis.zadd("rsmq:test:jobs", {OLD_ID: 1})
+    server.redis.hset("other:jobs:Q", "vt", "abc")
+
+    assert found(client) == {}
+
+
+@pytest.mark.parametrize("namespace", ["a*", "a[b]", "a?", "a\\b", "{rsmq}"])
+def test_namespace_is_no_pattern(server: PrivateServer, namespace: str):
+    client = Client(Connection(server.url), namespace=namespace)
+    server.redis.hset(f"{namespace}:ours:Q", mapping={"vt": "30", "delay": "0", "maxsize": "-1"})
+    server.redis.hset("axx:theirs:Q", mapping={"vt": "30", "delay": "0", "maxsize": "-1"})
+
+    assert {one.subject for one in found(client).values()} == {"ours"}
+    assert "unlisted" in found(client)
+
+
+def test_sorted_set_of_another_program_is_no_queue(server: PrivateServer, client: Client):
+    server.redis.zadd("rsmq:leaderboard", {"ann": 3, "6f1e1c5a-7b0e-4a5e-9d5b-1f0b2c3d4e5f": time.time() * 1000})
+    server.redis.set("rsmq:counter", 5)
+
+    assert found(client) == {}
+
+
+def test_young_orphans_are_left_to_their_sender(server: PrivateServer, client: Client, queue: Queue):
+    just_sent = queue.send(b"x")
+    other = queue.send(b"y")
+    server.redis.hdel("rsmq:jobs:Q", just_sent)
+    server.redis.zrem("rsmq:jobs", other)
+
+    assert found(client) == {}
+
+
+# -- Messages --------------------------------------------------------------------------------------------------------
+
+
+def test_counts_are_of_all_messages_and_examples_are_few(server: PrivateServer, client: Client, queue: Queue):
+    server.redis.zadd("rsmq:jobs", {f"{number:032d}": 1e12 for number in range(50)})
+
+    finding = found(client)["phantoms"]
+
+    assert finding.what == "50 ids without a body among 50 messages"
+    assert len(finding.examples) == 3 and all(len(example) == 32 for example in finding.examples)
+
+
+def test_long_queue_is_looked_at_in_part_unless_the_examination_is_deep(
+    server: PrivateServer, client: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(messages_module, "SHALLOW", 1000)
+    server.redis.zadd("rsmq:jobs", {f"{number:032d}": 1e12 for number in range(5000)})
+
+    shallow, deep = found(client)["phantoms"], found(client, deep=True)["phantoms"]
+
+    assert "of 5000 messages" in shallow.what and shallow.what.split()[0] != "5000"
+    assert deep.what == "5000 ids without a body among 5000 messages"
+
+
+def test_no_reply_holds_more_than_a_few_thousand_words(
+    server: PrivateServer, client: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    for first in range(0, 20_000, 1000):
+        ids = [f"{number:032d}" for number in range(first, first + 1000)]
+        server.redis.zadd("rsmq:jobs", dict.fromkeys(ids, 1e12))
+        server.redis.hset("rsmq:jobs:Q", mapping={f"x{one[1:]}": "x" * 100 for one in ids})
+    sizes: list[int] = []
+    exchange = client.connection.exchange
+
+    def measured(commands: Any) -> Any:
+        replies = exchange(commands)
+        sizes.extend(len(reply) for reply in replies if isinstance(reply, list))
+        return replies
+
+    monkeypatch.setattr(client.connection, "exchange", measured)
+    kinds = set(found(client, deep=True))
+
+    assert kinds == {"phantoms", "orphan-bodies"}
+    assert len(sizes) > 40 and max(sizes) < 10_000
+
+
+def test_bodies_do_not_leave_the_server(
+    server: PrivateServer, client: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    queue.send_many([b"secret body " + b"x" * 1000] * 300)
+    seen: list[bytes] = []
+    exchange = client.connection.exchange
+
+    def watched(commands: Any) -> Any:
+        replies = exchange(commands)
+        seen.append(repr(replies).encode())
+        return replies
+
+    monkeypatch.setattr(client.connection, "exchange", watched)
+    examine(client, deep=True)
+
+    assert seen and not any(b"secret body" in reply for reply in seen)
+
+
+def test_progress_tells_what_is_looked_at(client: Client, queue: Queue):
+    queue.send_many([b"x"] * 3000)
+    told: list[tuple[str, int, int | None]] = []
+
+    examine(client, deep=True, progress=lambda what, done, total: told.append((what, done, total)))
+
+    assert ("messages of jobs", 3000, 3000) in told
+    assert any(what == "fields of jobs" for what, _, _ in told)
+
+
+def test_messages_sent_later_than_now_show_that_the_clock_went_back(
+    server: PrivateServer, client: Client, queue: Queue
+):
+    message_id = queue.send(b"x")
+    head = int(message_id[:10], 36) + 3600 * 1_000_000
+    digits, text = "0123456789abcdefghijklmnopqrstuvwxyz", ""
+    while head:
+        head, digit = divmod(head, 36)
+        text = digits[digit] + text
+    server.redis.zadd("rsmq:jobs", {text + message_id[10:]: 1e12})
+    server.redis.hset("rsmq:jobs:Q", text + message_id[10:], "from the future")
+
+    assert found(client)["sent-in-the-future"].examples == (text + message_id[10:],)
+
+
+def test_scores_beyond_the_longest_delay_are_reported(server: PrivateServer, client: Client, queue: Queue):
+    far, near = queue.send_many([b"far", b"near"])
+    now_ms = server.redis.time()[0] * 1000
+    server.redis.zadd("rsmq:jobs", {far: now_ms + 10_000_100_000, near: now_ms + 9_999_000_000})
+
+    assert found(client)["far-future"].what == "1 of 2 messages"
+
+
+# -- Settings --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected", "severity"),
+    [
+        ({"vt": "60"}, ExpectedQueue(), Severity.WARNING),
+        ({"vt": "30000"}, ExpectedQueue(), Severity.ERROR),
+        ({"delay": "5"}, ExpectedQueue(delay_s=5000), Severity.ERROR),
+        ({"maxsize": "65565"}, ExpectedQueue(), Severity.WARNING),
+        ({"vt": "30"}, ExpectedQueue(vt_unit="ms"), Severity.ERROR),
+    ],
+)
+def test_attribute_that_differs_from_the_settings_is_reported(
+    server: PrivateServer, client: Client, queue: Queue, stored: Any, expected: ExpectedQueue, severity: Severity
+):
+    server.redis.hset("rsmq:jobs:Q", mapping=stored)
+
+    finding = found(client, settings={"jobs": expected})["differs-from-settings"]
+
+    assert (finding.subject, finding.severity) == ("jobs", severity)
+
+
+def test_queue_in_milliseconds_is_no_finding_where_the_settings_say_so(
+    server: PrivateServer, client: Client, queue: Queue
+):
+    server.redis.hset("rsmq:jobs:Q", mapping={"vt": "30000", "delay": "0"})
+
+    assert found(client, settings={"jobs": ExpectedQueue(vt_unit="ms")}) == {}
+
+
+def test_queue_of_the_settings_that_does_not_exist_is_a_note(client: Client):
+    finding = found(client, settings={"mail": ExpectedQueue()})["not-created"]
+
+    assert (finding.subject, finding.severity, finding.repair) == ("mail", Severity.NOTE, None)
+
+
+# -- Our own side data -----------------------------------------------------------------------------------------------
+
+
+def test_records_of_messages_that_another_client_deleted_are_found(server: PrivateServer, client: Client, queue: Queue):
+    kept = queue.send(b"x")
+    server.redis.hset("rsmq::dead:jobs", mapping={kept: "{}", OLD_ID: "{}"})
+    server.redis.hset("rsmq::released:jobs", OLD_ID, 2)
+
+    finding = found(client)["stale-side-data"]
+
+    assert finding.what == "2 of 3 records are of messages that are gone"
+    assert set(finding.examples) == {OLD_ID}
+
+
+@pytest.mark.parametrize("kind", ["dead", "released", "phantoms"])
+def test_side_data_of_a_queue_that_is_gone_is_found(server: PrivateServer, client: Client, kind: str):
+    server.redis.hset(f"rsmq::{kind}:gone", "x", "y")
+
+    assert found(client)["stale-side-data"].subject == "gone"
+
+
+def test_result_records_are_not_even_looked_at(server: PrivateServer, client: Client, monkeypatch: pytest.MonkeyPatch):
+    for number in range(100):
+        server.redis.hset(f"rsmq::result:{number}", "status", "READY")
+    seen: list[str] = []
+    exchange = client.connection.exchange
+
+    def watched(commands: Any) -> Any:
+        replies = exchange(commands)
+        seen.append(repr(replies))
+        return replies
+
+    monkeypatch.setattr(client.connection, "exchange", watched)
+
+    assert found(client) == {}
+    assert seen and not any("result:" in reply for reply in seen)
+
+
+# -- The server ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def config(server: PrivateServer) -> Iterator[Any]:
+    """Set options of the server for one test."""
+    before: dict[str, Any] = {}
+
+    def set_(**options: str) -> None:
+        for name, value in options.items():
+            option = name.replace("_", "-")
+            before[option] = server.redis.config_get(option)[option]
+            server.redis.config_set(option, value)
+
+    yield set_
+    for option, value in before.items():
+        server.redis.config_set(option, value)
+
+
+def test_server_that_evicts_queues_is_reported(client: Client, config: Any):
+    config(maxmemory_policy="allkeys-lru")
+    assert found(client)["evicting-policy"].severity is Severity.WARNING
+
+    config(maxmemory="1000mb")
+    assert found(client)["evicting-policy"].severity is Severity.ERROR
+
+
+def test_server_that_evicts_only_what_expires_is_fine(client: Client, config: Any):
+    config(maxmemory_policy="volatile-lru", maxmemory="1000mb")
+
+    assert found(client) == {}
+
+
+def test_server_that_is_almost_full_is_reported(client: Client, config: Any):
+    config(maxmemory="1mb")
+
+    assert "memory-almost-full" in found(client)
+
+
+def test_server_without_persistence_is_reported(client: Client, config: Any):
+    config(appendonly="no")
+    assert "no-persistence" in found(client)
+
+    config(save="3600 1")
+    assert found(client) == {}
+
+
+def test_replica_is_reported_with_its_primary(server: PrivateServer, client: Client, queue: Queue):
+    server.redis.replicaof("127.0.0.1", 1)
+    try:
+        finding = found(client)["replica"]
+    finally:
+        server.redis.replicaof("NO", "ONE")
+
+    assert "127.0.0.1:1" in finding.what
+
+
+@pytest.mark.parametrize(("ahead_s", "words"), [(-3600, "ahead of ours"), (3600, "behind ours")])
+def test_clock_that_differs_from_the_servers_is_reported(
+    client: Client, monkeypatch: pytest.MonkeyPatch, ahead_s: float, words: str
+):
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + ahead_s)
+
+    assert words in found(client)["clock-differs"].what
+
+
+def test_clock_that_differs_by_a_little_is_fine(client: Client, monkeypatch: pytest.MonkeyPatch):
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 2)
+
+    assert found(client) == {}
+
+
+def test_server_that_cannot_be_reached_is_an_error_of_ours():
+    with pytest.raises(ConnectionFailed):
+        examine(Client(Connection("unix:///nonexistent/socket")))
+
+
+def test_huge_key_space_is_walked_only_by_a_deep_examination(
+    server: PrivateServer, client: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(survey_module, "MANY_KEYS", 1)
+    server.redis.srem("rsmq:QUEUES", "jobs")
+    server.redis.sadd("rsmq:QUEUES", "other")
+
+    assert set(found(client)) == {"not-scanned", "missing-queue"}
+    assert set(found(client, deep=True)) == {"unlisted", "missing-queue"}
+
+
+# -- Versions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flavour", "version", "count"),
+    [
+        ("redis", (6, 2, 14), 3),
+        ("redis", (6, 2, 16), 2),
+        ("redis", (6, 2, 20), 0),
+        ("redis", (7, 0, 15), 3),
+        ("redis", (7, 2, 11), 1),
+        ("redis", (7, 4, 6), 1),
+        ("redis", (7, 4, 9), 0),
+        ("redis", (8, 2, 1), 2),
+        ("redis", (8, 6, 2), 1),
+        ("redis", (8, 6, 3), 0),
+        ("redis", (9, 0, 0), 0),
+        ("valkey", (7, 2, 4), 4),
+        ("valkey", (8, 1, 3), 2),
+        ("valkey", (8, 1, 4), 1),
+        ("valkey", (8, 1, 8), 0),
+        ("valkey", (9, 0, 3), 1),
+        ("valkey", (9, 1, 2), 0),
+    ],
+)
+def test_holes_of_a_version_are_those_that_its_branch_did_not_mend(flavour: str, version: Version, count: int):
+    assert len(holes_of(flavour, version)) == count
+
+
+@pytest.mark.parametrize("hole", HOLES, ids=lambda hole: hole.id)
+def test_table_of_holes_is_in_order(hole: Any):
+    for versions in (hole.redis, hole.valkey):
+        assert list(versions) == sorted(versions)
+        assert len({version[:2] for version in versions}) == len(versions)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [("7.0.15", (7, 0, 15)), ("8.10.2", (8, 10, 2)), ("9.1", (9, 1, 0)), ("7.4.0-rc1", (7, 4, 0)), ("unstable", None)],
+)
+def test_versions_are_read(text: str, version: Version | None):
+    assert parse_version(text) == version
+
+
+# -- What the server's user may not look at --------------------------------------------------------------------------
+
+VIEWER = (
+    "reset on >secret ~rsmq:* resetchannels &rsmq:* -@all +hello +auth +ping +select +client|setname"
+    " +eval +evalsha +script|load +info +memory|usage +type +exists +time +pttl"
+    " +get +hget +hmget +hexists +hstrlen +hlen +hscan +zscore +zmscore +zrange +zrangebyscore"
+    " +zcard +zcount +smembers +sismember +llen +lrange +xrange +xlen"
+)
+
+
+@pytest.fixture
+def client_as(server: PrivateServer, queue: Queue) -> Iterator[Any]:
+    """Return a client whose user has the given rights."""
+
+    def make(rules: str) -> Client:
+        server.redis.execute_command("ACL", "SETUSER", "doctor", *rules.split())
+        return Client(Connection(server.url.replace("unix://", "unix://doctor:secret@")))
+
+    yield make
+    server.redis.execute_command("ACL", "DELUSER", "doctor")
+
+
+def test_what_a_viewer_may_not_look_at_is_said_and_the_rest_is_examined(
+    server: PrivateServer, client_as: Any, config: Any
+):
+    config(maxmemory_policy="allkeys-lru")
+    server.redis.hset("rsmq:jobs:Q", mapping={"vt": "abc", OLD_ID: "orphan"})
+    server.redis.sadd("rsmq:QUEUES", "gone")
+    viewer = client_as(VIEWER)
+
+    findings = examine(viewer)
+
+    said = {one.subject for one in findings if one.id == "not-allowed"}
+    assert {"queues that are not on the list", "how many keys there are"} <= said
+    assert {"evicting-policy", "broken-attribute", "orphan-bodies", "missing-queue"} <= {one.id for one in findings}
+
+
+def test_doctor_with_the_rights_of_the_documentation_sees_everything(server: PrivateServer, client_as: Any):
+    server.redis.zadd("rsmq:stray", {OLD_ID: 1e12})
+    doctor = client_as(f"{VIEWER} +scan +zscan +dbsize +config|get")
+
+    kinds = set(found(doctor, deep=True))
+
+    assert kinds == {"stray-index"}
+
+
+def test_user_without_any_rights_gets_notes_and_no_error(client_as: Any):
+    nobody = client_as("reset on >secret -@all +hello +auth +select")
+
+    findings = examine(nobody)
+
+    assert {one.id for one in findings} == {"not-allowed"}
+    assert all("secret" not in f"{one}" for one in findings)
