@@ -32,7 +32,7 @@ def redis_url(server: PrivateServer) -> str:
 
 @pytest.fixture
 def client(redis_url: str) -> Iterator[Client]:
-    client = Client(Connection(redis_url), namespace="rsmq")
+    client = Client(Connection(redis_url, timeout_s=15), namespace="rsmq")
     yield client
     client.connection.close()
 

@@ -53,6 +53,7 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # an admin
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 
 REDIS_URL = os.environ.get("RSMQ_TEST_URL") or redis_server.URL
-RSMQ = {"CONNECTIONS": {"default": {"URL": REDIS_URL}}}
+# Patient, because a busy machine can stand still for more than the second that a web request should wait.
+RSMQ = {"CONNECTIONS": {"default": {"URL": REDIS_URL, "TIMEOUT_S": 15}}}
 TASKS = {"default": {"BACKEND": "rsmq_django.tasks.backend.RSMQBackend", "QUEUES": []}}
 CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": REDIS_URL}}

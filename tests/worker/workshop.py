@@ -56,9 +56,11 @@ def configure(settings: Any, server: PrivateServer) -> Configure:
     Calls are sent at once, so that tests need no database; those about transactions ask for on_commit.
     """
 
-    def write(*, on_commit: bool | str = False, url: str = server.url, **queues: dict[str, Any]) -> None:
+    def write(
+        *, on_commit: bool | str = False, url: str = server.url, timeout_s: float = 15, **queues: dict[str, Any]
+    ) -> None:
         settings.RSMQ = {
-            "CONNECTIONS": {"default": {"URL": url}},
+            "CONNECTIONS": {"default": {"URL": url, "TIMEOUT_S": timeout_s}},
             "QUEUES": queues or {"default": {}},
             "TASKS": {"ENQUEUE_ON_COMMIT": on_commit},
         }
