@@ -1,0 +1,453 @@
+"""The doctor's repairs: each mends what was found, does nothing the second time, and keeps its hands off what lives.
+
+`wait` stands in for the five seconds between the two looks: what a test does in it is what another client does then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rsmq_django.core import Client, Connection, Queue, list_queues
+from rsmq_django.core.doctor import ExpectedQueue, Repair, examine, repair
+from rsmq_django.core.doctor import repairs as repairs_module
+from rsmq_django.core.doctor.catalogue import KINDS
+from tests.redis_server import PrivateServer
+
+ID, OTHER_ID = "g73zkl38qz" + "A" * 22, "g73zkl38qz" + "B" * 22
+PLAIN: dict[Any, Any] = {"vt": "30", "delay": "0", "maxsize": "65536", "created": "1", "modified": "1"}
+#: Every damage that can be mended, and what of it exists: subject and kind of finding.
+Damage = Callable[[PrivateServer], None]
+
+
+def no_wait(_seconds: float) -> None:
+    """Nobody does anything between the two looks."""
+
+
+def mended(client: Client, **options: Any) -> list[Repair]:
+    """Examine and repair."""
+    return repair(client, examine(client), **{"wait": no_wait, **options})
+
+
+def kinds(client: Client) -> set[str]:
+    return {one.id for one in examine(client) if one.subject != "server"}
+
+
+def with_queue(server: PrivateServer, **fields: Any) -> None:
+    server.redis.hset("rsmq:q:Q", mapping={**PLAIN, **fields})
+    server.redis.sadd("rsmq:QUEUES", "q")
+
+
+def unlisted(server: PrivateServer) -> None:
+    with_queue(server)
+    server.redis.delete("rsmq:QUEUES")
+
+
+def half_created(server: PrivateServer) -> None:
+    server.redis.hset("rsmq:q:Q", mapping={"vt": "5", "modified": "1"})
+
+
+def ghost(server: PrivateServer) -> None:
+    server.redis.zadd("rsmq:q", {ID: 1e12})
+    server.redis.hset("rsmq:q:Q", mapping={ID: "lost", "totalsent": 1})
+
+
+def missing(server: PrivateServer) -> None:
+    server.redis.sadd("rsmq:QUEUES", "q")
+
+
+def stray_index(server: PrivateServer) -> None:
+    server.redis.zadd("rsmq:q", {ID: 1e12})
+
+
+def reserved_name(server: PrivateServer) -> None:
+    server.redis.hset("rsmq:QUEUES:Q", mapping={**PLAIN, ID: "vanished", "totalsent": 1})
+    server.redis.sadd("rsmq:QUEUES", "QUEUES")
+
+
+def expiring(server: PrivateServer) -> None:
+    with_queue(server)
+    server.redis.expire("rsmq:q:Q", 100)
+
+
+def broken_attribute(server: PrivateServer) -> None:
+    with_queue(server, vt="abc", maxsize="", totalsent="?")
+
+
+def fractional_attribute(server: PrivateServer) -> None:
+    with_queue(server, vt="0.5", delay="1.2")
+
+
+def phantoms(server: PrivateServer) -> None:
+    with_queue(server)
+    server.redis.zadd("rsmq:q", {ID: 1e12, OTHER_ID: 9e13})
+    server.redis.hset("rsmq:q:Q", mapping={f"{ID}:rc": 3, f"{ID}:fr": 1})
+
+
+def orphan_bodies(server: PrivateServer) -> None:
+    with_queue(server)
+    server.redis.hset("rsmq:q:Q", mapping={ID: "one", f"{ID}:rc": 3, f"{ID}:fr": 7, OTHER_ID: "two"})
+
+
+def orphan_counters(server: PrivateServer) -> None:
+    with_queue(server)
+    server.redis.hset("rsmq:q:Q", mapping={f"{ID}:rc": 3, f"b'{OTHER_ID}':fr": 7})
+
+
+def stale_side_data(server: PrivateServer) -> None:
+    server.redis.hset("rsmq::dead:q", ID, "{}")
+    server.redis.hset("rsmq::released:q", ID, 1)
+
+
+def stale_side_entries(server: PrivateServer) -> None:
+    with_queue(server)
+    stale_side_data(server)
+
+
+DAMAGES: list[tuple[Damage, str]] = [
+    (unlisted, "unlisted"),
+    (half_created, "half-created"),
+    (ghost, "ghost"),
+    (missing, "missing-queue"),
+    (stray_index, "stray-index"),
+    (reserved_name, "reserved-name"),
+    (expiring, "expiring"),
+    (broken_attribute, "broken-attribute"),
+    (fractional_attribute, "fractional-attribute"),
+    (phantoms, "phantoms"),
+    (orphan_bodies, "orphan-bodies"),
+    (orphan_counters, "orphan-counters"),
+    (stale_side_data, "stale-side-data"),
+    (stale_side_entries, "stale-side-data"),
+]
+every_damage = pytest.mark.parametrize(("damage", "kind"), DAMAGES, ids=[one.__name__ for one, _ in DAMAGES])
+
+
+def test_every_kind_that_promises_a_repair_has_one_and_is_tested():
+    promised = {kind for kind, known in KINDS.items() if known.repair is not None}
+
+    assert promised == set(repairs_module._REPAIRS) == {kind for _, kind in DAMAGES}
+
+
+@every_damage
+def test_what_was_found_is_mended(server: PrivateServer, client: Client, damage: Damage, kind: str):
+    damage(server)
+    assert kind in kinds(client)
+
+    done = mended(client)
+
+    assert all(one.changed and not one.failure for one in done if one.finding.id == kind)
+    assert kind not in kinds(client)
+
+
+@every_damage
+def test_second_repair_of_the_same_findings_changes_nothing(
+    server: PrivateServer, client: Client, damage: Damage, kind: str
+):
+    damage(server)
+    findings = examine(client)
+    repair(client, findings, wait=no_wait)
+    before = {key: server.redis.dump(key) for key in server.redis.keys()}
+
+    again = repair(client, findings, wait=no_wait)
+
+    assert [one.changed for one in again] == [0] * len(again)
+    assert {key: server.redis.dump(key) for key in server.redis.keys()} == before
+
+
+@every_damage
+def test_repair_works_on_a_full_server_or_says_why_not(
+    server: PrivateServer, client: Client, damage: Damage, kind: str
+):
+    damage(server)
+    findings = [one for one in examine(client) if one.id == kind]
+    server.redis.config_set("maxmemory", 1)
+    try:
+        done = repair(client, findings, wait=no_wait)
+    finally:
+        server.redis.config_set("maxmemory", 0)
+
+    assert all(one.changed or "memory limit" in one.failure for one in done)
+    # What begins with a removal works, and that is what frees memory.
+    adds = {"unlisted", "half-created", "ghost", "broken-attribute", "fractional-attribute"}
+    assert all(one.changed for one in done) or kind in adds
+
+
+# -- What each of them does ------------------------------------------------------------------------------------------
+
+
+def test_messages_of_a_ghost_can_be_received_afterwards(server: PrivateServer, client: Client):
+    ghost(server)
+
+    mended(client, settings={"q": ExpectedQueue(visibility_timeout_s=77, max_size_bytes=-1)})
+
+    queue = Queue("q", client)
+    message = queue.receive()
+    assert message is not None and message.body == b"lost"
+    assert (queue.attributes().visibility_timeout_s, queue.attributes().max_size_bytes) == (77, -1)
+    assert list_queues(client) == ["q"]
+
+
+def test_gaps_are_filled_and_what_is_there_stays(server: PrivateServer, client: Client):
+    half_created(server)
+
+    mended(client, settings={"q": ExpectedQueue(visibility_timeout_s=60, delay_s=9, vt_unit="ms")})
+
+    assert server.redis.hmget("rsmq:q:Q", "vt", "delay", "maxsize", "modified") == [b"5", b"9000", b"65536", b"1"]
+
+
+def test_orphaned_bodies_become_messages_of_a_queue_of_their_own(server: PrivateServer, client: Client):
+    orphan_bodies(server)
+
+    mended(client)
+
+    orphans = Queue("q-orphans", client)
+    received = {message.id: message for message in orphans.receive_many(10)}
+    assert {id_: message.body for id_, message in received.items()} == {ID: b"one", OTHER_ID: b"two"}
+    assert (received[ID].receive_count, received[ID].first_received_ms) == (4, 7)
+    assert orphans.attributes().total_sent == 2
+    assert server.redis.hlen("rsmq:q:Q") == len(PLAIN)
+    assert list_queues(client) == ["q", "q-orphans"]
+
+
+def test_orphaned_bodies_of_such_a_queue_become_its_messages(server: PrivateServer, client: Client):
+    server.redis.hset("rsmq:q-orphans:Q", mapping={**PLAIN, ID: "again"})
+    server.redis.sadd("rsmq:QUEUES", "q-orphans")
+
+    mended(client)
+
+    message = Queue("q-orphans", client).receive()
+    assert message is not None and message.body == b"again"
+    assert list_queues(client) == ["q-orphans"]
+
+
+def test_longest_name_has_a_queue_for_its_orphans(server: PrivateServer, client: Client):
+    name = "n" * 160
+    server.redis.hset(f"rsmq:{name}:Q", mapping={**PLAIN, ID: "body"})
+    server.redis.sadd("rsmq:QUEUES", name)
+
+    mended(client)
+
+    assert Queue("n" * 152 + "-orphans", client).receive() is not None
+
+
+def test_messages_lost_in_a_queue_of_a_reserved_name_are_saved(server: PrivateServer, client: Client):
+    reserved_name(server)
+
+    mended(client)
+
+    message = Queue("QUEUES-orphans", client).receive()
+    assert message is not None and message.body == b"vanished"
+    assert not server.redis.exists("rsmq:QUEUES:Q")
+    assert list_queues(client) == ["QUEUES-orphans"]
+
+
+def test_removed_phantoms_leave_a_trace_and_no_counters(server: PrivateServer, client: Client):
+    phantoms(server)
+
+    mended(client)
+
+    assert server.redis.hget("rsmq::phantoms:q", "removed") == b"2"
+    assert not server.redis.exists("rsmq:q")
+    assert server.redis.hlen("rsmq:q:Q") == len(PLAIN)
+
+
+def test_broken_attributes_become_what_the_settings_say(server: PrivateServer, client: Client):
+    broken_attribute(server)
+
+    mended(client, settings={"q": ExpectedQueue(visibility_timeout_s=45, max_size_bytes=2048)})
+
+    assert server.redis.hmget("rsmq:q:Q", "vt", "maxsize", "totalsent") == [b"45", b"2048", b"0"]
+
+
+def test_fractions_are_rounded_up(server: PrivateServer, client: Client):
+    fractional_attribute(server)
+
+    mended(client)
+
+    assert server.redis.hmget("rsmq:q:Q", "vt", "delay") == [b"1", b"2"]
+
+
+def test_records_of_living_messages_stay(server: PrivateServer, client: Client, queue: Queue):
+    kept = queue.send(b"x")
+    server.redis.hset("rsmq::dead:jobs", mapping={kept: "{}", ID: "{}"})
+
+    mended(client)
+
+    assert server.redis.hkeys("rsmq::dead:jobs") == [kept.encode()]
+
+
+def test_fields_of_other_clients_are_never_removed(server: PrivateServer, client: Client):
+    orphan_bodies(server)
+    foreign = {"createdby": "go", "msgs": "3", "note:rc": "1", f"{ID}:meta": "{}", "anything": "at all"}
+    server.redis.hset("rsmq:q:Q", mapping=foreign)  # type: ignore[arg-type]
+
+    mended(client)
+
+    assert {name.decode() for name in server.redis.hkeys("rsmq:q:Q")} == {*PLAIN, *foreign}
+
+
+# -- What a client may be writing ------------------------------------------------------------------------------------
+
+
+def test_body_that_comes_between_the_two_looks_saves_the_message(server: PrivateServer, client: Client):
+    phantoms(server)
+
+    mended(client, wait=lambda _: server.redis.hset("rsmq:q:Q", ID, "here it is"))
+
+    message = Queue("q", client).receive()
+    assert message is not None and message.body == b"here it is"
+
+
+def test_phantom_whose_score_moves_between_the_two_looks_is_left_alone(server: PrivateServer, client: Client):
+    phantoms(server)
+
+    mended(client, wait=lambda _: server.redis.zadd("rsmq:q", {ID: 2e12}))
+
+    assert server.redis.zscore("rsmq:q", ID) == 2e12
+    assert server.redis.zscore("rsmq:q", OTHER_ID) is None
+
+
+def test_orphan_that_gets_its_place_between_the_two_looks_stays(server: PrivateServer, client: Client):
+    orphan_bodies(server)
+
+    mended(client, wait=lambda _: server.redis.zadd("rsmq:q", {ID: 1e12}))
+
+    assert server.redis.hmget("rsmq:q:Q", ID, f"{ID}:rc") == [b"one", b"3"]
+    assert [message.body for message in Queue("q-orphans", client).receive_many(10)] == [b"two"]
+
+
+def test_counter_whose_message_comes_between_the_two_looks_stays(server: PrivateServer, client: Client):
+    orphan_counters(server)
+
+    mended(client, wait=lambda _: server.redis.hset("rsmq:q:Q", ID, "a body"))
+
+    assert server.redis.hget("rsmq:q:Q", f"{ID}:rc") == b"3"
+
+
+def test_queue_that_is_deleted_between_the_two_looks_stays_deleted(server: PrivateServer, client: Client):
+    unlisted(server)
+
+    mended(client, wait=lambda _: server.redis.delete("rsmq:q:Q"))
+
+    assert server.redis.keys() == []
+
+
+def test_queue_that_is_created_between_the_two_looks_stays_listed(server: PrivateServer, client: Client):
+    missing(server)
+
+    mended(client, wait=lambda _: server.redis.hset("rsmq:q:Q", mapping=PLAIN))
+
+    assert list_queues(client) == ["q"]
+
+
+def test_message_that_comes_between_the_two_looks_keeps_a_queue_of_a_reserved_name(
+    server: PrivateServer, client: Client
+):
+    reserved_name(server)
+
+    mended(client, wait=lambda _: server.redis.hset("rsmq:QUEUES:Q", OTHER_ID, "just sent"))
+
+    assert server.redis.hget("rsmq:QUEUES:Q", OTHER_ID) == b"just sent"
+    mended(client)
+    assert {message.body for message in Queue("QUEUES-orphans", client).receive_many(5)} == {b"vanished", b"just sent"}
+
+
+def test_attribute_that_was_mended_meanwhile_is_left_alone(server: PrivateServer, client: Client):
+    broken_attribute(server)
+    findings = examine(client)
+    server.redis.hset("rsmq:q:Q", "vt", "99")
+
+    repair(client, findings, wait=no_wait)
+
+    assert server.redis.hget("rsmq:q:Q", "vt") == b"99"
+
+
+def test_side_data_of_a_queue_that_is_created_again_stays(server: PrivateServer, client: Client):
+    stale_side_data(server)
+    findings = examine(client)
+    with_queue(server)
+    server.redis.zadd("rsmq:q", {ID: 1e12})
+
+    repair(client, findings, wait=no_wait)
+
+    assert server.redis.hkeys("rsmq::dead:q") == [ID.encode()]
+
+
+# -- How it goes about it --------------------------------------------------------------------------------------------
+
+
+def test_one_wait_serves_all_repairs(server: PrivateServer, client: Client):
+    phantoms(server)
+    orphan_bodies(server)
+    orphan_counters(server)
+    server.redis.sadd("rsmq:QUEUES", "gone")
+    waits: list[float] = []
+
+    mended(client, wait=waits.append)
+
+    assert waits == [5.0]
+
+
+def test_repair_that_needs_no_second_look_does_not_wait(server: PrivateServer, client: Client):
+    fractional_attribute(server)
+
+    mended(client, wait=lambda _: pytest.fail("there is nothing to wait for"))
+
+
+def test_more_suspects_than_are_remembered_are_mended_in_turns(
+    server: PrivateServer, client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(repairs_module, "SUSPECTS_AT_A_TIME", 1000)
+    with_queue(server)
+    server.redis.zadd("rsmq:q", {f"{number:032d}": 1e12 for number in range(2500)})
+    waits: list[float] = []
+
+    (done,) = [one for one in mended(client, wait=waits.append) if one.finding.id == "phantoms"]
+
+    assert done.changed == 2500
+    assert len(waits) == 3
+    assert not server.redis.exists("rsmq:q")
+
+
+def test_thousands_of_orphans_are_moved_in_bounded_pieces(server: PrivateServer, client: Client):
+    with_queue(server)
+    server.redis.hset("rsmq:q:Q", mapping={f"{number:032d}": "x" * 100 for number in range(2500)})
+
+    (done,) = mended(client)
+
+    assert done.changed == 2500
+    assert Queue("q-orphans", client).attributes().messages == 2500
+
+
+def test_failure_of_one_repair_is_told_and_does_not_stop_the_others(server: PrivateServer, client: Client):
+    orphan_bodies(server)
+    server.redis.hset("rsmq:q:Q", f"{'C' * 32}:rc", 1)
+    server.redis.set("rsmq:q-orphans", "somebody else's")
+
+    done = {one.finding.id: one for one in mended(client)}
+
+    assert "wrong type" in done["orphan-bodies"].failure
+    assert done["orphan-counters"].changed == 1
+    assert server.redis.hget("rsmq:q:Q", ID) == b"one"
+
+
+def test_repair_without_the_right_to_write_changes_nothing_and_says_so(server: PrivateServer, client: Client):
+    phantoms(server)
+    findings = examine(client)
+    server.redis.execute_command("ACL", "SETUSER", "looker", "on", ">secret", "~*", "+@all", "-@write")
+    looker = Client(Connection(server.url.replace("unix://", "unix://looker:secret@")))
+
+    (done,) = repair(looker, findings, wait=no_wait)
+
+    server.redis.execute_command("ACL", "DELUSER", "looker")
+    assert done.changed == 0 and "may not run" in done.failure
+    assert server.redis.zcard("rsmq:q") == 2
+
+
+def test_findings_that_nobody_can_mend_are_left_out(server: PrivateServer, client: Client):
+    with_queue(server, vt="30000")
+
+    assert mended(client) == []
