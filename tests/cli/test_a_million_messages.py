@@ -89,6 +89,8 @@ def test_every_command_gets_through_a_million_messages_in_small_steps(
     redriven = rsmqctl("message", "redrive", "-n", "other", "--to", "big")
     assert redriven.output == "redriven 50000 messages from other: 50000 to big\n"
     assert big.attributes().messages == MILLION
+    server.redis.zadd("rsmq:big", {"p" * 32: 1})
+    assert "big: phantoms: 1 changed" in rsmqctl("queue", "repair", "-n", "big", "--yes").output
     assert rsmqctl("queue", "purge", "-n", "big", "--yes").output == f"removed {MILLION} messages from big\n"
     assert rsmqctl("queue", "delete", "-n", "big").exit_code == 0
 

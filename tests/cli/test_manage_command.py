@@ -104,6 +104,16 @@ def test_queue_is_found_on_the_connection_that_it_is_configured_on(project: Any,
     assert call("--ns", "other", "queue", "list") == '["sms", "sms-dead", "unknown"]\n'
 
 
+def test_unit_of_a_queues_times_is_that_of_the_settings(settings: Any, redis_url: str, server: PrivateServer):
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": redis_url}}, "QUEUES": {"rust": {"VT_UNIT": "ms"}}}
+
+    call("queue", "create", "-n", "rust", "-t", "30")
+    call("queue", "create", "-n", "other", "-t", "30")
+
+    assert server.redis.hget("rsmq:rust:Q", "vt") == b"30000"
+    assert server.redis.hget("rsmq:other:Q", "vt") == b"30"
+
+
 def test_message_does_not_move_between_servers(project: Any, capsys: pytest.CaptureFixture[str]):
     call("queue", "create", "-n", "mail")
     call("queue", "create", "-n", "sms")

@@ -45,6 +45,17 @@ def test_value_outside_its_limits_is_refused_under_the_name_of_its_flag(
     assert rsmqctl("queue", "set", "-n", "jobs", flag, value).errors == f"Error: {text}\n"
 
 
+def test_times_of_queues_may_be_stored_in_milliseconds(rsmqctl: Run, server: PrivateServer, client: Client):
+    rsmqctl("--vt-unit", "ms", "queue", "create", "-n", "rust", "-t", "30")
+    rsmqctl("message", "send", "-n", "rust", "-m", "x")
+    rsmqctl("--vt-unit", "ms", "message", "receive", "-n", "rust")
+
+    assert server.redis.hget("rsmq:rust:Q", "vt") == b"30000"
+    assert rsmqctl("--vt-unit", "ms", "queue", "describe", "-n", "rust").json["vt"] == 30.0
+    pass_time(Queue("rust", client), seconds=31)
+    assert rsmqctl("message", "peek", "-n", "rust").json["rc"] == 1
+
+
 # -- Purge ------------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,110 @@
+"""The operator's session in docs/rsmqctl.md runs, command by command, and prints what the page shows.
+
+What differs from run to run (ids, times, durations, sizes) is replaced by its kind before the two are compared. An id
+that the page shows stands for the one that was really printed there, so that later commands can use it.
+"""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rsmq_django.core import Client, Connection, Queue
+from tests.cli.conftest import SCRIPT
+from tests.redis_server import PrivateServer
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "rsmqctl.md"
+
+BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+MESSAGE_ID = re.compile(r"\bhoc[0-9a-z]{7}[A-Za-z0-9]{22}\b")
+VARYING = {
+    "ID": MESSAGE_ID,
+    "MOMENT": re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"),
+    "EPOCH": re.compile(r"\b1\d{9}(\d{3})?\b"),
+    "DURATION": re.compile(r"\b(\d+(\.\d+)?(ms|s)|\d+[mhd](\d+[smh])?)\b"),
+    "SECONDS": re.compile(r'(?<="oldest_ready_s": )[\d.]+'),
+    "BYTES": re.compile(r'(?<="size_bytes": )\d+|\b[\d.]+K$', re.MULTILINE),
+    " ": re.compile(r" {2,}"),
+}
+
+
+def steps() -> list[tuple[str, str]]:
+    """Return the commands of the page, each with the output that the page shows."""
+    found = []
+    for block in BLOCK.findall(PAGE.read_text("utf-8")):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            found.append((command, output))
+    return found
+
+
+def plain(text: str) -> str:
+    """Replace what differs from run to run by its kind."""
+    for kind, pattern in VARYING.items():
+        text = pattern.sub(kind, text)
+    return text
+
+
+def fail_some_tasks(server: PrivateServer) -> None:
+    """Leave the dead letters of this morning."""
+    client = Client(Connection(server.url))
+    Queue("mail", client).create()
+    dead = Queue("mail-dead", client)
+    dead.create(max_size_bytes=-1)
+    errors = [("attempts_used_up", "builtins.ConnectionError", "mail server is down")] * 2
+    for number, (reason, error, message) in enumerate([*errors, ("gave_up", "shop.mail.BadAddress", "nobody@nowhere")]):
+        message_id = dead.send(json.dumps({"task": "shop.tasks.send_receipt", "kwargs": {"order_id": 5 + number}}))
+        trace = 'Traceback (most recent call last):\n  File "/srv/shop/tasks.py", line 12, in send_receipt\n'
+        record = {"reason": reason, "queue": "mail", "task": "shop.tasks.send_receipt", "error": error}
+        record |= {"message": message, "traceback": f"{trace}{error}: {message}\n", "worker": "web1-4711"}
+        numbers = {"attempts": 1, "died_ms": server.redis.time()[0] * 1000 - 600_000}
+        whole = json.dumps(record | numbers | {"task_id": "QTVi1UhwiWMElwUhTBW4Ty"})
+        server.redis.hset("rsmq:mail-dead:Q", f"{message_id}:rc", 5)
+        server.redis.hset("rsmq::dead:mail-dead", message_id, whole)
+
+
+def lose_a_queue(server: PrivateServer) -> None:
+    """Leave a queue's name on the list, and nothing else of it."""
+    server.redis.sadd("rsmq:QUEUES", "invoices")
+
+
+#: What the page says has happened, before the first command that begins so.
+HAPPENED = {"rsmqctl message list -n mail-dead": fail_some_tasks, "rsmqctl doctor": lose_a_queue}
+
+
+@pytest.mark.slow
+def test_page_shows_what_happens(server: PrivateServer):
+    environment = {**os.environ, "REDIS_URL": server.url, "PATH": f"{SCRIPT.parent}:{os.environ['PATH']}"}
+    real_ids: dict[str, str] = {}
+    happens = dict(HAPPENED)
+
+    for command, shown in steps():
+        if command in happens:
+            happens.pop(command)(server)
+        for of_the_page, real in real_ids.items():
+            command = command.replace(of_the_page, real)
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment, check=False)
+        printed = done.stdout + done.stderr
+
+        assert plain(printed) == plain(shown), f"$ {command}\n{printed}"
+        real_ids |= dict(zip(MESSAGE_ID.findall(shown), MESSAGE_ID.findall(printed), strict=True))
+
+
+def test_page_has_a_session():
+    assert len(steps()) > 25
+
+
+def test_page_names_every_command_and_option():
+    from rsmq_django.cli.app import root
+
+    page = PAGE.read_text("utf-8")
+    for name, group in root.commands.items():
+        for command in getattr(group, "commands", {name: group}).values():
+            full = f"{name} {command.name}" if command is not group else name
+            assert f"`{full}`" in page, full
+            options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+            unnamed = {option for option in options if option not in page} - {"--name"}
+            assert not unnamed, (full, unnamed)
