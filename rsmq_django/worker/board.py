@@ -14,9 +14,6 @@ from collections import deque
 _TIME = struct.Struct("d")
 _BEAT_AT, _STOP_BY_AT, _HAS_ENDED_AT, _SLOTS_AT = 0, 8, 16, 64
 _SLOT_BYTES = 64
-#: The last byte of a slot says whether the message has run. An id has 32 characters; longer ones go unnoted.
-_ID_BYTES = _SLOT_BYTES - 1
-_RUNNING, _HAS_RUN = 0, 1
 #: Slots beside those of running messages: outcomes wait for a moment until Redis knows them.
 _SPARE_SLOTS = 500
 
@@ -41,7 +38,7 @@ class Board:
     def enter(self, receipt: tuple[str, int]) -> None:
         """Note that a message begins to run. Without a free slot it goes unnoted: a crash will not count for it."""
         name = receipt[0].encode("utf-8", "surrogateescape")
-        if len(name) > _ID_BYTES:
+        if len(name) > _SLOT_BYTES:  # an id of RSMQ has 32 characters
             return
         try:
             at = self._free.popleft()
@@ -50,14 +47,11 @@ class Board:
         self._slots[receipt] = at
         self._memory[at : at + _SLOT_BYTES] = name.ljust(_SLOT_BYTES, b"\0")
 
-    def finish(self, receipt: tuple[str, int]) -> None:
-        """Note that a message has run; Redis does not know yet how it went."""
-        at = self._slots.get(receipt)
-        if at is not None:
-            self._memory[at + _ID_BYTES] = _HAS_RUN
-
     def leave(self, receipt: tuple[str, int]) -> None:
-        """Note that a message is no longer held here."""
+        """Note that Redis knows how it went with a message, or that nobody will tell.
+
+        Not already when it has run: what the task did to its process may show a moment later.
+        """
         at = self._slots.pop(receipt, None)
         if at is not None:
             self._memory[at : at + _SLOT_BYTES] = bytes(_SLOT_BYTES)
@@ -90,15 +84,8 @@ class Board:
         """Whether the child ended by itself."""
         return bool(self._memory[_HAS_ENDED_AT])
 
-    def running(self) -> set[str]:
-        """Return the ids of the messages that the child was running when it last wrote here."""
-        return self._ids(_RUNNING)
-
-    def has_run(self) -> set[str]:
-        """Return the ids of those that had run and whose outcome had perhaps not reached Redis."""
-        return self._ids(_HAS_RUN)
-
-    def _ids(self, state: int) -> set[str]:
+    def running(self) -> frozenset[str]:
+        """Return the ids of the messages that began to run here and were not settled when the child last wrote."""
         slots = (self._memory[at : at + _SLOT_BYTES] for at in range(_SLOTS_AT, len(self._memory), _SLOT_BYTES))
-        names = (slot[:_ID_BYTES].rstrip(b"\0") for slot in slots if slot[_ID_BYTES] == state)
-        return {name.decode("utf-8", "surrogateescape") for name in names if name}
+        names = (slot.rstrip(b"\0") for slot in slots)
+        return frozenset(name.decode("utf-8", "surrogateescape") for name in names if name)

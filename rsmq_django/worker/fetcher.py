@@ -84,8 +84,6 @@ class Fetcher:
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
         """Take over an outcome; the next exchange carries it out."""
-        if self._board is not None:
-            self._board.finish(execution.delivery.receipt)
         self._endings.append(Ending(execution, outcome, self.announcer.worker_id))
         self._wake()
 
@@ -106,6 +104,11 @@ class Fetcher:
     def put_back(self, endings: Iterable[Ending]) -> None:
         """Keep outcomes that could not be carried out for the next exchange."""
         self._endings.extend(endings)
+
+    @property
+    def has_endings(self) -> bool:
+        """Say whether Redis does not know yet how something went."""
+        return bool(self._endings)
 
     @property
     def is_idle(self) -> bool:

@@ -39,10 +39,14 @@ class Isolation:
         """Say whether nothing else should be begun now."""
         return bool(self._suspects) or (time.monotonic() < self._alone_until and not self._pool.is_idle)
 
-    def advance(self) -> None:
-        """Run the next suspect when nothing else runs, or when it has waited long enough."""
+    def advance(self, *, is_quiet: bool) -> None:
+        """Run the next suspect when it is quiet, or when it has waited long enough.
+
+        It is quiet when nothing else runs and Redis knows how all the others went: an outcome that dies with the
+        process would count as its message's crash.
+        """
         now = time.monotonic()
-        if self._suspects and (self._pool.is_idle or now > max(self._waiting_since + PATIENCE_S, self._alone_until)):
+        if self._suspects and (is_quiet or now > max(self._waiting_since + PATIENCE_S, self._alone_until)):
             self._pool.submit(self._suspects.popleft())
             self._alone_until, self._waiting_since = now + ALONE_S, now
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ..conf import QueueSettings
 from ..core import Client, Queue, RsmqError
-from ..core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueNotFound
+from ..core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueNotFound, RedisFailure
 from ..core.keys import worker_key
 from ..queues import get_client
 from .delivery import WorkQueue
@@ -90,9 +90,9 @@ class Keeper:
         if not due and not self._deaths:
             return
         try:
-            self._free_the_dead()
             for chore in due:
                 chore.run(living)
+            self._free_the_dead()
         except RsmqError as error:
             self._outage.note(error)
         else:
@@ -113,15 +113,16 @@ class Keeper:
     # -- The chores ---------------------------------------------------------------------------------------------------
 
     def _free_the_dead(self) -> None:
-        while self._deaths:
-            death = self._deaths[0]
+        for death in list(self._deaths):
             try:
                 recover(self._client, self._work_queues(death.worker_id), death, max_crashes=self._max_crashes)
-            except (ConnectionFailed, OutcomeUnknown):
-                raise
+            except RedisFailure as error:
+                if time.monotonic() < death.died_at + max(self._lease_s.values()):
+                    raise  # later, when the server can do it
+                logger.error("what %s held has come back by itself: %s", death.worker_id, error)
             except RsmqError as error:
                 logger.error("what %s held comes back when its leases are over: %s", death.worker_id, error)
-            self._deaths.pop(0)
+            self._deaths.remove(death)
 
     def _beat(self, living: Sequence[str]) -> float:
         known = {*living, *(death.worker_id for death in self._deaths)}

@@ -1,8 +1,8 @@
 """What becomes of the messages of a child process that died.
 
 Those it was running count a crash each and come back a little later; after `max_crashes` they go to the dead-letter
-queue, with how the process ended as the reason. Those that had run, and whose outcome was lost with the process, come
-back at once and have used up an attempt. Those that merely waited in it are given back untouched.
+queue, with how the process ended as the reason. Those that had run a moment ago are treated the same, because their
+outcome died with the process. Those that merely waited in it are given back untouched.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..core import Client, Message, RsmqError
@@ -20,7 +20,7 @@ from .announcer import Announcer, log_outcome
 from .delivery import Delivery, WorkQueue
 from .endings import Ending, ending_calls
 from .execution import Execution
-from .holds import Hold, expire_holds, forget, read_holds, release_holds
+from .holds import Hold, forget, read_holds, release_holds
 from .outcomes import Dead, Outcome
 
 logger = logging.getLogger(__name__)
@@ -44,8 +44,7 @@ class Death:
     how: str
     #: Ids of the messages that count a crash: it was running them. Empty when it was stopped on purpose.
     running: frozenset[str]
-    #: Ids of those that had run.
-    has_run: frozenset[str]
+    died_at: float = field(default_factory=time.monotonic)
 
 
 def recover(client: Client, queues: Sequence[WorkQueue], death: Death, *, max_crashes: int) -> None:
@@ -56,11 +55,9 @@ def recover(client: Client, queues: Sequence[WorkQueue], death: Death, *, max_cr
     holds_key = queues[0].holds_key
     holds = read_holds(client, holds_key)
     running = [hold for hold in holds if hold.message_id in death.running]
-    has_run = [hold for hold in holds if hold.message_id in death.has_run]
-    waiting = [hold for hold in holds if hold.message_id not in death.running | death.has_run]
+    waiting = [hold for hold in holds if hold.message_id not in death.running]
     for at in range(0, len(running), CRASHES_AT_ONCE):
         _count_crashes(client, queues, running[at : at + CRASHES_AT_ONCE], death, max_crashes=max_crashes)
-    expire_holds(client, queues, holds_key, has_run)
     release_holds(client, queues, holds_key, waiting)
     forget(client, [death.worker_id])
     if holds:

@@ -188,9 +188,8 @@ class Supervisor:
         level = logging.INFO if as_planned else logging.ERROR
         logger.log(level, "process %d (%s) ended with %s", child.pid, child.worker_id, how)
         is_innocent = as_planned or child.killed
-        running = frozenset() if is_innocent else frozenset(child.board.running())
-        has_run = frozenset(child.board.has_run()) - running
-        death = Death(worker_id=child.worker_id, how=how, running=running, has_run=has_run)
+        running = frozenset() if is_innocent else child.board.running()
+        death = Death(worker_id=child.worker_id, how=how, running=running)
         for keeper in self._keepers:
             keeper.note_death(death)
         misconfigured = ended and code == MISCONFIGURED
@@ -199,7 +198,7 @@ class Supervisor:
         if misconfigured and self._stop_by is None:
             self._stop(by=time.monotonic() + self.options.worker.shutdown_timeout_s)  # the others would find the same
         if not (ended and code == ENDED and self._ends_when_done):
-            self._restart(child, died_at_work=bool(death.running))
+            self._restart(child, died_at_work=bool(running))
 
     @property
     def _ends_when_done(self) -> bool:

@@ -150,7 +150,7 @@ class Worker:
         """
         told = self.board.stop_by if self.board is not None else None
         by = told or self.stop_by or time.monotonic() + self.options.shutdown_timeout_s
-        if self.stop_by is None or by < self.stop_by:
+        if self.stop_by is None or by < self.stop_by - 1:
             logger.info("%s: finishing what runs%s", _name(number), _within(by - time.monotonic()))
         self._stop_by(by)
 
@@ -186,7 +186,7 @@ class Worker:
                 self.taken += 1
                 execution = self._execution(fetcher, delivery)
                 (self.isolation if delivery.crashes else self.pool).submit(execution)
-        self.isolation.advance()
+        self.isolation.advance(is_quiet=self.pool.is_idle and not any(each.has_endings for each in self.fetchers))
         self.pool.expire_limits()
 
     def _room(self) -> int:

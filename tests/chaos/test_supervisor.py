@@ -1,0 +1,540 @@
+"""The supervisor against everything that can happen to its processes: deaths, stops, pauses, lost servers.
+
+Real processes of `manage.py rsmq_worker` on a real server. Whatever happens, no message is lost, and one runs twice
+only when the process that ran it was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rsmq_django.core import Message
+from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.worker.board import Board
+from rsmq_django.worker.keeper import Keeper, make_keepers
+from rsmq_django.worker.memory import resident_bytes
+from rsmq_django.worker.recovery import Death
+from rsmq_django.worker.supervisor import Supervisor, SupervisorOptions
+from rsmq_django.worker.waiter import Waiter
+from rsmq_django.worker.worker import WorkerOptions, queue_settings
+from tests.chaos.project import tasks
+from tests.redis_server import PrivateServer
+from tests.support import pass_time, wait_until
+from tests.worker.processes import StartWorker, WorkerProcess
+from tests.worker.site.journal import Journal
+from tests.worker.workshop import Configure, dead_letters, working
+
+pytestmark = pytest.mark.slow
+
+ONE = ("--processes", "1", "--threads", "1")
+
+
+@pytest.fixture
+def start(server: PrivateServer, journal: Journal, tmp_path: Path) -> Iterator[StartWorker]:
+    """Return the function that starts `manage.py rsmq_worker` in the project of these tests."""
+    started: list[WorkerProcess] = []
+
+    def start(
+        *arguments: str, queues: dict[str, Any] | None = None, connections: dict[str, Any] | None = None
+    ) -> WorkerProcess:
+        environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.chaos.project.settings",
+            "RSMQ_TEST_URL": server.url,
+            "RSMQ_TEST_QUEUES": json.dumps(queues or {"default": {}}),
+            "RSMQ_TEST_CONNECTIONS": json.dumps(connections or {}),
+        }
+        started.append(WorkerProcess(arguments, environment=environment, log=tmp_path / f"log-{len(started)}"))
+        return started[-1]
+
+    yield start
+    for worker in started:
+        worker.destroy()
+
+
+def processes() -> list[tuple[int, int, str]]:
+    """Return pid, parent's pid and state of every process of this machine."""
+    done = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True)
+    lines = (line.split() for line in done.stdout.splitlines())
+    return [(int(pid), int(parent), state) for pid, parent, state in lines]
+
+
+def children_of(worker: WorkerProcess) -> list[int]:
+    """Return the pids of the living processes that a supervisor has forked."""
+    return [pid for pid, parent, state in processes() if parent == worker.process.pid and state[0] != "Z"]
+
+
+def is_there(pid: int) -> bool:
+    """Say whether a process lives."""
+    return any(each == pid and state[0] != "Z" for each, _, state in processes())
+
+
+def records_of_workers(server: PrivateServer) -> list[Any]:
+    return list(server.redis.keys("rsmq::worker*"))
+
+
+def names_of(count: int) -> list[str]:
+    return [str(number) for number in range(count)]
+
+
+def pids_by_name(journal: Journal, word: str) -> dict[str, list[int]]:
+    """Return in which processes each task began ("start") or ended ("end"), in order."""
+    pids = defaultdict(list)
+    for name, pid in journal.lines(word):
+        pids[name].append(int(pid))
+    return pids
+
+
+def assert_done_once(journal: Journal, names: list[str]) -> None:
+    done = Counter(journal.names("end"))
+    assert set(done) == set(names)
+    assert {name: times for name, times in done.items() if times > 1} == {}
+
+
+# -- Tasks that end their process --------------------------------------------------------------------------------------
+
+
+def test_pills_among_good_tasks_are_buried_and_take_nobody_along(
+    project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
+):
+    names = names_of(2000)
+    tasks.good.enqueue_many([[name] for name in names[:1000]])
+    tasks.die.enqueue_many([[how, how] for how in tasks.DEATHS])
+    tasks.good.enqueue_many([[name] for name in names[1000:]])
+
+    worker = start("--processes", "2", "--threads", "4", "--burst")
+
+    assert worker.wait() == 0
+    buried = {json.loads(message.body)["args"][0]: record for message, record in dead_letters()}
+    assert set(buried) == set(tasks.DEATHS)
+    assert {record["reason"] for record in buried.values()} == {"crashed"}
+    assert "signal 11 (SIGSEGV)" in buried["segfault"]["message"]
+    assert "exit status 3" in buried["exit"]["message"]
+    starts = Counter(journal.names("start"))
+    assert all(1 <= starts[pill] <= 3 for pill in tasks.DEATHS)
+    assert set(journal.names("end")) == set(names)
+    assert get_queue("default").attributes().messages == 0
+    assert records_of_workers(server) == []
+
+
+@pytest.mark.parametrize("how", ["exit-as-if-done", "exit-as-if-misconfigured"])
+def test_task_cannot_end_the_worker_by_its_exit_status(
+    project: Configure, start: StartWorker, journal: Journal, how: str
+):
+    tasks.die.enqueue("pill", how)
+    tasks.good.enqueue_many([[name] for name in names_of(20)])
+
+    worker = start("--burst", *ONE)
+
+    assert worker.wait() == 0
+    ((_, record),) = dead_letters()
+    assert record["reason"] == "crashed"
+    assert_done_once(journal, names_of(20))
+
+
+def test_children_killed_at_random_lose_nothing_and_repeat_only_what_they_held(
+    project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
+):
+    names = names_of(5000)
+    killed: set[int] = set()
+    tasks.nap.enqueue_many([[name, 0.001] for name in names])
+    worker = start("--processes", "2", "--threads", "4", "--burst")
+
+    for kill in range(6):
+        wait_until(lambda: len(journal.names("end")) >= 200 + kill * 700, timeout_s=30)  # noqa: B023
+        victim = wait_until(lambda: set(children_of(worker)) - killed).pop()
+        os.kill(victim, signal.SIGKILL)
+        killed.add(victim)
+
+    assert worker.wait() == 0
+    assert set(journal.names("end")) == set(names)
+    repeated = {name: pids for name, pids in pids_by_name(journal, "start").items() if len(pids) > 1}
+    assert all(set(pids[:-1]) <= killed for pids in repeated.values()), repeated
+    assert dead_letters() == []
+    assert get_queue("default").attributes().messages == 0
+    assert records_of_workers(server) == []
+
+
+# -- The supervisor dies -----------------------------------------------------------------------------------------------
+
+
+def test_children_end_after_their_supervisor_and_nothing_is_lost(
+    project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
+):
+    names = names_of(200)
+    tasks.nap.enqueue_many([[name, 0.01] for name in names])
+    worker = start("--processes", "2", "--threads", "2")
+    wait_until(lambda: len(journal.names("end")) > 20)
+    children = children_of(worker)
+
+    worker.send(signal.SIGKILL)
+    worker.wait()
+
+    assert len(children) == 2
+    wait_until(lambda: not any(map(is_there, children)))
+    assert get_queue("default").attributes().hidden_messages == 0
+    assert start("--burst", *ONE).wait() == 0
+    assert_done_once(journal, names)
+
+
+def test_closed_lifeline_ends_one_sleep_and_no_more():
+    waiter, calls = Waiter(), []
+    reader, writer = os.pipe()
+    waiter.watch(reader, lambda: calls.append("the supervisor is gone"))
+
+    os.close(writer)
+    for _ in range(3):
+        waiter.sleep(lambda: None, at_most_s=0.01)
+
+    assert calls == ["the supervisor is gone"]  # a reader that stays ready would keep an orphan from ever sleeping
+    waiter.close()
+    os.close(reader)
+
+
+# -- Stops -------------------------------------------------------------------------------------------------------------
+
+
+def test_stop_under_load_loses_and_repeats_nothing_and_gives_back_what_waits(
+    project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
+):
+    names = names_of(400)
+    tasks.nap.enqueue_many([[name, 0.005] for name in names])
+    worker = start("--processes", "2", "--threads", "4")
+    wait_until(lambda: len(journal.names("end")) > 50)
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 0
+    left = get_queue("default").attributes()
+    assert (left.hidden_messages, left.messages) == (0, 400 - len(journal.names("end")))
+    assert left.messages > 0
+    assert records_of_workers(server) == []
+    assert start("--burst", "--processes", "1", "--threads", "8").wait() == 0
+    assert_done_once(journal, names)
+    assert dead_letters() == []
+
+
+def test_sigterm_to_every_process_of_the_service_lets_tasks_end(
+    project: Configure, start: StartWorker, journal: Journal
+):
+    tasks.gate.enqueue("slow")
+    worker = start(*ONE)
+    wait_until(lambda: journal.names("start"))
+
+    worker.send_to_all(signal.SIGTERM)  # what systemd does
+
+    wait_until(lambda: worker.output.count("SIGTERM: ") == 2)
+    journal.open_gate()
+    assert worker.wait() == 0
+    assert journal.names("end") == ["slow"]
+
+
+def test_second_stop_gives_back_what_runs_although_no_thread_can_be_interrupted(
+    project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
+):
+    tasks.gate.enqueue_many([[name] for name in names_of(3)])
+    worker = start("--processes", "1", "--threads", "3")
+    wait_until(lambda: len(journal.names("start")) == 3)
+    worker.send(signal.SIGTERM)
+    wait_until(lambda: "tasks may run for" in worker.output)
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 1
+    left = get_queue("default").attributes()
+    assert (left.messages, left.hidden_messages) == (3, 0)
+    assert server.redis.hvals("rsmq::released:default") == [b"1"] * 3
+    assert records_of_workers(server) == []
+
+
+def test_task_that_cannot_be_stopped_is_killed_and_not_blamed(
+    project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
+):
+    tasks.hold_interpreter.enqueue("stubborn", 60)
+    worker = start(*ONE, "--shutdown-timeout", "0")
+    wait_until(lambda: journal.names("start"))
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 1
+    (message_id,) = server.redis.zrange("rsmq:default", 0, -1)
+    assert server.redis.hgetall("rsmq::released:default") == {message_id: b"1"}  # and no crash
+    assert get_queue("default").attributes().hidden_messages == 0
+
+
+# -- Pauses and lost servers -------------------------------------------------------------------------------------------
+
+
+def test_lease_is_kept_for_a_greedy_task_although_another_server_is_gone(
+    project: Configure, start: StartWorker, journal: Journal, tmp_path: Path
+):
+    queues = {"default": {"VISIBILITY_TIMEOUT_S": 1}, "far": {"CONNECTION": "far"}}
+    project(default={"VISIBILITY_TIMEOUT_S": 1})
+    tasks.hold_interpreter.enqueue("greedy", 3)
+
+    worker = start(
+        *("--processes", "2", "--threads", "1"),
+        queues=queues,
+        connections={"far": {"URL": f"unix://{tmp_path}/nobody"}},
+    )
+
+    wait_until(lambda: journal.names("end"))
+    wait_until(lambda: get_queue("default").attributes().messages == 0)
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert journal.names("start") == ["greedy"]
+
+
+def test_paused_worker_repeats_one_task_and_its_late_outcome_is_refused(
+    project: Configure, start: StartWorker, journal: Journal
+):
+    tasks.gate.enqueue("slow")
+    paused = start(*ONE)
+    wait_until(lambda: journal.names("start"))
+    paused.send_to_all(signal.SIGSTOP)
+    pass_time(get_queue("default"), seconds=1000)
+    other = start(*ONE)
+    wait_until(lambda: len(journal.names("start")) == 2)
+
+    other.send_to_all(signal.SIGSTOP)  # so that the late one ends first
+    paused.send_to_all(signal.SIGCONT)
+    journal.open_gate()
+    wait_until(lambda: "the result is discarded" in paused.output)
+
+    assert get_queue("default").attributes().messages == 1
+    other.send_to_all(signal.SIGCONT)
+    wait_until(lambda: get_queue("default").attributes().messages == 0)
+    for worker in (paused, other):
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0
+    assert journal.names("end") == ["slow", "slow"]
+
+
+def test_server_that_restarts_in_mid_run_loses_nothing(
+    project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
+):
+    names = names_of(600)
+    tasks.nap.enqueue_many([[name, 0.005] for name in names])
+    worker = start("--processes", "2", "--threads", "4", "--burst")
+
+    for target in (100, 300):
+        wait_until(lambda: len(journal.names("end")) >= target)  # noqa: B023
+        server.restart()
+
+    assert worker.wait() == 0
+    assert set(journal.names("end")) == set(names)
+    assert dead_letters() == []
+    assert get_queue("default").attributes().messages == 0
+
+
+def test_stop_is_obeyed_while_the_server_is_gone(
+    project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
+):
+    tasks.gate.enqueue("slow")
+    worker = start(*ONE, "--shutdown-timeout", "1")
+    wait_until(lambda: journal.names("start"))
+    server.kill()
+    wait_until(lambda: "Trying again until it works" in worker.output)
+
+    worker.send(signal.SIGTERM)
+
+    assert worker.wait() == 1
+    assert "comes back when its leases are over" in worker.output
+
+
+def test_death_during_an_outage_is_dealt_with_when_it_is_over(
+    project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
+):
+    tasks.gate.enqueue("slow")
+    worker = start(*ONE)
+    wait_until(lambda: journal.names("start"))
+    (child,) = children_of(worker)
+    server.kill()
+
+    os.kill(child, signal.SIGKILL)
+    wait_until(lambda: "ended with signal 9 (SIGKILL)" in worker.output)
+    server.start()
+
+    journal.open_gate()
+    wait_until(lambda: journal.names("end"))  # long before its lease of 30 s would have ended
+    assert "1 of 3 times; it runs again in 1 s" in worker.output
+
+
+def test_records_of_a_vanished_machine_are_freed_whatever_is_in_them(
+    project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
+):
+    tasks.good.enqueue("orphan")
+    orphan = get_queue("default").receive(visibility_timeout_s=1000)
+    long_ago = {"ghost": 0, "phantom": 0, "wreck": 0, b"\xff\xfe": 0}
+    server.redis.zadd("rsmq::workers", long_ago)
+    garbage: dict[Any, Any] = {
+        "a" * 32: "no number",
+        b"\xff" * 32: b"\xff \xff",
+        "b" * 32: "",
+        "c" * 32: "1 no-such-queue",
+    }
+    server.redis.hset("rsmq::worker:ghost", mapping={**garbage, orphan.id: "1 default"})
+    server.redis.set("rsmq::worker:wreck", "not a hash")
+
+    worker = start("--burst", *ONE)
+
+    assert worker.wait() == 0
+    assert journal.names("end") == ["orphan"]
+    assert "worker ghost has been silent for too long" in worker.output
+    wait_until(lambda: records_of_workers(server) == [])
+
+
+# -- What a keeper does ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keeper(project: Configure) -> Iterator[Keeper]:
+    """A supervisor's keeper of the only connection."""
+    (keeper,) = make_keepers(queue_settings([]), max_crashes=3)
+    yield keeper
+    keeper.close()
+
+
+def hold(server: PrivateServer, worker_id: str, *, for_s: float = 1000) -> Message:
+    """Let a worker of this name hold a message, as its fetch would have noted it."""
+    ensure_queue("default").send("{}")
+    message = get_queue("default").receive(visibility_timeout_s=for_s)
+    assert message is not None
+    server.redis.hset(f"rsmq::worker:{worker_id}", message.id, f"{message.receive_count} default")
+    return message
+
+
+def test_task_whose_outcome_died_with_its_process_is_a_suspect(keeper: Keeper, server: PrivateServer):
+    finished, waiting = hold(server, "dead"), hold(server, "dead")
+    board = Board(2)
+    board.enter((finished.id, finished.receive_count))
+
+    keeper.note_death(Death(worker_id="dead", how="exit status 3", running=board.running()))
+    keeper.look([])
+
+    counts = server.redis.hgetall("rsmq::released:default")
+    assert counts == {f"{finished.id}:crashes".encode(): b"1", waiting.id.encode(): b"1"}
+    assert get_queue("default").attributes().ready_messages == 1
+
+
+def test_keeper_that_was_cut_off_itself_declares_nobody_dead(keeper: Keeper, server: PrivateServer):
+    hold(server, "other")
+    server.redis.zadd("rsmq::workers", {"other": (server.redis.time()[0] - 60) * 1000})
+    keeper._last_beat_ms = (server.redis.time()[0] - 40) * 1000  # the server was down for both of them
+
+    keeper.look(["mine"])
+
+    assert get_queue("default").attributes().hidden_messages == 1
+    assert server.redis.zrange("rsmq::workers", 0, -1) == [b"other", b"mine"]
+
+
+def test_workers_say_that_they_live_although_the_server_is_full(keeper: Keeper, server: PrivateServer):
+    ensure_queue("default")
+    server.redis.config_set("maxmemory", 1)
+    try:
+        keeper.look(["mine"])
+    finally:
+        server.redis.config_set("maxmemory", 0)
+
+    assert server.redis.zrange("rsmq::workers", 0, -1) == [b"mine"]
+
+
+def test_damaged_queue_keeps_nobody_from_beating_and_renewing(project: Configure, server: PrivateServer):
+    project(default={}, broken={})
+    server.redis.set("rsmq:broken:Q", "not a hash")
+    message = hold(server, "mine", for_s=5)
+    (keeper,) = make_keepers(queue_settings([]), max_crashes=3)
+
+    keeper.look(["mine"])
+
+    hidden_ms = server.redis.zscore("rsmq:default", message.id) - server.redis.time()[0] * 1000
+    assert hidden_ms > 20_000
+    assert server.redis.zrange("rsmq::workers", 0, -1) == [b"mine"]
+
+
+def test_messages_of_a_fetch_that_was_carried_out_late_are_given_back(
+    project: Configure, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.worker.fetcher.GHOSTS_EVERY_S", 0.1)
+    project()
+
+    with working() as worker:
+        wait_until(lambda: worker.fetchers[0].is_empty)
+        ghost = hold(server, worker.options.worker_id)
+
+        wait_until(lambda: get_queue("default-dead").attributes().messages)  # it was given back, taken, and is no task
+
+    assert server.redis.hgetall("rsmq::released:default") == {}
+    assert server.redis.zrange("rsmq:default-dead", 0, -1) == [ghost.id.encode()]
+
+
+def test_supervisor_without_children_sleeps_until_it_may_start_one(project: Configure):
+    options = WorkerOptions(threads=1, async_tasks=1, poll_interval_s=1, shutdown_timeout_s=1)
+    supervisor = Supervisor(queue_settings([]), SupervisorOptions(processes=1, worker=options))
+    supervisor._start_at = time.monotonic() + 5
+
+    assert supervisor._next_look_at() == supervisor._start_at
+
+
+# -- Resources ---------------------------------------------------------------------------------------------------------
+
+
+def test_process_that_uses_too_much_memory_is_replaced_when_its_tasks_have_ended(
+    project: Configure, start: StartWorker, journal: Journal
+):
+    tasks.gate.enqueue("slow")
+    tasks.grow.enqueue("hungry", 300)
+    worker = start("--processes", "1", "--threads", "2", "--max-memory", "250", "--shutdown-timeout", "0")
+    wait_until(lambda: "it is replaced when its tasks have ended" in worker.output)
+    (big,) = children_of(worker)
+
+    tasks.good.enqueue("next")
+    journal.open_gate()
+
+    wait_until(lambda: "next" in journal.names("end"))
+    ended = pids_by_name(journal, "end")
+    assert ended["slow"] == ended["hungry"] == [big]
+    assert ended["next"] != [big] and not is_there(big)
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux shows what another process has open")
+def test_twenty_thousand_tasks_leave_nothing_behind_in_the_worker(
+    project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
+):
+    worker = start("--processes", "1", "--threads", "4")
+    run(4000, server, journal)
+    before = {pid: usage(pid) for pid in (worker.process.pid, *children_of(worker))}
+    connections = server.redis.info("clients")["connected_clients"]
+
+    run(20_000, server, journal)
+
+    after = {pid: usage(pid) for pid in (worker.process.pid, *children_of(worker))}
+    assert len(before) == 2 and set(after) == set(before)
+    for pid, (memory, threads, descriptors) in after.items():
+        assert memory - before[pid][0] < 8 << 20
+        assert (threads, descriptors) == before[pid][1:]
+    assert server.redis.info("clients")["connected_clients"] <= connections + 1  # our own may come and go
+
+
+def run(count: int, server: PrivateServer, journal: Journal) -> None:
+    """Have so many tasks done, and wait until nothing is left of them."""
+    tasks.silent.enqueue_many([[]] * count)
+    wait_until(lambda: server.redis.zcard("rsmq:default") == 0, timeout_s=60)
+
+
+def usage(pid: int) -> tuple[Any, int, int]:
+    """Return the resident bytes, threads and open files of a process."""
+    directory = Path(f"/proc/{pid}")
+    return resident_bytes(pid), len(os.listdir(directory / "task")), len(os.listdir(directory / "fd"))
