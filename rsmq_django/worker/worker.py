@@ -233,8 +233,9 @@ class Worker:
 
     def _give_up_the_rest(self) -> bool:
         """Give back what still runs, so that another worker takes it at once. Returns whether there was nothing."""
-        self.pool.cancel_coroutines()
+        # Before the coroutines are cancelled: one that ends at once because of that is unfinished, too.
         unfinished = [e for e in [*self.pool.take_back(), *self.pool.running()] if isinstance(e, Execution)]
+        self.pool.cancel_coroutines()
         for execution in unfinished:
             execution.interrupted = True
             execution.desk.settle(execution, Released())
