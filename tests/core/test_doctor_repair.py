@@ -36,7 +36,7 @@ def kinds(client: Client) -> set[str]:
 
 
 def with_queue(server: PrivateServer, **fields: Any) -> None:
-    server.redis.hset("rsmq:q:Q", mapping={**PLAIN, **fields})
+    server.redis.hset("rsmq:q:Q", mapping=PLAIN | fields)
     server.redis.sadd("rsmq:QUEUES", "q")
 
 

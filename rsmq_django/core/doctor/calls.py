@@ -8,14 +8,16 @@ from typing import Any
 
 from ..call import Argument, Call
 from ..keys import QueueKeys
-from ..limits import MAX_BATCH, MAX_SECONDS
+from ..limits import MAX_SECONDS
 from ..replies import read_message_id
 from .finding import ExpectedQueue
 
 #: A client that sends in two steps may be between them for that long; what stays unchanged for longer was left behind.
 GRACE_S = 5.0
-#: Bodies pass through the script that moves them.
-BODIES_AT_A_TIME = 100
+#: Messages or fields that one script looks at: a few milliseconds during which other clients wait.
+LOOKED_AT_A_TIME = 500
+#: Messages that one script mends: it writes several times for each, and bodies pass through it.
+MENDED_AT_A_TIME = 100
 
 ATTRIBUTES = ("vt", "delay", "maxsize", "created", "modified", "totalrecv", "totalsent")
 
@@ -115,7 +117,7 @@ class SideSlice:
 
 def scan_messages(keys: QueueKeys, cursor: str, *, grace_s: float) -> Call[MessageSlice]:
     """Return the call that looks at a slice of the messages."""
-    args = (cursor, MAX_BATCH, round(grace_s * 1000))
+    args = (cursor, LOOKED_AT_A_TIME, round(grace_s * 1000))
     return Call("doctor/scan_messages", (keys.messages, keys.settings), args, _read_message_slice, True)
 
 
@@ -134,7 +136,7 @@ def _read_message_slice(reply: list[Any]) -> MessageSlice:
 
 def scan_fields(keys: QueueKeys, cursor: str, *, grace_s: float) -> Call[FieldSlice]:
     """Return the call that looks at a slice of the hash."""
-    args = (cursor, MAX_BATCH, round(grace_s * 1000))
+    args = (cursor, LOOKED_AT_A_TIME, round(grace_s * 1000))
     return Call("doctor/scan_fields", (keys.messages, keys.settings), args, _read_field_slice, True)
 
 
@@ -153,7 +155,7 @@ def _read_field_slice(reply: list[Any]) -> FieldSlice:
 
 def scan_side(keys: QueueKeys, side: str, cursor: str) -> Call[SideSlice]:
     """Return the call that looks at a slice of side data whose fields are message ids."""
-    return Call("doctor/scan_side", (keys.messages, side), (cursor, MAX_BATCH), _read_side_slice, True)
+    return Call("doctor/scan_side", (keys.messages, side), (cursor, LOOKED_AT_A_TIME), _read_side_slice, True)
 
 
 def _read_side_slice(reply: list[Any]) -> SideSlice:

@@ -18,9 +18,9 @@ from ..call import Call
 from ..client import Client
 from ..errors import RsmqError
 from ..keys import MAX_NAME_LENGTH, queue_keys
-from ..limits import MAX_BATCH, batches
+from ..limits import batches
 from . import calls
-from .calls import BODIES_AT_A_TIME, GRACE_S
+from .calls import GRACE_S, MENDED_AT_A_TIME
 from .examination import Settings
 from .finding import ExpectedQueue, Finding, Repair
 from .messages import S, walk
@@ -99,7 +99,6 @@ class Patient:
             yield from self._in_two_looks(
                 (phantom for piece in slices for phantom in piece.phantoms),
                 lambda some: self.client.run(calls.remove_phantoms(self.keys, some)),
-                at_a_time=MAX_BATCH // 2,
             )
         )
 
@@ -111,7 +110,6 @@ class Patient:
             yield from self._in_two_looks(
                 (body for piece in self._fields() for body in piece.bodies),
                 lambda some: self.client.run(calls.move_orphans(self.keys, target, name, some)),
-                at_a_time=BODIES_AT_A_TIME,
             )
         )
 
@@ -121,7 +119,6 @@ class Patient:
             yield from self._in_two_looks(
                 (counter for piece in self._fields() for counter in piece.counters),
                 lambda some: self.client.run(calls.remove_counters(self.keys, some)),
-                at_a_time=MAX_BATCH,
             )
         )
 
@@ -135,13 +132,13 @@ class Patient:
         return walk(run, scan)
 
     @staticmethod
-    def _in_two_looks(suspects: Iterable[T], act: Callable[[Sequence[T]], int], *, at_a_time: int) -> Steps:
+    def _in_two_looks(suspects: Iterable[T], act: Callable[[Sequence[T]], int]) -> Steps:
         """Act on suspects that a script finds unchanged after the pause."""
         rest, changed = iter(suspects), 0
         while noted := list(islice(rest, SUSPECTS_AT_A_TIME)):
             yield
-            for first in range(0, len(noted), at_a_time):
-                changed += act(noted[first : first + at_a_time])
+            for first in range(0, len(noted), MENDED_AT_A_TIME):
+                changed += act(noted[first : first + MENDED_AT_A_TIME])
         return changed
 
     # -- The queue itself ---------------------------------------------------------------------------------------------
