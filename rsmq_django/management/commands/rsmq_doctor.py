@@ -1,0 +1,169 @@
+"""`./manage.py rsmq_doctor`: examine servers and queues, print what is wrong, mend it when told to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from ...conf import QueueSettings, get_settings
+from ...core.doctor import ExpectedQueue, Finding, Repair, Severity, examine, repair
+from ...core.errors import RsmqError
+from ...queues import get_client
+
+EPILOG = """
+examples:
+  manage.py rsmq_doctor                    look at every connection, change nothing
+  manage.py rsmq_doctor --deep             look at every message, also of very long queues
+  manage.py rsmq_doctor --repair           list what can be mended, ask, mend it
+  manage.py rsmq_doctor --repair --yes     the same without asking, for scripts
+
+A repair looks twice, five seconds apart, and leaves alone what changed in between: it is safe while workers run.
+Exit status: 0 when nothing is worse than a warning, 1 when there are errors, 2 when the server cannot be examined.
+"""
+
+#: Found problems stop a script; a server that cannot be looked at is another kind of failure.
+ERRORS_FOUND, NOT_EXAMINED = 1, 2
+
+
+class Command(BaseCommand):
+    """See the module."""
+
+    help = (
+        "Examines Redis and the RSMQ queues on it: settings of the server, leftovers of other clients, lost messages."
+    )
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """Keep the line breaks of the examples."""
+        kwargs |= {"epilog": EPILOG, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        return super().create_parser(prog_name, subcommand, **kwargs)
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--connection", action="append", metavar="ALIAS", help="only this one; may be repeated")
+        parser.add_argument("--deep", action="store_true", help="look at all messages, not at the first 20,000")
+        parser.add_argument("--repair", action="store_true", help="mend what can be mended, after asking")
+        parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument("--json", action="store_true", dest="as_json", help="for programs")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Examine one connection after the other."""
+        if options["yes"] and not options["repair"]:
+            raise CommandError("--yes answers the question that --repair asks; give both", returncode=NOT_EXAMINED)
+        if options["repair"] and not options["yes"] and (options["as_json"] or not sys.stdin.isatty()):
+            raise CommandError("--repair asks on a terminal; add --yes where nobody answers", returncode=NOT_EXAMINED)
+        try:
+            aliases = options["connection"] or list(get_settings().connections)
+            reports = [self.examine(alias, options) for alias in aliases]
+        except (ImproperlyConfigured, RsmqError) as error:
+            raise CommandError(printable(str(error)), returncode=NOT_EXAMINED) from error
+        if options["as_json"]:
+            self.stdout.write(json.dumps({"connections": reports}, indent=2))
+        if any(one["severity"] == "error" for report in reports for one in report["findings"]):
+            sys.exit(ERRORS_FOUND)
+
+    def examine(self, alias: str, options: dict[str, Any]) -> dict[str, Any]:
+        """Examine one connection, mend it when told to, and return what is left as plain data."""
+        get_settings().connection(alias)
+        client, expected = get_client(alias), expected_queues(alias)
+        findings = without_unused(examine(client, settings=expected, deep=options["deep"]))
+        if not options["as_json"]:
+            self.show(alias, findings)
+        repairs: list[Repair] = []
+        curable = [finding for finding in findings if finding.repair is not None]
+        if options["repair"] and curable and (options["yes"] or self.is_wanted(curable)):
+            repairs = repair(client, curable, settings=expected)
+            findings = without_unused(examine(client, settings=expected, deep=options["deep"]))
+            if not options["as_json"]:
+                self.show_repairs(alias, repairs, findings)
+        return {"alias": alias, "findings": [*map(as_data, findings)], "repairs": [*map(repair_as_data, repairs)]}
+
+    def is_wanted(self, curable: Sequence[Finding]) -> bool:
+        """Ask whether to repair."""
+        self.stdout.write("\nThe repair will")
+        for finding in curable:
+            self.stdout.write(printable(f"  {finding.subject}: {finding.repair}"))
+        return input(f"Repair {counted(curable)}? [y/N] ").strip().lower() in ("y", "yes")
+
+    # -- For people ---------------------------------------------------------------------------------------------------
+
+    def show(self, alias: str, findings: Sequence[Finding]) -> None:
+        """Print findings, worst first."""
+        self.stdout.write(self.style.MIGRATE_HEADING(f"connection {alias}: {counted(findings)}"))
+        styles: dict[Severity, Callable[[str], str]] = {
+            Severity.ERROR: self.style.ERROR,
+            Severity.WARNING: self.style.WARNING,
+            Severity.NOTE: str,
+        }
+        for finding in findings:
+            head = f"{finding.severity.name.lower():<8} {finding.subject}: {finding.what}  [{finding.id}]"
+            self.stdout.write(styles[finding.severity](printable(head)))
+            self.stdout.write(printable(f"         {finding.why}"))
+            if finding.examples:
+                self.stdout.write(printable(f"         for example {', '.join(finding.examples)}"))
+            if finding.repair:
+                self.stdout.write(printable(f"         --repair: {finding.repair}"))
+
+    def show_repairs(self, alias: str, repairs: Sequence[Repair], left: Sequence[Finding]) -> None:
+        """Print what was done, and what there is to see now."""
+        for done in repairs:
+            subject = f"{done.finding.subject} [{done.finding.id}]"
+            said = f"failed: {done.failure}" if done.failure else f"{done.changed} changed"
+            self.stdout.write(printable(f"repaired {subject}: {said}"))
+        self.stdout.write("After the repair:")
+        self.show(alias, left)
+
+
+def expected_queues(alias: str) -> dict[str, ExpectedQueue]:
+    """Return what the settings say about the queues and dead-letter queues of a connection."""
+    settings = get_settings()
+    every: Iterable[QueueSettings] = [*settings.queues.values(), *settings.dead_letters.values()]
+    return {
+        queue.name: ExpectedQueue(
+            visibility_timeout_s=queue.visibility_timeout_s,
+            delay_s=queue.delay_s,
+            max_size_bytes=queue.max_size_bytes,
+            vt_unit=queue.vt_unit,
+        )
+        for queue in every
+        if queue.connection == alias
+    }
+
+
+def without_unused(findings: Sequence[Finding]) -> list[Finding]:
+    """Leave out dead-letter queues that nobody has needed yet."""
+    unused = get_settings().dead_letters
+    return [one for one in findings if one.id != "not-created" or one.subject not in unused]
+
+
+def counted(findings: Sequence[Finding]) -> str:
+    """Return "1 finding" or "3 findings"."""
+    return f"{len(findings) or 'no'} finding{'' if len(findings) == 1 else 's'}"
+
+
+def as_data(finding: Finding) -> dict[str, Any]:
+    """Return a finding for JSON."""
+    return {
+        "id": finding.id,
+        "severity": finding.severity.name.lower(),
+        "subject": finding.subject,
+        "what": finding.what,
+        "why": finding.why,
+        "repair": finding.repair,
+        "examples": list(finding.examples),
+    }
+
+
+def repair_as_data(done: Repair) -> dict[str, Any]:
+    """Return a repair for JSON."""
+    return {"id": done.finding.id, "subject": done.finding.subject, "changed": done.changed, "failure": done.failure}
+
+
+def printable(text: str) -> str:
+    """Return text on one line that cannot move the cursor: names come from any client."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

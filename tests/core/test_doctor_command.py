@@ -1,0 +1,229 @@
+"""`manage.py rsmq_doctor`: what it prints, when it asks, how it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from rsmq_django.core.doctor import repairs as repairs_module
+from rsmq_django.core.doctor import server as server_module
+from tests.redis_server import PrivateServer
+
+PLAIN: dict[Any, Any] = {"vt": "30", "delay": "0", "maxsize": "65536", "created": "1", "modified": "1"}
+
+
+class Terminal(io.StringIO):
+    """Standard input of somebody who sits there and answers."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _project(settings: Any, server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": server.url}}, "QUEUES": {"mail": {}}}
+    server.redis.hset("rsmq:mail:Q", mapping=PLAIN)
+    server.redis.sadd("rsmq:QUEUES", "mail")
+    monkeypatch.setattr(repairs_module, "GRACE_S", 0)
+    # The tests also run on old servers.
+    monkeypatch.setattr(server_module, "holes_of", lambda *_: [])
+
+
+def damage(server: PrivateServer) -> None:
+    server.redis.hset("rsmq:mail:Q", "vt", "abc")
+
+
+def run(*words: str) -> tuple[str, int]:
+    """Run the command; return what it printed and its exit status."""
+    out = io.StringIO()
+    try:
+        call_command("rsmq_doctor", *words, stdout=out, no_color=True)
+    except SystemExit as end:
+        return out.getvalue(), int(str(end.code))
+    return out.getvalue(), 0
+
+
+def test_healthy_project_has_no_findings_and_ends_well():
+    text, status = run()
+
+    assert (text, status) == ("connection default: no findings\n", 0)
+
+
+def test_finding_is_printed_with_reason_and_remedy_and_an_error_ends_badly(server: PrivateServer):
+    damage(server)
+
+    text, status = run()
+
+    assert status == 1
+    assert text.splitlines() == [
+        "connection default: 1 finding",
+        "error    mail: vt is 'abc'  [broken-attribute]",
+        "         no client can work with it: receives or sends fail, or limits are ignored",
+        "         for example vt",
+        "         --repair: set it as the settings say, or to RSMQ's default",
+    ]
+    assert server.redis.hget("rsmq:mail:Q", "vt") == b"abc"
+
+
+def test_warning_ends_well(server: PrivateServer):
+    server.redis.sadd("rsmq:QUEUES", "gone")
+
+    text, status = run()
+
+    assert "warning  gone: it is on the list" in text and status == 0
+
+
+def test_stored_attributes_are_compared_with_the_settings(server: PrivateServer, settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"mail": {"VISIBILITY_TIMEOUT_S": 60}, "news": {}}}
+
+    text, status = run()
+
+    assert "mail: vt is 30, the settings say 60" in text and status == 0
+    assert "news: it does not exist yet" in text
+    assert "-dead" not in text
+
+
+def test_unit_of_the_settings_is_known_to_the_doctor(server: PrivateServer, settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"mail": {"VT_UNIT": "ms", "VISIBILITY_TIMEOUT_S": 30}}}
+    assert run()[1] == 1
+
+    server.redis.hset("rsmq:mail:Q", "vt", "30000")
+
+    assert run() == ("connection default: no findings\n", 0)
+
+
+def test_every_connection_is_examined_or_the_one_that_is_named(server: PrivateServer, settings: Any):
+    other = {"URL": server.url, "NAMESPACE": "other"}
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": server.url}, "other": other}, "QUEUES": {"mail": {}}}
+    server.redis.sadd("other:QUEUES", "gone")
+
+    assert "gone" in run()[0] and "connection default" in run()[0]
+    assert "connection default" not in run("--connection", "other")[0]
+    with pytest.raises(CommandError, match="Did you mean 'other'"):
+        run("--connection", "othr")
+
+
+def test_names_of_other_clients_cannot_move_the_cursor(server: PrivateServer):
+    server.redis.sadd("rsmq:QUEUES", "evil\n\x1b[31mred", b"\xff")
+
+    text, _ = run()
+
+    assert "\x1b" not in text and "evil\\n\\x1b[31mred" in text
+    assert "\\udcff" in text
+
+
+# -- Repair ----------------------------------------------------------------------------------------------------------
+
+
+def test_repair_mends_and_shows_what_is_left(server: PrivateServer):
+    damage(server)
+
+    text, status = run("--repair", "--yes")
+
+    assert "repaired mail [broken-attribute]: 1 changed" in text
+    assert text.endswith("After the repair:\nconnection default: no findings\n")
+    assert status == 0
+    assert server.redis.hget("rsmq:mail:Q", "vt") == b"30"
+
+
+@pytest.mark.parametrize(("answer", "is_mended"), [("y\n", True), ("yes\n", True), ("n\n", False), ("\n", False)])
+def test_repair_asks_on_a_terminal(
+    server: PrivateServer, monkeypatch: pytest.MonkeyPatch, answer: str, is_mended: bool
+):
+    damage(server)
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+
+    text, status = run("--repair")
+
+    assert "mail: set it as the settings say" in text
+    assert (server.redis.hget("rsmq:mail:Q", "vt") == b"30") is is_mended
+    assert status == (0 if is_mended else 1)
+
+
+def test_repair_where_nobody_can_answer_is_refused(server: PrivateServer, monkeypatch: pytest.MonkeyPatch):
+    damage(server)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+
+    with pytest.raises(CommandError, match="--yes") as refusal:
+        run("--repair")
+
+    assert refusal.value.returncode == 2
+    assert server.redis.hget("rsmq:mail:Q", "vt") == b"abc"
+
+
+def test_answer_without_a_question_is_refused():
+    with pytest.raises(CommandError, match="give both"):
+        run("--yes")
+
+
+def test_nothing_is_asked_when_nothing_can_be_mended(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdin", Terminal(""))
+
+    assert run("--repair") == ("connection default: no findings\n", 0)
+
+
+def test_repair_that_failed_is_told(server: PrivateServer):
+    server.redis.hset("rsmq:mail:Q", "x" * 32, "a body without a message")
+    server.redis.set("rsmq:mail-orphans", "somebody else's")
+
+    text, status = run("--repair", "--yes")
+
+    assert "repaired mail [orphan-bodies]: failed: " in text
+    assert status == 1
+
+
+# -- For programs ----------------------------------------------------------------------------------------------------
+
+
+def test_findings_are_given_as_json(server: PrivateServer):
+    damage(server)
+
+    text, status = run("--json")
+
+    assert status == 1
+    (report,) = json.loads(text)["connections"]
+    assert (report["alias"], report["repairs"]) == ("default", [])
+    assert report["findings"] == [
+        {
+            "id": "broken-attribute",
+            "severity": "error",
+            "subject": "mail",
+            "what": "vt is 'abc'",
+            "why": "no client can work with it: receives or sends fail, or limits are ignored",
+            "repair": "set it as the settings say, or to RSMQ's default",
+            "examples": ["vt"],
+        }
+    ]
+
+
+def test_repairs_are_given_as_json(server: PrivateServer):
+    damage(server)
+
+    text, status = run("--json", "--repair", "--yes")
+
+    (report,) = json.loads(text)["connections"]
+    assert report["repairs"] == [{"id": "broken-attribute", "subject": "mail", "changed": 1, "failure": ""}]
+    assert (report["findings"], status) == ([], 0)
+
+
+def test_json_and_a_question_do_not_go_together(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+
+    with pytest.raises(CommandError, match="--yes"):
+        run("--json", "--repair")
+
+
+def test_server_that_cannot_be_reached_is_one_line_without_its_password(settings: Any):
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": "redis://user:geheim@127.0.0.1:1"}}}
+
+    with pytest.raises(CommandError) as failure:
+        run()
+
+    assert failure.value.returncode == 2
+    assert "127.0.0.1:1" in str(failure.value) and "geheim" not in str(failure.value)
+    assert "\n" not in str(failure.value)
