@@ -82,9 +82,6 @@ def main(
             color=None if _may_colour() else False,
         )
         sys.stdout.flush()
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return USAGE
     except click.UsageError as error:
         return _report_usage(error, session)
     except click.ClickException as error:

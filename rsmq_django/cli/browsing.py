@@ -50,7 +50,10 @@ def pages(
 )
 @click.pass_obj
 def peek(session: Session, /, name: str, count: int) -> None:
-    """Print the messages that would be received next, in the form of `receive`, without receiving them."""
+    """Print what would be received next.
+
+    The messages are printed in the form of `receive`, and not received.
+    """
     client = session.client(name)
     ready = (
         message
@@ -72,9 +75,10 @@ def peek(session: Session, /, name: str, count: int) -> None:
 @filter_options
 @click.pass_obj
 def list_(session: Session, /, name: str, limit: int, is_all: bool, state: str | None, **conditions: Any) -> None:
-    """Print messages in the order in which they become visible, without receiving them.
+    """Show messages without receiving them.
 
-    A dead-letter queue shows why each message died. With --json there is one object per line, with the whole body.
+    In the order in which they become visible. A dead-letter queue shows why each message died. With --json there is one
+    object per line, with the whole body.
     """
     client = session.client(name)
     chosen = Filter(**conditions)
@@ -135,7 +139,7 @@ def _tell_rest(client: Client, name: str, shown: int, *, is_filtered: bool) -> N
 @click.option("--raw", is_flag=True, help="Print nothing but the body, byte by byte.")
 @click.pass_obj
 def show(session: Session, /, name: str, message_id: str, raw: bool) -> None:
-    """Print everything about one message, without receiving it."""
+    """Show everything about one message."""
     client = session.client(name)
     found = client.run(pick(client.namespace, name, [message_id]))
     if not found.messages:
@@ -158,7 +162,10 @@ def show(session: Session, /, name: str, message_id: str, raw: bool) -> None:
 @filter_options
 @click.pass_obj
 def count(session: Session, /, name: str, state: str | None, **conditions: Any) -> None:
-    """Print how many messages a queue has; with a filter, how many dead letters fit."""
+    """Print how many messages a queue has.
+
+    With a filter, how many dead letters fit.
+    """
     client = session.client(name)
     chosen = Filter(**conditions)
     counts = client.run(count_call(client.namespace, name))

@@ -41,7 +41,10 @@ count_option = click.option(
 @wait_option
 @click.pass_obj
 def receive(session: Session, /, name: str, visibility_timeout: float | None, count: int, wait: float) -> None:
-    """Take messages and hide them; each is printed as a JSON object. They come back unless they are deleted."""
+    """Take messages and hide them for a while.
+
+    Each is printed as a JSON object. They come back unless they are deleted.
+    """
     queue = session.queue(name)
     found = until_found(queue, lambda: queue.receive_many(count, visibility_timeout_s=visibility_timeout), wait_s=wait)
     _print(session, name, found)
@@ -53,7 +56,10 @@ def receive(session: Session, /, name: str, visibility_timeout: float | None, co
 @wait_option
 @click.pass_obj
 def pop(session: Session, /, name: str, count: int, wait: float) -> None:
-    """Take messages and remove them; each is printed as a JSON object."""
+    """Take messages and remove them.
+
+    Each is printed as a JSON object.
+    """
     queue = session.queue(name)
 
     def look() -> list[Message]:
@@ -75,7 +81,7 @@ def pop(session: Session, /, name: str, count: int, wait: float) -> None:
 @click.option("-i", "--message-id", "ids", required=True, multiple=True, metavar="ID", help="Can be given repeatedly.")
 @click.pass_obj
 def delete(session: Session, /, name: str, ids: tuple[str, ...]) -> None:
-    """Delete messages by their ids, whoever holds them."""
+    """Delete messages, whoever holds them."""
     client = session.queue(name).client
     missing: list[str] = []
     for at in range(0, len(ids), MAX_SLICE):
@@ -94,7 +100,10 @@ def delete(session: Session, /, name: str, ids: tuple[str, ...]) -> None:
 @click.option("-t", "--visibility-timeout", type=float, required=True, metavar="S", help="0 makes it visible at once.")
 @click.pass_obj
 def visibility(session: Session, /, name: str, message_id: str, visibility_timeout: float) -> None:
-    """Set when a message becomes visible, from now on, whoever holds it."""
+    """Set when a message becomes visible.
+
+    The time counts from now on. 0 releases a delayed message, and one that somebody holds.
+    """
     client = session.queue(name).client
     (done,) = client.run(change_visibility(client.namespace, name, message_id, visibility_timeout))
     if done is not Settlement.DONE:

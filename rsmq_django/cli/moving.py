@@ -40,13 +40,14 @@ def transfer_options(function: F) -> F:
 
 @click.command(cls=Command)
 @name_option
-@click.option("--to", "target", required=True, metavar="QUEUE", shell_complete=complete_queue_name)
+@click.option("--to", "target", required=True, metavar="QUEUE", shell_complete=complete_queue_name, help="The target.")
 @transfer_options
 @click.pass_obj
 def move(session: Session, /, name: str, target: str, dry_run: bool, ids: tuple[str, ...], **choices: Any) -> None:
-    """Move messages to another queue as they are: id, receive count and the time they become visible stay.
+    """Move messages to another queue.
 
-    Only what is ready goes, unless --hidden is given or the messages are named. To run dead letters again, use redrive.
+    They stay what they are: id, receive count, the time they become visible. Only what is ready goes, unless --hidden
+    is given or the messages are named. To run dead letters again, use redrive.
     """
     transfer = Transfer(client_for(session, name, target), name, ids=tuple(dict.fromkeys(ids)), **choices)
     namespace = transfer.client.namespace
@@ -81,9 +82,9 @@ def redrive(
     rate: float | None,
     **conditions: Any,
 ) -> None:
-    """Send dead letters back to the queues they came from, to be run again.
+    """Send dead letters back to where they came from.
 
-    Each becomes a new message with the same body; its attempts start anew, and a task keeps its id.
+    They are run again. Each becomes a new message with the same body; its attempts start anew, and a task keeps its id.
 
     \b
     rsmqctl message redrive -n mail-dead --dry-run

@@ -122,10 +122,29 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Tell what would b
 def attribute_options(*, vt: int | None, delay: int | None, max_size: int | None) -> Callable[[F], F]:
     """Return the options for a queue's attributes, with these defaults."""
     options = (
-        click.option("-m", "--maxsize", type=int, default=max_size, help="Longest body in bytes, or -1 for no limit."),
-        click.option("-d", "--delay", type=int, default=delay, help="Seconds before a new message can be received."),
         click.option(
-            "-t", "--visibility-timeout", type=int, default=vt, help="Seconds that a received message is hidden."
+            "-m",
+            "--maxsize",
+            type=int,
+            default=max_size,
+            show_default=max_size is not None,
+            help="Longest body in bytes, or -1 for no limit.",
+        ),
+        click.option(
+            "-d",
+            "--delay",
+            type=int,
+            default=delay,
+            show_default=delay is not None,
+            help="Seconds before a new message can be received.",
+        ),
+        click.option(
+            "-t",
+            "--visibility-timeout",
+            type=int,
+            default=vt,
+            show_default=vt is not None,
+            help="Seconds that a received message is hidden.",
         ),
     )
 

@@ -31,7 +31,7 @@ for start = first, first + 9999, step do
     local id = "hocgr64ivo" .. string.format("%022d", n)
     scores[#scores + 1] = ARGV[2] + n % 1000
     scores[#scores + 1] = id
-    for field, value in pairs({[id] = "message " .. n, [id .. ":rc"] = "1", [id .. ":fr"] = ARGV[2]}) do
+    for field, value in pairs({[id] = "message " .. n, [id .. ":rc"] = "1"}) do
       fields[#fields + 1] = field
       fields[#fields + 1] = value
     end
