@@ -7,13 +7,13 @@ import signal
 
 import pytest
 
-from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.queues import get_queue
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
 from tests.worker.processes import StartWorker
 from tests.worker.site import tasks
 from tests.worker.site.journal import Journal
-from tests.worker.workshop import Configure, dead_letters, failure_record
+from tests.worker.workshop import Configure, dead_letters
 
 pytestmark = pytest.mark.slow
 
@@ -53,39 +53,6 @@ def test_no_message_is_lost_or_acknowledged_before_it_was_done(
     assert dead_letters() == []
 
 
-def test_message_that_kills_its_process_ends_in_the_dead_letter_queue_and_takes_nobody_along(
-    project: Configure, start_worker: StartWorker, journal: Journal
-):
-    tasks.kill_own_process.enqueue("poison")
-    tasks.toil.enqueue_many([[str(number), 0.05] for number in range(30)])
-
-    worker = start_worker("--processes", "1", "--threads", "4", "--burst")
-
-    worker.wait()
-    (dead,) = dead_letters()
-    assert set(journal.names("end")) == {str(number) for number in range(30)}
-    assert len([name for name in journal.names("start") if name == "poison"]) == 3
-    assert dead[1]["reason"] == "crashed"
-    assert "signal 9 (SIGKILL)" in failure_record(dead[0].id)["message"]
-
-
-def test_children_of_a_killed_supervisor_end_what_they_run(
-    project: Configure, start_worker: StartWorker, journal: Journal
-):
-    tasks.wait_at_gate.enqueue_many([[str(number)] for number in range(3)])
-    worker = start_worker("--processes", "1", "--threads", "1")
-    wait_until(lambda: journal.names("start"), timeout_s=20)
-
-    worker.send(signal.SIGKILL)
-    worker.wait()
-
-    wait_until(lambda: "the supervisor is gone; finishing what runs" in worker.output)
-    journal.open_gate()
-    wait_until(lambda: journal.names("end"))
-    wait_until(lambda: ensure_queue("default").attributes().messages == 2)
-    assert journal.names("start") == ["0"]
-
-
 def test_worker_that_slept_through_its_lease_cannot_hurt_the_next_holder(
     project: Configure, start_worker: StartWorker, journal: Journal
 ):
@@ -106,34 +73,3 @@ def test_worker_that_slept_through_its_lease_cannot_hurt_the_next_holder(
     assert worker.wait() == 0
     assert message is not None and message.receive_count == 2
     assert queue.delete(message)
-
-
-def test_task_that_holds_the_interpreter_keeps_its_lease(
-    project: Configure, start_worker: StartWorker, journal: Journal
-):
-    project(**QUEUES)
-    result = tasks.hold_interpreter.enqueue("greedy", 3)
-
-    worker = start_worker("--processes", "2", "--threads", "2", "--burst", queues=QUEUES)
-
-    assert worker.wait() == 0
-    result.refresh()
-    assert journal.names("start") == ["greedy"]
-    assert (result.status, result.attempts) == ("SUCCESSFUL", 1)
-
-
-def test_what_a_vanished_worker_held_is_free_soon(
-    project: Configure, server: PrivateServer, start_worker: StartWorker, journal: Journal
-):
-    tasks.write.enqueue("orphan")
-    orphan = get_queue("default").receive(visibility_timeout_s=1000)
-    assert orphan is not None
-    # What a worker on another machine has left behind that burnt down a minute ago.
-    server.redis.hset("rsmq::worker:ghost", orphan.id, "1 default")
-    server.redis.zadd("rsmq::workers", {"ghost": (server.redis.time()[0] - 60) * 1000})
-
-    worker = start_worker("--processes", "1", "--threads", "1", "--burst")
-
-    assert worker.wait() == 0
-    assert journal.names("end") == ["orphan"]
-    assert "worker ghost has been silent for too long; 1 messages of it are free again" in worker.output

@@ -199,6 +199,28 @@ def test_dead_letter_is_the_message_itself(project: Configure):
     assert messages_in("default") == 0
 
 
+@pytest.mark.parametrize("ending", [lambda: None, lambda: 1 / 0], ids=["succeeds", "dies"])
+def test_nothing_is_left_of_what_was_counted_about_a_message(project: Configure, server, ending):
+    result = declare(max_attempts=1, result_ttl_s=0)(ending).enqueue()
+    message = get_queue("default").receive(visibility_timeout_s=0)
+    assert message is not None and message.id.endswith(result.id)
+    # Given back once, and one worker died of it.
+    server.redis.hset("rsmq::released:default", mapping={message.id: 1, f"{message.id}:crashes": 1})
+
+    work()
+
+    assert not server.redis.exists("rsmq::released:default")
+    assert not [field for field in server.redis.hkeys("rsmq:default:Q") if message.id.encode() in field]
+
+
+def test_dead_letter_counts_as_sent_to_its_queue(project: Configure):
+    declare(max_attempts=1)(lambda: 1 / 0).enqueue()
+
+    work()
+
+    assert get_queue("default-dead").attributes().total_sent == 1
+
+
 def test_failure_record_says_what_happened(project: Configure, server):
     def fail() -> None:
         raise OSError("no paint left")

@@ -63,15 +63,3 @@ def test_messages_that_only_waited_in_a_killed_process_lose_no_attempt(
     wait_until(lambda: get_queue("default").attributes().messages == 0, timeout_s=20)
     attempts = {line[0]: line[1] for line in journal.lines("end") if len(line) > 1}
     assert attempts == {"slow": "2", "next": "1", "last": "1"}
-
-
-def test_process_that_uses_too_much_memory_is_replaced(project: Configure, start_worker: StartWorker, journal: Journal):
-    tasks.eat.enqueue("much", 400)
-    worker = start_worker("--processes", "1", "--threads", "1", "--max-memory", "300")
-    wait_until(lambda: "it is replaced" in worker.output, timeout_s=20)
-
-    tasks.eat.enqueue("little", 1)
-
-    wait_until(lambda: journal.names("end") == ["much", "little"], timeout_s=20)
-    (_, first), (_, second) = journal.lines("end")
-    assert first != second

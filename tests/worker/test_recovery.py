@@ -1,0 +1,162 @@
+"""What becomes of the messages of a process that died, whose record in Redis may be out of date."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from rsmq_django.core import Client, Message
+from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.worker.delivery import WorkQueue
+from rsmq_django.worker.holds import expire_holds, read_holds, release_unknown
+from rsmq_django.worker.recovery import Death, recover
+from rsmq_django.worker.worker import queue_settings, work_queues_by_client
+from tests.redis_server import PrivateServer
+from tests.support import pass_time
+from tests.worker.workshop import Configure, the_dead_letter
+
+NEVER_S = 1000
+
+
+@dataclass
+class DeadWorker:
+    """A worker that held messages when its process died."""
+
+    server: PrivateServer
+    client: Client
+    queues: list[WorkQueue]
+    running: set[str] = field(default_factory=set)
+
+    def holds(self, body: bytes, *, is_running: bool) -> Message:
+        """Let the worker have received a message, and perhaps run it."""
+        queue = get_queue("default")
+        queue.send(body)
+        message = queue.receive(visibility_timeout_s=NEVER_S)
+        assert message is not None
+        self.server.redis.hset("rsmq::worker:dead", message.id, f"{message.receive_count} default")
+        if is_running:
+            self.running.add(message.id)
+        return message
+
+    def is_recovered(self, *, max_crashes: int = 3) -> None:
+        """Free what it held, as its supervisor does."""
+        death = Death(worker_id="dead", how="signal 9 (SIGKILL)", running=frozenset(self.running))
+        recover(self.client, self.queues, death, max_crashes=max_crashes)
+
+
+@pytest.fixture
+def worker(project: Configure, server: PrivateServer) -> DeadWorker:
+    ensure_queue("default")
+    ensure_queue("default-dead")
+    server.redis.zadd("rsmq::workers", {"dead": 1})
+    ((_, queues),) = work_queues_by_client(queue_settings(["default"]), "dead")
+    return DeadWorker(server, get_client(), queues)
+
+
+def counted(server: PrivateServer) -> dict[bytes, bytes]:
+    return dict(server.redis.hgetall("rsmq::released:default"))
+
+
+def test_message_that_was_running_comes_back_later_and_is_counted(worker: DeadWorker, server: PrivateServer):
+    message = worker.holds(b"crash", is_running=True)
+
+    worker.is_recovered()
+
+    assert get_queue("default").receive() is None
+    pass_time(get_queue("default"), seconds=2)
+    again = get_queue("default").receive()
+    assert again is not None and (again.id, again.receive_count) == (message.id, 2)
+    assert counted(server) == {f"{message.id}:crashes".encode(): b"1"}
+
+
+def test_message_that_only_waited_is_free_at_once_and_lost_no_attempt(worker: DeadWorker, server: PrivateServer):
+    message = worker.holds(b"innocent", is_running=False)
+
+    worker.is_recovered()
+
+    again = get_queue("default").receive()
+    assert again is not None and again.id == message.id
+    assert counted(server) == {message.id.encode(): b"1"}
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_message_that_somebody_else_holds_by_now_is_left_alone(
+    worker: DeadWorker, server: PrivateServer, is_running: bool
+):
+    worker.holds(b"x", is_running=is_running)
+    pass_time(get_queue("default"), seconds=NEVER_S + 1)
+    holder = get_queue("default").receive(visibility_timeout_s=NEVER_S)
+    before = server.redis.zrange("rsmq:default", 0, -1, withscores=True)
+
+    worker.is_recovered(max_crashes=1)
+
+    assert server.redis.zrange("rsmq:default", 0, -1, withscores=True) == before
+    assert counted(server) == {}
+    assert holder is not None and get_queue("default").delete(holder)
+
+
+def test_message_that_had_ended_stays_ended(worker: DeadWorker):
+    message = worker.holds(b"x", is_running=True)
+    get_queue("default").delete(message)
+
+    worker.is_recovered(max_crashes=1)
+
+    assert get_queue("default").attributes().messages == get_queue("default-dead").attributes().messages == 0
+
+
+def test_message_whose_processes_die_too_often_is_dead_with_the_reason(worker: DeadWorker):
+    worker.holds(b'{"task": "shop.tasks.ship", "id": "pLq0"}', is_running=True)
+
+    worker.is_recovered(max_crashes=1)
+
+    message, record = the_dead_letter()
+    assert message.body == b'{"task": "shop.tasks.ship", "id": "pLq0"}'
+    assert (record["reason"], record["attempts"], record["worker"]) == ("crashed", 1, "dead")
+    assert record["message"].startswith("the process that ran it ended with signal 9 (SIGKILL), 1 times in all")
+
+
+def test_worker_is_off_the_list_when_everything_of_it_is_free(worker: DeadWorker, server: PrivateServer):
+    worker.holds(b"x", is_running=False)
+
+    worker.is_recovered()
+
+    assert not server.redis.exists("rsmq::worker:dead", "rsmq::workers")
+
+
+def test_delivery_that_never_arrived_is_told_from_an_earlier_one_of_the_same_message(
+    worker: DeadWorker, server: PrivateServer
+):
+    first = worker.holds(b"x", is_running=False)
+    get_queue("default").change_visibility(first, 0)
+    lost = get_queue("default").receive(visibility_timeout_s=NEVER_S)
+    assert lost is not None and lost.id == first.id
+    server.redis.hset("rsmq::worker:dead", lost.id, f"{lost.receive_count} default")
+
+    released = release_unknown(
+        worker.client, worker.queues, "rsmq::worker:dead", known={(first.id, first.receive_count)}
+    )
+
+    assert released == 1
+    assert get_queue("default").attributes().ready_messages == 1
+
+
+def test_known_deliveries_are_kept(worker: DeadWorker):
+    message = worker.holds(b"x", is_running=False)
+
+    known = {(message.id, message.receive_count)}
+
+    assert release_unknown(worker.client, worker.queues, "rsmq::worker:dead", known) == 0
+    assert get_queue("default").receive() is None
+
+
+def test_messages_of_a_worker_on_a_machine_that_is_gone_count_as_attempts(worker: DeadWorker, server: PrivateServer):
+    message = worker.holds(b"x", is_running=False)
+
+    holds = read_holds(worker.client, "rsmq::worker:dead")
+
+    assert expire_holds(worker.client, worker.queues, "rsmq::worker:dead", holds) == 1
+
+    again = get_queue("default").receive()
+    assert again is not None and again.id == message.id
+    assert counted(server) == {}  # nobody knows whether it ran
