@@ -15,6 +15,7 @@ from rsmq_django.signals import lease_lost
 from rsmq_django.tasks import fixed
 from rsmq_django.worker.delivery import Delivery, WorkQueue
 from rsmq_django.worker.leases import renewal_calls
+from rsmq_django.worker.outcomes import RetryIn
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
 from tests.worker.workshop import Configure, declare, new_worker, until, working
@@ -121,6 +122,21 @@ def test_renewals_of_very_many_messages_are_cut_into_pieces(project: Configure):
 
     assert [len(deliveries) for deliveries, _ in calls] == [1000, 1000, 500]
     assert all(verdict is Settlement.DONE for _, call in calls for verdict in queue.client.run(call))
+
+
+def test_renewal_does_not_hide_what_is_given_back_in_the_same_moment(project: Configure):
+    declare(lambda: None).enqueue()
+    worker = new_worker()
+    (fetcher,) = worker.fetchers
+    (delivery,) = fetcher.exchange(1)
+    delivery.renewed_at -= 25  # of 30 s: its renewal is due
+    fetcher.leases.hold([delivery])
+
+    fetcher.settle(worker._execution(fetcher, delivery), RetryIn(0.0, OSError(), ""))
+    fetcher.exchange(0)
+
+    assert get_queue("default").receive() is not None
+    worker.waiter.close()
 
 
 def test_long_run_shows_as_running_from_outside(project: Configure):

@@ -9,7 +9,7 @@ import pytest
 from rsmq_django.core import Client, Message
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.worker.delivery import WorkQueue
-from rsmq_django.worker.holds import expire_holds, read_holds, release_unknown
+from rsmq_django.worker.holds import expire_holds, read_holds, release_unknown, renew_holds
 from rsmq_django.worker.recovery import Death, recover
 from rsmq_django.worker.worker import queue_settings, work_queues_by_client
 from tests.redis_server import PrivateServer
@@ -148,6 +148,26 @@ def test_known_deliveries_are_kept(worker: DeadWorker):
 
     assert release_unknown(worker.client, worker.queues, "rsmq::worker:dead", known) == 0
     assert get_queue("default").receive() is None
+
+
+def test_renewal_by_the_supervisor_leaves_alone_what_somebody_else_holds_by_now(
+    worker: DeadWorker, server: PrivateServer
+):
+    ours = worker.holds(b"ours", is_running=True)
+    lost = worker.holds(b"lost", is_running=True)
+    gone = worker.holds(b"gone", is_running=True)
+    get_queue("default").delete(gone)
+    get_queue("default").change_visibility(lost, 0)
+    assert get_queue("default").receive(visibility_timeout_s=NEVER_S) is not None
+    before = dict(server.redis.zrange("rsmq:default", 0, -1, withscores=True))
+
+    lost_ids = renew_holds(worker.client, worker.queues, "rsmq::worker:dead")
+
+    after = dict(server.redis.zrange("rsmq:default", 0, -1, withscores=True))
+    assert sorted(lost_ids) == sorted([lost.id, gone.id])
+    assert after[lost.id.encode()] == before[lost.id.encode()]
+    assert after[ours.id.encode()] != before[ours.id.encode()]
+    assert [hold.message_id for hold in read_holds(worker.client, "rsmq::worker:dead")] == [ours.id]
 
 
 def test_messages_of_a_worker_on_a_machine_that_is_gone_count_as_attempts(worker: DeadWorker, server: PrivateServer):
