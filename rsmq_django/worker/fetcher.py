@@ -24,7 +24,7 @@ from .leases import Leases, renewal_calls
 from .outage import Outage
 from .outcomes import Outcome, Released
 from .provision import provision
-from .steps import EndStep, Fetched, FetchStep, LetGoStep, RenewStep, StartStep, Step
+from .steps import EndStep, Fetched, FetchStep, LetGoStep, RenewStep, StartStep, Step, is_damage
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,9 @@ class Fetcher:
         self._wake = wake
         self._board = board
         self._endings: deque[Ending] = deque()
+        #: Outcomes that a damaged queue refused, to be tried again later; everything else goes on.
+        self._refused: list[Ending] = []
+        self._damage = Outage(f"outcomes on {client.connection!r}")
         self._let_go: deque[Delivery] = deque()
         self._running: dict[Delivery, Execution] = {}
         self._look_at = 0.0
@@ -113,7 +116,7 @@ class Fetcher:
     @property
     def is_idle(self) -> bool:
         """Say whether nothing is held and nothing waits to be carried out."""
-        return not self._endings and not len(self.leases)
+        return not self._endings and not self._refused and not len(self.leases)
 
     def forget(self, delivery: Delivery) -> None:
         """Hold a message no longer: Redis knows its outcome, or there will be none."""
@@ -142,6 +145,9 @@ class Fetcher:
             self._exchange(0)
 
     def _exchange(self, room: int) -> list[Delivery]:
+        if self._refused and time.monotonic() >= self._damage.next_try_at:
+            self._endings.extend(self._refused)
+            self._refused.clear()
         endings = [self._endings.popleft() for _ in range(min(len(self._endings), MAX_BATCH))]
         fetch = None
         try:
@@ -181,7 +187,7 @@ class Fetcher:
         now = time.monotonic()
         steps: list[Step] = [EndStep(self, group, call) for group, call in ending_calls(endings)]
         # Renewing a message whose outcome is decided could undo it: a retry would come a lease later.
-        ended = {ending.delivery for ending in [*endings, *self._endings]}
+        ended = {ending.delivery for ending in [*endings, *self._endings, *self._refused]}
         due = [held for held in self.leases.due(now) if held not in ended]
         steps += [RenewStep(self, held, call) for held, call in renewal_calls(due)]
         steps += [StartStep(ending) for ending in self._starts_to_note(ended)]
@@ -194,23 +200,32 @@ class Fetcher:
         return [*steps, fetch], fetch
 
     def _read(self, steps: Sequence[Step], replies: Sequence[Any]) -> None:
-        failures = []
+        failures: list[tuple[Step, RsmqError]] = []
         for step, reply in zip(steps, replies, strict=True):
             if isinstance(reply, RsmqError):
-                step.failed()
-                failures.append(reply)
+                step.failed(reply)
+                failures.append((step, reply))
             else:
                 step.done(reply)
-        if any(isinstance(failure, QueueNotFound) for failure in failures):
+        if any(isinstance(error, QueueNotFound) for _, error in failures):
             self._provisioned = False  # somebody deleted a queue: it is created again
-        if failures:
-            self.outage.note(failures[0])
+        # A damaged queue refuses outcomes of its own; renewals and looks have no other queue to go on with.
+        trouble = [error for step, error in failures if not (isinstance(step, EndStep) and is_damage(error))]
+        if trouble:
+            self.outage.note(trouble[0])
         elif steps:
             self.outage.over()
             if self._board is not None:
                 self._board.beat()
+        if not self._refused:
+            self._damage.over()
         if self.is_idle and any(isinstance(step, EndStep) for step in steps):
             self._look_at = 0.0  # what has ended may have been the last message: who waits for that wants to know
+
+    def refused(self, endings: Iterable[Ending], error: RsmqError) -> None:
+        """Keep outcomes that a damaged queue refused until it may be mended."""
+        self._refused.extend(endings)
+        self._damage.note(error)
 
     def _starts_to_note(self, ended: set[Delivery]) -> list[Ending]:
         for delivery in ended:
@@ -254,6 +269,8 @@ class Fetcher:
         times = []
         if self._endings:
             times.append(time.monotonic() + patience_s if patience_s else 0.0)
+        if self._refused:
+            times.append(self._damage.next_try_at)
         if room > 0 and self._was_told_to_look:
             times.append(0.0)
         if room > 0:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..core import Message, Settlement
+from ..core import Message, RsmqError, Settlement
 from ..core.call import Argument, Call
+from ..core.errors import RedisFailure
 from ..core.replies import first_received_ms, read_message_id
 from .delivery import Delivery
 from .endings import Ending, start, unhold
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from .fetcher import Fetcher
 
 logger = logging.getLogger(__name__)
+
+
+def is_damage(error: RsmqError) -> bool:
+    """Say whether an error is about one queue, which others of the same server need not wait for."""
+    return not isinstance(error, RedisFailure)
 
 
 @dataclass(slots=True)
@@ -40,9 +46,12 @@ class EndStep:
                 self.fetcher.look_within(ending.outcome.after_s)
             # MISSING: the reply to an earlier try was lost, or somebody deleted the message. Either way it is gone.
 
-    def failed(self) -> None:
-        """Keep the outcomes for the next exchange."""
-        self.fetcher.put_back(self.endings)
+    def failed(self, error: RsmqError) -> None:
+        """Keep the outcomes for a later exchange."""
+        if is_damage(error):
+            self.fetcher.refused(self.endings, error)
+        else:
+            self.fetcher.put_back(self.endings)
 
 
 @dataclass(slots=True)
@@ -62,7 +71,7 @@ class RenewStep:
                 lost.work_queue.name,
             )
 
-    def failed(self) -> None:
+    def failed(self, _error: RsmqError) -> None:
         """Leave it to the next exchange: the leases are still due."""
 
 
@@ -80,7 +89,7 @@ class StartStep:
         """Do not note it again."""
         self.ending.delivery.start_noted = True
 
-    def failed(self) -> None:
+    def failed(self, _error: RsmqError) -> None:
         """Leave it to the next exchange."""
 
 
@@ -98,7 +107,7 @@ class LetGoStep:
     def done(self, _reply: None) -> None:
         """Nothing remains to be done: their leases run out."""
 
-    def failed(self) -> None:
+    def failed(self, _error: RsmqError) -> None:
         """Try it again at the next exchange."""
         self.fetcher.let_go_again(self.deliveries)
 
@@ -147,7 +156,7 @@ class FetchStep:
         self.fetcher.leases.hold(self.deliveries)
         self.fetcher.looked(fetched, self.room)
 
-    def failed(self) -> None:
+    def failed(self, _error: RsmqError) -> None:
         """Leave it to the next exchange."""
 
 

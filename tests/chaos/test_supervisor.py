@@ -32,7 +32,7 @@ from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
 from tests.worker.processes import StartWorker, WorkerProcess
 from tests.worker.site.journal import Journal
-from tests.worker.workshop import Configure, dead_letters, working
+from tests.worker.workshop import Configure, dead_letters, declare, working
 
 pytestmark = pytest.mark.slow
 
@@ -476,6 +476,36 @@ def test_messages_of_a_fetch_that_was_carried_out_late_are_given_back(
 
     assert server.redis.hgetall("rsmq::released:default") == {}
     assert server.redis.zrange("rsmq:default-dead", 0, -1) == [ghost.id.encode()]
+
+
+@pytest.mark.parametrize("damaged", ["rsmq:default-dead", "rsmq:default-dead:Q", "rsmq::dead:default-dead"])
+def test_damaged_dead_letter_queue_holds_nothing_up_and_loses_nothing(
+    project: Configure, server: PrivateServer, damaged: str
+):
+    ensure_queue("default")
+    ensure_queue("default-dead")
+    kept = server.redis.dump(damaged)
+    server.redis.set(damaged, "not what it was")
+    get_queue("default").send("no task")
+    done: list[str] = []
+    good = declare(lambda name: done.append(name))
+
+    with working() as worker:
+        (fetcher,) = worker.fetchers
+        wait_until(lambda: fetcher._refused)
+        good.enqueue("good")
+        wait_until(lambda: done)
+        wait_until(lambda: len(fetcher.leases) == 1)
+        assert not fetcher.outage.is_on
+
+        server.redis.delete(damaged)
+        if kept is not None:
+            server.redis.restore(damaged, 0, kept)
+        wait_until(lambda: fetcher.is_idle)
+
+    assert get_queue("default").attributes().messages == 0
+    ((message, record),) = dead_letters()
+    assert (message.body, record["reason"]) == (b"no task", "undecodable")
 
 
 def test_supervisor_without_children_sleeps_until_it_may_start_one(project: Configure):

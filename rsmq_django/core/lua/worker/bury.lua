@@ -27,10 +27,14 @@ if verdict ~= 1 then
 end
 if redis.call("HEXISTS", dead_settings, "vt") == 0 then return redis.error_reply("RSMQ DeadLetterQueueNotFound") end
 
-local values = redis.call("HMGET", settings, id, id .. ":rc", id .. ":fr")
-remove(messages, settings, {id})
+-- A key of the wrong type raises here, before the message leaves its queue: nothing is undone after an error.
+redis.call("ZCARD", dead)
+redis.call("HLEN", failures)
 redis.call("HDEL", releases, id, id .. ":crashes")
 redis.call("HDEL", holds, id)
+
+local values = redis.call("HMGET", settings, id, id .. ":rc", id .. ":fr")
+remove(messages, settings, {id})
 redis.call("ZADD", dead, integer(now_ms), id)
 redis.call("HSET", dead_settings, id, values[1] or "", id .. ":rc", values[2])
 if values[3] then redis.call("HSET", dead_settings, id .. ":fr", values[3]) end

@@ -15,8 +15,9 @@ local id, receive_count, wait_ms = ARGV[1], ARGV[2], ARGV[3]
 
 redis.call("HDEL", holds, id)
 if verdicts_on(messages, settings, {id}, {receive_count})[1] ~= 1 then return {} end
-redis.call("ZREM", messages, id)
+-- Counting comes before the message leaves its place: it fails when its key has the wrong type.
 local crashes = redis.call("HINCRBY", deliveries, id .. ":crashes", 1)
+redis.call("ZREM", messages, id)
 redis.call("ZADD", messages, integer(now_ms + wait_ms * crashes), id)
 local values = redis.call("HMGET", settings, id, id .. ":fr")
 return {crashes, values[1] or "", values[2] or "", redis.call("HGET", deliveries, id) or "0"}
