@@ -99,9 +99,10 @@ class Connection:
         if self._pid != os.getpid():  # after a fork the sockets are the parent's
             self._idle, self._pid = deque(), os.getpid()
         try:
-            return self._connected(self._idle.pop())
+            link = self._idle.pop()
         except IndexError:
-            return self._connected(self._make())
+            link = self._make()
+        return self._connected(link)
 
     def _make(self) -> Any:
         if self._factory is None:
@@ -110,9 +111,10 @@ class Connection:
         return self._factory.make_connection()
 
     def _new_factory(self) -> redis.ConnectionPool:
-        pool = redis.ConnectionPool.from_url(self.url)
-        pool.connection_kwargs |= _options(self.url, self.timeout_s) | {"retry": Retry(NoBackoff(), 0)}
-        return pool
+        # Not from_url(): there the options of the URL win over ours.
+        parse_url: Any = redis.connection.parse_url
+        options: dict[str, Any] = parse_url(self.url) | _options(self.url, self.timeout_s)
+        return redis.ConnectionPool(**options | {"retry": Retry(NoBackoff(), 0)})
 
     def _connected(self, link: Any) -> Any:
         try:
@@ -161,8 +163,8 @@ class Connection:
         loop = asyncio.get_running_loop()
         pool = self._loops.get(loop)
         if pool is None or pool.pid != os.getpid():
-            factory = redis.asyncio.ConnectionPool.from_url(self.url)
-            factory.connection_kwargs |= _options(self.url, None) | {"retry": AsyncRetry(NoBackoff(), 0)}
+            options: dict[str, Any] = dict(redis.asyncio.connection.parse_url(self.url)) | _options(self.url, None)
+            factory = redis.asyncio.ConnectionPool(**options | {"retry": AsyncRetry(NoBackoff(), 0)})
             pool = self._loops[loop] = _LoopPool(factory)
             await anext(pool.closer)
         return pool
