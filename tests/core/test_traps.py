@@ -193,12 +193,13 @@ def test_scripts_are_sent_once_and_not_with_every_call(server: PrivateServer, qu
 # -- 4: keys ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[redis.Redis]:
+@pytest.fixture(scope="module")
+def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
     """A cluster of one server: it refuses what a large one would refuse."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1] % 20_000 + 30_000  # the cluster's own port is 10,000 higher
+    tmp_path = tmp_path_factory.mktemp("cluster")
     path = str(Path(tempfile.gettempdir()) / f"rsmq-cluster-{os.getpid()}")
     command = [find_server().path, "--port", str(port), "--cluster-enabled", "yes", "--dir", str(tmp_path)]
     command += ["--unixsocket", path, "--save", "", "--logfile", str(tmp_path / "log"), "--bind", "127.0.0.1"]
@@ -215,6 +216,13 @@ def cluster(tmp_path: Path) -> Iterator[redis.Redis]:
         process.kill()
         process.wait()
         Path(path).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def cluster(_cluster: redis.Redis) -> redis.Redis:
+    """The cluster, emptied."""
+    _cluster.flushall()
+    return _cluster
 
 
 def answers(server: redis.Redis) -> bool:
