@@ -5,14 +5,15 @@ from __future__ import annotations
 import click
 
 from ..core import Message, Settlement
+from ..core.browse import NO_BODY, pick
 from ..core.limits import MAX_BATCH
 from ..core.moves import MAX_SLICE, change_visibility, discard
 from .browsing import count, list_, peek, show
 from .failures import Failed
 from .forms import received_as_json
 from .moving import move, redrive
-from .options import Group, name_option
-from .output import write_json
+from .options import Group, dry_run_option, name_option
+from .output import counted, write_json
 from .sending import send
 from .session import Session
 from .waiting import until_found
@@ -79,19 +80,28 @@ def pop(session: Session, /, name: str, count: int, wait: float) -> None:
 @message.command()
 @name_option
 @click.option("-i", "--message-id", "ids", required=True, multiple=True, metavar="ID", help="Can be given repeatedly.")
+@dry_run_option
 @click.pass_obj
-def delete(session: Session, /, name: str, ids: tuple[str, ...]) -> None:
+def delete(session: Session, /, name: str, ids: tuple[str, ...], dry_run: bool) -> None:
     """Delete messages, whoever holds them."""
     client = session.queue(name).client
     missing: list[str] = []
     for at in range(0, len(ids), MAX_SLICE):
         part = ids[at : at + MAX_SLICE]
-        done = client.run(discard(client.namespace, name, part))
+        if dry_run:
+            there = {
+                message.id for message in client.run(pick(client.namespace, name, part, body_bytes=NO_BODY)).messages
+            }
+            done = [message_id in there for message_id in part]
+        else:
+            done = client.run(discard(client.namespace, name, part))
         missing += [message_id for message_id, was_there in zip(part, done, strict=True) if not was_there]
     if missing:
         raise Failed("messageNotFound", f"message not found: {', '.join(missing)}; queue {name} has no such message")
     if session.json:
-        write_json({"deleted": list(ids)})
+        write_json({"would_delete" if dry_run else "deleted": list(ids)})
+    elif dry_run:
+        click.echo(f"would delete {counted(len(ids))} from {name}")
 
 
 @message.command()

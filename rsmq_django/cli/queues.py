@@ -40,28 +40,31 @@ def list_(session: Session, /) -> None:
 def create(session: Session, /, name: str, visibility_timeout: int, delay: int, maxsize: int) -> None:
     """Create a queue."""
     session.queue(name).create(visibility_timeout_s=visibility_timeout, delay_s=delay, max_size_bytes=maxsize)
-    if session.json:
-        write_json({"queue": name, "created": True})
+    _tell(session, None, queue=name, created=True)
 
 
 @queue.command()
 @name_option
+@dry_run_option
 @yes_option
 @click.pass_obj
-def delete(session: Session, /, name: str, yes: bool) -> None:
+def delete(session: Session, /, name: str, dry_run: bool, yes: bool) -> None:
     """Delete a queue with all its messages.
 
     Asks on a terminal when it has some.
     """
     target = session.queue(name)
+    if dry_run:
+        messages = target.attributes().messages
+        _tell(session, f"would delete {name} with {counted(messages)}", queue=name, would_delete=messages)
+        return
     # In a pipe it does not ask, because scripts for the first rsmqctl rely on that.
     if not yes and sys.stdin.isatty():
         messages = target.attributes().messages
         if messages:
             confirm(f"Delete queue {name} with {counted(messages)}?", yes=False)
     target.delete_queue()
-    if session.json:
-        write_json({"queue": name, "deleted": True})
+    _tell(session, None, queue=name, deleted=True)
 
 
 @queue.command()
@@ -102,10 +105,15 @@ def purge(session: Session, /, name: str, dry_run: bool, yes: bool) -> None:
     if not dry_run and messages:
         confirm(f"Remove {counted(messages)} of queue {name}?", yes=yes)
     removed = messages if dry_run else target.client.run(purge_call(namespace, name))
+    word = "would remove" if dry_run else "removed"
+    _tell(session, f"{word} {counted(removed)} from {name}", queue=name, **{word.replace(" ", "_"): removed})
+
+
+def _tell(session: Session, text: str | None, **fields: object) -> None:
     if session.json:
-        write_json({"queue": name, "would_remove" if dry_run else "removed": removed})
-    else:
-        click.echo(f"{'would remove' if dry_run else 'removed'} {counted(removed)} from {name}")
+        write_json(fields)
+    elif text is not None:
+        click.echo(text)
 
 
 def as_json(attributes: QueueAttributes) -> dict[str, object]:

@@ -120,6 +120,15 @@ def test_several_messages_are_deleted_at_once_and_missing_ones_named(rsmqctl: Ru
     assert queue.attributes().messages == 0
 
 
+def test_dry_run_of_delete_changes_nothing_and_names_what_is_missing(rsmqctl: Run, queue: Queue):
+    one, two = queue.send_many([b"1", b"2"])
+    words = ("message", "delete", "-n", "jobs", "--dry-run")
+
+    assert rsmqctl(*words, "-i", one, "-i", two).output == "would delete 2 messages from jobs\n"
+    assert rsmqctl(*words, "-i", one, "-i", "nobody").errors.startswith("Error: message not found: nobody; ")
+    assert queue.attributes().messages == 2
+
+
 def test_messages_of_clients_with_other_ids_can_be_deleted_and_hidden(
     rsmqctl: Run, queue: Queue, server: PrivateServer
 ):

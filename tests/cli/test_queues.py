@@ -91,6 +91,14 @@ def test_dry_run_of_purge_changes_nothing(rsmqctl: Run, queue: Queue):
     assert queue.attributes().messages == 1
 
 
+def test_dry_run_of_delete_changes_nothing(rsmqctl: Run, queue: Queue):
+    queue.send(b"x")
+
+    assert rsmqctl("queue", "delete", "-n", "jobs", "--dry-run").output == "would delete jobs with 1 message\n"
+
+    assert queue.attributes().messages == 1
+
+
 # -- Stats ------------------------------------------------------------------------------------------------------------
 
 
