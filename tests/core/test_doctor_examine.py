@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from rsmq_django.core.doctor.versions import HOLES, Version, holes_of, parse_ver
 from rsmq_django.core.errors import ConnectionFailed
 from tests.redis_server import PrivateServer
 
+DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text("utf-8")
 OLD_ID = "g73zkl38qz" + "A" * 22
 
 
@@ -68,6 +71,29 @@ def test_text_of_every_kind_is_a_sentence_to_go_on_with(kind: str):
     for text in (KINDS[kind].why, KINDS[kind].repair or "x"):
         assert text[0].islower() or text.startswith(("RSMQ", "VT_UNIT"))
         assert not text.endswith(".")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_documentation_explains_every_kind(kind: str):
+    (row,) = re.findall(rf"^\| `{kind}` \| (\w+) \|.*\|(.*)\|$", DOCUMENTATION, re.MULTILINE)
+
+    assert (row[0], bool(row[1].strip())) == (KINDS[kind].severity.name.lower(), KINDS[kind].repair is not None)
+
+
+def test_documentation_explains_nothing_else():
+    section = DOCUMENTATION.partition("## What it finds")[2].partition("## Rights")[0]
+
+    assert set(re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)) == set(KINDS)
+
+
+def test_example_of_the_documentation_works(server: PrivateServer, queue: Queue, capsys: pytest.CaptureFixture[str]):
+    server.redis.hset("rsmq:jobs:Q", "vt", "0.5")
+    (example,) = re.findall(r"^```python\n(.*?)^```", DOCUMENTATION, re.MULTILINE | re.DOTALL)
+
+    exec(example, {"REDIS_URL": server.url})  # noqa: S102 - our own documentation
+
+    assert "WARNING jobs vt is '0.5'" in capsys.readouterr().out
+    assert queue.attributes().visibility_timeout_s == 1
 
 
 def test_namespace_of_another_client_is_left_out(server: PrivateServer, client: Client):
@@ -449,7 +475,9 @@ def test_what_a_viewer_may_not_look_at_is_said_and_the_rest_is_examined(
 
 def test_doctor_with_the_rights_of_the_documentation_sees_everything(server: PrivateServer, client_as: Any):
     server.redis.zadd("rsmq:stray", {OLD_ID: 1e12})
-    doctor = client_as(f"{VIEWER} +scan +zscan +dbsize +config|get")
+    (block,) = re.findall(r"^```\n(\+.*?)^```", DOCUMENTATION, re.MULTILINE | re.DOTALL)
+    base = "reset on >secret ~rsmq:* resetchannels -@all +hello +auth +ping +select"
+    doctor = client_as(f"{base} {' '.join(block.split())}")
 
     kinds = set(found(doctor, deep=True))
 

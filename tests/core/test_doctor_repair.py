@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,10 @@ from rsmq_django.core import Client, Connection, Queue, list_queues
 from rsmq_django.core.doctor import ExpectedQueue, Repair, examine, repair
 from rsmq_django.core.doctor import repairs as repairs_module
 from rsmq_django.core.doctor.catalogue import KINDS
+from tests.core.test_queue_acl import COMMON, ROLES
 from tests.redis_server import PrivateServer
 
+DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text("utf-8")
 ID, OTHER_ID = "g73zkl38qz" + "A" * 22, "g73zkl38qz" + "B" * 22
 PLAIN: dict[Any, Any] = {"vt": "30", "delay": "0", "maxsize": "65536", "created": "1", "modified": "1"}
 #: Every damage that can be mended, and what of it exists: subject and kind of finding.
@@ -445,6 +449,23 @@ def test_repair_without_the_right_to_write_changes_nothing_and_says_so(server: P
     server.redis.execute_command("ACL", "DELUSER", "looker")
     assert done.changed == 0 and "may not run" in done.failure
     assert server.redis.zcard("rsmq:q") == 2
+
+
+@every_damage
+def test_rights_of_the_documentation_are_enough_to_repair(
+    server: PrivateServer, client: Client, damage: Damage, kind: str
+):
+    damage(server)
+    findings = [one for one in examine(client) if one.id == kind]
+    (looking,) = re.findall(r"^```\n(\+.*?)^```", DOCUMENTATION, re.MULTILINE | re.DOTALL)
+    rules = f"reset on >secret {COMMON} {ROLES['worker']} {looking} +persist"
+    server.redis.execute_command("ACL", "SETUSER", "mender", *rules.split())
+    mender = Client(Connection(server.url.replace("unix://", "unix://mender:secret@")))
+
+    done = repair(mender, findings, wait=no_wait)
+
+    server.redis.execute_command("ACL", "DELUSER", "mender")
+    assert [one.failure for one in done] == [""] * len(findings)
 
 
 def test_findings_that_nobody_can_mend_are_left_out(server: PrivateServer, client: Client):
