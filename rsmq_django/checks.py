@@ -34,6 +34,7 @@ def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
         return [checks.Error(f"{problem.message}.", hint=problem.hint, id=problem.id) for problem in problems]
     return [
         *check_caches(settings),
+        *check_backend(),
         *check_task_queues(settings),
         *check_database(settings),
         *check_embedded(settings),
@@ -53,6 +54,15 @@ def check_caches(settings: Settings) -> Iterator[CheckMessage]:
             except ImproperlyConfigured as error:
                 where = f"RSMQ['CONNECTIONS'][{connection.alias!r}]['CACHE']"
                 yield checks.Error(f"{where} cannot be used.", hint=str(error), id="rsmq.E008")
+
+
+def check_backend() -> Iterator[CheckMessage]:
+    """Warn when no Tasks backend is ours: tasks then run where they are enqueued, in the middle of the request."""
+    backends = [backend.get("BACKEND") for backend in getattr(django_settings, "TASKS", {}).values()]
+    if BACKEND not in backends:
+        said = "No backend in TASKS is ours, so no task goes through RSMQ."
+        hint = f"Add TASKS = {{'default': {{'BACKEND': {BACKEND!r}, 'QUEUES': []}}}}, unless you only use queues."
+        yield checks.Warning(said, hint=hint, id="rsmq.W006")
 
 
 def check_task_queues(settings: Settings) -> Iterator[CheckMessage]:

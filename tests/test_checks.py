@@ -123,9 +123,20 @@ def test_the_queue_that_django_allows_by_default_must_be_configured(settings):
 
 
 def test_queues_of_another_backend_are_not_ours_to_check(settings):
-    settings.TASKS = {"default": {"BACKEND": "django.tasks.backends.dummy.DummyBackend", "QUEUES": ["elsewhere"]}}
+    foreign = {"BACKEND": "django.tasks.backends.dummy.DummyBackend", "QUEUES": ["elsewhere"]}
+    settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": []}, "other": foreign}
 
     assert found() == []
+
+
+@pytest.mark.parametrize("tasks", [{}, {"default": {"BACKEND": "django.tasks.backends.immediate.ImmediateBackend"}}])
+def test_project_whose_tasks_do_not_use_our_backend_is_warned(settings, tasks):
+    settings.TASKS = tasks
+
+    message = the_only_one()
+
+    assert (message.id, message.level) == ("rsmq.W006", checks.WARNING)
+    assert OURS in message.hint
 
 
 def test_enqueueing_after_the_commit_of_an_unknown_database_is_an_error(settings):

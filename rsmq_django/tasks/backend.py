@@ -29,6 +29,7 @@ from ..core.replies import read_ids
 from ..queues import aensure_queue, ensure_queue, get_client, get_queue
 from .compat import (
     BaseTaskBackend,
+    InvalidTask,
     TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
@@ -77,8 +78,13 @@ class RSMQBackend(BaseTaskBackend):
 
     def validate_task(self, task: Any) -> None:
         """Raise InvalidTask when the task cannot work here. Runs where the task is declared, and at each enqueue."""
-        super().validate_task(task)
         check_queues(task.module_path, task.queue_name, task.options.dead_letter_queue)
+        if self.queues and task.queue_name not in self.queues:
+            raise InvalidTask(
+                f"Task {task.module_path}: TASKS[{self.alias!r}] does not allow queue {task.queue_name!r}; add it to "
+                "its 'QUEUES', or write 'QUEUES': [] to allow every queue of RSMQ"
+            )
+        super().validate_task(task)
 
     # -- Sending ------------------------------------------------------------------------------------------------------
 

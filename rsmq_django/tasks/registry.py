@@ -56,8 +56,12 @@ def registered_tasks() -> dict[str, Task[..., Any]]:
 def check_queues(path: str, queue_name: str, dead_letter_queue: str | None) -> None:
     """Raise InvalidTask when a queue is not in the settings, or when its dead letters would leave its server."""
     try:
-        home = get_settings().queue(queue_name)
-        if dead_letter_queue and get_settings().queue(dead_letter_queue).connection != home.connection:
+        settings = get_settings()
+    except ImproperlyConfigured:
+        return  # `manage.py check` says what is wrong, if the project can be imported; so does enqueue()
+    try:
+        home = settings.queue(queue_name)
+        if dead_letter_queue and settings.queue(dead_letter_queue).connection != home.connection:
             raise InvalidTask(
                 f"Task {path}: its dead-letter queue {dead_letter_queue!r} is on another connection than "
                 f"queue {queue_name!r}; a message moves between queues of one server only"

@@ -82,6 +82,7 @@ class Worker:
         self.fetchers = self._make_fetchers(queues)
         self.isolation = Isolation(self.pool)
         self.taken = 0
+        self._said_what_is_awaited = False
         #: Monotonic time at which running tasks are given up; None while the worker is not stopping.
         self.stop_by: float | None = None
 
@@ -188,6 +189,17 @@ class Worker:
                 (self.isolation if delivery.crashes else self.pool).submit(execution)
         self.isolation.advance(is_quiet=self.pool.is_idle and not any(each.has_endings for each in self.fetchers))
         self.pool.expire_limits()
+        self._say_what_is_awaited()
+
+    def _say_what_is_awaited(self) -> None:
+        """Say once, in a worker that stops when no message is left, why it does not stop yet."""
+        if not self.options.until_empty or self._said_what_is_awaited or not self.pool.is_idle:
+            return
+        if all(fetcher.is_idle and fetcher.is_drained for fetcher in self.fetchers) and not self._is_done():
+            self._said_what_is_awaited = True
+            logger.info(
+                "nothing is ready; waiting for messages that are delayed or held elsewhere (--batch stops here)"
+            )
 
     def _room(self) -> int:
         if self.stop_by is not None or self.isolation.is_wanted():

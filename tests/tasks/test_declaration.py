@@ -7,6 +7,7 @@ from typing import Any
 
 import django
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 
 from rsmq_django.core import Message
 from rsmq_django.tasks import Task, consumer, exponential, fixed, registry, task
@@ -225,3 +226,20 @@ def test_consumer_of_a_reloaded_module_replaces_itself(project: Configure):
 
     found = registry.find_consumer("default")
     assert found is not None and found.options.max_attempts == 9
+
+
+def test_task_can_be_declared_although_the_settings_are_wrong_so_that_the_checks_can_say_what_is_wrong(settings):
+    settings.RSMQ = {"CONECTIONS": {}}
+
+    declared = declare(lambda: None, queue_name="nowhere")
+
+    with pytest.raises(ImproperlyConfigured, match="CONNECTIONS"):
+        declared.enqueue()
+
+
+def test_task_on_a_queue_that_tasks_does_not_allow_is_told_where_to_allow_it(project, settings):
+    project(mail={})
+    settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["other"]}}
+
+    with pytest.raises(InvalidTask, match=r"TASKS\['default'\] does not allow queue 'mail'"):
+        declare(lambda: None, queue_name="mail")

@@ -23,7 +23,8 @@ EPILOG = """
 examples:
   manage.py rsmq_worker                        all queues of RSMQ["QUEUES"], until it is stopped
   manage.py rsmq_worker --queues urgent,mail   urgent first, mail when nothing urgent is ready
-  manage.py rsmq_worker --burst                until no message is left, for scripts and tests
+  manage.py rsmq_worker --batch                until nothing is ready any more, for cron and scripts
+  manage.py rsmq_worker --burst                until no message is left, delayed and retried ones included, for tests
 
 The first SIGTERM or SIGINT lets running tasks end and gives everything else back at once; the second one stops now.
 Exit status: 0 when every task that began could end, 1 when some were given back unfinished.

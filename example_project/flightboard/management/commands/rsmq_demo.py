@@ -121,6 +121,7 @@ class Command(BaseCommand):
             wait_for_page(url, stage)
             self.stdout.write(f"Board    {url}\nAdmin    {url}admin/   user {USER}, password {password}")
             self.stdout.write(f"Logs     {settings.STATE_DIR}\nStop     Ctrl-C\n")
+            self.stdout.flush()  # somebody may read it through a pipe
             started = self.replay(stage, day, departures, flights_per_s=options["speed"])
             try:
                 settle(stage, timeout_s=options["settle_timeout"])
