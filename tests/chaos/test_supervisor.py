@@ -406,12 +406,11 @@ def keeper(project: Configure) -> Iterator[Keeper]:
 
 
 def hold(server: PrivateServer, worker_id: str, *, for_s: float = 1000) -> Message:
-    """Let a worker of this name hold a message, as its fetch would have noted it."""
-    ensure_queue("default").send("{}")
-    message = get_queue("default").receive(visibility_timeout_s=for_s)
-    assert message is not None
-    server.redis.hset(f"rsmq::worker:{worker_id}", message.id, f"{message.receive_count} default")
-    return message
+    """Let a worker of this name hold a message, as its fetch would have left it in Redis."""
+    message_id = ensure_queue("default").send("{}", delay_s=for_s)  # delayed, so that no other worker can take it
+    server.redis.hset("rsmq:default:Q", f"{message_id}:rc", 1)
+    server.redis.hset(f"rsmq::worker:{worker_id}", message_id, "1 default")
+    return Message(message_id, b"{}", 1, None)
 
 
 def test_task_whose_outcome_died_with_its_process_is_a_suspect(keeper: Keeper, server: PrivateServer):
