@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue, list_queues
-from rsmq_django.core.doctor import ExpectedQueue, Repair, examine, repair
+from rsmq_django.core.doctor import ExpectedQueue, Repair, calls, examine, repair
 from rsmq_django.core.doctor import repairs as repairs_module
 from rsmq_django.core.doctor.catalogue import KINDS
+from rsmq_django.core.keys import queue_keys
 from tests.core.test_queue_acl import COMMON, ROLES
 from tests.redis_server import PrivateServer
 
@@ -194,6 +195,17 @@ def test_messages_of_a_ghost_can_be_received_afterwards(server: PrivateServer, c
     assert list_queues(client) == ["q"]
 
 
+def test_completed_queue_has_all_fields_of_the_format(server: PrivateServer, client: Client):
+    ghost(server)
+
+    mended(client)
+
+    attributes = Queue("q", client).attributes()
+    assert set(PLAIN) < {name.decode() for name in server.redis.hkeys("rsmq:q:Q")}
+    assert attributes.created_s == attributes.modified_s
+    assert abs(server.redis.time()[0] - (attributes.created_s or 0)) < 60
+
+
 def test_gaps_are_filled_and_what_is_there_stays(server: PrivateServer, client: Client):
     half_created(server)
 
@@ -212,6 +224,8 @@ def test_orphaned_bodies_become_messages_of_a_queue_of_their_own(server: Private
     assert {id_: message.body for id_, message in received.items()} == {ID: b"one", OTHER_ID: b"two"}
     assert (received[ID].receive_count, received[ID].first_received_ms) == (4, 7)
     assert orphans.attributes().total_sent == 2
+    assert set(server.redis.hmget("rsmq:q-orphans:Q", *PLAIN)) >= {b"30", b"0", b"-1"}
+    assert None not in server.redis.hmget("rsmq:q-orphans:Q", *PLAIN)
     assert server.redis.hlen("rsmq:q:Q") == len(PLAIN)
     assert list_queues(client) == ["q", "q-orphans"]
 
@@ -369,6 +383,14 @@ def test_attribute_that_was_mended_meanwhile_is_left_alone(server: PrivateServer
     assert server.redis.hget("rsmq:q:Q", "vt") == b"99"
 
 
+def test_attribute_that_changes_between_reading_and_mending_is_left_alone(server: PrivateServer, client: Client):
+    broken_attribute(server)
+
+    assert client.run(calls.mend_attribute(queue_keys("rsmq", "q"), "vt", "what was read", 30)) == 0
+
+    assert server.redis.hget("rsmq:q:Q", "vt") == b"abc"
+
+
 def test_side_data_of_a_queue_that_is_created_again_stays(server: PrivateServer, client: Client):
     stale_side_data(server)
     findings = examine(client)
@@ -426,10 +448,11 @@ def test_thousands_of_orphans_are_moved_in_bounded_pieces(server: PrivateServer,
     assert Queue("q-orphans", client).attributes().messages == 2500
 
 
-def test_failure_of_one_repair_is_told_and_does_not_stop_the_others(server: PrivateServer, client: Client):
+@pytest.mark.parametrize("key", ["rsmq:q-orphans", "rsmq:q-orphans:Q"])
+def test_failure_of_one_repair_is_told_and_does_not_stop_the_others(server: PrivateServer, client: Client, key: str):
     orphan_bodies(server)
     server.redis.hset("rsmq:q:Q", f"{'C' * 32}:rc", 1)
-    server.redis.set("rsmq:q-orphans", "somebody else's")
+    server.redis.set(key, "somebody else's")
 
     done = {one.finding.id: one for one in mended(client)}
 
