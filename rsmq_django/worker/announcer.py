@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..core import Queue
 from ..signals import lease_lost, message_dead_lettered
 from ..tasks.compat import TaskError, TaskResult, TaskResultStatus, anybody_listens, task_finished, task_started
+from ..tasks.envelope import Unreadable
 from ..tasks.results import as_time, restored_task
 from .delivery import Delivery
 from .error_text import one_line, text_of
@@ -116,7 +117,7 @@ class Announcer:
 def log_outcome(execution: Execution, outcome: Outcome) -> None:
     """Write one line that says what happened and what happens next."""
     delivery = execution.delivery
-    what = execution.path or f"queue {delivery.work_queue.name}"
+    what = execution.path or f"a message of queue {delivery.work_queue.name}"
     message_id, attempt, most = delivery.message.id, delivery.attempt, execution.policy.max_attempts
     match outcome:
         case Succeeded():
@@ -127,7 +128,8 @@ def log_outcome(execution: Execution, outcome: Outcome) -> None:
         case Dead(reason, error, traceback_text):
             text = "%s failed for good (%s) on attempt %d, moved to its dead-letter queue: %s [%s]%s"
             details = f"\n{traceback_text.rstrip()}" if traceback_text else ""
-            logger.error(text, what, reason, attempt, one_line(error), message_id, details)
+            why = one_line(error).removeprefix(f"{Unreadable.__name__}: ")  # the reason says that it is unreadable
+            logger.error(text, what, reason, attempt, why, message_id, details)
         case Released():
             logger.info("%s given back unfinished, another worker takes it at once [%s]", what, message_id)
 

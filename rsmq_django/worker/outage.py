@@ -41,7 +41,8 @@ class Outage:
         self.next_try_at = now + random.uniform(FIRST_WAIT_S / 2, longest)  # noqa: S311 - spreads load
         if self._failures == 1 or now - self._logged >= LOG_EVERY_S:
             self._logged = now
-            logger.error("%s: %s. Trying again until it works.", self._where, error)
+            text = str(error).rstrip(".")
+            logger.error("%s: %s Trying again until it works.", self._where, text if text.endswith("?") else f"{text}.")
 
     def over(self) -> None:
         """Note a success."""
