@@ -291,10 +291,20 @@ def test_fractions_are_rounded_up(server: PrivateServer, client: Client):
 def test_records_of_living_messages_stay(server: PrivateServer, client: Client, queue: Queue):
     kept = queue.send(b"x")
     server.redis.hset("rsmq::dead:jobs", mapping={kept: "{}", ID: "{}"})
+    server.redis.hset("rsmq::released:jobs", mapping={kept: 1, f"{kept}:crashes": 2, ID: 1, f"{ID}:crashes": 2})
 
     mended(client)
 
     assert server.redis.hkeys("rsmq::dead:jobs") == [kept.encode()]
+    assert set(server.redis.hkeys("rsmq::released:jobs")) == {kept.encode(), f"{kept}:crashes".encode()}
+
+
+def test_side_data_of_a_form_that_this_version_does_not_know_stays(server: PrivateServer, client: Client, queue: Queue):
+    server.redis.hset("rsmq::released:jobs", mapping={f"{ID}:something new": 1, ID: 1})
+
+    mended(client)
+
+    assert server.redis.hkeys("rsmq::released:jobs") == [f"{ID}:something new".encode()]
 
 
 def test_fields_of_other_clients_are_never_removed(server: PrivateServer, client: Client):

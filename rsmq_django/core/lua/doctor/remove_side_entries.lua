@@ -1,13 +1,15 @@
 -- Remove what we noted about messages that do not exist any more.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
---   KEYS[2]  hash  message id -> failure record or releases
---   ARGV     ids
+--   KEYS[2]  hash  message id -> failure record, releases, crashes
+--   ARGV     fields
 --
 -- Returns how many were removed.
+--#include doctor/ids
+--#include doctor/side
 local messages, side = KEYS[1], KEYS[2]
 local removed = 0
-for _, id in ipairs(ARGV) do
-  if not redis.call("ZSCORE", messages, id) then removed = removed + redis.call("HDEL", side, id) end
+for _, field in ipairs(ARGV) do
+  if is_stale(messages, field) then removed = removed + redis.call("HDEL", side, field) end
 end
 return removed
