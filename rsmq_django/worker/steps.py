@@ -38,6 +38,7 @@ class EndStep:
 
     def done(self, verdicts: Sequence[Settlement]) -> None:
         """Forget what has ended, and tell what was lost."""
+        self.fetcher.is_drained = False  # what has ended may have sent more since the last look
         for ending, verdict in zip(self.endings, verdicts, strict=True):
             self.fetcher.forget(ending.delivery)
             if verdict is Settlement.LEASE_LOST and not isinstance(ending.outcome, Released):
