@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import threading
 
-from rsmq_django.queues import get_queue
+from rsmq_django.core import Queue
+from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import fixed
 from tests.support import wait_until
 from tests.worker.workshop import Configure, declare, new_worker, send_raw, work
@@ -44,6 +45,24 @@ def test_until_drained_a_worker_runs_what_its_tasks_enqueue(project: Configure):
     new_worker(until_drained=True).run()
 
     assert seen == [3, 2, 1, 0]
+
+
+def test_until_drained_a_worker_looks_again_after_its_last_task(project: Configure):
+    seen: list[str] = []
+    child = declare(lambda: seen.append("child"))
+
+    def parent() -> None:
+        wait_until(lambda: worker.fetchers[0].is_drained)
+        silent = Queue("default", get_client())  # publishes nothing, so that only looking finds it
+        silent.send(f'{{"task": "{child.module_path}"}}')
+        seen.append("parent")
+
+    declare(parent).enqueue()
+    worker = new_worker(until_drained=True)
+
+    worker.run()
+
+    assert seen == ["parent", "child"]
 
 
 def test_until_empty_a_worker_waits_for_what_is_delayed_and_for_retries(project: Configure):

@@ -13,6 +13,7 @@ from rsmq_django.core import Message, Settlement
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.signals import lease_lost
 from rsmq_django.tasks import fixed
+from rsmq_django.worker import fetcher
 from rsmq_django.worker.delivery import Delivery, WorkQueue
 from rsmq_django.worker.leases import renewal_calls
 from rsmq_django.worker.outcomes import RetryIn
@@ -127,13 +128,13 @@ def test_renewals_of_very_many_messages_are_cut_into_pieces(project: Configure):
 def test_renewal_does_not_hide_what_is_given_back_in_the_same_moment(project: Configure):
     declare(lambda: None).enqueue()
     worker = new_worker()
-    (fetcher,) = worker.fetchers
-    (delivery,) = fetcher.exchange(1)
+    (exchanging,) = worker.fetchers
+    (delivery,) = exchanging.exchange(1)
     delivery.renewed_at -= 25  # of 30 s: its renewal is due
-    fetcher.leases.hold([delivery])
+    exchanging.leases.hold([delivery])
 
-    fetcher.settle(worker._execution(fetcher, delivery), RetryIn(0.0, OSError(), ""))
-    fetcher.exchange(0)
+    exchanging.settle(worker._execution(exchanging, delivery), RetryIn(0.0, OSError(), ""))
+    exchanging.exchange(0)
 
     assert get_queue("default").receive() is not None
     worker.waiter.close()
@@ -216,6 +217,23 @@ def test_renewal_notices_that_the_lease_is_lost(project: Configure, lost):
 
     assert [told["message"].id for told in lost] == [held[0].id]
     assert get_queue("default").delete(held[0])
+
+
+def test_run_whose_lease_is_lost_does_not_show_as_running(project: Configure, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fetcher, "NOTE_START_AFTER_S", 0.5)
+    taken, release = [], threading.Event()
+
+    def run() -> None:
+        taken.append(taken_by_somebody_else())
+        release.wait(20)
+
+    result = declare(run).enqueue()
+    with working() as worker:
+        wait_until(lambda: [held for held in worker.fetchers[0].leases.held() if held.start_noted])
+        status = status_now(result)
+        release.set()
+
+    assert (status, len(taken)) == ("READY", 1)
 
 
 def test_lease_that_ran_out_with_nobody_waiting_is_still_ours(project: Configure, lost):

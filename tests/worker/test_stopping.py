@@ -193,7 +193,7 @@ def test_other_worker_takes_over_what_waits_behind_slow_tasks(project: Configure
     stuck = new_worker(threads=1, poll_interval_s=60)
     thread = hold_back(stuck, gate, count=21)
 
-    with working(threads=1):
+    with working(threads=1, poll_interval_s=60):  # it learns at once of what is given back
         wait_until(lambda: len(seen) == 20)
 
     assert sorted(seen) == list(range(20))
