@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 import click
 
@@ -24,8 +23,6 @@ from .dead_letters import Filter
 from .failures import Failed, Interrupted, name_of, text_of
 from .output import Progress, counted, write_json
 from .session import Session
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 #: Why a message stayed where it was. The first two are nobody's fault.
 STAYED = {

@@ -1,6 +1,7 @@
 """What goes wrong: one line for people, one object for programs, no password, the right exit code."""
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -147,6 +148,19 @@ def test_reader_that_goes_away_is_no_error_to_talk_about(environment: None, queu
 
     assert errors == b""
     assert listing.returncode == 1
+
+
+@pytest.mark.parametrize("size", [10, 60_000])
+def test_reader_that_has_gone_already_is_no_error_to_talk_about(environment: None, queue: Queue, size: int):
+    message_id = queue.send(b"x" * size)
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    words = [SCRIPT, "message", "show", "-n", "jobs", "-i", message_id, "--raw"]
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 # -- Forms ------------------------------------------------------------------------------------------------------------
