@@ -159,6 +159,7 @@ class Fetcher:
             self.put_back(endings)
             # Also when the error says that nothing was sent: that may be about a second try of some of the calls.
             self._may_have_ghosts |= fetch is not None
+            self.look_within(0)  # whoever told us to look was not heard yet
             self.outage.note(error)
             self.leases.expire(time.monotonic())
             return []

@@ -158,7 +158,8 @@ class FetchStep:
         self.fetcher.looked(fetched, self.room)
 
     def failed(self, _error: RsmqError) -> None:
-        """Leave it to the next exchange."""
+        """Look at the next exchange."""
+        self.fetcher.look_within(0)
 
 
 Step = EndStep | RenewStep | StartStep | LetGoStep | FetchStep
