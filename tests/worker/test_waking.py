@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue
+from rsmq_django.core.call import load_script
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import consumer, fixed
 from tests.fault_proxy import FaultProxy
@@ -133,6 +134,21 @@ def test_message_sent_while_the_wake_up_connection_was_down_is_found_when_it_is_
 
             dead = Queue("default-dead", silent_queue(server).client)
             wait_until(lambda: dead.attributes().messages == 1)
+
+
+def test_look_that_the_server_refused_is_made_up_for(configure: Configure, server: PrivateServer):
+    seen: list[int] = []
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url)
+        declared = declare(lambda number: seen.append(number))
+        with working(poll_interval_s=LONG_S) as worker:
+            declared.enqueue(0)
+            wait_until(lambda: seen == [0] and worker.waiter._is_asleep and worker.fetchers[0].is_empty)
+
+            proxy.answer_instead(load_script("worker/fetch").sha1.encode(), b"-LOADING Redis is loading\r\n")
+            declared.enqueue(1)
+
+            wait_until(lambda: seen == [0, 1])
 
 
 def test_idle_worker_asks_the_server_only_when_it_is_told_to(project: Configure, server: PrivateServer):
