@@ -29,6 +29,8 @@ CALL_TIMEOUT_S = 2.0
 CUT_OFF_S = DEAD_AFTER_S / 2
 #: ... and gives them this time to say that they live.
 RETURN_WAIT_S = 2 * BEAT_EVERY_S
+#: The last fetch of a killed child may still wait in the server's socket when its record is read: look again then.
+LOOK_AGAIN_AFTER_S = (1.0, 5.0)
 #: The longest time between two renewals; also the time in which a changed visibility timeout is noticed.
 LONGEST_RENEWAL_WAIT_S = 10.0
 
@@ -68,6 +70,8 @@ class Keeper:
         self._lease_s = {settings.name: float(settings.visibility_timeout_s) for settings in queues}
         self._max_crashes = max_crashes
         self._deaths: list[Death] = []
+        #: Monotonic time at which to look once more, and at whose record.
+        self._later: list[tuple[float, Death]] = []
         #: Server time of the latest beat (ms), and from when on the silence of others means that they are dead.
         self._last_beat_ms: int | None = None
         self._silence_tells_from_ms = 0.0
@@ -80,12 +84,16 @@ class Keeper:
     def note_death(self, death: Death) -> None:
         """Take over the messages of a child that died; look() frees them, as soon as the server can be reached."""
         self._deaths.append(death)
+        if death.was_sudden:
+            self._later += [(death.died_at + after_s, death) for after_s in LOOK_AGAIN_AFTER_S]
 
     def look(self, living: Sequence[str]) -> None:
         """Do what is due. Never raises for the server's troubles."""
         now = time.monotonic()
         if now < self._outage.next_try_at:
             return
+        self._deaths += [death for at, death in self._later if now >= at]
+        self._later = [(at, death) for at, death in self._later if now < at]
         due = [chore for chore in self._chores if living and now >= chore.due_at]
         if not due and not self._deaths:
             return
@@ -100,7 +108,7 @@ class Keeper:
 
     def next_look_at(self, *, has_children: bool) -> float | None:
         """Return when something is due, on the monotonic clock; None when nothing is."""
-        times = [0.0] if self._deaths else []
+        times = [0.0] if self._deaths else [at for at, _ in self._later]
         times += [chore.due_at for chore in self._chores] if has_children else []
         return max(min(times), self._outage.next_try_at) if times else None
 

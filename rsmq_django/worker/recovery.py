@@ -44,6 +44,8 @@ class Death:
     how: str
     #: Ids of the messages that count a crash: it was running them. Empty when it was stopped on purpose.
     running: frozenset[str]
+    #: It did not end by itself: a call of it may still be on its way.
+    was_sudden: bool = True
     died_at: float = field(default_factory=time.monotonic)
 
 

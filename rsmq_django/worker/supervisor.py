@@ -189,7 +189,7 @@ class Supervisor:
         logger.log(level, "process %d (%s) ended with %s", child.pid, child.worker_id, how)
         is_innocent = as_planned or child.killed
         running = frozenset() if is_innocent else child.board.running()
-        death = Death(worker_id=child.worker_id, how=how, running=running)
+        death = Death(worker_id=child.worker_id, how=how, running=running, was_sudden=not ended)
         for keeper in self._keepers:
             keeper.note_death(death)
         misconfigured = ended and code == MISCONFIGURED

@@ -151,9 +151,10 @@ class Worker:
         """
         told = self.board.stop_by if self.board is not None else None
         by = told or self.stop_by or time.monotonic() + self.options.shutdown_timeout_s
-        if self.stop_by is None or by < self.stop_by - 1:
-            logger.info("%s: finishing what runs%s", _name(number), _within(by - time.monotonic()))
+        is_news = self.stop_by is None or by < self.stop_by - 1
         self._stop_by(by)
+        if is_news:
+            logger.info("%s: finishing what runs%s", _name(number), _within(by - time.monotonic()))
 
     def stop(self, *, within_s: float) -> None:
         """Take no more messages, give back those that wait, and let running tasks end within so many seconds."""
