@@ -119,14 +119,14 @@ def _our_cases() -> tuple[Case, ...]:
     without_results = (
         our_case("1 thread", threads=1),
         our_case("8 threads"),
-        our_case("asyncio", threads=1, BENCH_TASK="anoop"),
+        our_case("asyncio", BENCH_TASK="anoop"),
         our_case("2 processes of 1 thread", processes=2, threads=1),
         our_case("2 processes of 8 threads", processes=2),
     )
     with_results = (
         our_case("1 thread, results kept", threads=1, keep_results=True),
         our_case("8 threads, results kept", keep_results=True),
-        our_case("asyncio, results kept", threads=1, keep_results=True, BENCH_TASK="anoop"),
+        our_case("asyncio, results kept", keep_results=True, BENCH_TASK="anoop"),
     )
     return without_results + with_results
 

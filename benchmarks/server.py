@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +20,14 @@ import redis
 from rsmq_django.embedded.binary import find_server
 
 START_WITHIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCall:
+    """One call of a script, as the server has noted it."""
+
+    keys: int
+    ms: float
 
 
 class Server:
@@ -58,6 +67,18 @@ class Server:
         """Return the processor time that the server has used, to the microsecond."""
         info = self.info("cpu")
         return float(info["used_cpu_sys"]) + float(info["used_cpu_user"])
+
+    def log_commands(self) -> None:
+        """Begin to note how long each command takes."""
+        self.redis.config_set("slowlog-max-len", 10_000)
+        self.redis.config_set("slowlog-log-slower-than", 0)
+        self.redis.slowlog_reset()
+
+    def logged_scripts(self) -> list[ScriptCall]:
+        """Return the script calls since log_commands()."""
+        entries: list[dict[str, Any]] = self.redis.slowlog_get(10_000)
+        words = [(entry["command"].split(), entry["duration"]) for entry in entries]
+        return [ScriptCall(int(command[2]), us / 1000) for command, us in words if command[0] == b"EVALSHA"]
 
     def listeners(self, queue: str) -> int:
         """Return how many workers wait to be told of messages in a queue of ours."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 
 from rsmq_django.core import Client, Connection, Queue
@@ -30,17 +31,17 @@ def _idle(queues: int, *, for_s: float) -> dict[str, float | None]:
     with Server() as server, OURS.worker(server, environment) as worker:
         wait_for(lambda: server.listeners(first) == 1, process=worker, within_s=START_WITHIN_S, what="the worker")
         time.sleep(for_s / 5)  # what it does once, at its start, is over
-        server.redis.config_resetstat()
+        server.log_commands()
         worker_s, server_s = worker.cpu_s(), server.cpu_s()
         time.sleep(for_s)
         worker.check()
         server_percent = (server.cpu_s() - server_s) / for_s * 100
         worker_percent = None if worker_s is None else ((worker.cpu_s() or 0.0) - worker_s) / for_s * 100
-        looks = server.info("commandstats").get("cmdstat_evalsha")
+        looks_ms = [call.ms for call in server.logged_scripts() if call.keys > queues]
     return {
         "cpu_percent": None if worker_percent is None else worker_percent + server_percent,
         "server_percent": server_percent,
-        "scan_ms": looks["usec_per_call"] / 1000 if looks else None,
+        "scan_ms": statistics.median(looks_ms) if looks_ms else None,
     }
 
 
