@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
+from django.core.exceptions import ImproperlyConfigured
+
 from ..conf import QueueSettings, WorkerSettings, get_settings
 from ..core import Client
 from ..core.keys import worker_key
@@ -271,8 +273,17 @@ def work_queues_by_client(queues: Sequence[QueueSettings], worker_id: str) -> li
 
 
 def queue_settings(names: Sequence[str]) -> list[QueueSettings]:
-    """Return the settings of these queues, in this order; without names, of all queues of RSMQ["QUEUES"]."""
+    """Return the settings of these queues, in this order; without names, of all queues of RSMQ["QUEUES"].
+
+    Raises ImproperlyConfigured for a name that is not there.
+    """
     settings = get_settings()
+    for name in names:
+        if name in settings.dead_letters:
+            raise ImproperlyConfigured(
+                f"Queue {name!r} holds dead letters. To have workers take from it, list it in RSMQ['QUEUES']; what "
+                f"fails there goes to {settings.queue(name).dead_letter!r} then."
+            )
     return [settings.queue(name) for name in (list(names) or list(settings.queues))]
 
 
