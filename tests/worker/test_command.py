@@ -44,6 +44,7 @@ def test_it_says_what_it_works_on(project: Configure, start_worker: StartWorker)
     ("arguments", "complaint"),
     [
         (("--queues", "defualt"), "CommandError: Queue 'defualt' is not in RSMQ['QUEUES']."),
+        (("--queues", "default-dead"), "CommandError: Queue 'default-dead' holds dead letters. To have workers"),
         (("--threads", "0"), "0 is too small, at least 1"),
         (("--poll-interval", "nan"), "nan is no number of seconds"),
         (("--max-tasks", "many"), "invalid whole_number value: 'many'"),

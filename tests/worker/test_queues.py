@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 
 from rsmq_django.core import list_queues
 from rsmq_django.queues import ensure_queue, get_client, get_queue
@@ -34,6 +35,22 @@ def test_worker_leaves_other_queues_alone(project: Configure):
     work("mail")
 
     assert get_queue("reports").attributes().messages == 1
+
+
+def test_dead_letters_are_worked_on_when_their_queue_is_listed(project: Configure):
+    project(default={"MAX_ATTEMPTS": 1}, **{"default-dead": {}})
+    seen: list[bytes] = []
+    consumer("default-dead")(lambda message: seen.append(message.body))
+    declare(lambda: 1 / 0).enqueue()
+
+    work()
+
+    assert len(seen) == 1 and seen[0].startswith(b'{"task"')
+
+
+def test_dead_letters_are_left_alone_as_long_as_nobody_lists_their_queue(project: Configure):
+    with pytest.raises(ImproperlyConfigured, match="'default-dead' holds dead letters.*list it.*'default-dead-dead'"):
+        new_worker("default-dead")
 
 
 @pytest.mark.parametrize("order", [("urgent", "mail"), ("mail", "urgent")])
