@@ -102,8 +102,8 @@ def test_doctor_of_a_project_compares_with_its_settings(
     settings: Any, redis_url: str, queue: Queue, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     settings.RSMQ = {
-        "CONNECTIONS": {"default": {"URL": redis_url}},
-        "QUEUES": {"jobs": {"VISIBILITY_TIMEOUT_S": 99}},
+        "CONNECTIONS": {"default": {"URL": redis_url}, "other": {"URL": redis_url, "NAMESPACE": "other"}},
+        "QUEUES": {"jobs": {"VISIBILITY_TIMEOUT_S": 99}, "elsewhere": {"CONNECTION": "other"}},
     }
 
     with (tmp_path / "out").open("w+") as output, pytest.raises(SystemExit):
@@ -113,3 +113,4 @@ def test_doctor_of_a_project_compares_with_its_settings(
     assert "(differs-from-settings)" in text
     assert "jobs-dead: " in text
     assert "(not-created)" in text
+    assert "elsewhere" not in text

@@ -157,7 +157,8 @@ def test_reader_that_has_gone_already_is_no_error_to_talk_about(environment: Non
     os.close(reader)
 
     words = [SCRIPT, "message", "show", "-n", "jobs", "-i", message_id, "--raw"]
-    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, check=False)
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, env=buffered, check=False)
     os.close(writer)
 
     assert (done.returncode, done.stderr) == (1, b"")
