@@ -19,6 +19,8 @@ class Sizes:
     latencies: int
     #: How often a message of a sender that does not publish is waited for; each takes up to a second.
     silent_latencies: int
+    #: Long enough that the next message is sent when the worker idles again.
+    silent_gap_s: float
     idle_s: float
     many_queues: int
     backlogs: tuple[int, ...]
@@ -37,6 +39,7 @@ TINY = Sizes(
     bulk_sends=1000,
     latencies=5,
     silent_latencies=2,
+    silent_gap_s=0.1,
     idle_s=1.2,
     many_queues=20,
     backlogs=(1000,),
@@ -54,6 +57,7 @@ QUICK = Sizes(
     bulk_sends=20_000,
     latencies=100,
     silent_latencies=5,
+    silent_gap_s=1.5,
     idle_s=3.0,
     many_queues=1000,
     backlogs=(10_000, 100_000),
@@ -71,6 +75,7 @@ FULL = Sizes(
     bulk_sends=100_000,
     latencies=500,
     silent_latencies=20,
+    silent_gap_s=1.5,
     idle_s=10.0,
     many_queues=1000,
     backlogs=(10_000, 100_000, 1_000_000, 2_000_000),

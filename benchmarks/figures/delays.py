@@ -15,8 +15,6 @@ EIGHT_THREADS = OURS.case("8 threads")
 WITHIN_S = 120.0
 WARM_UP = 10
 GAP_S = 0.02
-#: A sender that does not publish is found at the next poll, up to a second later; the one after it must not be there.
-SILENT_GAP_S = 1.5
 PAUSE_S = 0.010
 THREADS, PROCESSES = 8, 2
 
@@ -38,7 +36,7 @@ def latencies(run: Run, candidate: Candidate) -> None:
     if candidate.is_ours:
         sendings += [
             Sending(name="silent senders, in traffic", how="silent", gap_s=GAP_S, count=sizes.latencies),
-            Sending(name="silent sender, idle", how="silent", gap_s=SILENT_GAP_S, count=sizes.silent_latencies),
+            Sending(name="silent sender, idle", how="silent", gap_s=sizes.silent_gap_s, count=sizes.silent_latencies),
         ]
     case = EIGHT_THREADS if candidate.is_ours else candidate.cases[0]
     for sending in sendings:
