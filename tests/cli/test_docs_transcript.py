@@ -72,7 +72,7 @@ def lose_a_queue(server: PrivateServer) -> None:
 
 
 #: What the page says has happened, before the first command that begins so.
-HAPPENED = {"rsmqctl message list -n mail-dead": fail_some_tasks, "rsmqctl doctor": lose_a_queue}
+HAPPENED = {"rsmqctl message list -n mail-dead": fail_some_tasks, "rsmqctl queue repair --dry-run": lose_a_queue}
 
 
 @pytest.mark.slow
