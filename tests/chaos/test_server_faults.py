@@ -53,9 +53,7 @@ def test_forgotten_scripts_are_noticed_by_nobody(project: Configure, server: Pri
             work.task.enqueue_many([[number] for number in range(start, start + 20)])
             server.redis.script_flush()
             flushed += 1
-        while len(set(work.done)) < 400:
-            server.redis.script_flush()
-            work.wait_for_more(1)
+        wait_until(lambda: server.redis.script_flush() and len(set(work.done)) == 400)
         work.wait_for_all(400)
 
     assert sorted(work.done) == list(range(400))  # each one once
