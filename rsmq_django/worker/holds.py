@@ -13,7 +13,7 @@ from ..core import Client, Message
 from ..core.call import Argument, Call
 from ..core.keys import worker_key, workers_key
 from ..core.limits import batches
-from ..core.replies import read_message_id
+from ..core.replies import read_message_id, read_nothing
 from .delivery import Delivery, WorkQueue
 from .endings import release, unhold
 
@@ -94,10 +94,10 @@ def beat(client: Client, worker_ids: Sequence[str]) -> tuple[int, list[str]]:
     return client.run(Call("worker/beat", (workers_key(client.namespace),), args, _read_beat, repeatable=True))
 
 
-def forget(client: Client, worker_ids: Sequence[str]) -> None:
-    """Take workers off the list."""
-    keys = (workers_key(client.namespace), *(worker_key(client.namespace, each) for each in worker_ids))
-    client.run(Call("worker/forget", keys, tuple(worker_ids), lambda reply: None, repeatable=True))
+def forget(client: Client, worker_id: str, *, with_record: bool) -> None:
+    """Take a worker off the list, and delete the record of what it holds unless that may still grow."""
+    keys = (workers_key(client.namespace), *([worker_key(client.namespace, worker_id)] if with_record else []))
+    client.run(Call("worker/forget", keys, (worker_id,), read_nothing, repeatable=True))
 
 
 def _by_queue(queues: Sequence[WorkQueue], holds: Sequence[Hold]) -> Iterator[tuple[WorkQueue, list[Delivery]]]:

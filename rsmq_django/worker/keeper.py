@@ -151,7 +151,7 @@ class Keeper:
             count = expire_holds(self._client, queues, holds_key, read_holds(self._client, holds_key))
         except (BrokenQueue, QueueNotFound) as error:
             logger.error("what worker %s held comes back when its leases are over: %s", worker_id, error)
-        forget(self._client, [worker_id])
+        forget(self._client, worker_id, with_record=True)
         logger.warning("worker %s has been silent for too long; %d messages of it are free again", worker_id, count)
 
     def _renew(self, living: Sequence[str]) -> float:

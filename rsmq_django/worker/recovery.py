@@ -61,7 +61,8 @@ def recover(client: Client, queues: Sequence[WorkQueue], death: Death, *, max_cr
     for at in range(0, len(running), CRASHES_AT_ONCE):
         _count_crashes(client, queues, running[at : at + CRASHES_AT_ONCE], death, max_crashes=max_crashes)
     release_holds(client, queues, holds_key, waiting)
-    forget(client, [death.worker_id])
+    # Not the record: its last fetch may be carried out at this very moment, and what came of it must be found later.
+    forget(client, death.worker_id, with_record=False)
     if holds:
         logger.warning(
             "%s held %d messages, %d of them running; they are free again", death.worker_id, len(holds), len(running)
