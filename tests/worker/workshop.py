@@ -23,7 +23,7 @@ from rsmq_django.worker.worker import Worker, WorkerOptions, make_worker
 from tests.redis_server import PrivateServer
 
 #: A test that still waits by then hangs.
-HANG_S = 40
+HANG_S = 90
 
 Configure = Callable[..., None]
 
