@@ -43,7 +43,7 @@ def _yardstick(row: Row) -> str | None:
     figure, _, case = row
     if figure == "enqueue":
         return "L_send1" if case.startswith("one") and "transaction" not in case else "L_send"
-    return "L_cycle" if figure in ("drain", "backlog", "queues") else None
+    return "L_cycle" if figure in ("drain", "queues") else None
 
 
 def _side_by_side(results: Results) -> str:

@@ -73,26 +73,35 @@ def _produce(run: Run, candidate: Candidate, case: Case, action: str, count: int
 
 
 def backlogs(run: Run) -> None:
-    """Take from the front of short and long queues; ask a long queue for its attributes."""
+    """Take from the front of short and long queues; ask a long queue for its attributes.
+
+    Of a long queue little is in the processor's cache, so the C client gets slower as well: it is measured on each.
+    """
     for depth in run.sizes.backlogs:
-        run.reference()
         tasks = min(depth, run.drain_count(OURS, EIGHT_THREADS))
         with Server() as server:
             queue = Queue("bench", Client(Connection(server.url)))
             queue.create()
-            _fill_plainly(server, queue, depth)
+            c_rate = _fill_plainly(server, queue, depth, cycled=min(depth, run.sizes.reference_messages))
             count_ms = statistics.median(_attributes_ms(queue) for _ in range(11))
             drained = drain(server, OURS, EIGHT_THREADS, tasks=tasks)
-        run.add("backlog", f"{depth:,} waiting", {**drained.values, "count_ms": count_ms})
+        of_c = drained.window.rate / c_rate if c_rate else None
+        values = {**drained.values, "count_ms": count_ms, "c_rate": c_rate, "rate_of_c": of_c}
+        run.add("backlog", f"{depth:,} waiting", values)
 
 
-def _fill_plainly(server: Server, queue: Queue, messages: int) -> None:
-    """Send tasks that keep no results: two million take the C client some seconds."""
+def _fill_plainly(server: Server, queue: Queue, messages: int, *, cycled: int) -> float | None:
+    """Send tasks that keep no results: two million take the C client some seconds.
+
+    Returns its rate of receiving and deleting `cycled` more messages from the queue at that length.
+    """
     try:
-        reference.run(server, "send", count=messages)
+        reference.run(server, "send", count=messages + cycled)
+        return reference.run(server, "cycle", count=cycled)
     except reference.NoCompiler:
         for _ in range(messages // MAX_BATCH):
             queue.send_many([reference.BODY] * MAX_BATCH)
+        return None
 
 
 def _attributes_ms(queue: Queue) -> float:
