@@ -33,16 +33,22 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """One call of a task: its dotted path, its id and its arguments."""
+    """One call of a task: its dotted path, its id, its arguments, and what features say about it.
+
+    `meta` has one key per feature that was asked for (docs/message_format.md lists them), and is None for most calls.
+    """
 
     task: str
     id: str
     args: list[Any]
     kwargs: dict[str, Any]
+    meta: dict[str, Any] | None = None
 
     def encode(self) -> bytes:
         """Return the message body. Raises TypeError or ValueError, naming the task, for arguments that JSON lacks."""
-        call = {"task": self.task, "id": self.id, "args": self.args, "kwargs": self.kwargs}
+        call: dict[str, Any] = {"task": self.task, "id": self.id, "args": self.args, "kwargs": self.kwargs}
+        if self.meta:
+            call["meta"] = self.meta
         try:
             return _encode(call).encode()
         except (TypeError, ValueError, RecursionError) as error:
@@ -52,9 +58,11 @@ class Envelope:
             ) from error
 
 
-def new_envelope(task: str, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Envelope:
+def new_envelope(
+    task: str, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], meta: dict[str, Any] | None = None
+) -> Envelope:
     """Make the envelope of a new call."""
-    return Envelope(task, task_id, list(args), dict(kwargs))
+    return Envelope(task, task_id, list(args), dict(kwargs), meta)
 
 
 def decode(body: bytes, *, message_id: str) -> Envelope:
@@ -72,7 +80,10 @@ def decode(body: bytes, *, message_id: str) -> Envelope:
     args, kwargs, task_id = call.get("args", []), call.get("kwargs", {}), call.get("id", message_id)
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise Unreadable("undecodable", '"args" must be a JSON array and "kwargs" a JSON object')
+    meta = call.get("meta")
+    if meta is not None and not isinstance(meta, dict):
+        raise Unreadable("undecodable", '"meta" must be a JSON object')
     # Half of a surrogate pair is legal in JSON, but no key of Redis can hold it; it is not printable either.
     if not isinstance(task_id, str) or not 0 < len(task_id) < 64 or not task_id.isprintable():
         raise Unreadable("undecodable", '"id" must be a text of 1 to 63 printable characters')
-    return Envelope(call["task"], task_id, args, kwargs)
+    return Envelope(call["task"], task_id, args, kwargs, meta)

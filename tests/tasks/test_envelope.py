@@ -27,6 +27,14 @@ def test_envelope_survives_its_own_encoding():
     assert decode(envelope.encode(), message_id=MESSAGE_ID) == envelope
 
 
+def test_meta_travels_with_the_call_and_is_absent_when_nothing_needs_it():
+    plain = new_envelope("shop.tasks.ship", "pLq0", (), {})
+    tagged = new_envelope("shop.tasks.ship", "pLq0", (), {}, {"tags": ["gold"]})
+
+    assert b"meta" not in plain.encode()
+    assert decode(tagged.encode(), message_id=MESSAGE_ID).meta == {"tags": ["gold"]}
+
+
 def test_only_the_task_is_required_and_the_message_id_stands_in_for_the_id():
     assert decode(b'{"task": "shop.tasks.ship"}', message_id=MESSAGE_ID) == Envelope(
         "shop.tasks.ship", MESSAGE_ID, [], {}
@@ -56,6 +64,7 @@ def test_unknown_fields_are_left_to_those_who_know_them():
         written(task="t", args={"a": 1}),
         written(task="t", kwargs=[1]),
         written(task="t", id=7),
+        written(task="t", meta=[1]),
         written(task="t", id=""),
         written(task="t", id="x" * 64),
         written(task="t", id="half a pair: \ud83e"),
