@@ -21,6 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
+from .core.bands import split_band
 from .core.limits import MAX_MAX_SIZE_BYTES, MAX_SECONDS, MIN_MAX_SIZE_BYTES, TIME_UNITS, UNLIMITED, TimeUnit
 from .options import (
     FLAG,
@@ -152,12 +153,19 @@ class Settings:
     admin: AdminSettings
 
     def queue(self, name: str) -> QueueSettings:
-        """Return the settings of a queue or dead-letter queue. Raises ImproperlyConfigured for other names."""
-        found = self.queues.get(name) or self.dead_letters.get(name)
+        """Return the settings of a queue, one of its priority bands, or a dead-letter queue.
+
+        Raises ImproperlyConfigured for other names.
+        """
+        found = self.queues.get(name) or self.dead_letters.get(name) or self._band(name)
         if found is None:
             hint = nearest(name, [*self.queues, *self.dead_letters])
             raise ImproperlyConfigured(f"Queue {name!r} is not in RSMQ['QUEUES']. {hint}")
         return found
+
+    def _band(self, name: str) -> QueueSettings | None:
+        base, priority = split_band(name)
+        return _as_band(self.queues[base], name) if priority and base in self.queues else None
 
     def connection(self, alias: str) -> ConnectionSettings:
         """Return the settings of a connection. Raises ImproperlyConfigured for an unknown alias."""
@@ -165,6 +173,11 @@ class Settings:
             hint = nearest(alias, self.connections)
             raise ImproperlyConfigured(f"Connection {alias!r} is not in RSMQ['CONNECTIONS']. {hint}")
         return self.connections[alias]
+
+
+@cache
+def _as_band(queue: QueueSettings, name: str) -> QueueSettings:
+    return replace(queue, name=name)
 
 
 @cache
@@ -262,7 +275,17 @@ def _read_queues(
             said = f"{where} has a name that is too long to add '{DEAD_LETTER_SUFFIX}' to"
             reader.note(WRONG_DEAD_LETTER, said, "Name its DEAD_LETTER queue, or give it a shorter name.")
         queues[name] = queue
+    _refuse_bands(reader, queues)
     return queues
+
+
+def _refuse_bands(reader: OptionReader, queues: Mapping[str, QueueSettings]) -> None:
+    """Note queues whose names mean, or could mean, a priority band of another one."""
+    for name in queues:
+        base, priority = split_band(name)
+        if base != name and base in queues:
+            said = f"RSMQ['QUEUES'][{name!r}] has the name of the queue that holds priority {priority} of {base!r}"
+            reader.note(WRONG_NAME, said, "Leave it out: it is created when needed. Or choose another name.")
 
 
 def _derived_defaults(name: str, tasks: TaskSettings) -> dict[str, Any]:

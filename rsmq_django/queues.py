@@ -14,6 +14,7 @@ from .caches import cache_url
 from .conf import ConnectionSettings, QueueSettings, get_settings
 from .core import Client, Connection, Queue
 from .core.errors import QueueExists
+from .core.pause import pause, paused, resume
 
 _clients: dict[str, Client] = {}
 _queues: dict[str, Queue] = {}
@@ -34,6 +35,29 @@ def get_client(alias: str = "default") -> Client:
     """Return the client of a connection. It is built when first asked for, and shared by all threads."""
     client = _clients.get(alias)
     return client if client is not None else _build_client(alias)
+
+
+def pause_queue(name: str) -> bool:
+    """Let no worker take messages from a queue until it is resumed; say whether it was not paused before.
+
+    What runs already ends. Raises ImproperlyConfigured for a queue that the settings lack.
+    """
+    queue = get_queue(name)
+    return queue.client.run(pause(queue.client.namespace, queue.name)) == 1
+
+
+def resume_queue(name: str) -> bool:
+    """Let workers take messages from a paused queue again; say whether it was paused. See pause_queue()."""
+    queue = get_queue(name)
+    return queue.client.run(resume(queue.client.namespace, queue.name)) == 1
+
+
+def paused_queues() -> list[str]:
+    """Return the names of the settings' queues that are paused, in their order."""
+    settings = get_settings()
+    clients = {alias: get_client(alias) for alias in settings.connections}
+    on = {alias: client.run(paused(client.namespace)) for alias, client in clients.items()}
+    return [queue.name for queue in settings.queues.values() if queue.name in on[queue.connection]]
 
 
 def configured_queues() -> list[Queue]:

@@ -138,6 +138,13 @@ def test_a_queue_name_that_rsmq_cannot_have_is_refused(name: object):
     assert repr(name)[:50] in problem.message
 
 
+def test_a_queue_with_the_name_of_a_priority_band_is_refused():
+    problem = the_problem({**SERVER, "QUEUES": {"mail": {}, "mail-p50": {}}})
+
+    assert problem.id == "rsmq.E004"
+    assert "priority 50 of 'mail'" in problem.message
+
+
 @pytest.mark.parametrize("alias", ["", " ", None, 5])
 def test_an_alias_that_is_no_text_is_refused(alias: object):
     problem = the_problem({"CONNECTIONS": {**SERVER["CONNECTIONS"], alias: {"URL": "redis://h"}}})

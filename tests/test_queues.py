@@ -8,7 +8,16 @@ from django.core.exceptions import ImproperlyConfigured
 from rsmq_django import queues
 from rsmq_django.core import list_queues
 from rsmq_django.embedded import EmbeddedServer
-from rsmq_django.queues import aensure_queue, configured_queues, ensure_queue, get_client, get_queue
+from rsmq_django.queues import (
+    aensure_queue,
+    configured_queues,
+    ensure_queue,
+    get_client,
+    get_queue,
+    pause_queue,
+    paused_queues,
+    resume_queue,
+)
 from tests.support import wait_until
 
 
@@ -221,3 +230,33 @@ def test_a_changed_address_of_the_cache_is_noticed(project, settings):
     settings.CACHES = {"queues": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://two"}}
 
     assert (before, get_client().connection.url) == ("redis://one", "redis://two")
+
+
+# -- Pauses and priority bands --------------------------------------------------------------------------------------
+
+
+def test_paused_queues_are_listed_in_the_order_of_the_settings(project):
+    project(QUEUES={"urgent": {}, "mail": {}, "slow": {}})
+
+    assert [pause_queue("slow"), pause_queue("urgent"), pause_queue("slow")] == [True, True, False]
+
+    assert paused_queues() == ["urgent", "slow"]
+    assert [resume_queue("slow"), resume_queue("slow")] == [True, False]
+    assert paused_queues() == ["urgent"]
+
+
+def test_pausing_an_unknown_queue_names_the_nearest_one(project):
+    project(QUEUES={"urgent": {}})
+
+    with pytest.raises(ImproperlyConfigured, match="Did you mean 'urgent'"):
+        pause_queue("urgnt")
+
+
+def test_a_priority_band_has_the_settings_of_its_queue(project):
+    project(QUEUES={"mail": {"VISIBILITY_TIMEOUT_S": 7, "MAX_SIZE_BYTES": 2048}})
+
+    band = ensure_queue("mail-p50")
+
+    assert (band.attributes().visibility_timeout_s, band.attributes().max_size_bytes) == (7, 2048)
+    with pytest.raises(ImproperlyConfigured):
+        get_queue("other-p50")

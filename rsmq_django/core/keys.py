@@ -57,6 +57,11 @@ def queues_key(namespace: str) -> str:
     return f"{namespace}:QUEUES"
 
 
+def paused_key(namespace: str) -> str:
+    """Return the key of the set of queues that workers take nothing from."""
+    return f"{namespace}::paused"
+
+
 def result_key(namespace: str, task_id: str) -> str:
     """Return the key of a task's result record."""
     return f"{namespace}::result:{task_id}"
@@ -70,6 +75,27 @@ def workers_key(namespace: str) -> str:
 def worker_key(namespace: str, worker_id: str) -> str:
     """Return the key of what a worker holds: message id -> "receive count queue"."""
     return f"{namespace}::worker:{worker_id}"
+
+
+def drain_keys(namespace: str, consumer: str, name: str) -> tuple[str, str]:
+    """Return the keys of a drain of the queue `name`: its journal (stream) and its open leases (hash)."""
+    journal = f"{namespace}::spark:drain:{consumer}:{name}"
+    return journal, f"{journal}:open"
+
+
+def job_key(namespace: str, job: str) -> str:
+    """Return the key of a bulk job (hash); its lists, sets and stages begin with it."""
+    return f"{namespace}::spark:job:{job}"
+
+
+def publishing_key(namespace: str) -> str:
+    """Return the key of the set of bulk jobs that began to publish and are not done."""
+    return f"{namespace}::spark:publishing"
+
+
+def run_lock_key(namespace: str, digest: str) -> str:
+    """Return the key that only one run of a pipeline job holds at a time."""
+    return f"{namespace}::spark:lock:{digest}"
 
 
 def checked_name(name: str) -> str:

@@ -20,6 +20,7 @@ from django.utils.module_loading import autodiscover_modules
 
 from ..conf import get_settings
 from ..core import Client, Queue
+from ..core.bands import band_name
 from ..core.call import Argument, Call
 from ..core.errors import MessageTooLong, QueueNotFound
 from ..core.ids import random_suffixes
@@ -52,13 +53,18 @@ class Outgoing:
 
     def call(self) -> Call[list[str]]:
         """Return the Redis call that sends them; a delay counts from now, the moment of sending."""
-        args: list[Argument] = [self._delay_ms(), self.queue.keys.channel, UNFINISHED_TTL_S, self.queue.name]
+        args: list[Argument] = [self._delay_ms(), self.channel, UNFINISHED_TTL_S, self.queue.name]
         for task_id, body in zip(self.ids, self.bodies, strict=True):
             args += (task_id, body)
         keys = [self.queue.keys.messages, self.queue.keys.settings]
         if result_ttl_s(self.task):
             keys += [result_key(self.queue.client.namespace, task_id) for task_id in self.ids]
         return Call("tasks/enqueue", tuple(keys), tuple(args), read_ids, subject=self.queue.name)
+
+    @property
+    def channel(self) -> str:
+        """Return where to publish: workers listen to the task's queue, and may not know this priority's band yet."""
+        return get_queue(self.task.queue_name).keys.channel
 
     def _delay_ms(self) -> Argument:
         if self.task.run_after is None:
@@ -74,7 +80,7 @@ class RSMQBackend(BaseTaskBackend):
     supports_defer = True
     supports_async_task = True
     supports_get_result = True
-    supports_priority = False
+    supports_priority = True
 
     def validate_task(self, task: Any) -> None:
         """Raise InvalidTask when the task cannot work here. Runs where the task is declared, and at each enqueue."""
@@ -201,7 +207,7 @@ class RSMQBackend(BaseTaskBackend):
 
 def prepare(task: Task[..., Any], calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> Outgoing:
     """Encode calls of a task, and check what can be checked before they are sent."""
-    queue = get_queue(task.queue_name)
+    queue = get_queue(band_name(task.queue_name, int(task.priority)))
     ids = list(random_suffixes(len(calls)))
     envelopes: list[Envelope] = [
         new_envelope(task.module_path, task_id, args, kwargs)

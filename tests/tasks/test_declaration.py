@@ -149,9 +149,12 @@ def test_context_must_be_the_first_argument(project: Configure):
         task(takes_context=True)(paint)
 
 
-def test_priority_is_refused_because_a_queue_has_one_order(project: Configure):
+@pytest.mark.parametrize("priority", [101, -101, 5.5])
+def test_priority_is_a_whole_number_from_minus_100_to_100(project: Configure, priority: float):
+    assert task(priority=-100)(paint).priority == -100
+
     with pytest.raises(InvalidTask):
-        task(priority=5)(paint)
+        task(priority=priority)(paint)
 
 
 def test_declaring_needs_no_server(project: Configure):

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from rsmq_django.core import Message
 from rsmq_django.core.errors import ConnectionFailed, MessageTooLong
-from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Task, TaskResultStatus
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
@@ -37,6 +37,31 @@ def received(queue_name: str = "default") -> Message:
 
 def call_in(message: Message) -> Any:
     return json.loads(message.body)
+
+
+# -- Priorities ----------------------------------------------------------------------------------------------------
+
+
+def test_call_of_a_priority_lies_in_an_ordinary_queue_of_its_own(paint: Task):
+    urgent = paint.using(priority=50).enqueue("red")
+    paint.using(priority=-7).enqueue("grey")
+    paint.enqueue("blue")
+
+    assert [call_in(received(name))["args"] for name in ("default-p50", "default-m7", "default")] == [
+        ["red"],
+        ["grey"],
+        ["blue"],
+    ]
+    assert paint.get_result(urgent.id).status is TaskResultStatus.READY
+
+
+def test_workers_of_the_queue_hear_of_every_priority(paint: Task, server: PrivateServer):
+    with get_client().connection.subscriber(["rsmq:rt:default"]) as waiting:
+        assert waiting.get_message(timeout=5)["type"] == "subscribe"
+
+        paint.using(priority=50).enqueue("red")
+
+        assert waiting.get_message(timeout=5)["type"] == "message"
 
 
 # -- What arrives --------------------------------------------------------------------------------------------------

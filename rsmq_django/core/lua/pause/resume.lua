@@ -1,0 +1,14 @@
+-- Resume queues, and wake the workers that sleep because nothing else was to be done.
+--
+--   KEYS[1]  set  names of paused queues
+--   ARGV     per queue: name, channel
+--
+-- Returns how many were paused before.
+local resumed = 0
+for at = 1, #ARGV, 2 do
+  if redis.call("SREM", KEYS[1], ARGV[at]) == 1 then
+    resumed = resumed + 1
+    redis.call("PUBLISH", ARGV[at + 1], "0")
+  end
+end
+return resumed

@@ -1,0 +1,43 @@
+"""Pausing queues: workers take nothing from a paused queue until it is resumed.
+
+The names of paused queues are a set in Redis that the fetch script itself reads, so a pause holds for every worker
+from its next fetch on, also for one that starts later, and survives restarts. What runs already ends; sending goes on;
+clients that receive by themselves are not concerned. A queue's priority bands pause with it.
+
+Each function returns a `Call`, to be given to `client.run()` or awaited with `client.arun()`.
+"""
+
+from __future__ import annotations
+
+from .call import Argument, Call
+from .errors import InvalidValue
+from .keys import checked_name, paused_key, queue_keys
+from .limits import MAX_BATCH
+
+
+def pause(namespace: str, *names: str) -> Call[int]:
+    """Return the call that pauses queues and tells how many were not paused before."""
+    return Call("pause/pause", (paused_key(namespace),), _checked(names), int, repeatable=True)
+
+
+def resume(namespace: str, *names: str) -> Call[int]:
+    """Return the call that resumes queues, wakes their workers, and tells how many were paused before."""
+    args: list[Argument] = []
+    for name in _checked(names):
+        args += (name, queue_keys(namespace, name).channel)
+    return Call("pause/resume", (paused_key(namespace),), tuple(args), int, repeatable=True)
+
+
+def paused(namespace: str) -> Call[frozenset[str]]:
+    """Return the call that reads the names of all paused queues."""
+    return Call("pause/paused", (paused_key(namespace),), (), _read_names, repeatable=True)
+
+
+def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not 1 <= len(names) <= MAX_BATCH:
+        raise InvalidValue(f"{len(names)} queues in one call; name 1 to {MAX_BATCH}")
+    return tuple(map(checked_name, names))
+
+
+def _read_names(reply: list[bytes]) -> frozenset[str]:
+    return frozenset(name.decode("utf-8", "backslashreplace") for name in reply)
