@@ -173,7 +173,7 @@ def page(
     may hold fewer messages than asked for when they are large: only an empty one is the last.
     """
     keys = queue_keys(namespace, name)
-    args = (after.score, after.message_id, _limit(until_ms), checked_count(count), body_bytes)
+    args = (after.score, after.message_id, as_limit(until_ms), checked_count(count), body_bytes)
     failures = (keys.failures,) if with_failures else ()
     return _call("page", name, (keys.messages, keys.settings, *failures), args, read_page)
 
@@ -211,7 +211,8 @@ def _call(
     return Call(f"browse/{script}", keys, args, read, repeatable=True, subject=name)
 
 
-def _limit(until_ms: float | None) -> str:
+def as_limit(until_ms: float | None) -> str:
+    """Return the time up to which messages are read, as the scripts take it."""
     if until_ms is None:
         return "now"
     return "+inf" if until_ms == ALL else repr(until_ms)

@@ -1,14 +1,14 @@
 """Moving and removing messages for an operator: purge, discard, move, redrive.
 
 Each function returns a `Call`, to be given to `client.run()` or awaited with `client.arun()`. A call takes at most
-`MAX_SLICE` messages, so that none holds up the server; going through a whole queue is up to the caller. `move` and
-`redrive` take messages as they were seen by `browse`, and leave alone what somebody received since: whatever dies in
-between, nothing is lost and nothing is there twice.
+`MAX_SLICE` messages, so that none holds up the server; going through a whole queue is up to the caller. `move`,
+`redrive`, `remove` and `reschedule` take messages as they were seen by `browse`, and leave alone what somebody received
+since: whatever dies in between, nothing is lost and nothing is there twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -61,6 +61,25 @@ def discard(namespace: str, name: str, ids: Sequence[str]) -> Call[list[bool]]:
     return Call("moves/discard", _own(keys), _sliced(ids), _read_flags, subject=name)
 
 
+def remove(namespace: str, name: str, messages: Sequence[StoredMessage]) -> Call[list[Verdict]]:
+    """Return the call that deletes messages unless somebody received them since they were seen."""
+    keys = queue_keys(namespace, checked_name(name))
+    return Call("moves/remove", _own(keys), tuple(_receipts(messages)), _read_verdicts, repeatable=True, subject=name)
+
+
+def reschedule(
+    namespace: str, name: str, messages: Sequence[StoredMessage], visible_in_s: float
+) -> Call[list[Verdict]]:
+    """Return the call that makes messages visible `visible_in_s` seconds from now, whoever holds them.
+
+    Those that somebody received since they were seen are left alone.
+    """
+    keys = queue_keys(namespace, checked_name(name))
+    args = (milliseconds("visible_in_s", visible_in_s), keys.channel, *_receipts(messages))
+    script = "moves/reschedule"
+    return Call(script, (keys.messages, keys.settings), args, _read_verdicts, repeatable=True, subject=name)
+
+
 def change_visibility(
     namespace: str, name: str, message_id: str, visibility_timeout_s: float
 ) -> Call[list[Settlement]]:
@@ -77,10 +96,8 @@ def move(namespace: str, source: str, target: str, messages: Sequence[StoredMess
     Raises QueueNotFound for either queue.
     """
     keys, target_keys = _both(namespace, source, target)
-    args: list[Argument] = [target_keys.channel]
-    for message in _sliced(messages):
-        args += (message.position.message_id, message.receive_count)
-    return Call("moves/move", (*_own(keys), *_own(target_keys)), tuple(args), _verdicts(target), subject=source)
+    args = (target_keys.channel, *_receipts(messages))
+    return Call("moves/move", (*_own(keys), *_own(target_keys)), args, _verdicts(target), subject=source)
 
 
 def redrive(namespace: str, source: str, target: str, messages: Sequence[StoredMessage]) -> Call[list[Verdict | str]]:
@@ -115,6 +132,16 @@ def _sliced(items: Sequence[Any]) -> tuple[Any, ...]:
     if not 1 <= len(items) <= MAX_SLICE:
         raise InvalidValue(f"{len(items)} messages in one call; it takes 1 to {MAX_SLICE}")
     return tuple(items)
+
+
+def _receipts(messages: Sequence[StoredMessage]) -> Iterator[Argument]:
+    for message in _sliced(messages):
+        yield message.position.message_id
+        yield message.receive_count
+
+
+def _read_verdicts(reply: list[int]) -> list[Verdict]:
+    return [Verdict(number) for number in reply]
 
 
 def _verdicts(target: str) -> Callable[[Any], list[Any]]:

@@ -17,6 +17,8 @@ from rsmq_django.core.moves import (
     move,
     purge,
     redrive,
+    remove,
+    reschedule,
 )
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
@@ -136,6 +138,50 @@ def test_change_visibility_takes_ids_of_other_clients(client: Client, queue: Que
     assert client.run(change_visibility("rsmq", "jobs", "stranger", 60)) == [Settlement.MISSING]
 
     assert queue.attributes().hidden_messages == 1
+
+
+# -- Remove and reschedule what was seen ------------------------------------------------------------------------------
+
+
+def test_remove_leaves_alone_what_was_received_since(client: Client, queue: Queue, server: PrivateServer):
+    queue.send_many([b"taken", b"stays as seen", b"gone"])
+    seen = seen_in(queue)
+    server.redis.hset("rsmq::dead:jobs", seen[1].id, "{}")
+    server.redis.hset("rsmq::released:jobs", mapping={seen[1].id: 1, f"{seen[1].id}:crashes": 1})
+    queue.receive()
+    queue.delete(seen[2].id)
+
+    verdicts = client.run(remove("rsmq", "jobs", seen))
+
+    assert verdicts == [Verdict.TAKEN, Verdict.DONE, Verdict.MISSING]
+    assert [message.id for message in seen_in(queue)] == [seen[0].id]
+    assert not server.redis.exists("rsmq::dead:jobs", "rsmq::released:jobs")
+
+
+def test_reschedule_moves_messages_in_time_unless_they_were_received_since(client: Client, queue: Queue):
+    queue.send_many([b"taken", b"as seen"])
+    held = queue.send(b"held by somebody", delay_s=0)
+    seen = seen_in(queue)
+    queue.receive()
+
+    assert client.run(reschedule("rsmq", "jobs", seen, 60)) == [Verdict.TAKEN, Verdict.DONE, Verdict.DONE]
+    assert queue.receive() is None
+
+    in_flight = [message for message in seen_in(queue) if message.receive_count]
+    assert client.run(reschedule("rsmq", "jobs", in_flight, 0)) == [Verdict.DONE]
+    assert queue.receive() is not None
+    assert held in [message.id for message in seen_in(queue)]
+
+
+def test_rescheduling_wakes_waiting_workers(client: Client, queue: Queue, server: PrivateServer):
+    queue.send(b"x", delay_s=60)
+    with server.redis.pubsub() as waiting:
+        waiting.subscribe("rsmq:rt:jobs")
+        wait_until(waiting.get_message)
+
+        client.run(reschedule("rsmq", "jobs", seen_in(queue), 0))
+
+        assert wait_until(waiting.get_message)["data"] == b"1"
 
 
 # -- Move -------------------------------------------------------------------------------------------------------------

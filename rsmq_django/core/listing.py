@@ -1,0 +1,164 @@
+"""What lists for people need: many queues at once, the n-th to m-th message, searches, why messages died.
+
+Like `browse`, of which this is the second half: each function returns a `Call`, nothing here changes anything, names
+are not checked, and none reads more than a thousand messages or looks at more than a few megabytes. Messages come with
+their failure records up to the traceback; `browse.pick` reads one with everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+from .browse import ALL, NO_BODY, START, Page, Position, StoredMessage, as_limit, read_page
+from .call import Argument, Call
+from .errors import InvalidValue
+from .keys import queue_keys
+from .limits import MAX_BATCH, TimeUnit, checked_count
+from .records import QueueAttributes
+from .replies import read_attributes
+
+#: Each queue costs a script about six commands; so many keep it within a few milliseconds.
+MAX_QUEUES = 300
+NO_UNITS: Mapping[str, TimeUnit] = MappingProxyType({})
+_WORDS_PER_QUEUE = 11
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSummary:
+    """A queue as a list shows it."""
+
+    name: str
+    #: None when another program left something else under the queue's keys.
+    attributes: QueueAttributes | None
+    #: How long the first ready message has been ready; None when nothing is.
+    oldest_ready_s: float | None
+    #: How many failure records lie beside it; a queue that has some holds dead letters.
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Some messages of a queue by their place in it."""
+
+    now_ms: int
+    #: How many messages of that kind the queue has.
+    total: int
+    messages: list[StoredMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search came across."""
+
+    now_ms: int
+    #: How many messages were looked at.
+    looked_at: int
+    #: Where to go on looking; None when nothing is left.
+    end: Position | None
+    messages: list[StoredMessage]
+
+
+# -- Calls ------------------------------------------------------------------------------------------------------------
+
+
+def overview(
+    namespace: str, names: Sequence[str], *, units: Mapping[str, TimeUnit] = NO_UNITS
+) -> Call[list[QueueSummary]]:
+    """Return the call that reads up to 300 queues at once, in the order given.
+
+    `units` says which queues store their times in another unit than seconds.
+    """
+    if len(names) > MAX_QUEUES:
+        raise InvalidValue(f"{len(names)} queues in one call; it takes up to {MAX_QUEUES}")
+    keys = [key for name in names for key in _keys(namespace, name)]
+
+    def read(reply: list[Any]) -> list[QueueSummary]:
+        return list(_read_summaries(names, units, reply))
+
+    return Call("browse/overview", tuple(keys), (), read, repeatable=True)
+
+
+def message_range(
+    namespace: str,
+    name: str,
+    *,
+    which: Literal["all", "ready", "hidden"] = "all",
+    offset: int = 0,
+    count: int = 100,
+    is_reversed: bool = False,
+    body_bytes: int = NO_BODY,
+) -> Call[Range]:
+    """Return the call that reads up to `count` (0 to 1,000) messages behind the first `offset`, and counts them all.
+
+    In the order in which they become visible, or the other way round. Behind a megabyte, bodies are left out.
+    """
+    args: tuple[Argument, ...] = (which, offset, count, int(is_reversed), body_bytes)
+    return Call("browse/range", _keys(namespace, name), args, _read_range, repeatable=True, subject=name)
+
+
+def search(
+    namespace: str,
+    name: str,
+    *,
+    words: Sequence[str] = (),
+    which: Literal["all", "received", "new"] = "all",
+    everywhere: bool = True,
+    after: Position = START,
+    until_ms: float | None = ALL,
+    count: int = MAX_BATCH,
+    body_bytes: int = NO_BODY,
+) -> Call[Found]:
+    """Return the call that looks at up to `count` (1 to 1,000) messages behind a position and returns those that fit.
+
+    A message fits when its id, its task's name, and with `everywhere` its body or failure record have each of the
+    words. `which` leaves out what was never received, or what was. `until_ms` is that of `browse.page`. It stops early
+    when it has read a few megabytes: only an `end` of None says that nothing is left.
+    """
+    flags = (which, body_bytes, int(everywhere))
+    args = (after.score, after.message_id, as_limit(until_ms), checked_count(count), *flags)
+    lowered = tuple(word.lower().encode("utf-8", "surrogateescape") for word in words)
+    return Call("browse/search", _keys(namespace, name), (*args, *lowered), _read_found, repeatable=True, subject=name)
+
+
+def digest(
+    namespace: str, name: str, *, after: Position = START, until_ms: float = ALL, count: int = MAX_BATCH
+) -> Call[Page]:
+    """Return the call that reads why up to `count` (1 to 1,000) messages behind a position died. See `browse.page`."""
+    args = (after.score, after.message_id, as_limit(until_ms), checked_count(count))
+    return Call("browse/digest", _keys(namespace, name), args, read_page, repeatable=True, subject=name)
+
+
+def _keys(namespace: str, name: str) -> tuple[str, str, str]:
+    keys = queue_keys(namespace, name)
+    return keys.messages, keys.settings, keys.failures
+
+
+# -- Replies ----------------------------------------------------------------------------------------------------------
+
+
+def _read_summaries(names: Sequence[str], units: Mapping[str, TimeUnit], reply: list[Any]) -> Iterator[QueueSummary]:
+    now_ms = int(reply[0])
+    for n, name in enumerate(names):
+        values = reply[1 + n * _WORDS_PER_QUEUE : 1 + (n + 1) * _WORDS_PER_QUEUE]
+        *stored, size, ready, first_score, failures = values
+        is_broken = size < 0 or stored[0] == b""
+        yield QueueSummary(
+            name=name,
+            attributes=None if is_broken else read_attributes(units.get(name, "s"))([*stored, size, size - ready]),
+            oldest_ready_s=max(0.0, now_ms - float(first_score)) / 1000 if ready else None,
+            failures=failures,
+        )
+
+
+def _read_range(reply: list[Any]) -> Range:
+    now_ms, total, *values = reply
+    return Range(int(now_ms), total, read_page([now_ms, *values]).messages)
+
+
+def _read_found(reply: list[Any]) -> Found:
+    now_ms, looked_at, score, message_id, *values = reply
+    end = Position(score, message_id) if looked_at else None
+    return Found(int(now_ms), looked_at, end, read_page([now_ms, *values]).messages)

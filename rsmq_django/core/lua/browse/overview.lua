@@ -1,0 +1,29 @@
+-- Read what a list of queues shows, of many queues at once. Nothing is changed.
+--
+--   KEYS     per queue: zset of its messages, hash of its attributes, hash of its failure records
+--
+-- Returns the server's time (ms), then per queue: visibility timeout, delay, maximum size, total received, total sent,
+-- created, modified ("" is absent), all messages, ready messages, time at which the first message becomes visible (ms,
+-- "" for an empty queue), failure records. A queue that another program broke (a key of the wrong type) has -1 messages.
+--#include shared/clock
+local FIELDS = {"vt", "delay", "maxsize", "totalrecv", "totalsent", "created", "modified"}
+local out, n = {integer(now_ms)}, 1
+
+-- One broken queue must not hide all others.
+local function asked(...)
+  local reply = redis.pcall(...)
+  return not (type(reply) == "table" and reply.err) and reply
+end
+
+for at = 1, #KEYS, 3 do
+  local messages, settings, failures = KEYS[at], KEYS[at + 1], KEYS[at + 2]
+  local values = asked("HMGET", settings, unpack(FIELDS)) or {}
+  for i = 1, 7 do out[n + i] = values[i] or "" end
+  local size = asked("ZCARD", messages)
+  out[n + 8] = size or -1
+  out[n + 9] = size and size > 0 and redis.call("ZCOUNT", messages, "-inf", integer(now_ms)) or 0
+  out[n + 10] = size and size > 0 and redis.call("ZRANGE", messages, 0, 0, "WITHSCORES")[2] or ""
+  out[n + 11] = asked("HLEN", failures) or 0
+  n = n + 11
+end
+return out

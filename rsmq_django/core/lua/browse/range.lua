@@ -1,0 +1,39 @@
+-- Read the n-th to m-th message of a queue, or of its ready or hidden ones. Nothing is changed.
+--
+--   KEYS[1]  zset  message id -> time it becomes visible (ms)
+--   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  message id -> failure record (JSON)
+--   ARGV     which ("all", "ready" or "hidden"); how many to leave out; how many to read (0..1000); "1" to begin with
+--            the one that becomes visible last; how many bytes of each body
+--
+-- Returns the server's time (ms), how many there are of that kind, then per message the seven values of browse/read, its
+-- failure record without the traceback. Errors: QueueNotFound.
+--#include shared/clock
+--#include browse/read
+--#include browse/record
+-- Large bodies must not hold up the server: behind this, they are left out.
+local budget_bytes = 1048576
+local messages, settings, failures = KEYS[1], KEYS[2], KEYS[3]
+local which, offset, count, is_reversed, longest = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
+
+if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
+local first, all = 0, redis.call("ZCARD", messages)
+local behind_last = all
+if which ~= "all" then
+  local ready = redis.call("ZCOUNT", messages, "-inf", integer(now_ms))
+  if which == "ready" then behind_last = ready else first = ready end
+end
+
+local out = {integer(now_ms), behind_last - first}
+count = math.min(count, behind_last - first - offset)
+if count <= 0 then return out end
+local command, start = "ZRANGE", first + offset
+if is_reversed == "1" then command, start = "ZREVRANGE", all - behind_last + offset end
+local found = redis.call(command, messages, start, start + count - 1, "WITHSCORES")
+for at = 1, #found, 2 do
+  local n = #out
+  read_into(out, settings, nil, {found[at], found[at + 1]}, budget_bytes > 0 and longest or 0, math.huge)
+  out[n + 7] = head_of(failures, found[at])
+  budget_bytes = budget_bytes - #out[n + 6] - #out[n + 7]
+end
+return out

@@ -1,0 +1,65 @@
+-- Look at messages one after the other, and return those that fit. Nothing is changed.
+--
+--   KEYS[1]  zset  message id -> time it becomes visible (ms)
+--   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  message id -> failure record (JSON)
+--   ARGV     score and id of the message to begin behind, or "" and ""; score of the last one to look at, "now" or
+--            "+inf"; how many to look at (1..1000); which ("all", "received" or "new": received before, or never); how
+--            many bytes of each body to return; "1" to look for the words in bodies and failure records, too, and not
+--            only in ids and names of tasks; words, in small letters
+--
+-- A message fits when it has all the words, whatever the case of its letters. Returns the server's time (ms), how many
+-- were looked at, score and id of the last one ("" when nothing is left), then per message the seven values of
+-- browse/read, its failure record without the traceback. Errors: QueueNotFound.
+--#include shared/clock
+--#include browse/position
+--#include browse/read
+--#include browse/record
+-- Whatever is large is read whole to be searched, so this bounds the time that other clients wait.
+local budget_bytes = 4194304
+local messages, settings, failures = KEYS[1], KEYS[2], KEYS[3]
+local score, id, last, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local which, longest, everywhere, words = ARGV[5], tonumber(ARGV[6]), ARGV[7] == "1", {unpack(ARGV, 8)}
+
+local function has_all(texts)
+  for _, word in ipairs(words) do
+    local is_found = false
+    for _, text in ipairs(texts) do is_found = is_found or text:find(word, 1, true) end
+    if not is_found then return false end
+  end
+  return true
+end
+
+-- Return what is searched of a message. The name of a task is all that somebody may see who may not read bodies.
+local function texts_of(message_id, body)
+  local failure = redis.call("HGET", failures, message_id) or ""
+  budget_bytes = budget_bytes - #body - #failure
+  if everywhere then return {message_id:lower(), body:lower(), failure:lower()} end
+  local task = '"task"%s*:%s*"([^"]*)"'
+  return {message_id:lower(), (body:match(task) or ""):lower(), (failure:match(task) or ""):lower()}
+end
+
+local function fits(message_id, receive_count)
+  if which == "received" and not receive_count then return false end
+  if which == "new" and receive_count then return false end
+  return #words == 0 or has_all(texts_of(message_id, redis.call("HGET", settings, message_id) or ""))
+end
+
+if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
+if last == "now" then last = integer(now_ms) end
+local first = score == "" and 0 or rank_behind(messages, score, id)
+count = math.min(count, redis.call("ZCOUNT", messages, "-inf", last) - first)
+local out = {integer(now_ms), 0, "", ""}
+if count <= 0 then return out end
+
+local found = redis.call("ZRANGE", messages, first, first + count - 1, "WITHSCORES")
+for at = 1, #found, 2 do
+  out[2], out[3], out[4] = out[2] + 1, found[at + 1], found[at]
+  if fits(found[at], redis.call("HGET", settings, found[at] .. ":rc")) then
+    read_into(out, settings, nil, {found[at], found[at + 1]}, longest, math.huge)
+    out[#out] = head_of(failures, found[at])
+    budget_bytes = budget_bytes - #out[#out - 1] - #out[#out]
+  end
+  if budget_bytes < 0 then break end
+end
+return out

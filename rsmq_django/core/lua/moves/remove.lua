@@ -1,0 +1,26 @@
+-- Delete messages that are still as they were when somebody looked at them, with what we noted about them.
+--
+--   KEYS[1]  zset  message id -> time it becomes visible (ms)
+--   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  message id -> failure record; KEYS[4] hash of releases
+--   ARGV     per message: id, receive count when it was looked at ("0": none)
+--
+-- Returns per message: 1 deleted, 0 it is gone, -1 received since. Errors: QueueNotFound.
+--#include moves/seen
+--#include shared/remove
+local messages, settings, failures, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+
+if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
+
+local ids, receive_counts = receipts_from(1, 2)
+local verdicts = verdicts_since(messages, settings, ids, receive_counts)
+local doomed = {}
+for n, id in ipairs(ids) do
+  if verdicts[n] == 1 then doomed[#doomed + 1] = id end
+end
+if #doomed > 0 then
+  remove(messages, settings, doomed)
+  redis.call("HDEL", failures, unpack(doomed))
+  redis.call("HDEL", releases, unpack(release_fields(doomed)))
+end
+return verdicts
