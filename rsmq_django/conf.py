@@ -85,6 +85,9 @@ class QueueSettings:
     ] = MAX_MAX_SIZE_BYTES
     #: Runs in all, for tasks that do not say. Left out, it is the one of TASKS.
     max_attempts: Annotated[int, whole("attempts", least=1, most=1_000_000)]
+    #: The queue's part of a worker that has several queues with a backlog. As long as no queue of a worker has a weight,
+    #: its queues are served strictly in order; as soon as one has, those without count as 1.
+    weight: Annotated[int | None, whole("parts", least=1, most=1_000)] = None
     #: Where messages go that failed for good. Left out, it is the queue's name and "-dead".
     dead_letter: Annotated[str, QUEUE_NAME]
 
