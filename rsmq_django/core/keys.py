@@ -77,6 +77,11 @@ def worker_key(namespace: str, worker_id: str) -> str:
     return f"{namespace}::worker:{worker_id}"
 
 
+def schedule_keys(namespace: str) -> tuple[str, str, str]:
+    """Return the keys of all schedules: name -> next planned time (zset), name -> definition (hash), and what is known."""
+    return f"{namespace}::schedule", f"{namespace}::schedule:entries", f"{namespace}::schedule:state"
+
+
 def drain_keys(namespace: str, consumer: str, name: str) -> tuple[str, str]:
     """Return the keys of a drain of the queue `name`: its journal (stream) and its open leases (hash)."""
     journal = f"{namespace}::spark:drain:{consumer}:{name}"
@@ -96,6 +101,35 @@ def publishing_key(namespace: str) -> str:
 def run_lock_key(namespace: str, digest: str) -> str:
     """Return the key that only one run of a pipeline job holds at a time."""
     return f"{namespace}::spark:lock:{digest}"
+
+
+#: The keys of one reliable queue, in the order in which its scripts take them; lua/reliable/parts/queue.lua explains them.
+RELIABLE_PARTS = ("undelivered", "delayed", "delivered", "dead", "bodies", "history", "state", "wake")
+
+
+def reliable_queues_key(namespace: str) -> str:
+    """Return the key of the set of names of reliable queues."""
+    return f"{namespace}::reliable"
+
+
+def reliable_keys(namespace: str, name: str) -> tuple[str, ...]:
+    """Return the keys of a reliable queue in the order of RELIABLE_PARTS."""
+    return tuple(f"{namespace}::reliable:{name}:{part}" for part in RELIABLE_PARTS)
+
+
+def events_key(namespace: str) -> str:
+    """Return the key of the stream of task events; core/events.py knows its fields."""
+    return f"{namespace}::events"
+
+
+def counters_key(namespace: str, name: str, span_s: int, begins_s: int) -> str:
+    """Return the key of what a queue counted in a span of time; core/counters.py knows its fields."""
+    return f"{namespace}::stats:{name}:{span_s}:{begins_s}"
+
+
+def totals_key(namespace: str, name: str) -> str:
+    """Return the key of what a queue has counted in all."""
+    return f"{namespace}::stats:{name}:total"
 
 
 def checked_name(name: str) -> str:

@@ -1,0 +1,386 @@
+"""What became of attempts, counted per queue, task and span of time: writing, and reading for charts and totals.
+
+Workers count in memory and report once a second; there is never a call per task. A queue has one hash per span of
+time in three resolutions, and one of all time:
+
+    {ns}::stats:{queue}:{span_s}:{begins_s}    {ns}::stats:{queue}:total
+
+Fields: `succeeded:{task}` and the other COUNTERS; `wait:{bucket}:{task}` and `run:{bucket}:{task}` as histogram.py
+has them, with their sums in `wait_us:{task}` and `run_us:{task}`; `=ready` and the like are what a look at the queue
+saw; `@{worker}` is the number of the last report of a worker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .call import Argument, Call
+from .client import Client
+from .errors import InvalidValue, RsmqError
+from .histogram import Histogram
+from .keys import counters_key, queue_keys, totals_key
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """Spans of one length, and how long each is kept."""
+
+    span_s: int
+    keep_s: int
+
+
+#: A chart of an hour, a day or a week has 60, 144 or 168 points, and each is one small hash.
+RESOLUTIONS = (Resolution(60, 3 * 3600), Resolution(600, 26 * 3600), Resolution(3600, 8 * 86_400))
+#: Totals of a queue that nobody works on any more.
+KEEP_TOTALS_S = 32 * 86_400
+#: The most points that one series may have.
+MOST_SLOTS = 1000
+#: So many counters go into one report: each is raised in four hashes.
+MOST_FIELDS = 250
+
+#: How attempts begin and end. `dead` went to the dead-letter queue, `released` were given back unrun or unfinished,
+#: `lost` died with their process or lost their lease.
+COUNTERS = ("started", "succeeded", "retried", "dead", "released", "lost", "cancelled")
+HISTOGRAMS = ("wait", "run")
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of attempts."""
+
+    started: int = 0
+    succeeded: int = 0
+    retried: int = 0
+    dead: int = 0
+    released: int = 0
+    lost: int = 0
+    cancelled: int = 0
+    #: From when a message could be received until it was.
+    wait: Histogram = field(default_factory=Histogram)
+    #: How long functions ran.
+    run: Histogram = field(default_factory=Histogram)
+
+    @property
+    def failed(self) -> int:
+        """Return how many attempts did not do what they should: retried, dead and lost."""
+        return self.retried + self.dead + self.lost
+
+    @property
+    def ended(self) -> int:
+        """Return how many attempts came to an end, whichever."""
+        return self.succeeded + self.failed + self.released + self.cancelled
+
+    def add(self, other: Counts) -> None:
+        """Add other counts."""
+        for name in COUNTERS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.wait.add(other.wait)
+        self.run.add(other.run)
+
+
+@dataclass(slots=True)
+class Depth:
+    """What looks at a queue saw in a span of time: the largest lengths and age, the last totals."""
+
+    ready: int = 0
+    #: Ready, delayed and in flight.
+    messages: int = 0
+    oldest_ready_ms: int = 0
+    #: All that any client ever sent to or received from the queue.
+    total_sent: int = 0
+    total_received: int = 0
+
+    def add(self, later: Depth) -> None:
+        """Take in what a later look saw."""
+        self.ready, self.messages = max(self.ready, later.ready), max(self.messages, later.messages)
+        self.oldest_ready_ms = max(self.oldest_ready_ms, later.oldest_ready_ms)
+        self.total_sent, self.total_received = later.total_sent, later.total_received
+
+    def add_beside(self, other: Depth) -> None:
+        """Take in what looks at another queue saw in the same span."""
+        self.ready, self.messages = self.ready + other.ready, self.messages + other.messages
+        self.oldest_ready_ms = max(self.oldest_ready_ms, other.oldest_ready_ms)
+        self.total_sent += other.total_sent
+        self.total_received += other.total_received
+
+
+@dataclass(slots=True)
+class Slot:
+    """One queue in one span of time."""
+
+    begins_s: int
+    span_s: int
+    #: By dotted path of the task; "" are messages that no task understood.
+    tasks: dict[str, Counts] = field(default_factory=dict)
+    #: None when nobody looked.
+    depth: Depth | None = None
+    #: How many messages any client sent; None when that cannot be told, because nobody looked before or now.
+    sent: int | None = None
+
+    @property
+    def counts(self) -> Counts:
+        """Return the counts of all tasks together."""
+        every = Counts()
+        for counts in self.tasks.values():
+            every.add(counts)
+        return every
+
+    def add(self, other: Slot) -> None:
+        """Take in a later span of the same queue."""
+        self._add_numbers(other)
+        if other.depth is not None:
+            self.depth = self.depth or Depth()
+            self.depth.add(other.depth)
+
+    def add_beside(self, other: Slot) -> None:
+        """Take in the same span of another queue."""
+        self._add_numbers(other)
+        if other.depth is not None:
+            self.depth = self.depth or Depth()
+            self.depth.add_beside(other.depth)
+
+    def _add_numbers(self, other: Slot) -> None:
+        for task, counts in other.tasks.items():
+            self.tasks.setdefault(task, Counts()).add(counts)
+        if other.sent is not None:
+            self.sent = (self.sent or 0) + other.sent
+
+
+# -- Reading ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which spans a series consists of."""
+
+    resolution: Resolution
+    step_s: int
+    #: Multiples of the step. The end is the first second that does not belong to it.
+    begins_s: int
+    ends_s: int
+
+    @classmethod
+    def of(cls, since_s: float, until_s: float | None = None, step_s: int | None = None) -> Window:
+        """Choose the finest resolution that is kept as far back as `since_s`, or the one that divides `step_s`.
+
+        The span in which `until_s` (default: now) lies belongs to it. Raises InvalidValue for what nobody counted.
+        """
+        now_s = time.time()
+        last_s = now_s if until_s is None else until_s
+        if last_s < since_s:
+            raise InvalidValue(f"a series from {since_s:.0f} cannot end before it begins, at {last_s:.0f}")
+        resolution = _resolution(now_s - since_s, last_s - since_s, step_s)
+        step = step_s or resolution.span_s
+        window = cls(resolution, step, int(since_s // step) * step, (int(last_s // step) + 1) * step)
+        if (window.ends_s - window.begins_s) // step > MOST_SLOTS:
+            raise InvalidValue(f"a series has at most {MOST_SLOTS} points; choose a longer step than {step} s")
+        return window
+
+    def calls(self, namespace: str, queue: str) -> list[Call[dict[str, int]]]:
+        """Return the calls that read it: one span before it, so that growth can be told, and its own."""
+        span_s = self.resolution.span_s
+        return [
+            _read_hash(queue, counters_key(namespace, queue, span_s, begins_s))
+            for begins_s in range(self.begins_s - span_s, self.ends_s, span_s)
+        ]
+
+    def slots(self, hashes: Sequence[Mapping[str, int]], *, task: str | None = None) -> list[Slot]:
+        """Put together what calls() read: equal steps without a gap, empty ones too."""
+        slots = [Slot(begins_s, self.step_s) for begins_s in range(self.begins_s, self.ends_s, self.step_s)]
+        sent_before = _depth_of(hashes[0]).total_sent if _was_seen(hashes[0]) else None
+        for number, fields in enumerate(hashes[1:]):
+            begins_s = self.begins_s + number * self.resolution.span_s
+            part = Slot(begins_s, self.resolution.span_s, read_counts(fields, task=task))
+            if _was_seen(fields):
+                part.depth = _depth_of(fields)
+                if sent_before is not None:
+                    # A queue that was deleted and made again begins at 0.
+                    grown = part.depth.total_sent - sent_before
+                    part.sent = grown if grown >= 0 else part.depth.total_sent
+                sent_before = part.depth.total_sent
+            slots[(begins_s - self.begins_s) // self.step_s].add(part)
+        return slots
+
+
+def read_series(
+    client: Client,
+    queues: Sequence[str],
+    *,
+    since_s: float,
+    until_s: float | None = None,
+    step_s: int | None = None,
+    task: str | None = None,
+) -> dict[str, list[Slot]]:
+    """Read the past of queues in one round trip: for each, slots of `step_s` seconds (chosen when left out).
+
+    Times are epoch seconds. Everything is kept by the minute for three hours, by ten minutes for 26 hours, by the hour
+    for eight days; the last slot is still growing. `task` leaves out all others. Raises InvalidValue for a step that is
+    finer than what is kept, and whatever `Client.run()` raises.
+    """
+    window = Window.of(since_s, until_s, step_s)
+    calls = [call for queue in queues for call in window.calls(client.namespace, queue)]
+    return _series(window, queues, client.run_many(calls) if calls else [], task)
+
+
+async def aread_series(
+    client: Client,
+    queues: Sequence[str],
+    *,
+    since_s: float,
+    until_s: float | None = None,
+    step_s: int | None = None,
+    task: str | None = None,
+) -> dict[str, list[Slot]]:
+    """See read_series()."""
+    window = Window.of(since_s, until_s, step_s)
+    calls = [call for queue in queues for call in window.calls(client.namespace, queue)]
+    return _series(window, queues, await client.arun_many(calls) if calls else [], task)
+
+
+def read_totals(client: Client, queues: Sequence[str]) -> dict[str, dict[str, Counts]]:
+    """Read what queues have counted in all, by task: numbers that only grow. One round trip."""
+    calls = [_read_hash(queue, totals_key(client.namespace, queue)) for queue in queues]
+    return _totals(queues, client.run_many(calls) if calls else [])
+
+
+async def aread_totals(client: Client, queues: Sequence[str]) -> dict[str, dict[str, Counts]]:
+    """See read_totals()."""
+    calls = [_read_hash(queue, totals_key(client.namespace, queue)) for queue in queues]
+    return _totals(queues, await client.arun_many(calls) if calls else [])
+
+
+def side_by_side(series: Iterable[Sequence[Slot]]) -> list[Slot]:
+    """Return one series that holds everything of several queues, read with the same times and step."""
+    every: list[Slot] = []
+    for slots in series:
+        every = every or [Slot(slot.begins_s, slot.span_s) for slot in slots]
+        for total, slot in zip(every, slots, strict=True):
+            total.add_beside(slot)
+    return every
+
+
+def merged(slots: Iterable[Slot]) -> Slot:
+    """Return one slot that holds everything of a series of one queue."""
+    every: Slot | None = None
+    for slot in slots:
+        if every is None:
+            every = Slot(slot.begins_s, 0)
+        every.add(slot)
+        every.span_s += slot.span_s
+    return every or Slot(0, 0)
+
+
+def read_counts(fields: Mapping[str, int], *, task: str | None = None) -> dict[str, Counts]:
+    """Read the fields of a hash, by task. Fields of other kinds are left out."""
+    tasks: dict[str, Counts] = {}
+    for name, number in fields.items():
+        kind, _, rest = name.partition(":")
+        if kind in HISTOGRAMS:
+            bucket, _, rest = rest.partition(":")
+        elif kind not in COUNTERS and kind not in ("wait_us", "run_us"):
+            continue
+        if task is not None and rest != task:
+            continue
+        counts = tasks.setdefault(rest, Counts())
+        if kind in COUNTERS:
+            setattr(counts, kind, number)
+        elif kind in HISTOGRAMS:
+            getattr(counts, kind).counts[int(bucket)] = number
+        else:
+            getattr(counts, kind.removesuffix("_us")).sum_us = number
+    return tasks
+
+
+def _resolution(age_s: float, length_s: float, step_s: int | None) -> Resolution:
+    if step_s is not None:
+        fitting = [each for each in RESOLUTIONS if step_s % each.span_s == 0]
+        if not fitting or step_s <= 0:
+            raise InvalidValue(f"a step of {step_s} s is none of whole minutes; counters are kept by the minute")
+    else:
+        fitting = list(RESOLUTIONS)
+    kept = [each for each in fitting if each.keep_s >= age_s and length_s / each.span_s <= MOST_SLOTS]
+    if not kept:
+        longest = max(each.keep_s for each in fitting)
+        # What lies before it is empty; what can be seen is worth showing.
+        return next(each for each in reversed(fitting) if each.keep_s == longest)
+    # Of those that divide the step, the coarsest reads least.
+    return kept[-1] if step_s is not None else kept[0]
+
+
+def _series(
+    window: Window, queues: Sequence[str], replies: Sequence[dict[str, int] | RsmqError], task: str | None
+) -> dict[str, list[Slot]]:
+    hashes = [_or_raise(reply) for reply in replies]
+    each = len(hashes) // len(queues) if queues else 0
+    return {
+        queue: window.slots(hashes[number * each : (number + 1) * each], task=task)
+        for number, queue in enumerate(queues)
+    }
+
+
+def _totals(queues: Sequence[str], replies: Sequence[dict[str, int] | RsmqError]) -> dict[str, dict[str, Counts]]:
+    return {queue: read_counts(_or_raise(reply)) for queue, reply in zip(queues, replies, strict=True)}
+
+
+def _or_raise(reply: dict[str, int] | RsmqError) -> dict[str, int]:
+    if isinstance(reply, RsmqError):
+        raise reply
+    return reply
+
+
+def _was_seen(fields: Mapping[str, int]) -> bool:
+    return "=sent" in fields
+
+
+def _depth_of(fields: Mapping[str, int]) -> Depth:
+    names = ("=ready", "=messages", "=oldest_ms", "=sent", "=received")
+    return Depth(*(fields.get(name, 0) for name in names))
+
+
+def _read_hash(queue: str, key: str) -> Call[dict[str, int]]:
+    return Call("counters/read", (key,), (), _read_numbers, True, queue)
+
+
+def _read_numbers(reply: list[bytes]) -> dict[str, int]:
+    found = {}
+    for name, value in zip(reply[::2], reply[1::2], strict=True):
+        try:
+            found[name.decode()] = int(value)
+        except ValueError:  # nobody but us writes here; what is no number is not ours
+            continue
+    return found
+
+
+# -- Writing ----------------------------------------------------------------------------------------------------------
+
+
+def report(
+    namespace: str, queue: str, *, reporter: str, number: int, at_s: float, grown: Mapping[str, int]
+) -> Call[bool]:
+    """Return the call that adds at most 250 counters, by field, to those of the spans in which `at_s` lies.
+
+    `number` has to grow from report to report of the same reporter: one that arrives a second time is not added again.
+    """
+    keys = [_key_at(namespace, queue, resolution, at_s) for resolution in RESOLUTIONS]
+    args: list[Argument] = [f"@{reporter}", number, *_ttls(), KEEP_TOTALS_S]
+    for name, by in grown.items():
+        args += (name, by)
+    return Call("counters/add", (*keys, totals_key(namespace, queue)), tuple(args), bool, True, queue)
+
+
+def sample(namespace: str, queue: str, *, at_s: float) -> Call[bool]:
+    """Return the call that notes how long a queue is now."""
+    own = queue_keys(namespace, queue)
+    keys = [_key_at(namespace, queue, resolution, at_s) for resolution in RESOLUTIONS]
+    return Call("counters/sample", (own.messages, own.settings, *keys), tuple(_ttls()), bool, True, queue)
+
+
+def _key_at(namespace: str, queue: str, resolution: Resolution, at_s: float) -> str:
+    return counters_key(namespace, queue, resolution.span_s, int(at_s // resolution.span_s) * resolution.span_s)
+
+
+def _ttls() -> list[int]:
+    # A span is complete when it ends, and is kept so long from then on.
+    return [resolution.keep_s + resolution.span_s for resolution in RESOLUTIONS]

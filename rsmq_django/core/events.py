@@ -1,0 +1,190 @@
+"""The log of task attempts: one event for each attempt that came to an end, in the stream `{ns}::events`.
+
+Owns the table of fields that the worker's scripts write and everybody else reads. An event is written by the very
+script that settles the message, so there is one if and only if the settlement happened; the id of its entry is the
+server's time of that. No event holds arguments, return values or bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from .call import Call
+from .client import Client
+from .keys import events_key
+from .limits import MAX_BATCH
+
+#: The fields of every entry, all of them and in this order: entries with the same fields share their names in memory.
+FIELDS = ("e", "q", "t", "i", "m", "a", "s", "w", "r", "b", "k", "x", "y")
+#: Longer error texts are cut.
+MAX_ERROR_CHARACTERS = 500
+#: A filtered look through the log reads so many entries at most.
+MOST_LOOKED_AT = 20_000
+
+
+class Kind(Enum):
+    """How an attempt came to its end."""
+
+    SUCCEEDED = "succeeded"
+    #: It failed, and another attempt follows.
+    RETRIED = "retried"
+    #: It failed for good: the message went to the dead-letter queue.
+    DEAD = "dead"
+    #: Given back before it ran, or unfinished because its worker stopped.
+    RELEASED = "released"
+    #: Its process died, or its lease ended while it ran and the result was discarded. `error_type` tells which.
+    LOST = "lost"
+    #: Somebody revoked it.
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One attempt. Texts are empty and numbers None where there is nothing to say."""
+
+    #: Id of the stream entry, "milliseconds-number": when the attempt was settled, on the server's clock.
+    entry_id: str
+    #: A value of `Kind`; a later release may write others.
+    kind: str
+    queue: str
+    #: Dotted path of the task; empty for a message that no task understood.
+    task: str
+    #: Id of the call, as `TaskResult.id`; empty for messages that are no calls.
+    task_id: str
+    #: RSMQ's id of the message.
+    message_id: str
+    #: 1 for the first one.
+    attempt: int | None
+    #: When the message was sent, in epoch milliseconds.
+    enqueued_ms: int | None
+    #: From when the message could be received until it was; None when it was not run.
+    wait_us: int | None
+    #: How long the function ran; None when it was not run.
+    run_us: int | None
+    body_bytes: int | None
+    worker: str
+    #: Dotted path of the exception.
+    error_type: str
+    error: str
+
+    @property
+    def at_ms(self) -> int:
+        """Return when the attempt was settled, in epoch milliseconds of the server."""
+        return int(self.entry_id.partition("-")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """How full the log is."""
+
+    #: Events in it now.
+    events: int
+    #: Events ever written; None when the server does not count them (before Redis 7).
+    written: int | None
+    #: Events that could not be written, since the log was begun.
+    dropped: int
+    oldest_ms: int | None
+    newest_ms: int | None
+
+
+# -- Calls ------------------------------------------------------------------------------------------------------------
+
+
+def newest(namespace: str, *, before: str = "+", count: int = 100) -> Call[list[Event]]:
+    """Return the call that reads the newest events first; `before` is the entry id at which an earlier page ended."""
+    last = before if before == "+" else f"({before}"
+    return Call("events/newest", (events_key(namespace),), (last, min(count, MAX_BATCH)), read_events, True)
+
+
+def following(namespace: str, *, after: str = "-", count: int = MAX_BATCH) -> Call[list[Event]]:
+    """Return the call that reads events in order; `after` is the last entry id that is known already."""
+    first = after if after == "-" else f"({after}"
+    return Call("events/following", (events_key(namespace),), (first, min(count, MAX_BATCH)), read_events, True)
+
+
+def state(namespace: str) -> Call[LogState]:
+    """Return the call that tells how full the log is."""
+    return Call("events/state", (events_key(namespace), dropped_key(namespace)), (), _read_state, True)
+
+
+def dropped_key(namespace: str) -> str:
+    """Return the key of the number of events that could not be written."""
+    return f"{events_key(namespace)}:dropped"
+
+
+# -- Looking through the log ------------------------------------------------------------------------------------------
+
+
+def find_events(
+    client: Client,
+    *,
+    queue: str | None = None,
+    task: str | None = None,
+    task_id: str | None = None,
+    kinds: frozenset[str] | None = None,
+    before: str = "+",
+    most_looked_at: int = MOST_LOOKED_AT,
+) -> Iterator[Event]:
+    """Yield events that fit, newest first. Looks at `most_looked_at` entries and then ends, found or not."""
+    left = most_looked_at
+    while left > 0:
+        part = client.run(newest(client.namespace, before=before, count=min(left, MAX_BATCH)))
+        for event in part:
+            fits = (queue in (None, event.queue), task in (None, event.task), task_id in (None, event.task_id))
+            if all(fits) and (kinds is None or event.kind in kinds):
+                yield event
+        if not part:
+            return
+        before, left = part[-1].entry_id, left - len(part)
+
+
+# -- Replies ----------------------------------------------------------------------------------------------------------
+
+
+def read_events(reply: list[Any]) -> list[Event]:
+    """Read stream entries as Redis returns them: pairs of an id and a flat list of fields and values."""
+    return [
+        read_event(entry_id.decode("ascii"), dict(zip(words[::2], words[1::2], strict=True)))
+        for entry_id, words in reply
+    ]
+
+
+def read_event(entry_id: str, fields: Mapping[bytes, bytes]) -> Event:
+    """Read one entry. Tolerant: fields that are missing, or no numbers where numbers belong, count as empty."""
+    texts = [fields.get(name.encode(), b"").decode("utf-8", "replace") for name in FIELDS]
+    kind, queue, task, task_id, message_id, attempt, sent, wait, run, size, worker, error_type, error = texts
+    return Event(
+        entry_id=entry_id,
+        kind=kind,
+        queue=queue,
+        task=task,
+        task_id=task_id,
+        message_id=message_id,
+        attempt=_whole(attempt),
+        enqueued_ms=_whole(sent),
+        wait_us=_whole(wait),
+        run_us=_whole(run),
+        body_bytes=_whole(size),
+        worker=worker,
+        error_type=error_type,
+        error=error,
+    )
+
+
+def _read_state(reply: list[Any]) -> LogState:
+    length, added, dropped, oldest, latest = reply
+    return LogState(length, None if added < 0 else added, _whole(dropped) or 0, _ms_of(oldest), _ms_of(latest))
+
+
+def _ms_of(entry_id: bytes) -> int | None:
+    return _whole(entry_id.partition(b"-")[0])
+
+
+def _whole(text: str | bytes) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None

@@ -1,0 +1,82 @@
+"""Durations counted in buckets that grow by two per cent: every quantile is right within one per cent.
+
+Bucket 0 holds everything up to a microsecond, bucket b what is longer than 1.02^(b-1) and at most 1.02^b microseconds.
+Histograms merge by adding their counts, over any span of time, queues, tasks and machines, in plain Python.
+Knows nothing of Redis: a histogram that was read from a file works the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+GROWTH = 1.02
+_LOG_GROWTH = math.log(GROWTH)
+
+
+def bucket_of(duration_us: float) -> int:
+    """Return the bucket of a duration in microseconds; negative ones count as none at all."""
+    return math.ceil(math.log(duration_us) / _LOG_GROWTH) if duration_us > 1 else 0
+
+
+def value_of(bucket: int) -> float:
+    """Return the duration in microseconds that stands for a bucket: at most one per cent from any that it holds."""
+    return float(2 * GROWTH**bucket / (1 + GROWTH))
+
+
+@dataclass(slots=True)
+class Histogram:
+    """How many durations fell into each bucket, and their sum."""
+
+    counts: dict[int, int] = field(default_factory=dict)
+    sum_us: int = 0
+
+    @classmethod
+    def of(cls, durations_us: Iterable[float]) -> Histogram:
+        """Count durations."""
+        histogram = cls()
+        for duration_us in durations_us:
+            histogram.note(duration_us)
+        return histogram
+
+    @property
+    def count(self) -> int:
+        """Return how many durations were counted."""
+        return sum(self.counts.values())
+
+    @property
+    def mean_us(self) -> float | None:
+        """Return the exact mean; None when nothing was counted."""
+        count = self.count
+        return self.sum_us / count if count else None
+
+    def note(self, duration_us: float) -> None:
+        """Count one duration."""
+        bucket = bucket_of(duration_us)
+        self.counts[bucket] = self.counts.get(bucket, 0) + 1
+        self.sum_us += round(duration_us)
+
+    def add(self, other: Histogram) -> None:
+        """Add what another histogram has counted."""
+        self.add_counts(other.counts)
+        self.sum_us += other.sum_us
+
+    def add_counts(self, counts: Mapping[int, int]) -> None:
+        """Add counts by bucket."""
+        for bucket, count in counts.items():
+            self.counts[bucket] = self.counts.get(bucket, 0) + count
+
+    def quantile_us(self, share: float) -> float | None:
+        """Return the duration that `share` (0 to 1) of all did not exceed, within one per cent; None without any."""
+        rank, seen = max(1, math.ceil(share * self.count)), 0
+        for bucket in sorted(self.counts):
+            seen += self.counts[bucket]
+            if seen >= rank:
+                return value_of(bucket)
+        return None
+
+    def count_up_to(self, limit_us: float) -> int:
+        """Return how many durations were at most `limit_us`, as far as buckets can tell: within one per cent of it."""
+        last = bucket_of(limit_us)
+        return sum(count for bucket, count in self.counts.items() if bucket <= last)

@@ -1,0 +1,6 @@
+-- Read the counters of one queue in one span of time.
+--
+--   KEYS[1]  hash  counters
+--
+-- Returns fields and values in turn; nothing when there is no such hash.
+return redis.call("HGETALL", KEYS[1])
