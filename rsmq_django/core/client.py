@@ -18,6 +18,7 @@ from .errors import (
     BrokenQueue,
     ConnectionFailed,
     DeadLetterQueueNotFound,
+    InvalidValue,
     MessageTooLong,
     OutcomeUnknown,
     PermissionDenied,
@@ -174,6 +175,13 @@ def _script_error(subject: str, name: str, words: list[str]) -> RsmqError:
         return QueueNotFound(
             f"queue not found: {subject!r}; create it; if it existed, look for an eviction, a flush or another database"
         )
+    if name == "ReliableQueueNotFound":
+        return QueueNotFound(
+            f"reliable queue not found: {subject!r}; the first push makes it; if it existed, look for an eviction, a "
+            "flush or another database"
+        )
+    if name == "InvalidArgument":
+        return InvalidValue(" ".join(words))
     if name == "DeadLetterQueueNotFound":
         return DeadLetterQueueNotFound(
             f"the dead-letter queue of queue {subject!r} does not exist; a worker creates it at its start"

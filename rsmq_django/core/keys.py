@@ -103,7 +103,8 @@ def run_lock_key(namespace: str, digest: str) -> str:
     return f"{namespace}::spark:lock:{digest}"
 
 
-#: The keys of one reliable queue, in the order in which its scripts take them; lua/reliable/parts/queue.lua explains them.
+#: The keys of one reliable queue, in the order in which its scripts take them; lua/reliable/parts/queue.lua tells what
+#: is in them.
 RELIABLE_PARTS = ("undelivered", "delayed", "delivered", "dead", "bodies", "history", "state", "wake")
 
 

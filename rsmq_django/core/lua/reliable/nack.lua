@@ -1,0 +1,39 @@
+-- Give delivered messages back: to the front of the queue, or to its end after a delay. One that has been delivered as
+-- often as it may be goes to `dead`.
+--
+--   KEYS   see parts/queue: one queue
+--   ARGV   delay in ms; "failed", or "unused" when the delivery is not to be counted; then up to 1,000 receipts
+--          (parts/receipts)
+--
+-- Returns the ids that were given back, in order. Null: no such queue.
+--#include shared/clock
+--#include reliable/parts/queue
+--#include reliable/parts/deliveries
+--#include reliable/parts/receipts
+local queue = queue_at(1)
+local delay_ms, is_unused = whole_number(1, "delay_ms", 0, 1e13), ARGV[2] == "unused"
+if sizes_of(queue).state == 0 then return false end
+local ids, counts = held_by_receipts(queue, 3)
+if #ids == 0 then return ids end
+
+redis.call("ZREM", queue.delivered, unpack(ids))
+local living, living_counts = ids, counts
+if not is_unused then living, living_counts = bury_spent(queue, ids, counts) end
+
+local front, scores, entries = {}, {}, {}
+for n, id in ipairs(living) do
+  front[#living + 1 - n] = id  -- LPUSH turns them round
+  scores[2 * n - 1], scores[2 * n] = integer(now_ms + delay_ms), id
+  entries[2 * n - 1], entries[2 * n] = id, string.format("%d ", living_counts[n] - (is_unused and 1 or 0))
+end
+if #living > 0 then
+  redis.call("HSET", queue.history, unpack(entries))
+  if delay_ms > 0 then
+    redis.call("ZADD", queue.delayed, unpack(scores))
+  else
+    redis.call("LPUSH", queue.undelivered, unpack(front))
+  end
+end
+add_to_total(queue, "nacked", #ids)
+if redis.call("LLEN", queue.wake) == 0 then redis.call("RPUSH", queue.wake, 1) end
+return ids

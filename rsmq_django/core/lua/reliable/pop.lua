@@ -1,0 +1,60 @@
+-- Deliver messages: from the first queue first, then from the next. They stay in `delivered` until they are acknowledged.
+--
+--   KEYS   see parts/queue: any number of queues
+--   ARGV   how many (0..1000) from all queues together; name of the consumer, or ""
+--
+-- Returns the ms until the next delayed message may be delivered (-1: there is none), and then per message: name of its
+-- queue, id, body, number of deliveries including this one.
+--#include shared/clock
+--#include reliable/parts/queue
+--#include reliable/parts/deliveries
+local room, consumer = whole_number(1, "count", 0, 1000), ARGV[2] or ""
+-- Messages that died make place for others, but a queue full of them must not hold up the server.
+local MOST_ROUNDS = 10
+
+local queues, sizes = {}, {}
+for position = 1, (#KEYS - 1) / KEYS_PER_QUEUE do
+  queues[position] = queue_at(position)
+  sizes[position] = sizes_of(queues[position])
+end
+
+-- Move what is due from `delayed` to the end of `undelivered`; return the ms until more is due, or nil.
+local function end_delays(queue)
+  local due = redis.call("ZRANGEBYSCORE", queue.delayed, "-inf", integer(now_ms), "LIMIT", 0, 1000)
+  if #due > 0 then
+    redis.call("ZREM", queue.delayed, unpack(due))
+    redis.call("RPUSH", queue.undelivered, unpack(due))
+  end
+  local next_due = redis.call("ZRANGE", queue.delayed, 0, 0, "WITHSCORES")[2]
+  return next_due and math.max(0, tonumber(next_due) - now_ms)
+end
+
+local reply, n = {-1}, 1
+
+-- The first write is a removal, so that a server at its memory limit takes the others, too.
+local function deliver(queue, ids, earlier)
+  local living, counts = bury_spent(queue, ids, earlier)
+  if #living == 0 then return 0 end
+  for at in ipairs(living) do counts[at] = counts[at] + 1 end
+  note_deliveries(queue, living, counts, consumer)
+  for at, body in ipairs(redis.call("HMGET", queue.bodies, unpack(living))) do
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], n = queue.name, living[at], body or "", counts[at], n + 4
+  end
+  return #living
+end
+
+for position, queue in ipairs(queues) do
+  local wait_ms = sizes[position].delayed > 0 and end_delays(queue)
+  if wait_ms and (reply[1] < 0 or wait_ms < reply[1]) then reply[1] = wait_ms end
+  local popped = 0
+  for _ = 1, MOST_ROUNDS do
+    local ids = room > 0 and redis.call("LPOP", queue.undelivered, room)
+    if not ids then break end
+    local taken = deliver(queue, ids, (read_history(queue, ids, 0)))
+    popped, room = popped + taken, room - taken
+  end
+  add_to_total(queue, "popped", popped)
+  -- For every queue that was named: the caller may have taken the token of one that it was not served from.
+  announce(queue)
+end
+return reply

@@ -1,0 +1,35 @@
+-- Deliver messages again whose consumers did not acknowledge them: those whose last delivery is the longest ago.
+--
+--   KEYS   see parts/queue: one queue
+--   ARGV   how many (0..1000); the ms since their last delivery at the least; name of the consumer, or ""
+--
+-- Returns id, body and number of deliveries of each, in one flat list. Null: no such queue.
+--#include shared/clock
+--#include reliable/parts/queue
+--#include reliable/parts/deliveries
+local queue = queue_at(1)
+local count, elapsed_ms = whole_number(1, "count", 0, 1000), whole_number(2, "elapsed_ms", 0, 1e13)
+local consumer = ARGV[3] or ""
+if sizes_of(queue).state == 0 then return false end
+if count == 0 then return {} end
+
+local oldest, due = redis.call("ZRANGE", queue.delivered, 0, count - 1, "WITHSCORES"), {}
+for at = 1, #oldest, 2 do
+  if now_ms - delivered_ms(oldest[at + 1]) < elapsed_ms then break end
+  due[#due + 1] = oldest[at]
+end
+if #due == 0 then return {} end
+
+-- The first write is a removal, so that a server at its memory limit takes the others, too.
+redis.call("ZREM", queue.delivered, unpack(due))
+local ids, counts = bury_spent(queue, due, (read_history(queue, due, 1)))
+if #ids == 0 then return {} end
+for n in ipairs(ids) do counts[n] = counts[n] + 1 end
+note_deliveries(queue, ids, counts, consumer)
+add_to_total(queue, "recovered", #ids)
+
+local reply = {}
+for n, body in ipairs(redis.call("HMGET", queue.bodies, unpack(ids))) do
+  reply[3 * n - 2], reply[3 * n - 1], reply[3 * n] = ids[n], body or "", counts[n]
+end
+return reply

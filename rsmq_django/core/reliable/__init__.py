@@ -1,0 +1,20 @@
+"""Reliable queues: first in, first out; what is popped stays on record until it is acknowledged.
+
+The semantics, ids and replies of RedisRQ (the RELIABLEQ data type), as scripts on a server without modules. `queue.py`
+has the operations, `arguments.py` what they accept, `waiting.py` how a pop blocks, `records.py` the values,
+`replies.py` how they are read, and `library.py` the same scripts as functions for programs in other languages.
+"""
+
+from .queue import ReliableQueue, alist_reliable_queues, list_reliable_queues
+from .records import KINDS, Kind, ReliableMessage, ReliableStatistics, StoredMessage
+
+__all__ = [
+    "KINDS",
+    "Kind",
+    "ReliableMessage",
+    "ReliableQueue",
+    "ReliableStatistics",
+    "StoredMessage",
+    "alist_reliable_queues",
+    "list_reliable_queues",
+]

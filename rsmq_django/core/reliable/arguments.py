@@ -1,0 +1,73 @@
+"""What the operations of a reliable queue accept, checked before anything is sent."""
+
+from __future__ import annotations
+
+from ..errors import InvalidMessageId, InvalidName, InvalidValue, MessageTooLong
+from ..limits import MAX_BATCH, MAX_BODY_BYTES, Body, encoded
+from .records import KINDS, Kind, ReliableMessage
+
+#: What says which delivery is meant: the message itself or its receipt, or an id for whichever delivery there is.
+Receipt = ReliableMessage | str
+
+MAX_DELIVERIES = 1_000_000
+#: About three hundred years.
+MAX_MS = 10_000_000_000_000
+MAX_CONSUMER_LENGTH = 200
+
+
+def receipt_word(queue: str, message: Receipt) -> str:
+    """Return what the scripts take for a receipt. Raises InvalidMessageId."""
+    if isinstance(message, ReliableMessage):
+        if message.queue != queue:
+            raise InvalidMessageId(
+                f"message {message.id!r} is of queue {message.queue!r}, not of {queue!r}; ids are unique in one queue "
+                "only, so settle it there"
+            )
+        return message.receipt
+    if isinstance(message, str) and message:
+        return message
+    raise InvalidMessageId(
+        f"not a message id: {message!r}; give the id as push() or pop() returned it, the receipt, or the message"
+    )
+
+
+def checked_body(queue: str, body: Body) -> bytes:
+    """Return the body as bytes. Raises MessageNotBytes, MessageTooLong."""
+    data = encoded(body)
+    if len(data) > MAX_BODY_BYTES:
+        raise MessageTooLong(
+            f"body is {len(data)} bytes, this client pushes at most {MAX_BODY_BYTES}; "
+            f"store it elsewhere and push a reference to queue {queue!r}"
+        )
+    return data
+
+
+def checked_kind(kind: Kind) -> Kind:
+    """Return `kind`, or raise InvalidValue."""
+    if kind not in KINDS:
+        raise InvalidValue(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}")
+    return kind
+
+
+def checked_whole(what: str, value: int, least: int, most: int) -> int:
+    """Return `value`, or raise InvalidValue."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidValue(f"{what} is {value!r}; it must be a whole number from {least} to {most}")
+    return value
+
+
+def checked_room(count: int) -> int:
+    """Return how many messages are wanted, or raise InvalidValue."""
+    return checked_whole("count", count, 0, MAX_BATCH)
+
+
+def checked_block_ms(block_ms: int) -> int:
+    """Return how long a pop may block, or raise InvalidValue."""
+    return checked_whole("block_ms", block_ms, -MAX_MS, MAX_MS)
+
+
+def checked_consumer(consumer: str) -> str:
+    """Return the consumer's name, or raise InvalidName."""
+    if not isinstance(consumer, str) or len(consumer) > MAX_CONSUMER_LENGTH or not (consumer + "x").isprintable():
+        raise InvalidName(f"invalid consumer name: {consumer!r}; use up to {MAX_CONSUMER_LENGTH} printable characters")
+    return consumer

@@ -1,0 +1,432 @@
+"""Reliable queues: push, pop, ack, recover, inspect and info as RedisRQ has them, and what is needed beyond that.
+
+Each operation stands here three times side by side, as in core/queue.py: a pure function that returns a `Call`, the
+sync method, and its async twin. The methods of RedisRQ answer with its plain lists; `pop_messages()`,
+`recover_messages()`, `messages()` and `statistics()` answer the same with records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import redis
+
+from ..call import Argument, Call
+from ..client import Client, as_our_error
+from ..errors import ConnectionFailed, InvalidName, InvalidValue, OutcomeUnknown
+from ..keys import RELIABLE_PARTS, checked_name, reliable_keys, reliable_queues_key
+from ..limits import MAX_BATCH, Body, batches, checked_count, milliseconds
+from ..replies import read_names, read_nothing
+from .arguments import (
+    MAX_DELIVERIES,
+    MAX_MS,
+    Receipt,
+    checked_block_ms,
+    checked_body,
+    checked_consumer,
+    checked_kind,
+    checked_room,
+    checked_whole,
+    receipt_word,
+)
+from .records import Kind, ReliableMessage, ReliableStatistics, StoredMessage
+from .replies import (
+    Popped,
+    read_ids_or_none,
+    read_info,
+    read_popped,
+    read_recovered,
+    read_statistics,
+    read_stored,
+)
+from .waiting import Wait, patient, take_token
+
+T = TypeVar("T")
+#: [queue, id, body], [id, body], or a row of the pending ones.
+Row = list[Any]
+
+MAX_QUEUES_PER_POP = 100
+_WAKE = RELIABLE_PARTS.index("wake")
+
+
+class ReliableQueue:
+    """One reliable queue. Creating the object does no I/O; the first push makes the queue itself.
+
+    `consumer` is the name under which this object takes messages; it is on record until they are acknowledged.
+    """
+
+    def __init__(self, name: str, client: Client, *, consumer: str = "") -> None:
+        self.name = checked_name(name)
+        self.client = client
+        self.consumer = checked_consumer(consumer)
+        self.keys = (reliable_queues_key(client.namespace), *reliable_keys(client.namespace, name))
+
+    def __repr__(self) -> str:
+        return f"ReliableQueue({self.name!r}, namespace={self.client.namespace!r})"
+
+    # -- In -----------------------------------------------------------------------------------------------------------
+
+    def push(self, *bodies: Body, delay_s: float = 0) -> list[str]:
+        """Put up to 1,000 messages at the end of the queue, all or none of them, and return their ids.
+
+        With a delay they join the end of the queue when it is over. Raises InvalidValue, MessageTooLong, QueueFull.
+        """
+        return self.client.run(self._push(bodies, delay_s))
+
+    async def apush(self, *bodies: Body, delay_s: float = 0) -> list[str]:
+        """See push()."""
+        return await self.client.arun(self._push(bodies, delay_s))
+
+    def _push(self, bodies: Sequence[Body], delay_s: float) -> Call[list[str]]:
+        if not 1 <= len(bodies) <= MAX_BATCH:
+            raise InvalidValue(
+                f"push() was given {len(bodies)} bodies; one call takes 1 to {MAX_BATCH}, push the rest with the next"
+            )
+        args: tuple[Argument, ...] = (
+            milliseconds("delay_s", delay_s),
+            *(checked_body(self.name, body) for body in bodies),
+        )
+        return self._call("push", args, lambda ids: read_ids_or_none(ids) or [])
+
+    # -- Out ----------------------------------------------------------------------------------------------------------
+
+    def pop(self, count: int = 1, block_ms: int = 0, *more_queues: str | ReliableQueue) -> list[Row] | None:
+        """Take up to `count` (0 to 1,000) messages in all, from this queue first, then from the others in order.
+
+        Returns [queue, id, body] of each. `block_ms`: 0 returns [] when there is nothing; a positive one waits so long
+        for the first message and returns None when none came; a negative one waits without end.
+        """
+        popped = self._take(count, block_ms, more_queues)
+        return None if popped is None else _as_rows(popped)
+
+    async def apop(self, count: int = 1, block_ms: int = 0, *more_queues: str | ReliableQueue) -> list[Row] | None:
+        """See pop()."""
+        popped = await self._atake(count, block_ms, more_queues)
+        return None if popped is None else _as_rows(popped)
+
+    def pop_messages(
+        self, count: int = 1, block_ms: int = 0, *more_queues: str | ReliableQueue
+    ) -> list[ReliableMessage]:
+        """See pop(). Returns records, with the number of deliveries; [] also when the time is over."""
+        return self._take(count, block_ms, more_queues) or []
+
+    async def apop_messages(
+        self, count: int = 1, block_ms: int = 0, *more_queues: str | ReliableQueue
+    ) -> list[ReliableMessage]:
+        """See pop_messages()."""
+        return await self._atake(count, block_ms, more_queues) or []
+
+    def _take(
+        self, count: int, block_ms: int, more_queues: Sequence[str | ReliableQueue]
+    ) -> list[ReliableMessage] | None:
+        call, wait = self.pop_call(count, more_queues), Wait(checked_block_ms(block_ms))
+        while True:
+            popped = self.client.run(call)
+            if popped.messages or not wait.is_wanted or count == 0:
+                return popped.messages
+            if wait.is_over:
+                return None
+            block_s = wait.next_block_s(popped.next_due_ms)
+            if block_s:
+                self._block(call, block_s)
+            else:
+                time.sleep(wait.nap_s(popped.next_due_ms))
+
+    async def _atake(
+        self, count: int, block_ms: int, more_queues: Sequence[str | ReliableQueue]
+    ) -> list[ReliableMessage] | None:
+        call, wait = self.pop_call(count, more_queues), Wait(checked_block_ms(block_ms))
+        while True:
+            popped = await self.client.arun(call)
+            if popped.messages or not wait.is_wanted or count == 0:
+                return popped.messages
+            if wait.is_over:
+                return None
+            block_s = wait.next_block_s(popped.next_due_ms)
+            if block_s:
+                await self._ablock(call, block_s)
+            else:
+                await asyncio.sleep(wait.nap_s(popped.next_due_ms))
+
+    def pop_call(self, count: int, more_queues: Sequence[str | ReliableQueue] = ()) -> Call[Popped]:
+        """Return a pop that does not block as a call, to be run together with others."""
+        names = dict.fromkeys([self.name, *map(self._checked_other, more_queues)])
+        if len(names) > MAX_QUEUES_PER_POP:
+            raise InvalidValue(f"pop() names {len(names)} queues; one call takes from at most {MAX_QUEUES_PER_POP}")
+        keys = [key for name in names for key in reliable_keys(self.client.namespace, name)]
+        args = (checked_room(count), self.consumer)
+        return Call("reliable/pop", (self.keys[0], *keys), args, read_popped, subject=", ".join(names))
+
+    def _block(self, call: Call[Popped], block_s: float) -> None:
+        try:
+            (reply,) = patient(self.client.connection).exchange([take_token(_wake_keys(call), block_s)])
+        except OutcomeUnknown as error:
+            raise _lost_while_waiting(call, error) from error
+        _raise_refusal(call, reply)
+
+    async def _ablock(self, call: Call[Popped], block_s: float) -> None:
+        try:
+            (reply,) = await patient(self.client.connection).aexchange([take_token(_wake_keys(call), block_s)])
+        except OutcomeUnknown as error:
+            raise _lost_while_waiting(call, error) from error
+        _raise_refusal(call, reply)
+
+    # -- What becomes of delivered messages ---------------------------------------------------------------------------
+
+    def ack(self, *messages: Receipt) -> list[str] | None:
+        """Acknowledge messages: they are done, and removed. Returns the ids that were removed, in order.
+
+        What is missing there was not delivered, or is gone already. A message, or its receipt, is left alone when it
+        was delivered again since; an id is good for any delivery. None when there is no such queue.
+        """
+        return _joined([self.client.run(call) for call in self._ack(messages)])
+
+    async def aack(self, *messages: Receipt) -> list[str] | None:
+        """See ack()."""
+        return _joined([await self.client.arun(call) for call in self._ack(messages)])
+
+    def _ack(self, messages: Sequence[Receipt]) -> list[Call[list[str] | None]]:
+        return self._settling("ack", (), messages)
+
+    def nack(self, *messages: Receipt, delay_s: float = 0, is_unused: bool = False) -> list[str] | None:
+        """Give messages back: to the front of the queue at once, or to its end after `delay_s` seconds.
+
+        One that was delivered `max_deliveries` times goes to the dead ones instead. `is_unused` takes the delivery
+        back: it is not counted. Returns the ids that were given back. See ack() for what is left out.
+        """
+        return _joined([self.client.run(call) for call in self._nack(messages, delay_s, is_unused)])
+
+    async def anack(self, *messages: Receipt, delay_s: float = 0, is_unused: bool = False) -> list[str] | None:
+        """See nack()."""
+        return _joined([await self.client.arun(call) for call in self._nack(messages, delay_s, is_unused)])
+
+    def _nack(self, messages: Sequence[Receipt], delay_s: float, is_unused: bool) -> list[Call[list[str] | None]]:
+        args = (milliseconds("delay_s", delay_s), "unused" if is_unused else "failed")
+        return self._settling("nack", args, messages)
+
+    def extend(self, *messages: Receipt, seconds: float = 0) -> list[str] | None:
+        """Let messages count as delivered `seconds` from now, so that nobody recovers them before.
+
+        Zero says "still working on it". Returns the ids of which that is true now. See ack() for what is left out.
+        """
+        return _joined([self.client.run(call) for call in self._extend(messages, seconds)])
+
+    async def aextend(self, *messages: Receipt, seconds: float = 0) -> list[str] | None:
+        """See extend()."""
+        return _joined([await self.client.arun(call) for call in self._extend(messages, seconds)])
+
+    def _extend(self, messages: Sequence[Receipt], seconds: float) -> list[Call[list[str] | None]]:
+        return self._settling("extend", (milliseconds("seconds", seconds),), messages)
+
+    def recover(self, count: int, elapsed_ms: int) -> list[Row] | None:
+        """Take up to `count` delivered messages again whose last delivery is `elapsed_ms` ago or more, oldest first.
+
+        Returns [id, body] of each, or None when there is no such queue. One that was delivered `max_deliveries` times
+        goes to the dead ones instead.
+        """
+        recovered = self.client.run(self._recover(count, elapsed_ms))
+        return None if recovered is None else [[message.id, message.body] for message in recovered]
+
+    async def arecover(self, count: int, elapsed_ms: int) -> list[Row] | None:
+        """See recover()."""
+        recovered = await self.client.arun(self._recover(count, elapsed_ms))
+        return None if recovered is None else [[message.id, message.body] for message in recovered]
+
+    def recover_messages(self, count: int, elapsed_ms: int) -> list[ReliableMessage]:
+        """See recover(). Returns records, with the number of deliveries."""
+        return self.client.run(self._recover(count, elapsed_ms)) or []
+
+    async def arecover_messages(self, count: int, elapsed_ms: int) -> list[ReliableMessage]:
+        """See recover_messages()."""
+        return await self.client.arun(self._recover(count, elapsed_ms)) or []
+
+    def _recover(self, count: int, elapsed_ms: int) -> Call[list[ReliableMessage] | None]:
+        room = checked_room(count)
+        args = (room, checked_whole("elapsed_ms", elapsed_ms, 0, MAX_MS), self.consumer)
+        return self._call("recover", args, read_recovered(self.name))
+
+    # -- Dead messages ------------------------------------------------------------------------------------------------
+
+    def configure(self, *, max_deliveries: int) -> None:
+        """Set how often a message may be delivered before it goes to the dead ones; 0 means: as often as it takes.
+
+        Pop, recover and nack look at it, whatever language calls them. Makes the queue where there is none.
+        """
+        self.client.run(self._configure(max_deliveries))
+
+    async def aconfigure(self, *, max_deliveries: int) -> None:
+        """See configure()."""
+        await self.client.arun(self._configure(max_deliveries))
+
+    def _configure(self, max_deliveries: int) -> Call[None]:
+        args = (checked_whole("max_deliveries", max_deliveries, 0, MAX_DELIVERIES),)
+        return self._call("configure", args, read_nothing, repeatable=True)
+
+    def redrive(self, *ids: str, count: int = 0) -> list[str] | None:
+        """Put dead messages at the end of the queue as if they had never been delivered, and return their ids.
+
+        Either those with these ids, or the `count` (1 to 1,000) that died first.
+        """
+        return _joined([self.client.run(call) for call in self._redrive(ids, count)])
+
+    async def aredrive(self, *ids: str, count: int = 0) -> list[str] | None:
+        """See redrive()."""
+        return _joined([await self.client.arun(call) for call in self._redrive(ids, count)])
+
+    def _redrive(self, ids: Sequence[str], count: int) -> list[Call[list[str] | None]]:
+        if ids and count:
+            raise InvalidValue("redrive() takes ids or a count, not both")
+        if not ids:
+            return [self._call("redrive", (checked_count(count),), read_ids_or_none)]
+        return self._settling("redrive", (0,), ids)
+
+    def discard(self, *ids: str) -> list[str] | None:
+        """Remove dead messages for good, and return the ids that were removed."""
+        return _joined([self.client.run(call) for call in self._discard(ids)])
+
+    async def adiscard(self, *ids: str) -> list[str] | None:
+        """See discard()."""
+        return _joined([await self.client.arun(call) for call in self._discard(ids)])
+
+    def _discard(self, ids: Sequence[str]) -> list[Call[list[str] | None]]:
+        return self._settling("discard", (), ids)
+
+    # -- Looking ------------------------------------------------------------------------------------------------------
+
+    def inspect(self, start: int, count: int, pending: bool = False) -> list[Row]:
+        """Read up to `count` (1 to 1,000) messages without taking them; a negative start counts from the end.
+
+        Returns [id, body] of undelivered ones; of delivered ones ("pending"), in the order of their last delivery, [id,
+        body, last delivery (ms), ms since then, deliveries]. A start outside gives []. Raises QueueNotFound.
+        """
+        return _as_inspected(self.messages("delivered" if pending else "undelivered", start, count))
+
+    async def ainspect(self, start: int, count: int, pending: bool = False) -> list[Row]:
+        """See inspect()."""
+        return _as_inspected(await self.amessages("delivered" if pending else "undelivered", start, count))
+
+    def messages(self, kind: Kind, start: int = 0, count: int = 100) -> list[StoredMessage]:
+        """See inspect(). Returns records, and shows delayed and dead messages, too."""
+        return self.client.run(self._messages(kind, start, count))
+
+    async def amessages(self, kind: Kind, start: int = 0, count: int = 100) -> list[StoredMessage]:
+        """See messages()."""
+        return await self.client.arun(self._messages(kind, start, count))
+
+    def _messages(self, kind: Kind, start: int, count: int) -> Call[list[StoredMessage]]:
+        args = (checked_kind(kind), checked_whole("start", start, -MAX_MS, MAX_MS), checked_count(count))
+        return self._call("inspect", args, read_stored, repeatable=True)
+
+    def info(self) -> list[str | int]:
+        """Return ["undelivered", number, "delivered", number]. Raises QueueNotFound."""
+        return self.client.run(self._info())
+
+    async def ainfo(self) -> list[str | int]:
+        """See info()."""
+        return await self.client.arun(self._info())
+
+    def _info(self) -> Call[list[str | int]]:
+        return self._call("info", (), read_info, repeatable=True)
+
+    def statistics(self) -> ReliableStatistics:
+        """Read all numbers of the queue. Raises QueueNotFound."""
+        return self.client.run(self._statistics())
+
+    async def astatistics(self) -> ReliableStatistics:
+        """See statistics()."""
+        return await self.client.arun(self._statistics())
+
+    def _statistics(self) -> Call[ReliableStatistics]:
+        return self._call("statistics", (), read_statistics, repeatable=True)
+
+    def delete_queue(self) -> None:
+        """Remove the queue with all its messages. Raises QueueNotFound."""
+        self.client.run(self._delete_queue())
+
+    async def adelete_queue(self) -> None:
+        """See delete_queue()."""
+        await self.client.arun(self._delete_queue())
+
+    def _delete_queue(self) -> Call[None]:
+        return self._call("delete_queue", (), read_nothing)
+
+    # -- Shared -------------------------------------------------------------------------------------------------------
+
+    def _call(
+        self, operation: str, args: tuple[Argument, ...], read: Callable[[Any], T], *, repeatable: bool = False
+    ) -> Call[T]:
+        return Call(f"reliable/{operation}", self.keys, args, read, repeatable=repeatable, subject=self.name)
+
+    def _settling(
+        self, operation: str, args: tuple[Argument, ...], messages: Sequence[Receipt]
+    ) -> list[Call[list[str] | None]]:
+        words = [receipt_word(self.name, message) for message in messages]
+        if not words:
+            raise InvalidValue(f"{operation}() was given no id; give it the messages that are meant")
+        return [self._call(operation, (*args, *batch), read_ids_or_none) for batch in batches(words)]
+
+    def _checked_other(self, other: str | ReliableQueue) -> str:
+        if not isinstance(other, ReliableQueue):
+            return checked_name(other)
+        if other.client.connection is not self.client.connection or other.client.namespace != self.client.namespace:
+            raise InvalidName(
+                f"queue {other.name!r} is on another connection or in another namespace than {self.name!r}; one pop "
+                "takes from queues of one place"
+            )
+        return other.name
+
+
+def list_reliable_queues(client: Client) -> list[str]:
+    """Return the names of all reliable queues of the client's namespace, sorted."""
+    return client.run(_list_reliable_queues(client.namespace))
+
+
+async def alist_reliable_queues(client: Client) -> list[str]:
+    """See list_reliable_queues()."""
+    return await client.arun(_list_reliable_queues(client.namespace))
+
+
+def _list_reliable_queues(namespace: str) -> Call[list[str]]:
+    return Call("queue/list", (reliable_queues_key(namespace),), (), read_names, repeatable=True)
+
+
+# -- Shapes of RedisRQ ------------------------------------------------------------------------------------------------
+
+
+def _as_rows(messages: Sequence[ReliableMessage]) -> list[Row]:
+    return [[message.queue, message.id, message.body] for message in messages]
+
+
+def _as_inspected(messages: Sequence[StoredMessage]) -> list[Row]:
+    return [
+        [message.id, message.body]
+        if message.at_ms is None
+        else [message.id, message.body, message.at_ms, message.elapsed_ms, message.deliveries]
+        for message in messages
+    ]
+
+
+def _joined(parts: Sequence[list[str] | None]) -> list[str] | None:
+    """Return the answers to the parts of one operation as one; None when there was no such queue."""
+    if all(part is None for part in parts):
+        return None
+    return [message_id for part in parts for message_id in part or ()]
+
+
+# -- Waiting ----------------------------------------------------------------------------------------------------------
+
+
+def _wake_keys(call: Call[Popped]) -> tuple[str, ...]:
+    return call.keys[1 + _WAKE :: len(RELIABLE_PARTS)]
+
+
+def _lost_while_waiting(call: Call[Popped], error: OutcomeUnknown) -> ConnectionFailed:
+    return ConnectionFailed(f"queue {call.subject!r}: lost the server while waiting, so nothing was taken ({error})")
+
+
+def _raise_refusal(call: Call[Popped], reply: object) -> None:
+    if isinstance(reply, redis.RedisError):
+        raise as_our_error(call, reply)
