@@ -39,14 +39,16 @@ from .options import (
     shown,
     whole,
 )
+from .schedule_entry import Schedule, from_options
 
-SECTIONS = ("CONNECTIONS", "QUEUES", "TASKS", "WORKER", "ADMIN")
+SECTIONS = ("CONNECTIONS", "QUEUES", "TASKS", "WORKER", "SCHEDULES", "ADMIN")
 PLACES = ("URL", "CACHE", "EMBEDDED")
 DEAD_LETTER_SUFFIX = "-dead"
 
 # The ids of the system checks, explained in docs/settings.md.
 MISSING, UNKNOWN_OPTION, WRONG_VALUE, WRONG_NAME = "rsmq.E001", "rsmq.E002", "rsmq.E003", "rsmq.E004"
 NO_SERVER, UNKNOWN_CONNECTION, WRONG_DEAD_LETTER = "rsmq.E005", "rsmq.E006", "rsmq.E007"
+UNKNOWN_QUEUE = "rsmq.E031"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +155,8 @@ class Settings:
     dead_letters: Mapping[str, QueueSettings]
     tasks: TaskSettings
     worker: WorkerSettings
+    #: Periodic tasks, by name.
+    schedules: Mapping[str, Schedule]
     admin: AdminSettings
 
     def queue(self, name: str) -> QueueSettings:
@@ -195,7 +199,7 @@ def get_settings() -> Settings:
 
 @receiver(setting_changed)
 def _forget_settings(*, setting: str, **_: object) -> None:
-    if setting in ("RSMQ", "BASE_DIR"):
+    if setting in ("RSMQ", "BASE_DIR", "TIME_ZONE"):
         get_settings.cache_clear()
 
 
@@ -217,6 +221,7 @@ def read_settings(given: object) -> tuple[Settings, list[Problem]]:
         dead_letters=MappingProxyType(_find_dead_letters(reader, queues)),
         tasks=tasks,
         worker=reader.options(WorkerSettings, table.get("WORKER", {}), "RSMQ['WORKER']"),
+        schedules=MappingProxyType(_read_schedules(reader, table.get("SCHEDULES", {}), queues)),
         admin=reader.options(AdminSettings, table.get("ADMIN", {}), "RSMQ['ADMIN']"),
     )
     return settings, reader.problems
@@ -289,6 +294,26 @@ def _refuse_bands(reader: OptionReader, queues: Mapping[str, QueueSettings]) -> 
         if base != name and base in queues:
             said = f"RSMQ['QUEUES'][{name!r}] has the name of the queue that holds priority {priority} of {base!r}"
             reader.note(WRONG_NAME, said, "Leave it out: it is created when needed. Or choose another name.")
+
+
+def _read_schedules(reader: OptionReader, given: object, queues: Mapping[str, QueueSettings]) -> dict[str, Schedule]:
+    schedules = {}
+    for name, options in reader.table(given, "RSMQ['SCHEDULES']").items():
+        where = f"RSMQ['SCHEDULES'][{shown(name)}]"
+        entry, problems = from_options(name, options, time_zone=project_zone(), where=where)
+        reader.problems += problems
+        if entry is None:
+            continue
+        if entry.queue is not None and entry.queue not in queues:
+            said = f"{where} sends to {entry.queue!r}, which is not in RSMQ['QUEUES']"
+            reader.note(UNKNOWN_QUEUE, said, nearest(entry.queue, queues))
+        schedules[entry.name] = entry
+    return schedules
+
+
+def project_zone() -> str:
+    """Return the time zone in which cron expressions are read that do not say."""
+    return django_settings.TIME_ZONE or "UTC"
 
 
 def _derived_defaults(name: str, tasks: TaskSettings) -> dict[str, Any]:

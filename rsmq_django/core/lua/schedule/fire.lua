@@ -1,0 +1,40 @@
+-- Fire ticks of an entry: move its next time and put its task messages on their queue, in one step. Whoever comes first
+-- does it; everybody else finds another planned time.
+--
+--   KEYS[1]  zset  name -> next planned time (ms)
+--   KEYS[2]  hash  name -> definition (JSON)
+--   KEYS[3]  hash  "<what>:<name>" -> what is known about an entry
+--   KEYS[4]  zset  of the queue: message id -> time it becomes visible (ms)
+--   KEYS[5]  hash  of the queue: attributes, counters, bodies
+--   KEYS[6..] hash  result record of each message, in order; none when no results are kept
+--   ARGV     name, definition, planned time, next time, how many ticks are skipped, planned time of the last tick that
+--            fires; delay in ms, channel, seconds that an unfinished record is kept, queue name;
+--            then per message: suffix, body
+--
+-- Returns 1 done, 0 somebody else did or the entry changed. Errors: QueueNotFound, MessageTooLong <bytes> <limit>; nothing
+-- was changed then.
+--#include shared/clock
+--#include shared/ids
+--#include shared/units
+--#include shared/counters
+--#include shared/store
+local due, entries, state = KEYS[1], KEYS[2], KEYS[3]
+local name, definition, planned, next_ms, skipped, last_ms = unpack(ARGV, 1, 6)
+local score = redis.call("ZSCORE", due, name)
+if not score or tonumber(score) ~= tonumber(planned) then return 0 end
+if redis.call("HGET", entries, name) ~= definition then return 0 end
+
+if #ARGV > 10 then
+  local ids = store(KEYS[4], KEYS[5], ARGV[7], ARGV[8], 11)
+  if ids.err then return ids end
+  for n = 6, #KEYS do
+    redis.call("HSET", KEYS[n], "status", "READY", "queue", ARGV[10], "message", ids[n - 5])
+    redis.call("EXPIRE", KEYS[n], ARGV[9])
+  end
+  redis.call("HSET", state, "planned_ms:" .. name, last_ms, "fired_ms:" .. name, integer(now_ms),
+    "task_id:" .. name, ARGV[#ARGV - 1])
+  redis.call("HINCRBY", state, "fired:" .. name, #ids)
+end
+if skipped ~= "0" then redis.call("HINCRBY", state, "skipped:" .. name, skipped) end
+redis.call("ZADD", due, next_ms, name)
+return 1

@@ -1,0 +1,13 @@
+-- Pause an entry: it has no next time until it is resumed.
+--
+--   KEYS[1]  zset  name -> next planned time (ms)
+--   KEYS[2]  hash  name -> definition (JSON)
+--   KEYS[3]  hash  "<what>:<name>" -> what is known about an entry
+--   ARGV     name
+--
+-- Returns 1 done, 0 no such entry.
+local due, entries, state, name = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
+if redis.call("HEXISTS", entries, name) == 0 then return 0 end
+redis.call("ZREM", due, name)
+redis.call("HSET", state, "paused:" .. name, "1")
+return 1

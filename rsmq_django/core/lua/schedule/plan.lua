@@ -1,0 +1,15 @@
+-- Set the next time of an entry: when it is resumed, or because the one it has cannot be right.
+--
+--   KEYS[1]  zset  name -> next planned time (ms)
+--   KEYS[2]  hash  name -> definition (JSON)
+--   KEYS[3]  hash  "<what>:<name>" -> what is known about an entry
+--   ARGV     name, definition that the caller has seen, next planned time it has ("": none), the new one
+--
+-- Returns 1 done, 0 it is gone or not what the caller has seen.
+local due, entries, state = KEYS[1], KEYS[2], KEYS[3]
+local name, definition, planned, next_ms = unpack(ARGV)
+if redis.call("HGET", entries, name) ~= definition then return 0 end
+if (tonumber(redis.call("ZSCORE", due, name) or "") or "") ~= (tonumber(planned) or "") then return 0 end
+redis.call("HDEL", state, "paused:" .. name)
+redis.call("ZADD", due, next_ms, name)
+return 1

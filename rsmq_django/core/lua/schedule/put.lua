@@ -1,0 +1,18 @@
+-- Write an entry, when it still is what the caller has seen. A paused one stays paused.
+--
+--   KEYS[1]  zset  name -> next planned time (ms)
+--   KEYS[2]  hash  name -> definition (JSON)
+--   KEYS[3]  hash  "<what>:<name>" -> what is known about an entry
+--   ARGV     name, definition that the caller has seen ("": there was none), new definition, owner, next planned time
+--
+-- Returns 1 done, 0 it is not what the caller has seen, -1 there are a thousand entries already.
+local LIMIT = 1000
+local due, entries, state = KEYS[1], KEYS[2], KEYS[3]
+local name, seen, definition, owner, next_ms = unpack(ARGV)
+local stored = redis.call("HGET", entries, name)
+if (stored or "") ~= seen then return stored == definition and 1 or 0 end
+if not stored and redis.call("HLEN", entries) >= LIMIT then return -1 end
+redis.call("HSET", entries, name, definition)
+redis.call("HSET", state, "owner:" .. name, owner)
+if redis.call("HEXISTS", state, "paused:" .. name) == 0 then redis.call("ZADD", due, next_ms, name) end
+return 1

@@ -1,0 +1,17 @@
+-- Remove an entry with everything that is known about it, when it still is what the caller has seen.
+--
+--   KEYS[1]  zset  name -> next planned time (ms)
+--   KEYS[2]  hash  name -> definition (JSON)
+--   KEYS[3]  hash  "<what>:<name>" -> what is known about an entry
+--   ARGV     name, definition that the caller has seen
+--
+-- Returns 1 done, 0 it is gone or not what the caller has seen.
+local due, entries, state = KEYS[1], KEYS[2], KEYS[3]
+local name = ARGV[1]
+if redis.call("HGET", entries, name) ~= ARGV[2] then return 0 end
+redis.call("ZREM", due, name)
+redis.call("HDEL", entries, name)
+for _, what in ipairs({"owner", "paused", "planned_ms", "fired_ms", "task_id", "fired", "skipped"}) do
+  redis.call("HDEL", state, what .. ":" .. name)
+end
+return 1

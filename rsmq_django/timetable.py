@@ -1,0 +1,156 @@
+"""When something is due: at multiples of a period, or at the times of a cron expression in a time zone.
+
+Pure: no clock, no settings, no Redis. A tick is a planned time in epoch milliseconds, and the next one follows from
+nothing but the tick before it: no drift, and every process finds the same ones. Evaluating cron expressions, with
+their rules for days that have 23 or 25 hours, is the work of the package cronsim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from itertools import islice
+from typing import Any, Protocol
+from zoneinfo import ZoneInfo
+
+#: Expressions with this many matches in a row that nobody waits for are still cheap to walk through.
+MAX_TICKS = 1000
+
+
+class Timetable(Protocol):
+    """Knows its ticks."""
+
+    def after(self, time_ms: float) -> int:
+        """Return the first tick after a time."""
+        ...
+
+    def back_from(self, time_ms: float) -> Iterator[int]:
+        """Return the ticks up to a time, the latest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Multiples of a period since 1970 in UTC, so that processes agree on them without talking to each other."""
+
+    period_ms: int
+
+    def after(self, time_ms: float) -> int:
+        """See Timetable."""
+        return (math.floor(time_ms) // self.period_ms + 1) * self.period_ms
+
+    def back_from(self, time_ms: float) -> Iterator[int]:
+        """See Timetable."""
+        tick = math.floor(time_ms) // self.period_ms * self.period_ms
+        while tick > 0:
+            yield tick
+            tick -= self.period_ms
+
+    def __str__(self) -> str:
+        return f"every {in_words(self.period_ms / 1000)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """The times of a cron expression: five fields, or six with seconds first.
+
+    On a day without 02:30, a job of `30 2 * * *` runs when the clock has been put forward; where 02:30 comes twice, it
+    runs the first time. With a star in the field of the minute or the hour it follows the time that passes instead.
+    """
+
+    expression: str
+    zone: str
+
+    def after(self, time_ms: float) -> int:
+        """See Timetable. Raises ValueError when the expression has no time in the next fifty years."""
+        tick = next(self._walk(math.floor(time_ms)), None)
+        if tick is None:
+            raise ValueError(f"the cron expression {self.expression!r} has no time in the next fifty years")
+        return tick
+
+    def back_from(self, time_ms: float) -> Iterator[int]:
+        """See Timetable."""
+        # From one millisecond later: a tick at that time itself is meant, too.
+        return self._walk(math.floor(time_ms) + 1, reverse=True)
+
+    def _walk(self, time_ms: int, *, reverse: bool = False) -> Iterator[int]:
+        start = datetime.fromtimestamp(time_ms / 1000, UTC).astimezone(zone_of(self.zone))
+        for moment in _simulate(self.expression, start, reverse=reverse):
+            yield round(moment.timestamp() * 1000)
+
+    def __str__(self) -> str:
+        return f"{self.expression} ({self.zone})"
+
+
+def missed_and_late(
+    timetable: Timetable, *, planned_ms: int, now_ms: int, missed_after_ms: int, limit: int
+) -> tuple[list[int], list[int]]:
+    """Return the ticks that are missed and those that are merely late, oldest first.
+
+    Looked at are the ticks from `planned_ms` to `now_ms`, backwards, so that an outage of a year costs no more than one
+    of an hour: at most `limit` missed ones, and at most MAX_TICKS in all.
+    """
+    missed: list[int] = []
+    late: list[int] = []
+    for tick in islice(timetable.back_from(now_ms), MAX_TICKS):
+        if tick < planned_ms or len(missed) >= limit:
+            break
+        (late if now_ms - tick <= missed_after_ms else missed).append(tick)
+    return missed[::-1], late[::-1]
+
+
+def is_cron(text: Any) -> bool:
+    """Say whether a text is a cron expression that has a time. True for any text while cronsim is not installed."""
+    if not isinstance(text, str):
+        return False
+    if not can_read_cron():
+        return bool(text.strip())
+    try:
+        return next(_simulate(text, datetime(2026, 1, 1, tzinfo=UTC)), None) is not None
+    except ValueError:
+        return False
+
+
+def can_read_cron() -> bool:
+    """Say whether cronsim is installed."""
+    try:
+        import cronsim  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def is_zone(name: Any) -> bool:
+    """Say whether a text names a time zone."""
+    try:
+        zone_of(name)
+    except (ValueError, TypeError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        return False
+    return True
+
+
+def zone_of(name: str) -> tzinfo:
+    """Return the time zone of a name."""
+    return UTC if name == "UTC" else ZoneInfo(name)
+
+
+def in_words(seconds: float) -> str:
+    """Return a period for people: "5 min"."""
+    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length_s and seconds % length_s == 0:
+            return f"{seconds / length_s:g} {unit}"
+    return f"{seconds:g} s"
+
+
+def _simulate(expression: str, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
+    try:
+        # Only here: projects without cron expressions need not install it.
+        from cronsim import CronSim, CronSimError
+    except ImportError as error:
+        raise ValueError("cron expressions need the package cronsim: install rsmq-django[cron]") from error
+    try:
+        return CronSim(expression, start, reverse=reverse)
+    except CronSimError as error:
+        raise ValueError(f"{expression!r} is no cron expression: {error}") from error
