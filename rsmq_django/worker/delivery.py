@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..conf import QueueSettings
+from ..conf import QueueSettings, get_settings
 from ..core import Message, Queue
+from ..core.bands import split_band
 
 
 @dataclass(slots=True)
@@ -18,6 +19,12 @@ class WorkQueue:
     lease_s: float
     #: Key of the record of what this worker holds.
     holds_key: str
+    #: The configured queue that this is, or whose priority band it is.
+    base_name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        base, priority = split_band(self.name)
+        self.base_name = base if priority and base in get_settings().queues else self.name
 
     @property
     def name(self) -> str:

@@ -21,6 +21,7 @@ from .endings import Ending, ending_calls
 from .execution import Execution
 from .holds import release_unknown
 from .leases import Leases, renewal_calls
+from .lineup import Lineup, Look
 from .outage import Outage
 from .outcomes import Outcome, Released
 from .provision import provision
@@ -51,7 +52,7 @@ class Fetcher:
         board: Board | None = None,
     ) -> None:
         self.client = client
-        self.queues = list(queues)
+        self.lineup = Lineup(client, queues)
         self.holds_key = worker_key(client.namespace, announcer.worker_id)
         self.announcer = announcer
         self.leases = Leases()
@@ -69,6 +70,8 @@ class Fetcher:
         self._look_at = 0.0
         self._was_told_to_look = False
         self._provisioned = False
+        #: False when the number of queues in Redis has changed: a priority may have been used for the first time.
+        self._bands_are_known = False
         #: A reply to a fetch was lost: Redis may count messages as held here that never arrived.
         self._may_have_ghosts = False
         self._look_for_ghosts_at = time.monotonic() + GHOSTS_EVERY_S
@@ -76,6 +79,11 @@ class Fetcher:
         self.is_empty: bool | None = None
         #: The last look found nothing ready.
         self.is_drained: bool | None = None
+
+    @property
+    def queues(self) -> Sequence[WorkQueue]:
+        """Return the queues and their priority bands, in the order of the worker's list."""
+        return self.lineup.queues
 
     # -- What others tell it, from any thread -------------------------------------------------------------------------
 
@@ -169,7 +177,11 @@ class Fetcher:
     def _provision(self) -> None:
         if not self._provisioned:
             provision(self.queues)
-            self._provisioned = True
+            provision(self.lineup.find_bands())
+            self._provisioned = self._bands_are_known = True
+        elif not self._bands_are_known:
+            provision(self.lineup.find_bands())
+            self._bands_are_known = True
 
     def _release_ghosts(self) -> None:
         if self._may_have_ghosts or time.monotonic() >= self._look_for_ghosts_at:
@@ -243,16 +255,19 @@ class Fetcher:
         """Look for messages in so many seconds at the latest: one becomes visible then."""
         self._look_at = min(self._look_at, time.monotonic() + seconds)
 
-    def looked(self, fetched: Fetched, room: int) -> None:
+    def looked(self, fetched: Fetched, look: Look) -> None:
         """Note what a look found, and when the next one makes sense."""
+        self.lineup.looked(look, (look.queues[position - 1] for position, *_ in fetched.messages))
         found, next_s = len(fetched.messages), fetched.next_ms / 1000
         self.is_drained = found == 0
         self.is_empty = found == 0 and next_s < 0
         if fetched.unreadable:
-            names = ", ".join(self.queues[position - 1].name for position in fetched.unreadable)
+            names = ", ".join(look.queues[position - 1].name for position in fetched.unreadable)
             logger.error("queue %s is gone or damaged; a missing one is created again", names)
             self._provisioned = self.is_drained = self.is_empty = False
-        if found == room:
+        if fetched.queue_count != self.lineup.known_count:
+            self._bands_are_known = self.is_drained = self.is_empty = False
+        if found == look.room or not self._bands_are_known:
             wait_s = 0.0
         elif next_s < 0:
             wait_s = self._poll_interval_s

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ..core import Message, RsmqError, Settlement
 from ..core.call import Argument, Call
 from ..core.errors import RedisFailure
+from ..core.keys import paused_key, queues_key
 from ..core.replies import first_received_ms, read_message_id
 from .delivery import Delivery
 from .endings import Ending, start, unhold
+from .lineup import Look
 from .outcomes import Released, RetryIn
 from .provision import SHORTEST_LEASE_S
 
@@ -120,6 +122,8 @@ class Fetched:
     server_ms: int
     #: Time until the next message becomes visible; negative when none is waiting at all.
     next_ms: float
+    #: How many queues Redis has, our own and others.
+    queue_count: int
     #: Positions of queues that do not exist or whose attributes cannot be read.
     unreadable: list[int]
     #: Position of the queue, message, how often it was given back unused, and how often its process died.
@@ -133,15 +137,19 @@ class FetchStep:
     fetcher: Fetcher
     room: int
     call: Call[Fetched] = field(init=False)
+    look: Look = field(init=False)
     deliveries: list[Delivery] = field(default_factory=list)
     _sent_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        keys = [self.fetcher.holds_key]
+        self.look = self.fetcher.lineup.look(self.room)
+        namespace = self.fetcher.client.namespace
+        keys = [self.fetcher.holds_key, queues_key(namespace), paused_key(namespace)]
         args: list[Argument] = [self.room, round(SHORTEST_LEASE_S * 1000)]
-        for queue in (work_queue.queue for work_queue in self.fetcher.queues):
+        for work_queue, quota in zip(self.look.queues, self.look.limits, strict=True):
+            queue = work_queue.queue
             keys += (queue.keys.messages, queue.keys.settings, queue.keys.releases, queue.keys.phantoms)
-            args += (queue.vt_unit, queue.name)
+            args += (queue.vt_unit, queue.name, work_queue.base_name, quota)
         self.call = Call("worker/fetch", tuple(keys), tuple(args), read_fetched)
 
     def done(self, fetched: Fetched) -> None:
@@ -150,12 +158,12 @@ class FetchStep:
         # The lease began at the server some time after the request was sent: counting from then errs on the safe side.
         self.deliveries = [
             Delivery(
-                self.fetcher.queues[position - 1], message, message.receive_count - released, self._sent_at, crashes
+                self.look.queues[position - 1], message, message.receive_count - released, self._sent_at, crashes
             )
             for position, message, released, crashes in fetched.messages
         ]
         self.fetcher.leases.hold(self.deliveries)
-        self.fetcher.looked(fetched, self.room)
+        self.fetcher.looked(fetched, self.look)
 
     def failed(self, _error: RsmqError) -> None:
         """Look at the next exchange."""
@@ -167,8 +175,8 @@ Step = EndStep | RenewStep | StartStep | LetGoStep | FetchStep
 
 def read_fetched(reply: list[Any]) -> Fetched:
     """Read the reply of worker/fetch."""
-    server_ms, next_ms, unreadable = int(reply[0]), reply[1], reply[2]
-    first = 3 + unreadable
+    server_ms, next_ms, queue_count, unreadable = int(reply[0]), reply[1], reply[2], reply[3]
+    first = 4 + unreadable
     messages = [
         (
             reply[at],
@@ -182,7 +190,7 @@ def read_fetched(reply: list[Any]) -> Fetched:
         )
         for at in range(first, len(reply), 6)
     ]
-    return Fetched(server_ms, next_ms, reply[3:first], messages)
+    return Fetched(server_ms, next_ms, queue_count, reply[4:first], messages)
 
 
 def _read_history(text: bytes) -> tuple[int, int]:

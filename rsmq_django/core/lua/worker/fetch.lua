@@ -1,14 +1,17 @@
 -- Take ready messages for a worker: from the first queue first, then from the next, until there is no more room.
 --
 --   KEYS[1]  hash  what this worker holds: message id -> "receive count queue"; expires when nobody renews it
---   KEYS[2..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies; hash
+--   KEYS[2]  set   names of all queues
+--   KEYS[3]  set   names of paused queues, from which nothing is taken
+--   KEYS[4..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies; hash
 --          message id -> deliveries given back unused, id:crashes -> processes that died; hash of removed phantoms
 --   ARGV   how many messages there is room for; the shortest lease in ms; per queue "s" or "ms", the unit of its
---          visibility timeout, and its name
+--          visibility timeout; its name; the name under which it is paused; and how many messages may come from it and
+--          the queues after it that have "" here, before the others had their turn ("" for all: no limit)
 --
 -- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
--- queues that cannot be read and their positions, and then per message: queue position, id, body, receive count,
--- first receive, and how often it was given back unused and its process died ("0", or two numbers).
+-- all queues, the number of queues that cannot be read and their positions, and then per message: queue position, id,
+-- body, receive count, first receive, and how often it was given back unused and its process died ("0", or two numbers).
 --#include shared/clock
 --#include shared/units
 --#include shared/counters
@@ -16,15 +19,14 @@
 --#include shared/phantoms
 --#include shared/hand_out
 --#include shared/history
-local holds, room, shortest_lease_ms = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
-local unreadable, out, n, next_ms, held, longest_ms = {}, {}, 0, -1, {}, 0
+local holds, names, paused, room, shortest_lease_ms = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), tonumber(ARGV[2])
+local FIRST_KEY, FIRST_ARG, PER_QUEUE = 4, 3, 4
+local unreadable, out, n, next_ms, held, longest_ms, skipped = {}, {}, 0, -1, {}, 0, {}
 
-local function fetch(position, messages, settings, deliveries, phantoms)
-  local own_ms, name = given_or_own_ms(ARGV[2 * position + 1], redis.call("HGET", settings, "vt")), ARGV[2 * position + 2]
-  if not own_ms then
-    unreadable[#unreadable + 1] = position
-    return
-  end
+local function fetch(position, most, messages, settings, deliveries, phantoms)
+  local arg = FIRST_ARG + PER_QUEUE * (position - 1)
+  local own_ms, name = given_or_own_ms(ARGV[arg], redis.call("HGET", settings, "vt")), ARGV[arg + 1]
+  if not own_ms then error("no visibility timeout") end
   local lease_ms = math.max(own_ms, shortest_lease_ms)
   local function give(id, body, receive_count, first_received)
     out[n + 1], out[n + 2], out[n + 3], out[n + 4] = position, id, body, receive_count
@@ -32,20 +34,39 @@ local function fetch(position, messages, settings, deliveries, phantoms)
     held[#held + 1] = id
     held[#held + 1] = receive_count .. " " .. name
   end
-  room = room - hand_out(messages, settings, phantoms, room, now_ms + lease_ms, give)
-  longest_ms = math.max(longest_ms, lease_ms)
-  local wait_ms = ms_until_next(messages)
-  if wait_ms and (next_ms < 0 or wait_ms < next_ms) then next_ms = wait_ms end
+  local taken = hand_out(messages, settings, phantoms, most, now_ms + lease_ms, give)
+  room, longest_ms = room - taken, math.max(longest_ms, lease_ms)
+  return taken, ms_until_next(messages)
 end
 
-for position = 1, (#KEYS - 1) / 4 do
-  if room <= 0 then next_ms = 0 break end
+-- Take up to `most` from one queue; returns how many, and the ms until its next message, if there is one.
+local function take(position, most)
+  if skipped[position] then return 0 end
+  local before, held_before, key = n, #held, FIRST_KEY + PER_QUEUE * (position - 1)
+  local ok, taken, wait_ms = pcall(fetch, position, most, unpack(KEYS, key, key + PER_QUEUE - 1))
+  if ok then return taken, wait_ms end
   -- A key of the wrong type raises at the first read of a queue, before anything is written; the others go on.
-  local before, held_before = n, #held
-  if not pcall(fetch, position, unpack(KEYS, 4 * position - 2, 4 * position + 1)) then
-    unreadable[#unreadable + 1], n = position, before
-    for at = #held, held_before + 1, -1 do held[at] = nil end
+  unreadable[#unreadable + 1], skipped[position], n = position, true, before
+  for at = #held, held_before + 1, -1 do held[at] = nil end
+  return 0
+end
+
+local queues = (#KEYS - FIRST_KEY + 1) / PER_QUEUE
+if redis.call("SCARD", paused) > 0 then
+  for position = 1, queues do
+    skipped[position] = redis.call("SISMEMBER", paused, ARGV[FIRST_ARG + PER_QUEUE * (position - 1) + 2]) == 1
   end
+end
+
+local quota
+for position = 1, queues do
+  quota = tonumber(ARGV[FIRST_ARG + PER_QUEUE * (position - 1) + 3]) or quota
+  if quota and quota > 0 and room > 0 then quota = quota - take(position, math.min(quota, room)) end
+end
+for position = 1, queues do
+  if room <= 0 then next_ms = 0 break end
+  local _, wait_ms = take(position, room)
+  if wait_ms and (next_ms < 0 or wait_ms < next_ms) then next_ms = wait_ms end
 end
 
 if #held > 0 then
@@ -53,7 +74,7 @@ if #held > 0 then
   redis.call("PEXPIRE", holds, integer(10 * longest_ms + 60000))
 end
 
-local reply = {integer(now_ms), next_ms, #unreadable}
+local reply = {integer(now_ms), next_ms, redis.call("SCARD", names), #unreadable}
 for _, position in ipairs(unreadable) do reply[#reply + 1] = position end
 local first = #reply
 for i = 1, n do reply[first + i] = out[i] end

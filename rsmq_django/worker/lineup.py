@@ -1,0 +1,92 @@
+"""Which queues a worker looks at on one connection, and in which order.
+
+Each configured queue comes with its priority bands, highest priority first. A band is created by whoever first sends
+with that priority, so the bands are read again whenever the number of queues in Redis changes. Between the configured
+queues the order is that of the worker's list, or by weight when one of them has a weight.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..conf import get_settings
+from ..core import Client
+from ..core.bands import bands_of
+from ..core.call import Call
+from ..core.keys import queues_key
+from ..queues import get_queue
+from .delivery import WorkQueue
+from .shares import Shares
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the queues: in which order, and how many messages each may give before the others had their turn."""
+
+    room: int
+    queues: Sequence[WorkQueue]
+    #: Of each queue; "" for the bands that share the limit of the queue before them, and where there is no limit.
+    limits: Sequence[int | str]
+    #: By configured queue; None when the order is strict.
+    quotas: Mapping[str, int] | None
+
+
+class Lineup:
+    """The queues of one worker on one connection."""
+
+    def __init__(self, client: Client, queues: Sequence[WorkQueue]) -> None:
+        self._client = client
+        self._bands = {work_queue.name: [work_queue] for work_queue in queues}
+        weights = {work_queue.name: work_queue.settings.weight for work_queue in queues}
+        is_weighted = len(weights) > 1 and any(weights.values())
+        self._shares = Shares({name: weight or 1 for name, weight in weights.items()}) if is_weighted else None
+        #: How many queues Redis had when the bands were read.
+        self.known_count = -1
+        self._arrange()
+
+    def _arrange(self) -> None:
+        self.queues = [work_queue for bands in self._bands.values() for work_queue in bands]
+        self._no_limits = [""] * len(self.queues)
+
+    def look(self, room: int) -> Look:
+        """Return what the next fetch asks for."""
+        if self._shares is None:
+            return Look(room, self.queues, self._no_limits, None)
+        quotas = self._shares.quotas(room)
+        queues = [work_queue for name in quotas for work_queue in self._bands[name]]
+        limits: list[int | str] = []
+        for name, quota in quotas.items():
+            limits += (quota, *[""] * (len(self._bands[name]) - 1))
+        return Look(room, queues, limits, quotas)
+
+    def looked(self, look: Look, served: Iterable[WorkQueue]) -> None:
+        """Note where the messages of a look came from."""
+        if self._shares is not None and look.quotas is not None:
+            self._shares.note(look.quotas, Counter(work_queue.base_name for work_queue in served), look.room)
+
+    def find_bands(self) -> list[WorkQueue]:
+        """Read which bands there are, and return those that are new."""
+        names = self._client.run(read_names(self._client.namespace))
+        new: list[WorkQueue] = []
+        for name, bands in self._bands.items():
+            known = {work_queue.name: work_queue for work_queue in bands}
+            home = known[name]
+            for band in set(bands_of(name, names)) - known.keys():
+                known[band] = WorkQueue(get_settings().queue(band), get_queue(band), home.lease_s, home.holds_key)
+                new.append(known[band])
+            # A band that was deleted is looked at no longer; its queue itself stays, so that it is created again.
+            self._bands[name] = [known[band] for band in bands_of(name, names)]
+        self.known_count = len(names)
+        self._arrange()
+        return new
+
+
+def read_names(namespace: str) -> Call[list[str]]:
+    """Return the call that reads the names of all queues."""
+    return Call("queue/list", (queues_key(namespace),), (), _read_names, repeatable=True)
+
+
+def _read_names(reply: list[bytes]) -> list[str]:
+    return [name.decode("utf-8", "backslashreplace") for name in reply]
