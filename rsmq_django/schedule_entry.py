@@ -82,8 +82,8 @@ class Schedule:
         options = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            is_needed = field.name == "time_zone" and self.cron is not None
-            if field.name != "name" and (is_needed or value != field.default):
+            is_needed = self.cron is not None if field.name == "time_zone" else value != field.default
+            if field.name != "name" and is_needed:
                 options[field.name] = value
         return json.dumps(options, ensure_ascii=False)
 

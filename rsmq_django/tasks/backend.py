@@ -205,10 +205,12 @@ class RSMQBackend(BaseTaskBackend):
         return task_result(result_id, record, body, backend=self.alias)
 
 
-def prepare(task: Task[..., Any], calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> Outgoing:
-    """Encode calls of a task, and check what can be checked before they are sent."""
+def prepare(
+    task: Task[..., Any], calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]], *, ids: Sequence[str] = ()
+) -> Outgoing:
+    """Encode calls of a task, and check what can be checked before they are sent. Without `ids`, new ones are drawn."""
     queue = get_queue(band_name(task.queue_name, int(task.priority)))
-    ids = list(random_suffixes(len(calls)))
+    ids = list(ids or random_suffixes(len(calls)))
     envelopes: list[Envelope] = [
         new_envelope(task.module_path, task_id, args, kwargs)
         for task_id, (args, kwargs) in zip(ids, calls, strict=True)
