@@ -41,7 +41,7 @@ from .options import (
 )
 from .schedule_entry import Schedule, from_options
 
-SECTIONS = ("CONNECTIONS", "QUEUES", "TASKS", "WORKER", "SCHEDULES", "ADMIN")
+SECTIONS = ("CONNECTIONS", "QUEUES", "TASKS", "WORKER", "SCHEDULES", "ADMIN", "STATISTICS", "EVENTS", "TRACING")
 PLACES = ("URL", "CACHE", "EMBEDDED")
 DEAD_LETTER_SUFFIX = "-dead"
 
@@ -126,11 +126,45 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StatisticsSettings:
+    """What workers count: docs/metrics.md."""
+
+    #: Counters and histograms per queue and task, reported once a second. They cost a worker under a microsecond per
+    #: task, and charts and metrics are empty without them.
+    enabled: Annotated[bool, FLAG] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventSettings:
+    """The log of task attempts: docs/events.md."""
+
+    #: Which attempts are logged: none, those that did not succeed, or all. Off, because an event costs Redis about as
+    #: much as a third of a message's whole life, and 170 bytes until it is trimmed.
+    record: Annotated[str, one_of("off", "failures", "all")] = "off"
+    #: The log is cut at about so many events: 17 MB. An archive needs twice what comes in between two of its runs.
+    max_length: Annotated[int, whole("events", least=100, most=1_000_000_000)] = 100_000
+    #: Whether events hold the text of exceptions, cut to 500 characters. It groups failures, and is what a function
+    #: chose to say: when yours quote personal data, switch it off.
+    error_text: Annotated[bool, FLAG] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracingSettings:
+    """OpenTelemetry spans: docs/metrics.md."""
+
+    #: Off, because it needs the extra `otel`, and a trace id adds 70 bytes to each message.
+    enabled: Annotated[bool, FLAG] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class AdminSettings:
     """What the admin shows."""
 
     #: Rows on a page. Each row costs Redis a read.
     page_size: Annotated[int, whole("rows", least=1, most=1_000)] = 50
+    #: Messages that a search, or a filter that Redis cannot answer by itself, looks at for one page. So many take it
+    #: some milliseconds; the page says when there were more.
+    search_limit: Annotated[int, whole("messages", least=100, most=100_000)] = 5_000
     #: A value is hidden when its name contains one of these words, in either case.
     redact: Annotated[tuple[str, ...], TEXTS] = (
         "password",
@@ -158,6 +192,9 @@ class Settings:
     #: Periodic tasks, by name.
     schedules: Mapping[str, Schedule]
     admin: AdminSettings
+    statistics: StatisticsSettings = field(default_factory=StatisticsSettings)
+    events: EventSettings = field(default_factory=EventSettings)
+    tracing: TracingSettings = field(default_factory=TracingSettings)
 
     def queue(self, name: str) -> QueueSettings:
         """Return the settings of a queue, one of its priority bands, or a dead-letter queue.
@@ -223,6 +260,9 @@ def read_settings(given: object) -> tuple[Settings, list[Problem]]:
         worker=reader.options(WorkerSettings, table.get("WORKER", {}), "RSMQ['WORKER']"),
         schedules=MappingProxyType(_read_schedules(reader, table.get("SCHEDULES", {}), queues)),
         admin=reader.options(AdminSettings, table.get("ADMIN", {}), "RSMQ['ADMIN']"),
+        statistics=reader.options(StatisticsSettings, table.get("STATISTICS", {}), "RSMQ['STATISTICS']"),
+        events=reader.options(EventSettings, table.get("EVENTS", {}), "RSMQ['EVENTS']"),
+        tracing=reader.options(TracingSettings, table.get("TRACING", {}), "RSMQ['TRACING']"),
     )
     return settings, reader.problems
 
