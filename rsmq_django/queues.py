@@ -75,6 +75,15 @@ def ensure_queue(name: str) -> Queue:
     return queue
 
 
+def create_as_configured(name: str, client: Client) -> None:
+    """Create a queue as ensure_queue() does, by a client other than the process's own."""
+    settings = get_settings().queue(name)
+    try:
+        Queue(name, client, realtime=True, vt_unit=settings.vt_unit).create(**_attributes(settings))
+    except QueueExists:
+        pass
+
+
 async def aensure_queue(name: str) -> Queue:
     """See ensure_queue()."""
     queue, settings = get_queue(name), get_settings().queue(name)

@@ -87,6 +87,14 @@ class LeaseLost(RsmqError):
     """The message was handed to somebody else since it was received here, so this holder may not touch it any more."""
 
 
+class ScheduleNotFound(RsmqError, LookupError):
+    """No schedule of that name exists."""
+
+
+class ScheduleConflict(RsmqError):
+    """A schedule of that name exists, belongs to the code, or was changed by somebody else at the same moment."""
+
+
 # -- The server could not, or we do not know -----------------------------------------------------------------------
 
 

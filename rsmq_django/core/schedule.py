@@ -80,8 +80,8 @@ class Firing:
     task_ids: Sequence[str]
     bodies: Sequence[bytes]
     delay_ms: int
-    #: Seconds to keep the records of results that are not finished; 0 for none.
-    result_ttl_s: int
+    #: Seconds to keep the records of results until they are finished; 0 for no results.
+    unfinished_ttl_s: int
 
 
 def tick_id(namespace: str, name: str, planned_ms: int) -> str:
@@ -121,7 +121,7 @@ def pause_entry(namespace: str, name: str) -> Call[int]:
 
 
 def plan_entry(namespace: str, entry: StoredEntry, next_ms: int) -> Call[int]:
-    """Return the call that sets the next time of an entry and ends its pause; it answers 1 done, 0 changed meanwhile."""
+    """Return the call that sets an entry's next time and ends its pause; it answers 1 done, 0 changed meanwhile."""
     planned: Argument = "" if entry.next_ms is None else entry.next_ms
     args = (entry.name, entry.definition, planned, next_ms)
     return Call("schedule/plan", schedule_keys(namespace), args, int, True, entry.name)
@@ -132,16 +132,16 @@ def note_synced(namespace: str, owner: str) -> Call[int]:
     return Call("schedule/synced", schedule_keys(namespace)[2:], (owner,), int, repeatable=True)
 
 
-def fire(namespace: str, queue: QueueKeys, queue_name: str, firing: Firing) -> Call[bool]:
+def fire(namespace: str, queue: QueueKeys, queue_name: str, firing: Firing, *, channel: str) -> Call[bool]:
     """Return the call that fires ticks; it says whether it did, and not somebody else."""
     last_ms = firing.ticks[-1] if firing.ticks else 0
     entry = firing.entry
     args: list[Argument] = [entry.name, entry.definition, entry.planned_ms, firing.next_ms, firing.skipped, last_ms]
-    args += (firing.delay_ms, queue.channel, firing.result_ttl_s, queue_name)
+    args += (firing.delay_ms, channel, firing.unfinished_ttl_s, queue_name)
     for task_id, body in zip(firing.task_ids, firing.bodies, strict=True):
         args += (task_id, body)
     keys = [*schedule_keys(namespace), queue.messages, queue.settings]
-    if firing.result_ttl_s:
+    if firing.unfinished_ttl_s:
         keys += [result_key(namespace, task_id) for task_id in firing.task_ids]
     return Call("schedule/fire", tuple(keys), tuple(args), bool, True, queue_name)
 

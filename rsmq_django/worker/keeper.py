@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from ..conf import QueueSettings
+from ..conf import QueueSettings, get_settings
 from ..core import Client, Queue, RsmqError
+from ..core.bands import bands_of
 from ..core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueNotFound, RedisFailure
 from ..core.keys import worker_key
 from ..queues import get_client
 from .delivery import WorkQueue
 from .holds import BEAT_EVERY_S, DEAD_AFTER_S, beat, expire_holds, forget, read_holds, renew_holds
+from .lineup import read_names
 from .outage import Outage
 from .provision import SHORTEST_LEASE_S
 from .recovery import Death, recover
+from .scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -63,11 +66,15 @@ class Chore:
 class Keeper:
     """Looks after the children's messages and records on one connection."""
 
-    def __init__(self, client: Client, queues: Sequence[QueueSettings], *, max_crashes: int) -> None:
+    def __init__(
+        self, client: Client, queues: Sequence[QueueSettings], *, max_crashes: int, fires_schedules: bool = False
+    ) -> None:
         connection = client.connection.with_timeout(min(client.connection.timeout_s, CALL_TIMEOUT_S))
         self._client = Client(connection, namespace=client.namespace)
-        self._queues = [(settings, self._own_queue(settings)) for settings in queues]
-        self._lease_s = {settings.name: float(settings.visibility_timeout_s) for settings in queues}
+        self._configured = [settings.name for settings in queues]
+        self._queues: list[tuple[QueueSettings, Queue]] = []
+        self._lease_s: dict[str, float] = {}
+        self._add(self._configured)
         self._max_crashes = max_crashes
         self._deaths: list[Death] = []
         #: Monotonic time at which to look once more, and at whose record.
@@ -77,9 +84,20 @@ class Keeper:
         self._silence_tells_from_ms = 0.0
         self._outage = Outage(f"supervisor, {connection!r}")
         self._chores = [Chore("beats of workers", self._beat), Chore("renewal of leases", self._renew)]
+        if fires_schedules:
+            self._chores.append(Chore("schedules", Scheduler(self._client, queues[0].connection).look))
 
-    def _own_queue(self, settings: QueueSettings) -> Queue:
-        return Queue(settings.name, self._client, realtime=True, vt_unit=settings.vt_unit)
+    def _add(self, names: Iterable[str]) -> None:
+        for settings in map(get_settings().queue, names):
+            queue = Queue(settings.name, self._client, realtime=True, vt_unit=settings.vt_unit)
+            self._queues.append((settings, queue))
+            self._lease_s[settings.name] = float(settings.visibility_timeout_s)
+
+    def _find_bands(self) -> None:
+        """Look after the priority bands, too, that have come into use."""
+        names = self._client.run(read_names(self._client.namespace))
+        found = [band for name in self._configured for band in bands_of(name, names)]
+        self._add(band for band in found if band not in self._lease_s)
 
     def note_death(self, death: Death) -> None:
         """Take over the messages of a child that died; look() frees them, as soon as the server can be reached."""
@@ -98,6 +116,7 @@ class Keeper:
         if not due and not self._deaths:
             return
         try:
+            self._find_bands()
             for chore in due:
                 chore.run(living)
             self._free_the_dead()
@@ -177,9 +196,12 @@ class Keeper:
         return [WorkQueue(each, queue, self._lease_s[each.name], holds_key) for each, queue in self._queues]
 
 
-def make_keepers(queues: Sequence[QueueSettings], *, max_crashes: int) -> list[Keeper]:
+def make_keepers(queues: Sequence[QueueSettings], *, max_crashes: int, fires_schedules: bool = False) -> list[Keeper]:
     """Return a keeper for each connection that these queues are on."""
     by_connection: dict[str, list[QueueSettings]] = {}
     for settings in queues:
         by_connection.setdefault(settings.connection, []).append(settings)
-    return [Keeper(get_client(alias), each, max_crashes=max_crashes) for alias, each in by_connection.items()]
+    return [
+        Keeper(get_client(alias), each, max_crashes=max_crashes, fires_schedules=fires_schedules)
+        for alias, each in by_connection.items()
+    ]

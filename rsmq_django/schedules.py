@@ -1,0 +1,352 @@
+"""Schedules at run time: see them, add, change and remove them, pause and resume them, run one now.
+
+    from rsmq_django import schedules
+
+    schedules.add("remind-kitchen", "shop.tasks.remind", every_s=900, kwargs={"room": "kitchen"})
+    schedules.pause("remind-kitchen")
+
+Entries that the code declares can be paused, resumed and run; what they do is changed where they are declared. Workers
+notice a change within a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from .conf import get_settings, project_zone
+from .core import Client
+from .core.call import Call
+from .core.errors import ScheduleConflict, ScheduleNotFound
+from .core.schedule import Listing, StoredEntry, list_entries, pause_entry, plan_entry, put_entry, remove_entry
+from .queues import get_client
+from .schedule_entry import Schedule, checked, from_json
+from .tasks.compat import TaskResult
+from .tasks.results import as_time
+from .tasks.schedule import UnusableSchedule, connection_of, declared_schedules, task_of
+from .tasks.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What there is to know about one schedule."""
+
+    name: str
+    #: Alias of the connection that it is stored on.
+    connection: str
+    #: Dotted path, and the queue that it sends to; "" where it cannot be told.
+    task: str
+    queue_name: str
+    #: In words: "every 5 min", "30 3 * * * (Europe/Berlin)".
+    when: str
+    #: The code declares it; otherwise it was added at run time.
+    is_declared: bool
+    is_paused: bool
+    next_at: datetime | None
+    #: Planned time of the last tick that fired, and when it did.
+    last_planned_at: datetime | None
+    last_fired_at: datetime | None
+    last_task_id: str
+    #: How many ticks fired, and how many were skipped because they were missed.
+    fired: int
+    skipped: int
+    #: Why it does not fire, as far as this process can tell; "" when all is well.
+    problem: str
+    #: All its options; None when what is stored is no schedule.
+    schedule: Schedule | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    client: Client
+    alias: str
+    now_ms: int
+    stored: StoredEntry
+
+    @property
+    def schedule(self) -> Schedule:
+        return from_json(self.stored.name, self.stored.definition)
+
+
+# -- Looking ----------------------------------------------------------------------------------------------------------
+
+
+def entries() -> list[Entry]:
+    """Return all schedules by name, those included that the code declares and no worker has seen yet."""
+    return _all_entries([(alias, client.run(list_entries(client.namespace))) for alias, client in _clients()])
+
+
+async def aentries() -> list[Entry]:
+    """See entries()."""
+    return _all_entries([(alias, await client.arun(list_entries(client.namespace))) for alias, client in _clients()])
+
+
+def get(name: str) -> Entry:
+    """Return one schedule. Raises ScheduleNotFound."""
+    return _named(name, entries())
+
+
+async def aget(name: str) -> Entry:
+    """See get()."""
+    return _named(name, await aentries())
+
+
+# -- Changing ---------------------------------------------------------------------------------------------------------
+
+
+def add(name: str, task: Task[..., Any] | str, **options: Any) -> Entry:
+    """Add a schedule; the options are those of RSMQ["SCHEDULES"] in lower case: every_s or cron, args, kwargs, ...
+
+    Raises ValueError for options that cannot work, UnusableSchedule for an unknown task, and ScheduleConflict when
+    there is a schedule of that name.
+    """
+    entry = _new_entry(name, task, options)
+    alias = connection_of(entry)
+    client = get_client(alias)
+    now_ms = client.run(list_entries(client.namespace)).now_ms
+    _check_put(name, client.run(_put(client, entry, seen="", next_ms=entry.timetable.after(now_ms))))
+    return get(name)
+
+
+async def aadd(name: str, task: Task[..., Any] | str, **options: Any) -> Entry:
+    """See add()."""
+    entry = _new_entry(name, task, options)
+    client = get_client(connection_of(entry))
+    now_ms = (await client.arun(list_entries(client.namespace))).now_ms
+    _check_put(name, await client.arun(_put(client, entry, seen="", next_ms=entry.timetable.after(now_ms))))
+    return await aget(name)
+
+
+def change(name: str, **options: Any) -> Entry:
+    """Change options of a schedule that was added at run time; None puts one back to its default.
+
+    Raises ScheduleConflict for one that the code declares.
+    """
+    found = _find(name)
+    _check_put(name, found.client.run(_change_call(found, options)))
+    return get(name)
+
+
+async def achange(name: str, **options: Any) -> Entry:
+    """See change()."""
+    found = await _afind(name)
+    _check_put(name, await found.client.arun(_change_call(found, options)))
+    return await aget(name)
+
+
+def remove(name: str) -> None:
+    """Remove a schedule that was added at run time. Raises ScheduleConflict for one that the code declares."""
+    found = _find(name)
+    _check_changed(name, found.client.run(_removal_call(found)))
+
+
+async def aremove(name: str) -> None:
+    """See remove()."""
+    found = await _afind(name)
+    _check_changed(name, await found.client.arun(_removal_call(found)))
+
+
+def pause(name: str) -> None:
+    """Let no tick of a schedule fire until it is resumed, also after a restart or a new release."""
+    found = _find(name)
+    _check_changed(name, found.client.run(pause_entry(found.client.namespace, name)))
+
+
+async def apause(name: str) -> None:
+    """See pause()."""
+    found = await _afind(name)
+    _check_changed(name, await found.client.arun(pause_entry(found.client.namespace, name)))
+
+
+def resume(name: str) -> None:
+    """Let a schedule go on with its next tick from now on; those that passed while it was paused are not made up for."""
+    found = _find(name)
+    if found.stored.is_paused:
+        _check_changed(name, found.client.run(_resumption_call(found)))
+
+
+async def aresume(name: str) -> None:
+    """See resume()."""
+    found = await _afind(name)
+    if found.stored.is_paused:
+        _check_changed(name, await found.client.arun(_resumption_call(found)))
+
+
+def run_now(name: str) -> TaskResult[..., Any]:
+    """Enqueue the schedule's task now, paused or not. Its ticks stay as they are."""
+    entry = _find(name).schedule
+    return task_of(entry).enqueue(*entry.args, **(entry.kwargs or {}))
+
+
+async def arun_now(name: str) -> TaskResult[..., Any]:
+    """See run_now()."""
+    entry = (await _afind(name)).schedule
+    return await task_of(entry).aenqueue(*entry.args, **(entry.kwargs or {}))
+
+
+# -- What both forms share --------------------------------------------------------------------------------------------
+
+
+def _clients() -> list[tuple[str, Client]]:
+    return [(alias, get_client(alias)) for alias in get_settings().connections]
+
+
+def _find(name: str) -> _Found:
+    for alias, client in _clients():
+        listing = client.run(list_entries(client.namespace))
+        if name in listing.entries:
+            return _Found(client, alias, listing.now_ms, listing.entries[name])
+    raise _not_found(name)
+
+
+async def _afind(name: str) -> _Found:
+    for alias, client in _clients():
+        listing = await client.arun(list_entries(client.namespace))
+        if name in listing.entries:
+            return _Found(client, alias, listing.now_ms, listing.entries[name])
+    raise _not_found(name)
+
+
+def _not_found(name: str) -> ScheduleNotFound:
+    if name in declared_schedules():
+        return ScheduleNotFound(f"schedule {name!r} is declared, but no worker has started with it yet; start one")
+    return ScheduleNotFound(f"there is no schedule {name!r}; `manage.py rsmq_schedule list` shows all")
+
+
+def _new_entry(name: str, task: Task[..., Any] | str, options: dict[str, Any]) -> Schedule:
+    path = task if isinstance(task, str) else task.module_path
+    entry = checked(name, {**options, "task": path}, time_zone=project_zone())
+    if name in declared_schedules():
+        raise ScheduleConflict(f"schedule {name!r} is declared by the code; choose another name")
+    task_of(entry)
+    return entry
+
+
+def _change_call(found: _Found, options: dict[str, Any]) -> Call[int]:
+    _refuse_declared(found.stored, "change it there")
+    before = found.schedule
+    given = {key: getattr(before, key) for key in before.__dataclass_fields__ if key != "name"} | options
+    if "cron" in options or "every_s" in options:  # the other kind goes with the one that it replaces
+        given["every_s" if options.get("cron") else "cron"] = None
+    after = checked(before.name, given, time_zone=project_zone())
+    if connection_of(after) != found.alias:
+        raise ScheduleConflict(
+            f"schedule {after.name!r} would move to another connection; remove it and add it again there"
+        )
+    task_of(after)
+    next_ms = after.timetable.after(found.now_ms)
+    if found.stored.next_ms is not None and after.timetable == before.timetable:
+        next_ms = found.stored.next_ms
+    return _put(found.client, after, seen=found.stored.definition, next_ms=next_ms)
+
+
+def _put(client: Client, entry: Schedule, *, seen: str, next_ms: int) -> Call[int]:
+    return put_entry(client.namespace, entry.name, entry.as_json(), seen=seen, owner="", next_ms=next_ms)
+
+
+def _removal_call(found: _Found) -> Call[int]:
+    _refuse_declared(found.stored, "pause it, or remove it there")
+    return remove_entry(found.client.namespace, found.stored.name, seen=found.stored.definition)
+
+
+def _resumption_call(found: _Found) -> Call[int]:
+    return plan_entry(found.client.namespace, found.stored, found.schedule.timetable.after(found.now_ms))
+
+
+def _refuse_declared(stored: StoredEntry, advice: str) -> None:
+    if stored.owner and stored.name in declared_schedules():
+        raise ScheduleConflict(f"schedule {stored.name!r} is declared by the code of {stored.owner!r}; {advice}")
+
+
+def _check_put(name: str, answer: int) -> None:
+    if answer == -1:
+        raise ScheduleConflict(f"schedule {name!r} is one too many: a namespace has at most a thousand")
+    if answer == 0:
+        raise ScheduleConflict(f"schedule {name!r} exists already, or was changed by somebody else just now")
+
+
+def _check_changed(name: str, answer: int) -> None:
+    if answer == 0:
+        raise ScheduleConflict(f"schedule {name!r} was changed by somebody else just now; look again")
+
+
+def _all_entries(listings: Iterable[tuple[str, Listing]]) -> list[Entry]:
+    declared = declared_schedules()
+    found = {
+        stored.name: _entry(alias, stored, is_declared=stored.name in declared)
+        for alias, listing in listings
+        for stored in listing.entries.values()
+    }
+    missing = [_undelivered(entry) for name, entry in declared.items() if name not in found]
+    return sorted([*found.values(), *missing], key=lambda entry: entry.name)
+
+
+def _named(name: str, every: Iterable[Entry]) -> Entry:
+    for entry in every:
+        if entry.name == name:
+            return entry
+    raise _not_found(name)
+
+
+def _entry(alias: str, stored: StoredEntry, *, is_declared: bool) -> Entry:
+    try:
+        schedule, problem = from_json(stored.name, stored.definition), ""
+    except ValueError as error:
+        schedule, problem = None, str(error)
+    queue_name = ""
+    if schedule is not None:
+        queue_name, problem = _queue_and_problem(schedule)
+    return Entry(
+        name=stored.name,
+        connection=alias,
+        task=schedule.task if schedule else "",
+        queue_name=queue_name,
+        when=str(schedule.timetable) if schedule else "",
+        is_declared=is_declared or bool(stored.owner),
+        is_paused=stored.is_paused,
+        next_at=as_time(stored.next_ms),
+        last_planned_at=as_time(stored.planned_ms),
+        last_fired_at=as_time(stored.fired_ms),
+        last_task_id=stored.task_id,
+        fired=stored.fired,
+        skipped=stored.skipped,
+        problem=problem,
+        schedule=schedule,
+    )
+
+
+def _undelivered(schedule: Schedule) -> Entry:
+    """Return a declared entry that is stored nowhere."""
+    try:
+        alias = connection_of(schedule)
+    except UnusableSchedule:
+        alias = ""
+    queue_name, problem = _queue_and_problem(schedule)
+    return Entry(
+        name=schedule.name,
+        connection=alias,
+        task=schedule.task,
+        queue_name=queue_name,
+        when=str(schedule.timetable),
+        is_declared=True,
+        is_paused=False,
+        next_at=None,
+        last_planned_at=None,
+        last_fired_at=None,
+        last_task_id="",
+        fired=0,
+        skipped=0,
+        problem=problem or "no worker has started with it yet",
+        schedule=schedule,
+    )
+
+
+def _queue_and_problem(schedule: Schedule) -> tuple[str, str]:
+    try:
+        return task_of(schedule).queue_name, ""
+    except (UnusableSchedule, ImproperlyConfigured) as error:
+        return schedule.queue or "", str(error)

@@ -1,0 +1,126 @@
+"""Periodic tasks as the code declares them: `@every`, `@cron`, and the entries of `settings.RSMQ["SCHEDULES"]`.
+
+    @cron("30 3 * * MON-FRI", time_zone="Europe/Berlin")
+    @task(queue_name="reports")
+    def write_report() -> None: ...
+
+Knows what an entry means in this process: which task, on which queue, on which connection. Who fires it is
+`rsmq_django.worker.scheduler`; changing entries at run time is `rsmq_django.schedules`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from django.conf import settings as django_settings
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import autodiscover_modules
+
+from ..conf import get_settings, project_zone
+from ..core.errors import RsmqError
+from ..options import nearest
+from ..schedule_entry import Schedule, checked
+from .backend import Outgoing, prepare
+from .registry import find_task, registered_tasks
+from .task import Task
+
+T = TypeVar("T")
+
+_declared: dict[str, Schedule] = {}
+
+
+class UnusableSchedule(ValueError):
+    """An entry that cannot fire in this process: its task, queue or arguments do not exist or do not fit."""
+
+
+def every(
+    *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, **options: Any
+) -> Callable[[T], T]:
+    """Run a task at the multiples of a period, counted in UTC: `@every(hours=1)` means at each full hour.
+
+    Stands above `@task`. Options as in RSMQ["SCHEDULES"], in lower case: name (default: the task's dotted path), args,
+    kwargs, queue, jitter_s, missed, missed_after_s, missed_limit. Raises ValueError for wrong ones.
+    """
+    period = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    return _declare({**options, "every_s": period.total_seconds()})
+
+
+def cron(expression: str, *, time_zone: str | None = None, **options: Any) -> Callable[[T], T]:
+    """Run a task at the times of a cron expression; see every().
+
+    Without `time_zone` the project's TIME_ZONE is meant. Where clocks are put forward or back, a daily job runs once.
+    """
+    return _declare({**options, "cron": expression, "time_zone": time_zone})
+
+
+def _declare(options: dict[str, Any]) -> Callable[[T], T]:
+    def declare(task: T) -> T:
+        if not isinstance(task, Task):
+            if hasattr(task, "module_path"):  # of another backend, in tests say: nothing of ours would run it
+                return task
+            raise ValueError(f"{task!r} is no task; write the schedule above @task, not below it")
+        path = task.module_path
+        entry = checked(options.pop("name", path), {**options, "task": path}, time_zone=project_zone())
+        known = _declared.get(entry.name)
+        if known is not None and known != entry and known.task != path:
+            raise ValueError(f"schedule {entry.name!r} is declared for {known.task} already; give this one a name")
+        _declared[entry.name] = entry
+        return task
+
+    return declare
+
+
+def declared_schedules() -> dict[str, Schedule]:
+    """Return what the code and the settings declare, by name. The settings win over a decorator of the same name."""
+    return {**_declared, **get_settings().schedules}
+
+
+def owner() -> str:
+    """Return who declares entries here: the package of the settings, so that projects can share a namespace."""
+    return (getattr(django_settings, "SETTINGS_MODULE", None) or "").partition(".")[0] or "project"
+
+
+def task_of(entry: Schedule) -> Task[..., Any]:
+    """Return the task of an entry, on the queue that it asks for. Raises UnusableSchedule."""
+    task = find_task(entry.task)
+    if task is None:
+        # A web process may not have imported it. Only modules named `tasks` are, never what an entry names.
+        autodiscover_modules("tasks")
+        task = find_task(entry.task)
+    if task is None:
+        hint = nearest(entry.task, registered_tasks())
+        raise UnusableSchedule(f"schedule {entry.name!r}: no task {entry.task!r} is declared here. {hint}")
+    try:
+        inspect.signature(task.func).bind(*([None] if task.takes_context else []), *entry.args, **(entry.kwargs or {}))
+    except TypeError as error:
+        raise UnusableSchedule(f"schedule {entry.name!r}: arguments do not fit {entry.task}: {error}") from error
+    if entry.queue is None or entry.queue == task.queue_name:
+        return task
+    try:
+        get_settings().queue(entry.queue)
+        return task.using(queue_name=entry.queue)
+    except Exception as error:  # ImproperlyConfigured, or InvalidTask of Django or its backport
+        raise UnusableSchedule(f"schedule {entry.name!r}: {error}") from error
+
+
+def connection_of(entry: Schedule) -> str:
+    """Return the alias of the connection that the entry's queue is on. Raises UnusableSchedule."""
+    queue_name = entry.queue or task_of(entry).queue_name
+    try:
+        return get_settings().queue(queue_name).connection
+    except ImproperlyConfigured as error:
+        raise UnusableSchedule(f"schedule {entry.name!r}: {error}") from error
+
+
+def prepare_ticks(entry: Schedule, ids: list[str]) -> Outgoing:
+    """Encode one call of the entry's task for each id. Raises UnusableSchedule."""
+    call = (entry.args, entry.kwargs or {})
+    try:
+        return prepare(task_of(entry), [call] * len(ids), ids=ids)
+    except (TypeError, ValueError, RsmqError) as error:
+        if isinstance(error, UnusableSchedule):
+            raise
+        raise UnusableSchedule(f"schedule {entry.name!r}: {error}") from error
