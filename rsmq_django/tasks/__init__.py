@@ -1,12 +1,15 @@
 """Declaring and sending tasks: Django's Tasks framework with retries, dead letters, time limits and raw consumers."""
 
 from .compat import TaskContext, TaskResult, TaskResultStatus
+from .interrupts import HardTimeout, TaskCancelled
 from .retry import Retry, TaskTimeout, exponential, fixed
 from .task import Task, consumer, task
 
 __all__ = [
+    "HardTimeout",
     "Retry",
     "Task",
+    "TaskCancelled",
     "TaskContext",
     "TaskResult",
     "TaskResultStatus",

@@ -20,6 +20,8 @@ class TaskOptions:
     give_up_on: ExceptionClasses = ()
     #: A run that takes longer is stopped with TaskTimeout and counts as a failure.
     timeout_s: float | None = None
+    #: A run that takes longer is stopped with its whole process, whatever it does; counts as a failure.
+    hard_timeout_s: float | None = None
     dead_letter_queue: str | None = None
     #: How long a finished result can be read; 0 keeps none and saves its cost in Redis.
     result_ttl_s: int | None = None
@@ -27,6 +29,12 @@ class TaskOptions:
     def __post_init__(self) -> None:
         _check("max_attempts", self.max_attempts, at_least=1)
         _check("timeout_s", self.timeout_s, at_least=0.001)
+        _check("hard_timeout_s", self.hard_timeout_s, at_least=0.001)
+        if self.timeout_s is not None and self.hard_timeout_s is not None and self.hard_timeout_s <= self.timeout_s:
+            raise ValueError(
+                f"hard_timeout_s is {self.hard_timeout_s!r} and timeout_s is {self.timeout_s!r}; it must be longer, so "
+                "that the task can end by itself first"
+            )
         _check("result_ttl_s", self.result_ttl_s, at_least=0)
         _check_classes("retry_on", self.retry_on)
         _check_classes("give_up_on", self.give_up_on)

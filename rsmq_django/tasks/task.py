@@ -31,6 +31,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     retry_on: ExceptionClasses = BaseException
     give_up_on: ExceptionClasses = ()
     timeout_s: float | None = None
+    hard_timeout_s: float | None = None
     dead_letter_queue: str | None = None
     result_ttl_s: int | None = None
     options: TaskOptions = field(init=False, repr=False, compare=False)
@@ -42,6 +43,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
             retry_on=self.retry_on,
             give_up_on=self.give_up_on,
             timeout_s=self.timeout_s,
+            hard_timeout_s=self.hard_timeout_s,
             dead_letter_queue=self.dead_letter_queue,
             result_ttl_s=self.result_ttl_s,
         )
@@ -109,6 +111,7 @@ def task(
     retry_on: ExceptionClasses = ...,
     give_up_on: ExceptionClasses = ...,
     timeout_s: float | None = ...,
+    hard_timeout_s: float | None = ...,
     dead_letter_queue: str | None = ...,
     result_ttl_s: int | None = ...,
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
@@ -126,6 +129,7 @@ def task(
     retry_on: ExceptionClasses = ...,
     give_up_on: ExceptionClasses = ...,
     timeout_s: float | None = ...,
+    hard_timeout_s: float | None = ...,
     dead_letter_queue: str | None = ...,
     result_ttl_s: int | None = ...,
 ) -> Callable[[Callable[Concatenate[TaskContext[Any, Any], P], R]], Task[P, R]]: ...
@@ -143,9 +147,9 @@ def task(
 
     Django's own options, and: `max_attempts` (runs in all; default: the queue's), `backoff` (function of the failed
     attempt that returns seconds; default: `exponential()`), `retry_on` and `give_up_on` (exception classes; default:
-    every exception is retried), `timeout_s` (per run; default: none), `dead_letter_queue` (default: the queue's),
-    `result_ttl_s` (seconds a finished result is kept; 0 keeps none). Raises InvalidTask or ValueError where it is
-    declared when one of them cannot work.
+    every exception is retried), `timeout_s` (per run; default: none), `hard_timeout_s` (per run, after which its
+    process is killed; default: none), `dead_letter_queue` (default: the queue's), `result_ttl_s` (seconds a finished
+    result is kept; 0 keeps none). Raises InvalidTask or ValueError where it is declared when one of them cannot work.
     """
 
     def declare(function: Callable[..., Any]) -> Any:

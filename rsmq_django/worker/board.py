@@ -1,4 +1,4 @@
-"""What a supervisor and a child tell each other without a call: what runs, how the child ended, when it has to.
+"""What a supervisor and a child tell each other without a call: what runs, how long it may, when the child has to end.
 
 Shared memory, written with plain copies: it can still be read after the child was killed, and neither waits for the
 other. One page per child; each field has one writer.
@@ -6,14 +6,18 @@ other. One page per child; each field has one writer.
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 import time
 from collections import deque
+from collections.abc import Iterator
 
 _TIME = struct.Struct("d")
-_BEAT_AT, _STOP_BY_AT, _HAS_ENDED_AT, _SLOTS_AT = 0, 8, 16, 64
-_SLOT_BYTES = 64
+_POLLED_AT, _STOP_BY_AT, _HAS_ENDED_AT, _SLOTS_AT = 0, 8, 16, 64
+#: Message id, and until when it may run on the monotonic clock; 0 for no limit.
+_SLOT = struct.Struct("64sd")
+_ID_BYTES = 64
 #: Slots beside those of running messages: outcomes wait for a moment until Redis knows them.
 _SPARE_SLOTS = 500
 
@@ -23,29 +27,40 @@ class Board:
 
     def __init__(self, most_running: int) -> None:
         slots = most_running + _SPARE_SLOTS
-        self._memory = mmap.mmap(-1, _SLOTS_AT + slots * _SLOT_BYTES)
-        self._free = deque(range(_SLOTS_AT, _SLOTS_AT + slots * _SLOT_BYTES, _SLOT_BYTES))
+        self._end = _SLOTS_AT + slots * _SLOT.size
+        self._memory = mmap.mmap(-1, self._end)
+        self._free = deque(range(_SLOTS_AT, self._end, _SLOT.size))
         #: Receipt (id, receive count) -> where the slot begins. Two deliveries of a message may be here for a moment.
         self._slots: dict[tuple[str, int], int] = {}
-        self.beat()
 
     # -- Written by the child -----------------------------------------------------------------------------------------
 
     def beat(self) -> None:
-        """Note that the child has talked to Redis just now."""
-        _TIME.pack_into(self._memory, _BEAT_AT, time.monotonic())
+        """Note that the child has just looked for messages, or would have if it had room, and that all is well."""
+        _TIME.pack_into(self._memory, _POLLED_AT, time.monotonic())
 
-    def enter(self, receipt: tuple[str, int]) -> None:
-        """Note that a message begins to run. Without a free slot it goes unnoted: a crash will not count for it."""
+    def enter(self, receipt: tuple[str, int], *, run_by: float = 0.0) -> None:
+        """Note that a message begins to run, and until when on the monotonic clock it may.
+
+        Without a free slot it goes unnoted: a crash will not count for it, and nobody limits it.
+        """
         name = receipt[0].encode("utf-8", "surrogateescape")
-        if len(name) > _SLOT_BYTES:  # an id of RSMQ has 32 characters
+        if len(name) > _ID_BYTES:  # an id of RSMQ has 32 characters
             return
         try:
             at = self._free.popleft()
         except IndexError:
             return
         self._slots[receipt] = at
-        self._memory[at : at + _SLOT_BYTES] = name.ljust(_SLOT_BYTES, b"\0")
+        # The limit before the name: the supervisor may look between the two.
+        _TIME.pack_into(self._memory, at + _ID_BYTES, run_by)
+        self._memory[at : at + _ID_BYTES] = name.ljust(_ID_BYTES, b"\0")
+
+    def lift_limit(self, receipt: tuple[str, int]) -> None:
+        """Note that a message has run: only its outcome waits to be told, and nothing is to be stopped any more."""
+        at = self._slots.get(receipt)
+        if at is not None:
+            _TIME.pack_into(self._memory, at + _ID_BYTES, 0.0)
 
     def leave(self, receipt: tuple[str, int]) -> None:
         """Note that Redis knows how it went with a message, or that nobody will tell.
@@ -54,7 +69,7 @@ class Board:
         """
         at = self._slots.pop(receipt, None)
         if at is not None:
-            self._memory[at : at + _SLOT_BYTES] = bytes(_SLOT_BYTES)
+            self._memory[at : at + _SLOT.size] = bytes(_SLOT.size)
             self._free.append(at)
 
     def note_end(self) -> None:
@@ -75,9 +90,9 @@ class Board:
         return float(_TIME.unpack_from(self._memory, _STOP_BY_AT)[0]) or None
 
     @property
-    def last_beat(self) -> float:
-        """When the child last talked to Redis, on the machine's monotonic clock."""
-        return float(_TIME.unpack_from(self._memory, _BEAT_AT)[0])
+    def last_poll(self) -> float | None:
+        """When the child last looked for messages with success, on the machine's monotonic clock; None for never."""
+        return float(_TIME.unpack_from(self._memory, _POLLED_AT)[0]) or None
 
     @property
     def has_ended(self) -> bool:
@@ -86,6 +101,17 @@ class Board:
 
     def running(self) -> frozenset[str]:
         """Return the ids of the messages that began to run here and were not settled when the child last wrote."""
-        slots = (self._memory[at : at + _SLOT_BYTES] for at in range(_SLOTS_AT, len(self._memory), _SLOT_BYTES))
-        names = (slot.rstrip(b"\0") for slot in slots)
-        return frozenset(name.decode("utf-8", "surrogateescape") for name in names if name)
+        return frozenset(message_id for message_id, _ in self._taken_slots())
+
+    def overdue(self, now: float) -> frozenset[str]:
+        """Return the ids of the messages that run longer than they may."""
+        return frozenset(message_id for message_id, run_by in self._taken_slots() if 0 < run_by <= now)
+
+    def next_limit(self) -> float:
+        """Return when the next message will have run longer than it may; infinite when nothing here has a limit."""
+        return min((run_by for _, run_by in self._taken_slots() if run_by), default=math.inf)
+
+    def _taken_slots(self) -> Iterator[tuple[str, float]]:
+        for name, run_by in _SLOT.iter_unpack(self._memory[_SLOTS_AT : self._end]):
+            if name[0]:
+                yield name.rstrip(b"\0").decode("utf-8", "surrogateescape"), run_by

@@ -3,6 +3,9 @@
 Those it was running count a crash each and come back a little later; after `max_crashes` they go to the dead-letter
 queue, with how the process ended as the reason. Those that had run a moment ago are treated the same, because their
 outcome died with the process. Those that merely waited in it are given back untouched.
+
+A child that its supervisor killed because a message ran longer than its `hard_timeout_s` is another matter: that
+message has failed an attempt, and everything else is given back untouched.
 """
 
 from __future__ import annotations
@@ -16,10 +19,11 @@ from typing import Any
 from ..core import Client, Message, RsmqError
 from ..core.call import Call
 from ..core.replies import first_received_ms
+from ..tasks.interrupts import HardTimeout
 from .announcer import Announcer, log_outcome
 from .delivery import Delivery, WorkQueue
 from .endings import Ending, ending_calls
-from .execution import Execution
+from .execution import Execution, Raised
 from .holds import Hold, forget, read_holds, release_holds
 from .outcomes import Dead, Outcome
 
@@ -44,6 +48,8 @@ class Death:
     how: str
     #: Ids of the messages that count a crash: it was running them. Empty when it was stopped on purpose.
     running: frozenset[str]
+    #: Ids of the messages for which it was killed, because they ran too long. They have failed an attempt.
+    overdue: frozenset[str] = frozenset()
     #: It did not end by itself: a call of it may still be on its way.
     was_sudden: bool = True
     died_at: float = field(default_factory=time.monotonic)
@@ -57,7 +63,10 @@ def recover(client: Client, queues: Sequence[WorkQueue], death: Death, *, max_cr
     holds_key = queues[0].holds_key
     holds = read_holds(client, holds_key)
     running = [hold for hold in holds if hold.message_id in death.running]
-    waiting = [hold for hold in holds if hold.message_id not in death.running]
+    overdue = [hold for hold in holds if hold.message_id in death.overdue]
+    waiting = [hold for hold in holds if hold.message_id not in death.running | death.overdue]
+    for hold in overdue:
+        _fail(client, queues, hold, death)
     for at in range(0, len(running), CRASHES_AT_ONCE):
         _count_crashes(client, queues, running[at : at + CRASHES_AT_ONCE], death, max_crashes=max_crashes)
     release_holds(client, queues, holds_key, waiting)
@@ -65,7 +74,10 @@ def recover(client: Client, queues: Sequence[WorkQueue], death: Death, *, max_cr
     forget(client, death.worker_id, with_record=False)
     if holds:
         logger.warning(
-            "%s held %d messages, %d of them running; they are free again", death.worker_id, len(holds), len(running)
+            "%s held %d messages, %d of them running; they are free again",
+            death.worker_id,
+            len(holds),
+            len(running) + len(overdue),
         )
 
 
@@ -113,15 +125,45 @@ def _after_crash(
         logger.error("message %s stays in queue %s for another attempt: %s", message.id, work_queue.name, error)
 
 
+def _fail(client: Client, queues: Sequence[WorkQueue], hold: Hold, death: Death) -> None:
+    """Let the task's own policy decide what becomes of a message that ran too long."""
+    work_queue = next((each for each in queues if each.name == hold.queue_name), None)
+    reply = client.run(_read_held(hold, work_queue)) if work_queue is not None else None
+    if work_queue is None or not reply:
+        return  # it had ended, or somebody else holds it
+    body, first, released, crashes = reply
+    message = Message(hold.message_id, body, hold.receive_count, first_received_ms(first))
+    attempt = hold.receive_count - int(released)
+    delivery = Delivery(work_queue, message, attempt, time.monotonic(), int(crashes))
+    execution = _execution(delivery, Announcer(death.worker_id))
+    limit_s = execution.work.options.hard_timeout_s if execution.work else None
+    _end(client, execution, execution.decide(Raised(HardTimeout(limit_s))))
+
+
+def _read_held(hold: Hold, work_queue: WorkQueue) -> Call[list[Any]]:
+    keys = work_queue.queue.keys
+    call_keys = (keys.messages, keys.settings, keys.releases)
+    args = (hold.message_id, hold.receive_count)
+    return Call("worker/read_held", call_keys, args, lambda reply: reply, repeatable=True, subject=work_queue.name)
+
+
 def _bury(client: Client, delivery: Delivery, announcer: Announcer, outcome: Dead) -> None:
-    """Move a message to its dead-letter queue.
+    """Move a message to its dead-letter queue."""
+    _end(client, _execution(delivery, announcer), outcome)
+
+
+def _execution(delivery: Delivery, announcer: Announcer) -> Execution:
+    return Execution(delivery, desk=_NoDesk(), announcer=announcer, now_ms=lambda: time.time() * 1000)
+
+
+def _end(client: Client, execution: Execution, outcome: Outcome) -> None:
+    """Carry an outcome out.
 
     No signal is sent: their receivers belong into a worker, and may open connections that children would inherit.
     """
-    execution = Execution(delivery, desk=_NoDesk(), announcer=announcer, now_ms=lambda: time.time() * 1000)
     execution.finished_ms = time.time() * 1000
     log_outcome(execution, outcome)
-    ((_, call),) = ending_calls([Ending(execution, outcome, announcer.worker_id)])
+    ((_, call),) = ending_calls([Ending(execution, outcome, execution.announcer.worker_id)])
     client.run(call)
 
 

@@ -1,7 +1,8 @@
 """The supervisor: forks worker processes, keeps their number, and ends them. What concerns Redis, its keepers do.
 
 It runs no task, so nothing a task does can stop it; a task that holds the interpreter lock of its process for an hour
-keeps its lease. It has one thread, because it forks.
+keeps its lease, and one that runs longer than its `hard_timeout_s` is ended with its process. It has one thread,
+because it forks.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from django.db import connections
 
 from ..conf import QueueSettings
 from .board import Board
+from .children import BROKEN, ENDED, MISCONFIGURED, UNFINISHED, UNKNOWN_END, USED_UP, Child, Seat, describe_exit
+from .health import Report, make_report
 from .keeper import make_keepers
 from .memory import resident_bytes
+from .presence import Presence, PresenceOptions
 from .provision import SettingsMismatch
 from .recovery import Death
 from .waiter import Waiter
@@ -39,9 +43,6 @@ FIRST_RESTART_WAIT_S = 0.1
 LONGEST_RESTART_WAIT_S = 5.0
 #: After the time that running tasks have to end, children have this long to give the rest back before they are killed.
 KILL_AFTER_S = 5.0
-#: Exit statuses of a child: everything ended; something was given back unfinished; its main loop failed; the settings
-#: do not fit. Not 1, which tasks choose that end their process.
-ENDED, UNFINISHED, BROKEN, MISCONFIGURED = 0, 75, 70, 78
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,35 +53,18 @@ class SupervisorOptions:
     worker: WorkerOptions
     #: A process that uses more memory is replaced once its tasks have ended; None for no limit.
     max_memory_bytes: int | None = None
+    #: Each process may take up to so many messages more than `worker.max_tasks`, so that not all are replaced at once.
+    max_tasks_jitter: int = 0
     #: Deaths in the middle of a message after which it goes to the dead-letter queue.
     max_crashes: int = 3
-
-
-@dataclass(slots=True, eq=False)
-class Child:
-    """One worker process."""
-
-    pid: int
-    worker_id: str
-    board: Board
-    started_at: float = field(default_factory=time.monotonic)
-    asked_to_stop: bool = False
-    killed: bool = False
-
-    def ask_to_stop(self, *, by: float) -> None:
-        """Let it end what runs until `by` on the monotonic clock, and then itself."""
-        self.asked_to_stop = True
-        self.board.tell_to_stop(by)
-        os.kill(self.pid, signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it at once. What it runs is not to blame."""
-        self.killed = True
-        os.kill(self.pid, signal.SIGKILL)
+    presence: PresenceOptions = field(default_factory=PresenceOptions)
 
 
 class Supervisor:
-    """Keeps worker processes running until it is told to stop, or until they are done."""
+    """Keeps worker processes running until it is told to stop, or until they are done.
+
+    Raises OSError or PidFileTaken when the machine does not let it show what it was asked to show.
+    """
 
     def __init__(self, queues: Sequence[QueueSettings], options: SupervisorOptions) -> None:
         self.queues = list(queues)
@@ -90,10 +74,11 @@ class Supervisor:
         self._keepers = make_keepers(self.queues, max_crashes=options.max_crashes)
         self._waiter = Waiter()
         self._lifeline, self._lifeline_writer = os.pipe()
-        self._missing = options.processes
+        self._free_seats = [Seat() for _ in range(options.processes)]
         self._short_lives = 0
         self._start_at = 0.0
         self._stop_by: float | None = None
+        self._presence = Presence(options.presence, self.report)
 
     def run(self) -> int:
         """Work until stopped or done, and return the exit status: 0 when every task that began could end, else 1."""
@@ -101,25 +86,44 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only to wake up
         self._waiter.watch_signals()
+        self._presence.watch(self._waiter)
         try:
             while self.children or self._wants_more:
                 self._start_missing()
                 self._waiter.sleep(self._next_look_at, at_most_s=LOOK_EVERY_S)
                 self._bury_the_dead()
+                self._presence.look()  # before the keepers: one of them may wait for a server that does not answer
                 living = [child.worker_id for child in self.children]
                 for keeper in self._keepers:
                     keeper.look(living)
+                self._limit_time()
                 self._limit_memory()
                 self._enforce_end()
         finally:
             for keeper in self._keepers:
                 keeper.close()
+            self._presence.close()
             self._waiter.close()
         return self.exit_status
 
+    def end_with(self, lifeline: int) -> None:
+        """Stop when the other end of this pipe is closed: whoever started the supervisor is gone."""
+        self._waiter.watch(lifeline, lambda: self._stop(by=time.monotonic() + self.options.worker.shutdown_timeout_s))
+
+    def report(self) -> Report:
+        """Return how the processes are, for probes."""
+        processes: list[tuple[int | None, float]] = [(child.pid, child.last_poll) for child in self.children]
+        processes += [(None, seat.last_poll) for seat in self._free_seats]
+        return make_report(
+            self.options.worker.worker_id,
+            processes,
+            max_age_s=self.options.presence.health_max_age_s,
+            is_stopping=self._stop_by is not None,
+        )
+
     @property
     def _wants_more(self) -> bool:
-        return self._missing > 0 and self._stop_by is None
+        return bool(self._free_seats) and self._stop_by is None
 
     # -- Children ------------------------------------------------------------------------------------------------------
 
@@ -128,36 +132,45 @@ class Supervisor:
         with signals_held():
             while self._wants_more and time.monotonic() >= self._start_at:
                 try:
-                    self.children.append(self._fork())
+                    self.children.append(self._fork(self._free_seats[0]))
                 except OSError as error:
                     logger.error("cannot start a process: %s; trying again in %.0f s", error, LONGEST_RESTART_WAIT_S)
                     self._start_at = time.monotonic() + LONGEST_RESTART_WAIT_S
                     return
-                self._missing -= 1
+                del self._free_seats[0]
 
-    def _fork(self) -> Child:
-        worker_id = f"{self.options.worker.worker_id}-{random_worker_id()[-6:]}"
-        worker = self.options.worker
-        board = Board(worker.threads + worker.async_tasks)
+    def _fork(self, seat: Seat) -> Child:
+        options = self._options_of_a_child()
+        board = Board(options.threads + options.async_tasks)
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            self._be_a_child(replace(worker, worker_id=worker_id), board)
-        logger.info("started process %d as worker %s", pid, worker_id)
-        return Child(pid, worker_id, board)
+            self._be_a_child(options, board)
+        logger.info("started process %d as worker %s", pid, options.worker_id)
+        return Child(pid, options.worker_id, board, seat)
+
+    def _options_of_a_child(self) -> WorkerOptions:
+        options = self.options.worker
+        max_tasks = options.max_tasks
+        if max_tasks is not None:
+            max_tasks += random.randint(0, self.options.max_tasks_jitter)  # noqa: S311 - spreads load
+        return replace(options, worker_id=f"{options.worker_id}-{random_worker_id()[-6:]}", max_tasks=max_tasks)
 
     def _be_a_child(self, options: WorkerOptions, board: Board) -> None:
         status = BROKEN
         try:
             os.close(self._lifeline_writer)
+            self._presence.leave_to_parent()
             connections.close_all()
             random.seed()  # forked processes must not back off in step
             worker = Worker(self.queues, options, board=board)
             worker.obey_supervisor(self._lifeline)
             # Signals waited until now: they must not run the supervisor's handlers here.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-            status = ENDED if worker.run() else UNFINISHED
+            has_finished = worker.run()
+            is_used_up = options.max_tasks is not None and worker.taken >= options.max_tasks
+            status = UNFINISHED if not has_finished else USED_UP if is_used_up else ENDED
         except SettingsMismatch as error:
             status = MISCONFIGURED
             logger.critical("%s", error)
@@ -175,21 +188,22 @@ class Supervisor:
     def _bury_the_dead(self) -> None:
         for child in list(self.children):
             with signals_held():  # a signal must not be passed on to a pid that is free again
-                pid, status = os.waitpid(child.pid, os.WNOHANG)
-                if pid:
+                code = child.reap()
+                if code is not None:
                     self.children.remove(child)
-            if pid:
-                self._on_death(child, os.waitstatus_to_exitcode(status))
+            if code is not None:
+                self._on_death(child, code)
 
     def _on_death(self, child: Child, code: int) -> None:
         ended = child.board.has_ended and code >= 0  # else a task may have chosen the status
-        as_planned = ended and code in (ENDED, UNFINISHED)
+        as_planned = ended and code in (ENDED, UNFINISHED, USED_UP, UNKNOWN_END)
+        is_expected = as_planned or bool(child.overdue)
         how = describe_exit(code)
-        level = logging.INFO if as_planned else logging.ERROR
+        level = logging.INFO if is_expected else logging.ERROR
         logger.log(level, "process %d (%s) ended with %s", child.pid, child.worker_id, how)
-        is_innocent = as_planned or child.killed
+        is_innocent = is_expected or child.killed
         running = frozenset() if is_innocent else child.board.running()
-        death = Death(worker_id=child.worker_id, how=how, running=running, was_sudden=not ended)
+        death = Death(worker_id=child.worker_id, how=how, running=running, overdue=child.overdue, was_sudden=not ended)
         for keeper in self._keepers:
             keeper.note_death(death)
         misconfigured = ended and code == MISCONFIGURED
@@ -198,27 +212,35 @@ class Supervisor:
         if misconfigured and self._stop_by is None:
             self._stop(by=time.monotonic() + self.options.worker.shutdown_timeout_s)  # the others would find the same
         if not (ended and code == ENDED and self._ends_when_done):
-            self._restart(child, died_at_work=bool(running))
+            self._restart(child, is_at_fault=not (is_expected or running or child.asked_to_stop))
 
     @property
     def _ends_when_done(self) -> bool:
-        worker = self.options.worker
-        return worker.until_drained or worker.until_empty or worker.max_tasks is not None
+        return self.options.worker.until_drained or self.options.worker.until_empty
 
-    def _restart(self, child: Child, *, died_at_work: bool) -> None:
+    def _restart(self, child: Child, *, is_at_fault: bool) -> None:
         """Start another one: at once, but later each time when processes end before they begin to work.
 
         A message that kills its process waits by itself, so the other messages need not.
         """
         lived_s = time.monotonic() - child.started_at
-        is_too_short = lived_s < SHORT_LIFE_S and not child.asked_to_stop and not died_at_work
-        self._short_lives = self._short_lives + 1 if is_too_short else 0
+        self._short_lives = self._short_lives + 1 if is_at_fault and lived_s < SHORT_LIFE_S else 0
         if self._short_lives > 1:
             wait_s = min(LONGEST_RESTART_WAIT_S, FIRST_RESTART_WAIT_S * 2 ** min(self._short_lives, 10))
             self._start_at = time.monotonic() + wait_s
-        self._missing += 1
+        self._free_seats.append(Seat(last_poll=child.last_poll, replaced=child.seat.replaced + 1))
 
     # -- Limits and the end --------------------------------------------------------------------------------------------
+
+    def _limit_time(self) -> None:
+        """End processes whose tasks run longer than their `hard_timeout_s`: nothing inside them may be able to."""
+        now = time.monotonic()
+        for child in self.children:
+            overdue = child.board.overdue(now)
+            if overdue and not (child.killed or child.overdue):
+                names = ", ".join(sorted(overdue))
+                logger.error("process %d is killed: message %s runs longer than its hard_timeout_s", child.pid, names)
+                child.kill_for(overdue)
 
     def _limit_memory(self) -> None:
         limit = self.options.max_memory_bytes
@@ -248,6 +270,7 @@ class Supervisor:
 
     def _next_look_at(self) -> float | None:
         times = [keeper.next_look_at(has_children=bool(self.children)) for keeper in self._keepers]
+        times += [child.board.next_limit() for child in self.children if not child.overdue]
         if self._wants_more:
             times.append(self._start_at)
         return min((when for when in times if when is not None), default=None)
@@ -261,15 +284,3 @@ def signals_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-
-
-def describe_exit(code: int) -> str:
-    """Return in words how a process ended."""
-    return f"signal {-code} ({_signal_name(-code)})" if code < 0 else f"exit status {code}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "real-time"  # most of those have no name

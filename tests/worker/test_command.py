@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 
 import pytest
 
@@ -48,6 +49,14 @@ def test_it_says_what_it_works_on(project: Configure, start_worker: StartWorker)
         (("--threads", "0"), "0 is too small, at least 1"),
         (("--poll-interval", "nan"), "nan is no number of seconds"),
         (("--max-tasks", "many"), "invalid whole_number value: 'many'"),
+        (("--exclude-queues", "defualt"), "Queue 'defualt' is not in RSMQ['QUEUES']."),
+        (("--exclude-queues", "default"), "--exclude-queues leaves no queue to work on"),
+        (("--exclude-queues", "default", "--queues", "default"), "--exclude-queues leaves queues out of all"),
+        (("--backend", "other"), "--backend: The connection 'other' doesn't exist"),
+        (("--worker-id", "x" * 65), "it must have 1 to 64 printable characters"),
+        (("--health-port", "http"), "http is no [HOST:]PORT, such as 8080"),
+        (("--health-port", "127.0.0.1:99999"), "127.0.0.1:99999 is no [HOST:]PORT"),
+        (("--health-file", "/no/such/directory/file"), "CommandError: cannot start: [Errno 2]"),
     ],
 )
 def test_mistake_on_the_command_line_is_explained_in_one_line(start_worker: StartWorker, arguments, complaint):
@@ -95,13 +104,47 @@ def test_batch_leaves_what_is_not_ready(project: Configure, start_worker: StartW
     assert journal.names("end") == ["ready"]
 
 
-def test_it_ends_after_so_many_messages(project: Configure, start_worker: StartWorker, journal: Journal):
-    tasks.write.enqueue_many([[str(n)] for n in range(5)])
+def test_process_is_replaced_after_so_many_messages(project: Configure, start_worker: StartWorker, journal: Journal):
+    names = [str(number) for number in range(5)]
+    tasks.toil.enqueue_many([[name, 0] for name in names])
 
-    worker = start_worker("--max-tasks", "2", *SMALL)
+    worker = start_worker("--max-tasks", "2", "--batch", *SMALL)
 
     assert worker.wait() == 0
-    assert journal.names("end") == ["0", "1"]
+    assert journal.names("end") == names
+    pids = [pid for _, pid in journal.lines("start")]
+    assert pids[0] == pids[1] != pids[2] == pids[3] != pids[4] != pids[0]
+
+
+def test_processes_are_not_all_replaced_after_the_same_number_of_messages(
+    project: Configure, start_worker: StartWorker, journal: Journal
+):
+    tasks.toil.enqueue_many([[str(number), 0] for number in range(200)])
+
+    worker = start_worker("--max-tasks", "10", "--max-tasks-jitter", "20", "--batch", *SMALL)
+
+    assert worker.wait() == 0
+    messages_of_a_process = Counter(pid for _, pid in journal.lines("start")).values()
+    assert all(number <= 30 for number in messages_of_a_process)
+    assert len(set(list(messages_of_a_process)[:-1])) > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "works_on"),
+    [
+        (("--queue-name", "*", "--exclude-queues", "mail"), "default, slow"),
+        (("--exclude-queues", "mail,slow"), "default"),
+        (("--backend", "default"), "default, mail, slow"),
+        (("--queue-name", "slow", "--no-startup-delay", "--interval", "0.1", "--no-reload"), "slow"),
+    ],
+)
+def test_command_lines_of_db_worker_choose_the_same_queues(
+    project: Configure, start_worker: StartWorker, arguments: tuple[str, ...], works_on: str
+):
+    worker = start_worker(*arguments, "--batch", *SMALL, queues={"default": {}, "mail": {}, "slow": {}})
+
+    assert worker.wait() == 0
+    assert f" works on {works_on} with" in worker.output
 
 
 def test_named_queues_only(project: Configure, start_worker: StartWorker, journal: Journal):

@@ -6,13 +6,20 @@ import argparse
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
+from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.module_loading import autodiscover_modules
 
-from ...conf import get_settings
+from ...conf import QueueSettings, get_settings
+from ...tasks.backend import RSMQBackend
+from ...tasks.compat import task_backends
+from ...worker.health import MAX_AGE_S
+from ...worker.presence import PidFileTaken, PresenceOptions
+from ...worker.reload import run_with_reload
 from ...worker.supervisor import Supervisor, SupervisorOptions
 from ...worker.worker import WorkerOptions, queue_settings, random_worker_id
 
@@ -25,6 +32,13 @@ examples:
   manage.py rsmq_worker --queues urgent,mail   urgent first, mail when nothing urgent is ready
   manage.py rsmq_worker --batch                until nothing is ready any more, for cron and scripts
   manage.py rsmq_worker --burst                until no message is left, delayed and retried ones included, for tests
+  manage.py rsmq_worker --processes 4 --threads 1 --max-tasks 1000 --max-memory 500
+                                               for tasks that compute, or leak: fresh processes now and then
+  manage.py rsmq_worker --health-port 0.0.0.0:8080 --pid-file /run/worker.pid
+                                               for Kubernetes or systemd: see docs/operations.md
+
+One process supervises --processes others, each of which runs up to --threads functions and --async-tasks coroutines at
+the same time. A process that dies is replaced, and what it ran starts again in about a second.
 
 The first SIGTERM or SIGINT lets running tasks end and gives everything else back at once; the second one stops now.
 Exit status: 0 when every task that began could end, 1 when some were given back unfinished.
@@ -43,44 +57,160 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options; those without a default take it from RSMQ["WORKER"]."""
-        parser.add_argument(
-            "--queues", "--queue-name", metavar="A,B", default="", help="which queues, first ones first"
-        )
-        parser.add_argument(
-            "--processes", type=_at_least(1), metavar="N", help="how many processes; default: the cores"
-        )
-        parser.add_argument("--threads", type=_at_least(1), metavar="N", help="how many functions run at a time")
-        parser.add_argument("--async-tasks", type=_at_least(1), metavar="N", help="how many coroutines run at a time")
-        parser.add_argument("--poll-interval", type=_seconds, metavar="S", help="longest wait between two looks")
-        parser.add_argument(
-            "--shutdown-timeout", type=_seconds, metavar="S", help="how long tasks may go on after a stop"
-        )
-        parser.add_argument(
-            "--max-tasks", type=_at_least(1), metavar="N", help="each process ends after so many messages"
-        )
-        parser.add_argument("--max-memory", type=_at_least(1), metavar="MB", help="replace a process that uses more")
-        parser.add_argument("--worker-id", metavar="NAME", help="name in results, 1 to 64 characters; default: random")
-        parser.add_argument("--batch", action="store_true", help="stop when nothing is ready any more")
-        parser.add_argument(
-            "--burst", action="store_true", help="stop when no message is left, delayed and retried ones included"
-        )
+        _add_what(parser.add_argument_group("what to work on"))
+        _add_how_much(parser.add_argument_group('how much at a time (default: RSMQ["WORKER"])'))
+        _add_when_to_stop(parser.add_argument_group("when to stop"))
+        _add_replacement(parser.add_argument_group("replacing processes, against leaks"))
+        _add_presence(parser.add_argument_group("for whoever watches over it"))
+        _add_development(parser.add_argument_group("development, and options of other workers"))
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the supervisor."""
         set_up_logging(options["verbosity"])
         autodiscover_modules("tasks")
         try:
-            queues = queue_settings(split_names(options["queues"]))
+            queues = chosen_queues(options["queues"], options["exclude_queues"], backend=options["backend"])
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
-        supervisor = Supervisor(queues, _supervisor_options(options))
+        if not wants_reload(options):
+            sys.exit(self._run(queues, options))
+        sys.exit(run_with_reload(lambda lifeline: self._run(queues, options, lifeline=lifeline)))
+
+    def _run(self, queues: list[QueueSettings], options: dict[str, Any], *, lifeline: int | None = None) -> int:
+        try:
+            supervisor = Supervisor(queues, _supervisor_options(options))
+        except (OSError, PidFileTaken) as error:
+            raise CommandError(f"cannot start: {error}") from error
+        if lifeline is not None:
+            supervisor.end_with(lifeline)
         if options["verbosity"]:
             names = ", ".join(queue.name for queue in queues)
             processes = supervisor.options.processes
             with_processes = "1 process" if processes == 1 else f"{processes} processes"
             worker_id = supervisor.options.worker.worker_id
             self.stdout.write(f"worker {worker_id} works on {names} with {with_processes}; Ctrl-C stops it")
-        sys.exit(supervisor.run())
+        return supervisor.run()
+
+
+# -- Options -----------------------------------------------------------------------------------------------------------
+
+
+def _add_what(group: Any) -> None:
+    group.add_argument(
+        "--queues", "--queue-name", metavar="A,B", default="", help="which queues, first ones first; default: all"
+    )
+    group.add_argument("--exclude-queues", metavar="A,B", default="", help="all queues but these")
+    group.add_argument("--backend", metavar="ALIAS", help="the queues that this entry of TASKS allows")
+
+
+def _add_how_much(group: Any) -> None:
+    group.add_argument("--processes", type=_at_least(1), metavar="N", help="how many processes; default: the cores")
+    group.add_argument("--threads", type=_at_least(1), metavar="N", help="how many functions at a time in each")
+    group.add_argument(
+        "--async-tasks", type=_at_least(1), metavar="N", help="how many coroutines run at a time in each"
+    )
+    group.add_argument(
+        "--poll-interval",
+        "--interval",
+        type=_seconds,
+        metavar="S",
+        help="longest wait between two looks; a new message of ours wakes it at once",
+    )
+
+
+def _add_when_to_stop(group: Any) -> None:
+    group.add_argument("--batch", action="store_true", help="stop when nothing is ready any more")
+    group.add_argument(
+        "--burst", action="store_true", help="stop when no message is left, delayed and retried ones included"
+    )
+    group.add_argument("--shutdown-timeout", type=_seconds, metavar="S", help="how long tasks may go on after a stop")
+
+
+def _add_replacement(group: Any) -> None:
+    group.add_argument(
+        "--max-tasks", type=_at_least(1), metavar="N", help="replace a process that has taken so many messages"
+    )
+    group.add_argument(
+        "--max-tasks-jitter",
+        type=_at_least(0),
+        metavar="N",
+        help="up to so many more, at random, so that not all are replaced at once; default: a tenth of --max-tasks",
+    )
+    group.add_argument("--max-memory", type=_at_least(1), metavar="MB", help="replace a process that uses more")
+
+
+def _add_presence(group: Any) -> None:
+    group.add_argument("--worker-id", type=_worker_id, metavar="NAME", help="name in results; default: random")
+    group.add_argument("--pid-file", type=Path, metavar="PATH", help="holds the pid; a second worker is refused")
+    group.add_argument(
+        "--health-file",
+        type=Path,
+        metavar="PATH",
+        help="report on health, written every second; python -m rsmq_django.worker.health PATH checks it",
+    )
+    group.add_argument(
+        "--health-port",
+        type=_address,
+        metavar="[HOST:]PORT",
+        help="answer GET /health with 200 or 503, and GET /live; default host: 127.0.0.1",
+    )
+    group.add_argument(
+        "--health-max-age",
+        type=_seconds,
+        metavar="S",
+        default=MAX_AGE_S,
+        help="a process is well when it has looked for messages with success in the last S seconds; default: 60",
+    )
+
+
+def _add_development(group: Any) -> None:
+    group.add_argument(
+        "--reload",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="start again when a source file changes; default: when DEBUG is on; never with --batch and --burst",
+    )
+    group.add_argument(
+        "--no-startup-delay",
+        action="store_true",
+        help="does nothing: this worker has no delay to switch off; taken so that a command line of db_worker works",
+    )
+
+
+def chosen_queues(names: str, excluded: str, *, backend: str | None) -> list[QueueSettings]:
+    """Return the queues that the command line asks for. Raises ImproperlyConfigured."""
+    wanted = split_names(names)
+    if excluded and wanted:
+        raise ImproperlyConfigured("--exclude-queues leaves queues out of all; it does not go with --queues")
+    if backend is not None and not wanted:
+        wanted = _queues_of_backend(backend)
+    left_out = {queue.name for queue in queue_settings(split_names(excluded))} if excluded else set()
+    queues = [queue for queue in queue_settings(wanted) if queue.name not in left_out]
+    if not queues:
+        raise ImproperlyConfigured("--exclude-queues leaves no queue to work on")
+    return queues
+
+
+def _queues_of_backend(alias: str) -> list[str]:
+    try:
+        backend = task_backends[alias]
+    except Exception as error:  # Django and its backport have classes of their own for it
+        raise ImproperlyConfigured(f"--backend: {error}") from error
+    if not isinstance(backend, RSMQBackend):
+        raise ImproperlyConfigured(f"--backend: TASKS[{alias!r}] is no RSMQBackend; this worker cannot run its tasks")
+    allowed = [name for name in get_settings().queues if name in backend.queues]
+    if backend.queues and not allowed:
+        raise ImproperlyConfigured(f"--backend: TASKS[{alias!r}]['QUEUES'] has no queue of RSMQ['QUEUES']")
+    return allowed  # none means all, there and here
+
+
+def wants_reload(options: dict[str, Any]) -> bool:
+    """Say whether to start again after changes of source files."""
+    ends_by_itself = options["batch"] or options["burst"]
+    if options["reload"] and ends_by_itself:
+        logging.getLogger(__name__).warning("--reload is off: with --batch and --burst the worker ends by itself")
+    wanted = django_settings.DEBUG if options["reload"] is None else options["reload"]
+    return bool(wanted and not ends_by_itself)
 
 
 def split_names(text: str) -> list[str]:
@@ -104,11 +234,19 @@ def set_up_logging(verbosity: int) -> None:
 
 
 def _supervisor_options(options: dict[str, Any]) -> SupervisorOptions:
+    jitter = options["max_tasks_jitter"]
     return SupervisorOptions(
         processes=options["processes"] or os.cpu_count() or 1,
         worker=_worker_options(options),
         max_memory_bytes=options["max_memory"] and options["max_memory"] * 1024 * 1024,
+        max_tasks_jitter=(options["max_tasks"] or 0) // 10 if jitter is None else jitter,
         max_crashes=get_settings().tasks.max_crashes,
+        presence=PresenceOptions(
+            pid_file=options["pid_file"],
+            health_file=options["health_file"],
+            health_address=options["health_port"],
+            health_max_age_s=options["health_max_age"],
+        ),
     )
 
 
@@ -126,6 +264,9 @@ def _worker_options(options: dict[str, Any]) -> WorkerOptions:
     )
 
 
+# -- Values ------------------------------------------------------------------------------------------------------------
+
+
 def _at_least(least: int) -> Any:
     def whole_number(text: str) -> int:
         number = int(text)
@@ -141,3 +282,16 @@ def _seconds(text: str) -> float:
     if not 0 <= number < 1e9:
         raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
     return number
+
+
+def _worker_id(text: str) -> str:
+    if not 1 <= len(text) <= 64 or not text.isprintable():
+        raise argparse.ArgumentTypeError(f"{text!r} is no name: it must have 1 to 64 printable characters")
+    return text
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text} is no [HOST:]PORT, such as 8080 or 0.0.0.0:8080")
+    return host.strip("[]") or "127.0.0.1", int(port)

@@ -1,0 +1,103 @@
+"""The processes of a supervisor, as it sees them: where they sit, how they are told to stop, how they ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+
+from .board import Board
+
+#: Exit statuses of a child: everything ended; something was given back unfinished; its main loop failed; the settings
+#: do not fit; it has run as many tasks as one process may. Not 1, which tasks choose that end their process.
+ENDED, UNFINISHED, BROKEN, MISCONFIGURED, USED_UP = 0, 75, 70, 78, 79
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """The place of one process. When it ends, another one takes the place; health is asked of the seat.
+
+    So processes that end before they have looked for messages even once do not look well because they are young.
+    """
+
+    #: Monotonic time at which its processes last looked for messages with success, or at which the seat was made.
+    last_poll: float = field(default_factory=time.monotonic)
+    #: How many processes have sat here before.
+    replaced: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """One worker process."""
+
+    pid: int
+    worker_id: str
+    board: Board
+    seat: Seat
+    started_at: float = field(default_factory=time.monotonic)
+    asked_to_stop: bool = False
+    killed: bool = False
+    #: Ids of the messages that ran longer than they may, for which it was killed.
+    overdue: frozenset[str] = frozenset()
+
+    @property
+    def last_poll(self) -> float:
+        """When it, or the one before it, last looked for messages with success, on the monotonic clock."""
+        return max(self.board.last_poll or 0.0, self.seat.last_poll)
+
+    def ask_to_stop(self, *, by: float) -> None:
+        """Let it end what runs until `by` on the monotonic clock, and then itself."""
+        self.asked_to_stop = True
+        self.board.tell_to_stop(by)
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once. What it runs is not to blame."""
+        self.killed = True
+        self._send(signal.SIGKILL)
+
+    def kill_for(self, overdue: frozenset[str]) -> None:
+        """End it at once because of messages that ran longer than they may."""
+        self.overdue = overdue
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            # Somebody else has reaped it (a library that waits for any child); the supervisor finds out by itself.
+            pass
+
+    def reap(self) -> int | None:
+        """Return how it ended, as a negative signal or an exit status; None while it lives."""
+        try:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:  # reaped by somebody else: how it ended nobody will ever know
+            return UNKNOWN_END
+        return os.waitstatus_to_exitcode(status) if pid else None
+
+
+_MEANINGS = {
+    UNFINISHED: "messages were given back unfinished",
+    USED_UP: "it has taken as many messages as one process may",
+}
+#: No process ends with it: statuses are below 256.
+UNKNOWN_END = 256
+
+
+def describe_exit(code: int) -> str:
+    """Return in words how a process ended."""
+    if code == UNKNOWN_END:
+        return "an exit status that somebody else has read"
+    if code < 0:
+        return f"signal {-code} ({_signal_name(-code)})"
+    meaning = _MEANINGS.get(code, "")
+    return f"exit status {code}{meaning and f' ({meaning})'}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "real-time"  # most of those have no name
