@@ -44,7 +44,7 @@ def test_wheel_holds_every_file_of_the_package_and_nothing_else(wheel):
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "rsmq_django").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
-    }
+    } | {"pyspark_rsmq.py"}
 
     in_wheel = {name for name in wheel.namelist() if ".dist-info/" not in name}
 

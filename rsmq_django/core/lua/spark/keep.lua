@@ -1,0 +1,7 @@
+-- Take the time to live from stages that are being published: they are all that is left of their messages.
+--
+--   KEYS[1..] zset and hash of each stage (at most 250 stages)
+--
+-- Returns nothing of use.
+for _, key in ipairs(KEYS) do redis.call("PERSIST", key) end
+return 0

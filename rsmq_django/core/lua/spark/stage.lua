@@ -1,0 +1,42 @@
+-- Keep messages of a bulk job beside the queue, with their final ids. Nobody can receive them yet.
+--
+--   KEYS[1]  set   every stage that any attempt of the job made
+--   KEYS[2]  zset  stage: final id -> time it becomes visible (ms)
+--   KEYS[3]  hash  stage: final id -> body
+--   KEYS[4]  hash  attributes of the queue; absent for a topic
+--   ARGV     name of the stage; seconds that it lives; time of the first message (us); then per message: suffix, delay
+--            in ms or the unit of the queue's own, body
+--
+-- The ids follow from the arguments, so that the same call twice is the same as once.
+-- Returns how many messages were staged. Errors: QueueNotFound, MessageTooLong <bytes> <limit>.
+--#include shared/clock
+--#include shared/ids
+--#include shared/units
+local stages, stage, bodies, settings = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local name, lives_s = ARGV[1], ARGV[2]
+now_us = tonumber(ARGV[3])
+
+local max_size, own_delay = -1, nil
+if settings then
+  local stored = redis.call("HMGET", settings, "delay", "maxsize", "vt")
+  if not stored[3] then return redis.error_reply("RSMQ QueueNotFound") end
+  own_delay, max_size = stored[1], tonumber(stored[2]) or -1
+end
+
+local scores, values, n = {}, {}, 0
+for at = 4, #ARGV, 3 do
+  local suffix, delay, body = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  if max_size >= 0 and #body > max_size then
+    return redis.error_reply("RSMQ MessageTooLong " .. #body .. " " .. max_size)
+  end
+  local id = message_id(n, suffix)
+  local delay_ms = given_or_own_ms(delay, own_delay) or 0
+  scores[2 * n + 1], scores[2 * n + 2] = integer(math.floor(now_us / 1000) + delay_ms), id
+  values[2 * n + 1], values[2 * n + 2] = id, body
+  n = n + 1
+end
+redis.call("SADD", stages, name)
+redis.call("ZADD", stage, unpack(scores))
+redis.call("HSET", bodies, unpack(values))
+for _, key in ipairs({stages, stage, bodies}) do redis.call("EXPIRE", key, lives_s) end
+return n

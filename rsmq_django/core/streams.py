@@ -1,0 +1,60 @@
+"""Following a stream by id: short steps, exact counts of what was lost, trimming behind the slowest reader.
+
+Each function returns a `Call`. Knows streams, and nothing of what is in their entries. Redis counts every entry ever
+added (Redis 7, Valkey), so added minus length is how many are gone from the head: a reader that knows how many it has
+read can tell exactly how many it missed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .call import Call
+from .limits import MAX_BATCH
+
+#: The id before the first entry of any stream.
+BEGINNING = "0-0"
+#: A reader that was not seen for so long no longer holds back the trimming.
+READER_SILENT_MS = 7 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a step along a stream found."""
+
+    entries: int
+    #: Id of the last entry of the step; where it began when there was none.
+    last_id: str
+    #: Entries ever added; -1 when the server does not count them (before Redis 7).
+    added: int
+    #: Entries that were removed from the head.
+    gone: int
+    #: The newest id that the stream ever gave out.
+    newest_id: str
+
+
+def step(stream: str, *, after: str, upto: str = "+", most: int = MAX_BATCH) -> Call[Step]:
+    """Return the call that counts up to `most` (at most 1,000) entries behind an id, without reading them."""
+    return Call("spark/step", (stream,), (after, upto, min(most, MAX_BATCH)), _read_step, repeatable=True)
+
+
+def trim(stream: str, readers: str, *, reader: str, finished_id: str, silent_ms: int = READER_SILENT_MS) -> Call[int]:
+    """Return the call that notes how far a reader is, and removes what all readers have finished."""
+    return Call("spark/trim", (stream, readers), (reader, finished_id, silent_ms), int, repeatable=True)
+
+
+def readers_key(stream: str) -> str:
+    """Return the key of the hash of a stream's readers."""
+    return f"{stream}:readers"
+
+
+def id_order(entry_id: str) -> tuple[int, int]:
+    """Return what sorts entry ids: milliseconds and sequence number."""
+    ms, _, number = entry_id.partition("-")
+    return int(ms), int(number or 0)
+
+
+def _read_step(reply: list[Any]) -> Step:
+    entries, last_id, added, gone, newest_id = reply
+    return Step(entries, last_id.decode("ascii"), added, gone, newest_id.decode("ascii"))

@@ -1,0 +1,264 @@
+"""The rows of a DataFrame as messages, tasks or messages of a topic: all of them once, or none.
+
+Executors stage; nothing can be received yet. The driver then publishes: from there the job only goes forward, and
+running it again ends what was begun, or does nothing. `direct` leaves the stage out: half the work for the server, and
+a Spark task that runs twice sends its rows twice.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.bulk import MAX_STAGES, Begun, Job, Kind, Stage, checked_job_name
+from ..core.call import Argument
+from ..core.ids import random_suffixes
+from ..core.keys import checked_name, publishing_key
+from ..core.limits import milliseconds
+from ..core.queue import Queue
+from .columns import Rows
+from .errors import JobIncomplete, PipelineError, StageLost, WrongOption
+from .options import Options
+from .server import Server
+
+#: A chunk is sent when its bodies weigh so much, however few they are.
+CHUNK_BYTES = 4 * 1024 * 1024
+#: Stands for the queue's own delay, which is stored in seconds.
+OWN_DELAY = "s"
+
+Message = tuple[str, Argument, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What one attempt of one Spark task staged."""
+
+    job: str
+    run: str
+    stages: tuple[Stage, ...]
+    rows: int
+
+
+class BulkSender:
+    """Sends tables of rows. The object travels to the executors and back to whoever commits."""
+
+    def __init__(self, options: Options, names: Sequence[str]) -> None:
+        self.options = options
+        self.job = checked_job_name(options.job) if options.job else f"unnamed-{uuid.uuid4().hex}"
+        self.run = uuid.uuid4().hex
+        self.kind: Kind = "topic" if options.kind == "topic" else "queue"
+        self._refuse_wrong_columns(set(names))
+
+    def _refuse_wrong_columns(self, names: set[str]) -> None:
+        wanted = {"task", "task_id", "args", "kwargs"} if self.options.kind == "tasks" else {"body"}
+        if self.options.kind == "tasks" and not self.options.task and "task" not in names:
+            raise WrongOption("kind=tasks needs the option task, or a column task: the dotted path of what to call")
+        if self.options.kind != "tasks" and "body" not in names:
+            raise WrongOption(f"there is no column body among {', '.join(sorted(names))}; rename one")
+        if self.kind == "queue" and "queue" not in names and len(self.options.queues) != 1:
+            raise WrongOption("name one queue in the option queue, or give each row a column queue")
+        if self.options.direct and self.options.job:
+            raise WrongOption("direct=true cannot remember a job: leave out one of them")
+        unknown = names - wanted - {"queue", "delay_s"}
+        if unknown:
+            raise WrongOption(f"columns {', '.join(sorted(unknown))} would be lost; known are body, queue, delay_s")
+
+    # -- On the executors ---------------------------------------------------------------------------------------------
+
+    def stage(self, tables: Iterable[Rows], *, attempt: str, job: str = "") -> Staged:
+        """Stage all rows of one attempt. The names of jobs of streams come from the caller."""
+        server = self.options.server()
+        target_job = Job(self.options.namespace, job or self.job)
+        first_us, rows, stages = server.now_us(), 0, dict[str, int]()
+        for target, messages in self._chunks(tables):
+            name = Stage.new_name(self.run, attempt, self.kind, target)
+            # One microsecond later per row: ids keep the order of the rows.
+            server.run(target_job.stage(name, first_us=first_us + rows, rows=messages))
+            rows += len(messages)
+            stages[name] = stages.get(name, 0) + len(messages)
+        server.close()
+        return Staged(target_job.name, self.run, tuple(Stage(*item) for item in stages.items()), rows)
+
+    def send_directly(self, tables: Iterable[Rows]) -> Staged:
+        """Send all rows at once, without a stage."""
+        server, rows = self.options.server(), 0
+        for target, messages in self._chunks(tables):
+            for delay, bodies in _by_delay(messages):
+                delay_s = None if delay == OWN_DELAY else int(delay) / 1000
+                # A lost reply is not answered by sending again: the Spark task fails, and its new attempt decides.
+                server.client.run(Queue(target, server.client)._send(bodies, delay_s))
+            rows += len(messages)
+        server.close()
+        return Staged("", self.run, (), rows)
+
+    def _chunks(self, tables: Iterable[Rows]) -> Iterator[tuple[str, list[Message]]]:
+        """Yield messages for one target at a time: as many as one call takes."""
+        waiting: dict[str, list[Message]] = {}
+        weights: dict[str, int] = {}
+        for table in tables:
+            for target, message in self._messages(table):
+                chunk = waiting.setdefault(target, [])
+                chunk.append(message)
+                weights[target] = weights.get(target, 0) + len(message[2])
+                if len(chunk) == self.options.chunk_rows or weights[target] > CHUNK_BYTES:
+                    yield target, waiting.pop(target)
+                    weights[target] = 0
+        yield from waiting.items()
+
+    def _messages(self, table: Rows) -> Iterator[tuple[str, Message]]:
+        suffixes = list(random_suffixes(_height(table)))
+        delays = [_delay_ms(delay_s) for delay_s in table.get("delay_s", [None] * len(suffixes))]
+        bodies = self._calls(table, suffixes) if self.options.kind == "tasks" else map(_body, table["body"])
+        messages = zip(suffixes, delays, bodies, strict=True)
+        return zip(self._targets(table, len(suffixes)), messages, strict=True)
+
+    def _targets(self, table: Rows, height: int) -> Iterable[str]:
+        if self.kind == "topic":
+            return [self.options.topic] * height
+        if "queue" not in table:
+            return [self.options.queues[0]] * height
+        names = {name: checked_name(name) for name in set(table["queue"])}
+        return [names[name] for name in table["queue"]]
+
+    def _calls(self, table: Rows, suffixes: list[str]) -> Iterator[bytes]:
+        """Yield the bodies of task calls (docs/message_format.md); the id of a task is that of its message."""
+        tasks = table.get("task") or [self.options.task] * len(suffixes)
+        ids = table.get("task_id") or suffixes
+        args = table.get("args") or [None] * len(suffixes)
+        kwargs = table.get("kwargs") or [None] * len(suffixes)
+        for task, task_id, positional, named in zip(tasks, ids, args, kwargs, strict=True):
+            call = {
+                "task": task,
+                "id": task_id,
+                "args": _json(positional, list, "args"),
+                "kwargs": _json(named, dict, "kwargs"),
+            }
+            yield json.dumps(call, separators=(",", ":"), ensure_ascii=False).encode()
+
+    # -- On the driver ------------------------------------------------------------------------------------------------
+
+    def commit(self, staged: Sequence[Staged], *, forget: str = "") -> int:
+        """Publish what the attempts staged, and return how many rows the job has published in all."""
+        (job,) = {item.job for item in staged} or {self.job}
+        (run,) = {item.run for item in staged} or {self.run}
+        stages = [stage for item in staged for stage in item.stages]
+        server = self.options.server()
+        begun = _begin(server, Job(self.options.namespace, job), run, stages)
+        return publish(server, Job(self.options.namespace, job), begun, self.options.chunk_rows, forget=forget)
+
+    def abort(self, job: str = "", *, run: str = "") -> None:
+        """Remove what this run staged, attempts that failed included. A job that is being published keeps all."""
+        drop_stages(self.options.server(), Job(self.options.namespace, job or self.job), run=run or self.run)
+
+
+def _begin(server: Server, job: Job, run: str, stages: Sequence[Stage]) -> Begun:
+    for at in range(0, len(stages), MAX_STAGES):
+        chunk = stages[at : at + MAX_STAGES]
+        adopted = server.run(job.adopt(run, chunk))
+        if adopted < 0:
+            raise StageLost(
+                f"job {job.name!r}: the stage {chunk[-adopted - 1].name} is gone or incomplete, nothing was sent; look "
+                "for an eviction or a flush, and run the job again"
+            )
+    begun = server.run(job.begin(run, stages=len(stages), rows=sum(stage.rows for stage in stages)))
+    if begun.state == "incomplete":
+        raise StageLost(f"job {job.name!r}: its list of stages is incomplete, nothing was sent; run the job again")
+    return begun
+
+
+def publish(server: Server, job: Job, begun: Begun, chunk_rows: int, *, forget: str = "") -> int:
+    """Publish to the end what some run began; return how many rows the job has. Raises JobIncomplete."""
+    if begun.state != "done":
+        for names in _pages_of(server, job, begun.run):
+            server.run(job.keep(names))
+        for names in _pages_of(server, job, begun.run):
+            for name in names:
+                while server.run(job.publish(name, most=chunk_rows)):
+                    pass
+        wanted, published = server.run(job.finish(begun.run, forget=forget))
+        if wanted != published:
+            raise JobIncomplete(
+                f"job {job.name!r}: {published} of {wanted} rows were published and no stage is left; somebody removed "
+                "stages, so look at the source for what is missing"
+            )
+    drop_stages(server, job)
+    return int(read_job(server, job).get("published", 0))
+
+
+def drop_stages(server: Server, job: Job, *, run: str = "") -> None:
+    """Remove stages of a job that is not being published: those of one run, or all."""
+    seen: set[bytes] = set()
+    while True:
+        found: list[bytes] = server.ask_one(*job.read_some_stages())
+        names = [name.decode() for name in found if not run or name.startswith(f"{run}:".encode())]
+        if not names and (not found or seen.issuperset(found)):
+            return
+        seen.update(found)
+        if names and server.run(job.drop(names)) < 0:
+            return
+
+
+def read_job(server: Server, job: Job) -> dict[str, Any]:
+    """Return the record of a job: state, run, rows, published; empty for an unknown one."""
+    flat: list[bytes] = server.ask_one(*job.read_record())
+    record = {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
+    return {name: int(value) if name in ("rows", "published") else value for name, value in record.items()}
+
+
+def unfinished_jobs(server: Server) -> list[str]:
+    """Return the names of jobs that began to publish and are not done."""
+    return sorted(name.decode() for name in server.ask_one("SMEMBERS", publishing_key(server.namespace)))
+
+
+def resume(server: Server, name: str, *, chunk_rows: int = 1000) -> int:
+    """End a job that began to publish; needs no Spark. Return how many rows it has. Raises PipelineError."""
+    job = Job(server.namespace, name)
+    record = read_job(server, job)
+    if record.get("state") not in ("publishing", "done"):
+        raise PipelineError(f"job {name!r} has not begun to publish; run it again instead")
+    return publish(server, job, Begun(record["state"], record["run"]), chunk_rows)
+
+
+def _pages_of(server: Server, job: Job, run: str) -> Iterator[list[str]]:
+    first = 0
+    while names := server.ask_one(*job.read_list(run, first)):
+        yield [name.decode() for name in names]
+        first += len(names)
+
+
+# -- Values -----------------------------------------------------------------------------------------------------------
+
+
+def _height(table: Rows) -> int:
+    return len(next(iter(table.values())))
+
+
+def _body(value: object) -> bytes:
+    if value is None:
+        raise PipelineError("a body is null; filter such rows out, or use coalesce(body, '')")
+    return value.encode() if isinstance(value, str) else bytes(value)  # type: ignore[call-overload]
+
+
+def _delay_ms(delay_s: float | None) -> Argument:
+    return OWN_DELAY if delay_s is None else milliseconds("delay_s", delay_s)
+
+
+def _json(text: str | None, kind: type, column: str) -> Any:
+    try:
+        value = kind() if text is None else json.loads(text)
+    except ValueError as error:
+        raise PipelineError(f"column {column} holds {text!r:.60}, which is not JSON: {error}") from error
+    if not isinstance(value, kind):
+        wanted = "an array" if kind is list else "an object"
+        raise PipelineError(f"column {column} holds {text!r:.60}; it must be {wanted} of JSON")
+    return value
+
+
+def _by_delay(messages: list[Message]) -> Iterator[tuple[Argument, list[bytes]]]:
+    groups: dict[Argument, list[bytes]] = {}
+    for _, delay, body in messages:
+        groups.setdefault(delay, []).append(body)
+    yield from groups.items()

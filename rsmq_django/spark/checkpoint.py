@@ -1,0 +1,41 @@
+"""What a checkpoint of Spark says: which batches are done, and where they ended.
+
+A batch has a file in `offsets/` before it runs and one of the same name in `commits/` after it. Spark tells a source
+late or never that a batch is done, so this is what decides which entries may leave Redis. Only directories that this
+machine can see as files are read.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def finished_batch(checkpoint: Path) -> int | None:
+    """Return the number of the last batch that is done, or None."""
+    return max(_numbers(checkpoint / "commits"), default=None)
+
+
+def finished_offset(checkpoint: Path, *, source: int = 0) -> Any:
+    """Return where the last batch that is done ended, or None."""
+    number = finished_batch(checkpoint)
+    return None if number is None else read_offset(checkpoint, number, source=source)
+
+
+def read_offset(checkpoint: Path, batch: int, *, source: int = 0) -> Any:
+    """Return the end of one batch. The file has a version, a line of settings, and one line per source."""
+    lines = (checkpoint / "offsets" / str(batch)).read_text("utf-8").splitlines()
+    return None if lines[2 + source] == "-" else json.loads(lines[2 + source])
+
+
+def query_id(checkpoint: Path) -> str | None:
+    """Return the id that Spark gave the query, or None when it never ran."""
+    metadata = checkpoint / "metadata"
+    return str(json.loads(metadata.read_text("utf-8"))["id"]) if metadata.exists() else None
+
+
+def _numbers(directory: Path) -> list[int]:
+    if not directory.is_dir():
+        return []
+    return [int(path.name) for path in directory.iterdir() if path.name.isdecimal()]

@@ -1,0 +1,93 @@
+"""The task event log as a table: one row for each attempt of a task.
+
+Knows which field of an entry is which column. Tolerant: a field that is missing or no number becomes null, fields that
+it does not know are left out, so an older reader and a newer worker get on with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .columns import Column, Rows, columns
+from .fingerprint import MAX_CHARACTERS, fingerprint
+from .log import Entry, Range, StreamLog
+from .options import Options
+
+#: Column, type, field of the entry, in the order in which a worker writes them.
+FIELDS = (
+    ("event", "STRING", b"e"),
+    ("queue", "STRING", b"q"),
+    ("task", "STRING", b"t"),
+    ("task_id", "STRING", b"i"),
+    ("message_id", "STRING", b"m"),
+    ("attempt", "INT", b"a"),
+    ("enqueued_at", "TIMESTAMP", b"s"),
+    ("wait_us", "BIGINT", b"w"),
+    ("run_us", "BIGINT", b"r"),
+    ("body_bytes", "INT", b"b"),
+    ("worker", "STRING", b"k"),
+    ("error_type", "STRING", b"x"),
+    ("error", "STRING", b"y"),
+)
+SCHEMA = (
+    *columns("shard STRING, entry_id STRING, event_at TIMESTAMP"),
+    *(Column(name, kind) for name, kind, _ in FIELDS),
+    Column("fingerprint", "STRING"),
+)
+#: Values outside are not what the column means, and would stop the write.
+_LIMITS = {"INT": 2**31, "BIGINT": 2**63}
+#: Enqueued times are stored in milliseconds; later than the year 2200 is no time.
+_LATEST_MS = 7_258_118_400_000
+
+
+class EventLog:
+    """Reads the event log in ranges."""
+
+    def __init__(self, options: Options) -> None:
+        self.log = StreamLog(options, options.streams)
+
+    def read(self, part: Range) -> Iterator[Rows]:
+        """Yield the rows of a range in chunks."""
+        for entries in self.log.entries(part):
+            yield rows(part.stream, entries)
+
+
+def rows(stream: str, entries: list[Entry]) -> Rows:
+    """Return entries as columns."""
+    ids = [entry_id.decode("ascii") for entry_id, _ in entries]
+    fields = [dict(zip(flat[::2], flat[1::2], strict=True)) for _, flat in entries]
+    table: Rows = {
+        "shard": [stream] * len(entries),
+        "entry_id": ids,
+        "event_at": [int(entry_id.partition("-")[0]) * 1000 for entry_id in ids],
+    }
+    for name, kind, field in FIELDS:
+        values = [entry.get(field) or None for entry in fields]
+        table[name] = _texts(values) if kind == "STRING" else _numbers(values, kind)
+    for name in ("event", "queue", "task"):
+        table[name] = [value or "" for value in table[name]]  # what everything is grouped by
+    table["error"] = [error and error[:MAX_CHARACTERS] for error in table["error"]]
+    table["fingerprint"] = [
+        fingerprint(task, error_type, error or "") if error_type else None
+        for task, error_type, error in zip(table["task"], table["error_type"], table["error"], strict=True)
+    ]
+    return table
+
+
+def _texts(values: list[bytes | None]) -> list[str | None]:
+    return [None if value is None else value.decode("utf-8", "replace") for value in values]
+
+
+def _numbers(values: list[bytes | None], kind: str) -> list[int | None]:
+    if kind == "TIMESTAMP":
+        return [None if ms is None or not 0 <= ms < _LATEST_MS else ms * 1000 for ms in map(_whole, values)]
+    limit = _LIMITS[kind]
+    return [None if number is None or not 0 <= number < limit else number for number in map(_whole, values)]
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        return None if value is None else int(value)
+    except ValueError:
+        return None

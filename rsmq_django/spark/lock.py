@@ -1,0 +1,59 @@
+"""One run at a time per checkpoint, for the sake of people and cron: what is right does not depend on it.
+
+A holder that dies loses the lock after a minute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import uuid
+from types import TracebackType
+
+from ..core.call import Call
+from ..core.errors import RedisFailure
+from ..core.keys import run_lock_key
+from .errors import AlreadyRunning
+from .server import Server
+
+LOCK_TTL_S = 60.0
+RENEW_EVERY_S = 20.0
+
+
+class RunLock:
+    """Held while the `with` block runs, renewed by a thread."""
+
+    def __init__(self, server: Server, name: str) -> None:
+        self.name = name
+        self.key = run_lock_key(server.namespace, hashlib.sha256(name.encode()).hexdigest()[:16])
+        self._server = server
+        self._token = uuid.uuid4().hex
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew, daemon=True, name="pipeline-lock")
+
+    def __enter__(self) -> RunLock:
+        if not self._take():
+            raise AlreadyRunning(f"another run works on {self.name}; wait for it, or a minute if it was killed")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        try:
+            self._server.run(Call("spark/unlock", (self.key,), (self._token,), int, repeatable=True))
+        except RedisFailure:
+            pass  # it ends by itself in a minute, and must not hide what went wrong in the block
+
+    def _take(self) -> bool:
+        args = (self._token, int(LOCK_TTL_S * 1000))
+        return self._server.run(Call("spark/lock", (self.key,), args, bool, repeatable=True))
+
+    def _renew(self) -> None:
+        while not self._ended.wait(RENEW_EVERY_S):
+            try:
+                self._take()
+            except RedisFailure:
+                continue  # the server is away; whoever starts a second run meanwhile does no harm

@@ -1,0 +1,199 @@
+"""A log in Redis streams with replayable offsets: the same range gives the same entries, and losses are counted.
+
+The offset of one stream is a dictionary, because Spark writes it into its checkpoint as JSON:
+
+    id    last entry that was read
+    n     how many entries were ever added up to it; -1: not known yet
+    rows  entries of the batch that ended here
+    lost  entries that were trimmed before they were read, since the beginning
+
+Redis counts what was ever added, so `added - length` entries are gone from the head: more than our `n` means that a
+reader came too late, and by how much. The counts hold as long as nobody deletes from the middle of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.streams import BEGINNING, Step, id_order, step
+from .errors import DataLoss, LogReset
+from .options import Options
+from .server import Server
+
+Offset = dict[str, Any]
+Offsets = dict[str, Offset]
+#: Id and fields of one entry, as Redis returns them: a flat list.
+Entry = tuple[bytes, list[bytes]]
+
+NO_LIMIT = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Some consecutive entries of a stream, for one task."""
+
+    stream: str
+    after: str
+    upto: str
+    rows: int
+
+
+class StreamLog:
+    """Reads streams by range. Holds a connection, so it is made anew in each process."""
+
+    def __init__(self, options: Options, streams: tuple[str, ...]) -> None:
+        self.options = options
+        self.streams = streams
+        self._server: Server | None = None
+
+    @property
+    def server(self) -> Server:
+        """Return the server, on a connection of this process."""
+        if self._server is None:
+            self._server = self.options.server()
+        return self._server
+
+    # -- Offsets ------------------------------------------------------------------------------------------------------
+
+    def beginning(self) -> Offsets:
+        """Return where a new reader starts. Pure: Spark asks twice, in two processes."""
+        return {
+            stream: {"id": self.options.start_after.get(stream, BEGINNING), "n": -1, "rows": 0, "lost": 0}
+            for stream in self.streams
+        }
+
+    def newest_ids(self) -> dict[str, str]:
+        """Return the newest id of each stream: where a run that takes what there is now must end."""
+        return {stream: self._step(stream, BEGINNING, "+", 1).newest_id for stream in self.streams}
+
+    def advance_all(self, start: Offsets, most: int, targets: Mapping[str, str] | None = None) -> Offsets:
+        """Return offsets at most `most` entries on; the very same `start` when there is nothing new."""
+        begins = {stream: start.get(stream) or self.beginning()[stream] for stream in self.streams}
+        ends: Offsets = {}
+        left = most
+        for place, stream in enumerate(self.streams):
+            # What earlier streams left over is shared by the later ones.
+            share = max(1, left // (len(self.streams) - place)) if left else 0
+            ends[stream] = self.advance(stream, begins[stream], (targets or {}).get(stream, "+"), share)
+            left -= _rows_between(begins[stream], ends[stream])
+        for stream in self.streams:
+            rows = _rows_between(begins[stream], ends[stream])
+            if left > 0 and rows:  # and the other way round: an idle stream that came last
+                ends[stream] = self.advance(stream, begins[stream], (targets or {}).get(stream, "+"), rows + left)
+                left -= _rows_between(begins[stream], ends[stream]) - rows
+        return start if ends == start else ends
+
+    def advance(self, stream: str, begin: Offset, upto: str, most: int) -> Offset:
+        """Return the offset at most `most` entries behind `begin`; `begin` itself when there is nothing new.
+
+        Raises DataLoss for entries that were trimmed unread, and LogReset when the log does not reach `begin`.
+        """
+        if most < 1:
+            return begin
+        found = self._step(stream, begin["id"], upto, most)
+        self._refuse_reset(stream, begin, found)
+        read = begin["n"] if begin["n"] >= 0 else self._count_before(stream, begin["id"], found)
+        missed = max(0, found.gone - read) if begin["n"] >= 0 else 0
+        if missed and self.options.fail_on_data_loss:
+            raise DataLoss(
+                f"{stream}: {missed} entries after {begin['id']} were trimmed before they were read; set the option "
+                "failOnDataLoss to false to count them and go on, and let the log be longer or the job run more often"
+            )
+        if not found.entries:
+            return begin
+        total = found.entries
+        while found.entries and total < most:
+            found = self._step(stream, found.last_id, upto, most - total)
+            total += found.entries
+        return {
+            "id": found.last_id,
+            "n": read + missed + total if found.added >= 0 else -1,
+            "rows": total,
+            "lost": begin["lost"] + missed,
+        }
+
+    def _count_before(self, stream: str, entry_id: str, found: Step) -> int:
+        """Return how many entries were ever added up to an id, for a reader that begins there."""
+        total, after = found.gone, BEGINNING
+        while entry_id != BEGINNING:
+            passed = self._step(stream, after, entry_id, NO_LIMIT)
+            total, after = total + passed.entries, passed.last_id
+            if not passed.entries:
+                break
+        return total
+
+    def _refuse_reset(self, stream: str, begin: Offset, found: Step) -> None:
+        if found.added < 0 and self.options.fail_on_data_loss:
+            raise DataLoss(
+                f"{stream}: this server does not count the entries of a stream, so losses could not be noticed; use "
+                "Redis 7 or Valkey, or set the option failOnDataLoss to false"
+            )
+        is_behind = found.added >= 0 and found.added < begin["n"]
+        if id_order(found.newest_id) < id_order(begin["id"]) or is_behind:
+            raise LogReset(
+                f"{stream}: its {found.added} entries up to {found.newest_id} do not reach our place {begin['id']}: it "
+                "was deleted and made anew, or a failover lost its end; look, then start with a new checkpoint"
+            )
+
+    def _step(self, stream: str, after: str, upto: str, most: int) -> Step:
+        return self.server.run(step(stream, after=after, upto=upto, most=most))
+
+    # -- Ranges -------------------------------------------------------------------------------------------------------
+
+    def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
+        """Return the entries between two offsets, cut for tasks. The same offsets give the same ranges.
+
+        Raises DataLoss when entries of the batch are gone.
+        """
+        found = []
+        for stream, stop in end.items():
+            begin = start.get(stream) or self.beginning()[stream]
+            if begin["id"] != stop["id"]:
+                cut = self.cut(stream, begin["id"], stop["id"])
+                left = sum(part.rows for part in cut)
+                if left != stop["rows"] and self.options.fail_on_data_loss:
+                    raise DataLoss(
+                        f"{stream}: the batch up to {stop['id']} had {stop['rows']} entries, {left} are left"
+                    )
+                found += cut
+        return found
+
+    def cut(self, stream: str, after: str, upto: str) -> list[Range]:
+        """Return the entries behind one id up to another, cut for tasks."""
+        parts: list[Range] = []
+        while True:
+            first, rows = after, 0
+            while rows < self.options.partition_rows:
+                found = self._step(stream, after, upto, self.options.partition_rows - rows)
+                if not found.entries:
+                    break
+                after, rows = found.last_id, rows + found.entries
+            if rows:
+                parts.append(Range(stream, first, after, rows))
+            if rows < self.options.partition_rows:
+                return parts
+
+    # -- Entries, on an executor --------------------------------------------------------------------------------------
+
+    def entries(self, part: Range) -> Iterator[list[Entry]]:
+        """Yield the entries of a range in chunks. Raises DataLoss when some of them are gone."""
+        after, total = part.after, 0
+        while after != part.upto:
+            found: list[Entry] = self.server.ask_one(
+                "XRANGE", part.stream, f"({after}", part.upto, "COUNT", self.options.chunk_rows
+            )
+            if not found:
+                break
+            after, total = found[-1][0].decode("ascii"), total + len(found)
+            yield found
+        if total != part.rows and self.options.fail_on_data_loss:
+            raise DataLoss(
+                f"{part.stream}: {part.rows} entries behind {part.after} were planned, {total} were left when they "
+                "were read; run the job again"
+            )
+
+
+def _rows_between(begin: Offset, end: Offset) -> int:
+    return 0 if end["id"] == begin["id"] else int(end["rows"])

@@ -1,0 +1,201 @@
+"""The options of `format("rsmq")`: read once on the driver, then they travel to the executors as they are.
+
+The address may hold a password. It is taken from the environment or a file on the driver, appears in no `repr`, offset
+or message, and executors need no variable of their own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..core.keys import checked_name, checked_namespace
+from ..core.limits import MAX_BATCH
+from ..core.streams import BEGINNING, id_order
+from .errors import WrongOption
+from .server import Server
+
+DEFAULT_URL_VARIABLE = "RSMQ_REDIS_URL"
+KINDS = ("queue", "events", "topic", "drain", "tasks")
+#: What Spark adds by itself, or what its own writers understand.
+OF_SPARK = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What was asked for."""
+
+    url: str = field(repr=False)
+    #: queue (read: snapshot; write: messages), events, topic, drain, or tasks (write).
+    kind: str = "queue"
+    namespace: str = "rsmq"
+    queues: tuple[str, ...] = ()
+    topic: str = ""
+    #: Streams of the event log; the default is the one log of the namespace.
+    streams: tuple[str, ...] = ()
+    #: Whose journal a drain uses.
+    consumer: str = "lake"
+    #: 0 takes messages out of the queue at once; more hides them for so long.
+    lease_s: float = 0.0
+    #: Name of a bulk job. The same job again sends nothing.
+    job: str = ""
+    #: Task that the rows of kind=tasks call, unless they have a column `task`.
+    task: str = ""
+    #: Write straight into the queue: half the work, but a task that Spark runs twice sends twice.
+    direct: bool = False
+    #: Rows of a micro-batch; a batch costs about a second whatever is in it.
+    max_rows: int = 50_000
+    #: Rows of one Spark task.
+    partition_rows: int = 25_000
+    #: Rows of one Redis call, which bounds scripts and replies.
+    chunk_rows: int = MAX_BATCH
+    #: Stop when rows that were owed are gone, as Kafka's source does; false counts them and goes on.
+    fail_on_data_loss: bool = True
+    #: Stream -> id behind which a new reader begins. Pure, so that a checkpoint can be made anew.
+    start_after: Mapping[str, str] = field(default_factory=dict)
+    #: The last id that a batch read takes from each stream.
+    end_at: str = "+"
+    start_index: int = 1
+    end_index: int | None = None
+    #: How long a server may be away.
+    patience_s: float = 30.0
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> Options:
+        """Read Spark's mapping of texts; names in any case. Raises WrongOption that names the nearest right one."""
+        texts = {name.lower(): value for name, value in given.items() if name.lower() not in OF_SPARK}
+        for name in texts:
+            if name not in _KNOWN:
+                close = difflib.get_close_matches(name, _KNOWN, n=1)
+                hint = f"did you mean {_KNOWN[close[0]]!r}?" if close else f"there are {', '.join(_KNOWN.values())}"
+                raise WrongOption(f"unknown option {name!r} of format rsmq; {hint}")
+        values = {
+            field_name: reader(option, texts[option.lower()])
+            for option, (field_name, reader) in _READERS.items()
+            if option.lower() in texts
+        }
+        return cls(url=_find_url(texts), **values)._checked()
+
+    def server(self) -> Server:
+        """Return the server; it connects when it is first used."""
+        return Server(self.url, namespace=self.namespace, patience_s=self.patience_s)
+
+    def _checked(self) -> Options:
+        if self.kind == "drain" and not self.queues:
+            raise WrongOption("kind=drain needs the option queue: which queues are to be emptied")
+        if self.kind == "topic" and not self.topic:
+            raise WrongOption("kind=topic needs the option topic")
+        if self.kind == "events" and not self.streams:
+            return replace(self, streams=(f"{self.namespace}::events",))
+        return self
+
+
+def _find_url(texts: Mapping[str, str]) -> str:
+    if texts.get("url"):
+        return texts["url"]
+    if texts.get("urlfile"):
+        return Path(texts["urlfile"]).read_text("utf-8").strip()
+    variable = texts.get("urlenv", DEFAULT_URL_VARIABLE)
+    if not os.environ.get(variable):
+        raise WrongOption(f"the environment variable {variable} is not set on the driver; it holds the Redis URL")
+    return os.environ[variable]
+
+
+# -- Values -----------------------------------------------------------------------------------------------------------
+
+
+def _names(_option: str, text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _queues(option: str, text: str) -> tuple[str, ...]:
+    return tuple(checked_name(name) for name in _names(option, text))
+
+
+def _text(_option: str, text: str) -> str:
+    return text
+
+
+def _kind(option: str, text: str) -> str:
+    if text not in KINDS:
+        raise WrongOption(f"option {option} is {text!r}; use one of {', '.join(KINDS)}")
+    return text
+
+
+def _consumer(option: str, text: str) -> str:
+    # It stands in the middle of a key.
+    return checked_name(text)
+
+
+def _flag(option: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise WrongOption(f"option {option} is {text!r}; use true or false")
+    return text.lower() == "true"
+
+
+def _whole(option: str, text: str) -> int:
+    if not text.isdecimal():
+        raise WrongOption(f"option {option} is {text!r}; use a whole number")
+    return int(text)
+
+
+def _positive(option: str, text: str) -> int:
+    number = _whole(option, text)
+    if number < 1:
+        raise WrongOption(f"option {option} is {text!r}; use a whole number from 1 on")
+    return number
+
+
+def _chunk(option: str, text: str) -> int:
+    return min(MAX_BATCH, _positive(option, text))
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e9:
+        raise WrongOption(f"option {option} is {text!r}; use a number of seconds")
+    return seconds
+
+
+def _places(option: str, text: str) -> Mapping[str, str]:
+    try:
+        places = json.loads(text)
+        for place in places.values():
+            id_order(place)
+    except (ValueError, AttributeError) as error:
+        example = json.dumps({"rsmq::events": BEGINNING})
+        raise WrongOption(f"option {option} is {text!r}; use JSON such as {example}") from error
+    return dict(places)
+
+
+#: Option -> the field it sets, and how its text is read.
+_READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "kind": ("kind", _kind),
+    "ns": ("namespace", lambda _option, text: checked_namespace(text)),
+    "queue": ("queues", _queues),
+    "topic": ("topic", _text),
+    "streams": ("streams", _names),
+    "consumer": ("consumer", _consumer),
+    "leaseS": ("lease_s", _seconds),
+    "job": ("job", _text),
+    "task": ("task", _text),
+    "direct": ("direct", _flag),
+    "maxRowsPerBatch": ("max_rows", _positive),
+    "rowsPerPartition": ("partition_rows", _positive),
+    "chunkRows": ("chunk_rows", _chunk),
+    "failOnDataLoss": ("fail_on_data_loss", _flag),
+    "startAfter": ("start_after", _places),
+    "endAt": ("end_at", _text),
+    "startIndex": ("start_index", _positive),
+    "endIndex": ("end_index", _whole),
+    "patienceS": ("patience_s", _seconds),
+}
+_KNOWN = {name.lower(): name for name in (*_READERS, "url", "urlEnv", "urlFile")}

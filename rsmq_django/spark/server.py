@@ -1,0 +1,83 @@
+"""One Redis server as the pipeline sees it: patient, because a job of an hour outlives a restart.
+
+A lost connection, a server that loads its data or a failover are waited out for `patience_s`; whatever is not safe to
+repeat is not repeated. Everything else is an error of `core.errors` at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import redis
+
+from ..core import Client, Connection
+from ..core.call import Call
+from ..core.client import as_our_error
+from ..core.connection import Command, Reply
+from ..core.errors import ConnectionFailed, OutcomeUnknown, QueueFull, ServerRefused
+
+T = TypeVar("T")
+
+#: A chunk of a thousand large bodies takes a while on a busy machine.
+REPLY_TIMEOUT_S = 30.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+
+
+class Server:
+    """Runs calls and plain reading commands on one server, in one namespace."""
+
+    def __init__(self, url: str, *, namespace: str, patience_s: float = 30.0) -> None:
+        self.client = Client(Connection(url, timeout_s=REPLY_TIMEOUT_S), namespace=namespace)
+        self.patience_s = patience_s
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace of our queues."""
+        return self.client.namespace
+
+    def run(self, call: Call[T]) -> T:
+        """Carry out one call."""
+        return self._patiently(lambda: self.client.run(call), repeatable=call.repeatable)
+
+    def ask(self, *commands: Command) -> list[Reply]:
+        """Send commands that only read, in one round trip, and return their replies."""
+        replies = self._patiently(lambda: self._exchange(commands), repeatable=True)
+        return list(replies)
+
+    def ask_one(self, *command: str | bytes | int) -> Reply:
+        """Send one command that only reads."""
+        return self.ask(command)[0]
+
+    def now_us(self) -> int:
+        """Return the server's time in epoch microseconds."""
+        seconds, micros = self.ask_one("TIME")
+        return int(seconds) * 1_000_000 + int(micros)
+
+    def close(self) -> None:
+        """Close the idle sockets."""
+        self.client.connection.close()
+
+    def _exchange(self, commands: tuple[Command, ...]) -> list[Reply]:
+        replies = self.client.connection.exchange(commands)
+        for command, reply in zip(commands, replies, strict=True):
+            if isinstance(reply, redis.RedisError):
+                raise as_our_error(_as_call(command), reply)
+        return replies
+
+    def _patiently(self, attempt: Callable[[], T], *, repeatable: bool) -> T:
+        deadline, pause_s = time.monotonic() + self.patience_s, FIRST_PAUSE_S
+        while True:
+            try:
+                return attempt()
+            except (ConnectionFailed, OutcomeUnknown, ServerRefused) as error:
+                is_hopeless = isinstance(error, QueueFull) or (isinstance(error, OutcomeUnknown) and not repeatable)
+                if is_hopeless or time.monotonic() + pause_s > deadline:
+                    raise
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _as_call(command: Command) -> Call[Any]:
+    return Call(str(command[0]), (), (), lambda reply: reply)

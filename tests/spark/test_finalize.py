@@ -1,0 +1,85 @@
+"""Releasing in Redis what is safely stored: the checkpoint decides, the slowest living reader holds back."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rsmq_django.core.streams import READER_SILENT_MS, trim
+from rsmq_django.spark.checkpoint import finished_offset
+from rsmq_django.spark.errors import AlreadyRunning
+from rsmq_django.spark.finalize import trim_events
+from rsmq_django.spark.lock import RunLock
+from rsmq_django.spark.server import Server
+from tests.redis_server import PrivateServer
+from tests.spark.samples import STREAM, log_events
+from tests.support import wait_until
+
+
+def write_checkpoint(directory: Path, offsets: dict[int, str], *, done: int) -> None:
+    """Write what Spark would: an offset per batch, and a commit for those that are done."""
+    for name in ("offsets", "commits"):
+        (directory / name).mkdir(parents=True, exist_ok=True)
+    for batch, entry_id in offsets.items():
+        end = json.dumps({STREAM: {"id": entry_id, "n": 1, "rows": 1, "lost": 0}})
+        (directory / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{end}")
+        if batch <= done:
+            (directory / "commits" / str(batch)).write_text("v1\n{}")
+
+
+def ids(server: PrivateServer) -> list[str]:
+    return [entry_id.decode() for entry_id, _ in server.redis.xrange(STREAM)]
+
+
+def test_only_what_a_finished_batch_read_leaves_the_log(server: PrivateServer, pipeline_server: Server, tmp_path):
+    log_events(server.redis, 100)
+    all_ids = ids(server)
+    write_checkpoint(tmp_path, {0: all_ids[29], 1: all_ids[59]}, done=0)
+
+    removed = trim_events(pipeline_server, tmp_path)
+
+    assert removed == 30
+    assert ids(server) == all_ids[30:]
+    assert trim_events(pipeline_server, tmp_path) == 0
+
+
+def test_checkpoint_that_never_ran_releases_nothing(pipeline_server: Server, tmp_path):
+    assert finished_offset(tmp_path / "none") is None
+    assert trim_events(pipeline_server, tmp_path / "none") == 0
+
+
+def test_trimming_waits_for_the_slowest_reader_and_not_for_a_dead_one(server: PrivateServer, pipeline_server: Server):
+    log_events(server.redis, 100)
+    all_ids = ids(server)
+
+    def finish(reader: str, count: int, silent_ms: int = READER_SILENT_MS) -> int:
+        call = trim(STREAM, f"{STREAM}:readers", reader=reader, finished_id=all_ids[count - 1], silent_ms=silent_ms)
+        return pipeline_server.run(call)
+
+    assert finish("slow", 10) == 10
+    assert finish("fast", 60) == 0
+    assert finish("slow", 30) == 20
+    wait_until(lambda: finish("fast", 60, silent_ms=1) == 30)  # "slow" has been silent for longer than a millisecond
+    assert server.redis.hkeys(f"{STREAM}:readers") == [b"fast"]
+
+
+def test_trimming_works_at_the_memory_limit(server: PrivateServer, pipeline_server: Server):
+    log_events(server.redis, 20_000)
+    newest = ids(server)[-1]
+    server.redis.config_set("maxmemory", "1mb")
+    try:
+        call = trim(STREAM, f"{STREAM}:readers", reader="archive", finished_id=newest)
+        assert pipeline_server.run(call) == 20_000
+    finally:
+        server.redis.config_set("maxmemory", 0)
+
+
+def test_second_run_on_the_same_checkpoint_is_refused_until_the_first_ends(pipeline_server: Server):
+    with RunLock(pipeline_server, "/lake/archive"):
+        with pytest.raises(AlreadyRunning, match="/lake/archive"), RunLock(pipeline_server, "/lake/archive"):
+            pass
+        with RunLock(pipeline_server, "/lake/other"):
+            pass
+
+    with RunLock(pipeline_server, "/lake/archive"):
+        pass
