@@ -18,6 +18,7 @@ from django.utils.version import get_version_tuple
 from .caches import cache_url
 from .conf import ConnectionSettings, Settings, read_settings
 from .options import nearest, shown
+from .timetable import can_read_cron
 
 TAG = "rsmq"
 BACKEND = "rsmq_django.tasks.backend.RSMQBackend"
@@ -41,6 +42,7 @@ def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
         *check_namespaces(settings),
         *check_visibility_timeouts(settings),
         *check_shutdown(settings),
+        *check_schedules(settings),
         *check_redis_version(redis.__version__),
     ]
 
@@ -122,6 +124,28 @@ def check_shutdown(settings: Settings) -> Iterator[CheckMessage]:
         said = f"RSMQ['WORKER']['SHUTDOWN_TIMEOUT_S'] is {grace_s:g}; Kubernetes kills after {ORCHESTRATOR_GRACE_S} s."
         hint = "Lower it, or let your orchestrator wait longer (terminationGracePeriodSeconds) and silence this check."
         yield checks.Warning(said, hint=hint, id="rsmq.W004")
+
+
+def check_schedules(settings: Settings) -> Iterator[CheckMessage]:
+    """Check that what RSMQ["SCHEDULES"] names exists. Only then are the project's tasks imported here."""
+    if not settings.schedules:
+        return
+    if any(entry.cron for entry in settings.schedules.values()) and not can_read_cron():
+        hint = "Install rsmq-django[cron]."
+        yield checks.Error("RSMQ['SCHEDULES'] has cron expressions, which need cronsim.", hint=hint, id="rsmq.E033")
+    # Only here: the Tasks framework is not needed by projects that only use queues.
+    from .tasks.schedule import UnusableSchedule, task_of
+
+    for entry in settings.schedules.values():
+        try:
+            task_of(entry)
+        except UnusableSchedule as error:
+            hint = "Correct it in RSMQ['SCHEDULES']; until then it does not fire, and the others do."
+            yield checks.Error(f"{error}", hint=hint, id="rsmq.E032")
+        except Exception as error:  # whatever importing the project's tasks raises
+            said = f"Schedule {entry.name!r} cannot be checked: importing the tasks failed: {error!r}"
+            yield checks.Warning(said, hint="The worker will not start, either.", id="rsmq.W030")
+            return
 
 
 def check_redis_version(version: str) -> Iterator[CheckMessage]:

@@ -163,7 +163,7 @@ async def apause(name: str) -> None:
 
 
 def resume(name: str) -> None:
-    """Let a schedule go on with its next tick from now on; those that passed while it was paused are not made up for."""
+    """Let a schedule go on with its next tick; those that passed while it was paused are not made up for."""
     found = _find(name)
     if found.stored.is_paused:
         _check_changed(name, found.client.run(_resumption_call(found)))

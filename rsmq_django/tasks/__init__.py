@@ -3,6 +3,7 @@
 from .compat import TaskContext, TaskResult, TaskResultStatus
 from .interrupts import HardTimeout, TaskCancelled
 from .retry import Retry, TaskTimeout, exponential, fixed
+from .schedule import cron, every
 from .task import Task, consumer, task
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "TaskResultStatus",
     "TaskTimeout",
     "consumer",
+    "cron",
+    "every",
     "exponential",
     "fixed",
     "task",

@@ -1,0 +1,160 @@
+"""`./manage.py rsmq_schedule`: list, run, pause, resume, add and remove periodic tasks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from datetime import datetime
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+from django.utils.module_loading import autodiscover_modules
+
+from ... import schedules
+from ...core.errors import RsmqError
+from ...schedules import Entry
+from ...timetable import in_words
+
+EPILOG = """
+examples:
+  manage.py rsmq_schedule list
+  manage.py rsmq_schedule run shop.tasks.refresh_prices       enqueue it now; its times stay as they are
+  manage.py rsmq_schedule pause shop.tasks.refresh_prices     until it is resumed, also after a new release
+  manage.py rsmq_schedule add weekly --task shop.tasks.report --cron "0 7 * * MON" --time-zone Europe/Berlin
+  manage.py rsmq_schedule add ping --task shop.tasks.ping --every 30 --kwargs '{"host": "db"}'
+  manage.py rsmq_schedule remove ping
+
+What the code declares is changed where it is declared; it can be paused, resumed and run here.
+Exit status of list: 1 when an entry cannot fire, else 0.
+"""
+
+
+class Command(BaseCommand):
+    """See the module."""
+
+    help = "Shows and changes schedules: tasks that workers enqueue again and again."
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """Keep the line breaks of the examples."""
+        kwargs |= {"epilog": EPILOG, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        return super().create_parser(prog_name, subcommand, **kwargs)
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the sub-commands."""
+        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        listing = actions.add_parser("list", help="all schedules with their next and last times")
+        listing.add_argument("--json", action="store_true", dest="as_json", help="for programs")
+        for action, what in ACTIONS.items():
+            actions.add_parser(action, help=what).add_argument("name")
+        adding = actions.add_parser("add", help="add one")
+        adding.add_argument("name")
+        adding.add_argument("--task", required=True, metavar="PATH", help="dotted path of a function with @task")
+        when = adding.add_mutually_exclusive_group(required=True)
+        when.add_argument("--every", type=float, metavar="S", dest="every_s", help="multiples of so many seconds")
+        when.add_argument("--cron", metavar="EXPRESSION", help="five fields, or six with seconds first")
+        adding.add_argument("--time-zone", metavar="ZONE", help="of the cron expression; default: the project's")
+        adding.add_argument("--args", type=_json, metavar="JSON", help="positional arguments, a JSON array")
+        adding.add_argument("--kwargs", type=_json, metavar="JSON", help="keyword arguments, a JSON object")
+        adding.add_argument("--queue", metavar="NAME", help="default: the task's")
+        adding.add_argument("--jitter", type=float, metavar="S", dest="jitter_s", help="start up to so much later")
+        adding.add_argument("--missed", choices=("skip", "once", "all"), help="ticks nobody fired; default: once")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Carry out the action."""
+        autodiscover_modules("tasks")
+        try:
+            if options["action"] == "list":
+                self.list(as_json=options["as_json"])
+            elif options["action"] == "add":
+                self.add(options)
+            else:
+                self.act(options["action"], options["name"])
+        except (ImproperlyConfigured, RsmqError, ValueError) as error:
+            raise CommandError(printable(str(error))) from error
+
+    def list(self, *, as_json: bool) -> None:
+        """Print all schedules."""
+        entries = schedules.entries()
+        if as_json:
+            self.stdout.write(json.dumps([as_data(entry) for entry in entries], indent=2))
+        else:
+            self.show(entries)
+        if any(entry.problem for entry in entries):
+            sys.exit(1)
+
+    def show(self, entries: list[Entry]) -> None:
+        """Print schedules for people."""
+        if not entries:
+            self.stdout.write('There are no schedules: see @every, @cron and RSMQ["SCHEDULES"].')
+        for entry in entries:
+            source = "declared" if entry.is_declared else "added at run time"
+            self.stdout.write(self.style.MIGRATE_HEADING(printable(entry.name)) + f"  {entry.when}  ({source})")
+            lines = [f"task {entry.task} on {entry.queue_name or '?'}", f"next {next_words(entry)}"]
+            if entry.last_fired_at is not None:
+                lines.append(f"last {shown(entry.last_planned_at)}, {entry.fired} in all, task id {entry.last_task_id}")
+            if entry.skipped:
+                lines.append(f"{entry.skipped} missed ticks were skipped")
+            for line in lines:
+                self.stdout.write("  " + printable(line))
+            if entry.problem:
+                self.stdout.write("  " + self.style.ERROR(printable(entry.problem)))
+
+    def add(self, options: dict[str, Any]) -> None:
+        """Add a schedule."""
+        names = ("every_s", "cron", "time_zone", "args", "kwargs", "queue", "jitter_s", "missed")
+        entry = schedules.add(options["name"], options["task"], **{name: options[name] for name in names})
+        self.stdout.write(f"added {printable(entry.name)}; next {next_words(entry)}")
+
+    def act(self, action: str, name: str) -> None:
+        """Do something to one schedule."""
+        if action == "run":
+            result = schedules.run_now(name)
+            self.stdout.write(f"enqueued {printable(result.task.module_path)} as task {result.id}")
+            return
+        {"pause": schedules.pause, "resume": schedules.resume, "remove": schedules.remove}[action](name)
+        self.stdout.write(f"{printable(name)}: {DONE[action]}")
+
+
+ACTIONS = {
+    "run": "enqueue its task now",
+    "pause": "let no tick fire until it is resumed",
+    "resume": "go on with the next tick",
+    "remove": "remove one that was added at run time",
+}
+DONE = {"pause": "paused", "resume": "resumed", "remove": "removed"}
+
+
+def next_words(entry: Entry) -> str:
+    """Return when the next tick is, in words."""
+    if entry.is_paused:
+        return "never: it is paused"
+    if entry.next_at is None:
+        return "unknown"
+    wait_s = round((entry.next_at - timezone.now()).total_seconds()) if timezone.is_aware(entry.next_at) else 0
+    return f"{shown(entry.next_at)} (in {in_words(wait_s)})" if wait_s > 0 else f"{shown(entry.next_at)} (due)"
+
+
+def shown(moment: datetime | None) -> str:
+    """Return a time in the project's time zone."""
+    return "never" if moment is None else f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def as_data(entry: Entry) -> dict[str, Any]:
+    """Return a schedule for JSON."""
+    data = {name: getattr(entry, name) for name in entry.__dataclass_fields__ if name != "schedule"}
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in data.items()}
+
+
+def printable(text: str) -> str:
+    """Return text on one line that cannot move the cursor."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} is no JSON: {error}") from error
