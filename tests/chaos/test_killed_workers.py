@@ -73,3 +73,17 @@ def test_worker_that_slept_through_its_lease_cannot_hurt_the_next_holder(
     assert worker.wait() == 0
     assert message is not None and message.receive_count == 2
     assert queue.delete(message)
+
+
+def test_message_of_a_priority_is_free_at_once_when_its_process_dies(
+    project: Configure, start_worker: StartWorker, journal: Journal
+):
+    project(default={"VISIBILITY_TIMEOUT_S": 3600})
+    tasks.wait_at_gate.using(priority=50).enqueue("urgent")
+    start_worker("--processes", "1", queues={"default": {"VISIBILITY_TIMEOUT_S": 3600}})
+    wait_until(lambda: journal.names("start"), timeout_s=20)
+
+    os.kill(int(journal.lines("start")[0][2]), signal.SIGKILL)
+    journal.open_gate()
+
+    wait_until(lambda: journal.names("end") == ["urgent"], timeout_s=30)
