@@ -21,6 +21,13 @@ class ReliableMessage:
     body: bytes
     #: This delivery included.
     deliveries: int
+    #: How many of them were given back unused.
+    unused: int = 0
+
+    @property
+    def attempt(self) -> int:
+        """Return the number of this delivery without those that were given back unused: 1 for the first."""
+        return self.deliveries - self.unused
 
     @property
     def receipt(self) -> str:

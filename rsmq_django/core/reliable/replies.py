@@ -39,8 +39,8 @@ class Popped:
 def read_popped(reply: list[Any]) -> Popped:
     """Read the reply of pop.lua."""
     messages = [
-        ReliableMessage(reply[at].decode(), read_message_id(reply[at + 1]), reply[at + 2], reply[at + 3])
-        for at in range(1, len(reply), 4)
+        ReliableMessage(reply[at].decode(), read_message_id(reply[at + 1]), *reply[at + 2 : at + 5])
+        for at in range(1, len(reply), 5)
     ]
     return Popped(messages, None if reply[0] < 0 else reply[0])
 
@@ -52,8 +52,8 @@ def read_recovered(queue: str) -> Callable[[list[Any] | None], list[ReliableMess
         if reply is None:
             return None
         return [
-            ReliableMessage(queue, read_message_id(reply[at]), reply[at + 1], reply[at + 2])
-            for at in range(0, len(reply), 3)
+            ReliableMessage(queue, read_message_id(reply[at]), *reply[at + 1 : at + 4])
+            for at in range(0, len(reply), 4)
         ]
 
     return read

@@ -3,7 +3,7 @@
 --   KEYS   see parts/queue: one queue
 --   ARGV   up to 1,000 receipts (parts/receipts)
 --
--- Returns the ids that were removed, in order; nothing for those that are not delivered or not there. Null: no such queue.
+-- Returns the ids that were removed, in order; nothing for those that are not delivered or not there. Null: no queue.
 --#include reliable/parts/queue
 --#include reliable/parts/deliveries
 --#include reliable/parts/receipts

@@ -6,5 +6,6 @@
 --#include reliable/parts/queue
 local names, queue = KEYS[1], queue_at(1)
 local was_listed = redis.call("SREM", names, queue.name)
-if redis.call("UNLINK", unpack(KEYS, 2, 9)) + was_listed == 0 then return redis.error_reply("RSMQ ReliableQueueNotFound") end
+local removed = redis.call("UNLINK", unpack(KEYS, 2, 1 + KEYS_PER_QUEUE))
+if removed + was_listed == 0 then return redis.error_reply("RSMQ ReliableQueueNotFound") end
 return 1

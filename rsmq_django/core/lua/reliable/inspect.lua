@@ -1,10 +1,11 @@
 -- Read some messages of one kind without changing anything.
 --
 --   KEYS   see parts/queue: one queue
---   ARGV   "undelivered", "delayed", "delivered" or "dead"; index of the first (negative: from the end); how many (1..1000)
+--   ARGV   "undelivered", "delayed", "delivered" or "dead"; index of the first (negative: from the end); how many
+--          (1..1000)
 --
--- Returns six values of each in one flat list: id, body, time (ms; last delivery, end of the delay, or death; 0 for those
--- that are undelivered), ms since then, deliveries, consumer. A start outside gives nothing.
+-- Returns six values of each in one flat list: id, body, time (ms; last delivery, end of the delay, or death; 0 for
+-- those that are undelivered), ms since then, deliveries, consumer. A start outside gives nothing.
 -- Errors: ReliableQueueNotFound.
 --#include shared/clock
 --#include reliable/parts/queue
@@ -31,12 +32,12 @@ else
   end
 end
 
-local counts, consumers = read_history(queue, ids, kind == "delivered" and 1 or 0)
+local histories = read_history(queue, ids, kind == "delivered" and 1 or 0)
 local bodies, reply = redis.call("HMGET", queue.bodies, unpack(ids)), {}
 for n, id in ipairs(ids) do
   local at = 6 * (n - 1)
   reply[at + 1], reply[at + 2] = id, bodies[n] or ""
   reply[at + 3], reply[at + 4] = times[n] or 0, times[n] and now_ms - times[n] or 0
-  reply[at + 5], reply[at + 6] = counts[n], consumers[n]
+  reply[at + 5], reply[at + 6] = histories[n].count, histories[n].consumer
 end
 return reply

@@ -9,22 +9,26 @@
 --#include shared/clock
 --#include reliable/parts/queue
 --#include reliable/parts/deliveries
+--#include reliable/parts/deaths
 --#include reliable/parts/receipts
 local queue = queue_at(1)
 local delay_ms, is_unused = whole_number(1, "delay_ms", 0, 1e13), ARGV[2] == "unused"
 if sizes_of(queue).state == 0 then return false end
-local ids, counts = held_by_receipts(queue, 3)
+local ids, histories = held_by_receipts(queue, 3)
 if #ids == 0 then return ids end
 
 redis.call("ZREM", queue.delivered, unpack(ids))
-local living, living_counts = ids, counts
-if not is_unused then living, living_counts = bury_spent(queue, ids, counts) end
+if is_unused then
+  for _, history in ipairs(histories) do history.unused = history.unused + 1 end
+end
+local living, living_histories = bury_spent(queue, ids, histories)
 
 local front, scores, entries = {}, {}, {}
 for n, id in ipairs(living) do
   front[#living + 1 - n] = id  -- LPUSH turns them round
   scores[2 * n - 1], scores[2 * n] = integer(now_ms + delay_ms), id
-  entries[2 * n - 1], entries[2 * n] = id, string.format("%d ", living_counts[n] - (is_unused and 1 or 0))
+  living_histories[n].consumer = ""
+  entries[2 * n - 1], entries[2 * n] = id, history_entry(living_histories[n])
 end
 if #living > 0 then
   redis.call("HSET", queue.history, unpack(entries))

@@ -1,13 +1,14 @@
--- Deliver messages: from the first queue first, then from the next. They stay in `delivered` until they are acknowledged.
+-- Deliver messages: from the first queue first, then from the next. They are kept until they are acknowledged.
 --
 --   KEYS   see parts/queue: any number of queues
 --   ARGV   how many (0..1000) from all queues together; name of the consumer, or ""
 --
 -- Returns the ms until the next delayed message may be delivered (-1: there is none), and then per message: name of its
--- queue, id, body, number of deliveries including this one.
+-- queue, id, body, number of deliveries including this one, and how many of them were given back unused.
 --#include shared/clock
 --#include reliable/parts/queue
 --#include reliable/parts/deliveries
+--#include reliable/parts/deaths
 local room, consumer = whole_number(1, "count", 0, 1000), ARGV[2] or ""
 -- Messages that died make place for others, but a queue full of them must not hold up the server.
 local MOST_ROUNDS = 10
@@ -32,13 +33,13 @@ end
 local reply, n = {-1}, 1
 
 -- The first write is a removal, so that a server at its memory limit takes the others, too.
-local function deliver(queue, ids, earlier)
-  local living, counts = bury_spent(queue, ids, earlier)
+local function deliver(queue, ids)
+  local living, histories = bury_spent(queue, ids, read_history(queue, ids, 0))
   if #living == 0 then return 0 end
-  for at in ipairs(living) do counts[at] = counts[at] + 1 end
-  note_deliveries(queue, living, counts, consumer)
+  note_deliveries(queue, living, histories, consumer)
   for at, body in ipairs(redis.call("HMGET", queue.bodies, unpack(living))) do
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], n = queue.name, living[at], body or "", counts[at], n + 4
+    reply[n + 1], reply[n + 2], reply[n + 3] = queue.name, living[at], body or ""
+    reply[n + 4], reply[n + 5], n = histories[at].count, histories[at].unused, n + 5
   end
   return #living
 end
@@ -50,7 +51,7 @@ for position, queue in ipairs(queues) do
   for _ = 1, MOST_ROUNDS do
     local ids = room > 0 and redis.call("LPOP", queue.undelivered, room)
     if not ids then break end
-    local taken = deliver(queue, ids, (read_history(queue, ids, 0)))
+    local taken = deliver(queue, ids)
     popped, room = popped + taken, room - taken
   end
   add_to_total(queue, "popped", popped)

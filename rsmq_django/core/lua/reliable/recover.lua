@@ -3,10 +3,12 @@
 --   KEYS   see parts/queue: one queue
 --   ARGV   how many (0..1000); the ms since their last delivery at the least; name of the consumer, or ""
 --
--- Returns id, body and number of deliveries of each, in one flat list. Null: no such queue.
+-- Returns of each, in one flat list: id, body, number of deliveries including this one, and how many of them were given
+-- back unused. Null: no such queue.
 --#include shared/clock
 --#include reliable/parts/queue
 --#include reliable/parts/deliveries
+--#include reliable/parts/deaths
 local queue = queue_at(1)
 local count, elapsed_ms = whole_number(1, "count", 0, 1000), whole_number(2, "elapsed_ms", 0, 1e13)
 local consumer = ARGV[3] or ""
@@ -22,14 +24,14 @@ if #due == 0 then return {} end
 
 -- The first write is a removal, so that a server at its memory limit takes the others, too.
 redis.call("ZREM", queue.delivered, unpack(due))
-local ids, counts = bury_spent(queue, due, (read_history(queue, due, 1)))
+local ids, histories = bury_spent(queue, due, read_history(queue, due, 1))
 if #ids == 0 then return {} end
-for n in ipairs(ids) do counts[n] = counts[n] + 1 end
-note_deliveries(queue, ids, counts, consumer)
+note_deliveries(queue, ids, histories, consumer)
 add_to_total(queue, "recovered", #ids)
 
 local reply = {}
 for n, body in ipairs(redis.call("HMGET", queue.bodies, unpack(ids))) do
-  reply[3 * n - 2], reply[3 * n - 1], reply[3 * n] = ids[n], body or "", counts[n]
+  local at, history = 4 * (n - 1), histories[n]
+  reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = ids[n], body or "", history.count, history.unused
 end
 return reply

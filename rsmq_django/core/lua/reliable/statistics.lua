@@ -3,8 +3,8 @@
 --   KEYS   see parts/queue: one queue
 --
 -- Returns numbers: undelivered, delayed, delivered and dead messages; ms since the oldest delivery (-1: nothing is
--- delivered); totals of pushed, popped, acked, recovered, nacked, buried; max_deliveries. Then per delivered message, for
--- the thousand oldest deliveries: number of deliveries, consumer. Errors: ReliableQueueNotFound.
+-- delivered); totals of pushed, popped, acked, recovered, nacked, buried; max_deliveries. Then per delivered message,
+-- for the thousand oldest deliveries: number of deliveries, consumer. Errors: ReliableQueueNotFound.
 --#include shared/clock
 --#include reliable/parts/queue
 --#include reliable/parts/deliveries
@@ -19,9 +19,8 @@ local fields = {"pushed", "popped", "acked", "recovered", "nacked", "buried", "m
 for n, value in ipairs(redis.call("HMGET", queue.state, unpack(fields))) do
   reply[5 + n] = tonumber(value or 0) or 0
 end
-local counts, consumers = read_history(queue, redis.call("ZRANGE", queue.delivered, 0, 999), 1)
-for n, count in ipairs(counts) do
-  reply[#reply + 1] = count
-  reply[#reply + 1] = consumers[n]
+for _, history in ipairs(read_history(queue, redis.call("ZRANGE", queue.delivered, 0, 999), 1)) do
+  reply[#reply + 1] = history.count
+  reply[#reply + 1] = history.consumer
 end
 return reply

@@ -1,10 +1,11 @@
--- A reliable queue is eight keys. KEYS is the set of the names of all reliable queues, and then, per queue, in this order:
+-- A reliable queue is eight keys. KEYS is the set of the names of all reliable queues and then, per queue, in order:
 --   undelivered  list  ids, the next one to be delivered at the left
 --   delayed      zset  id -> time (ms) at which it joins the end of `undelivered`
 --   delivered    zset  id -> its last delivery (parts/deliveries)
 --   dead         zset  id -> time (ms) at which it had been delivered too often
 --   bodies       hash  id -> body, of all the above
---   history      hash  id -> "<deliveries> <consumer>"; none: never delivered, or delivered once to nobody by name
+--   history      hash  id -> "<deliveries> <how many of them were given back unused> <consumer>"; none: never
+--                      delivered, or delivered once to nobody by name
 --   state        hash  ms and seq of the last id; clock: the last score in `delivered`; max_deliveries; totals.
 --                      Exists from the first push on, also while the queue is empty
 --   wake         list  one token exactly while `undelivered` is not empty: who takes it by BLPOP looks at the queue

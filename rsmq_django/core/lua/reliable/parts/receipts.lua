@@ -1,20 +1,20 @@
--- A receipt is the id of a delivered message, or "<id>:<deliveries>", which is good for that delivery only: not any more
--- when the message was delivered again. Read those in ARGV from `first` on and return the ids that they are good for, each
--- once, in order, with their numbers of deliveries and consumers.
+-- A receipt is the id of a delivered message, or "<id>:<deliveries>", which is good for that delivery only: not any
+-- more when the message was delivered again. Read those in ARGV from `first` on and return the ids that they are good
+-- for, each once, in order, and their histories.
 local function held_by_receipts(queue, first)
   local ids, wanted = {}, {}
   for at = first, #ARGV do
     local id, count = string.match(ARGV[at], "^(%d+%-%d+):(%d+)$")
     ids[#ids + 1], wanted[#ids + 1] = id or ARGV[at], tonumber(count) or false
   end
-  local held, held_counts, held_by, seen = {}, {}, {}, {}
-  if #ids == 0 then return held, held_counts, held_by end
-  local scores, counts, consumers = redis.call("ZMSCORE", queue.delivered, unpack(ids)), read_history(queue, ids, 1)
+  local held, held_histories, seen = {}, {}, {}
+  if #ids == 0 then return held, held_histories end
+  local scores, histories = redis.call("ZMSCORE", queue.delivered, unpack(ids)), read_history(queue, ids, 1)
   for n, id in ipairs(ids) do
-    if scores[n] and not seen[id] and (not wanted[n] or wanted[n] == counts[n]) then
+    if scores[n] and not seen[id] and (not wanted[n] or wanted[n] == histories[n].count) then
       seen[id] = true
-      held[#held + 1], held_counts[#held + 1], held_by[#held + 1] = id, counts[n], consumers[n]
+      held[#held + 1], held_histories[#held + 1] = id, histories[n]
     end
   end
-  return held, held_counts, held_by
+  return held, held_histories
 end
