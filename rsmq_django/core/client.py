@@ -18,6 +18,7 @@ from .errors import (
     BrokenQueue,
     ConnectionFailed,
     DeadLetterQueueNotFound,
+    InvalidName,
     InvalidValue,
     MessageTooLong,
     OutcomeUnknown,
@@ -26,8 +27,10 @@ from .errors import (
     QueueNotFound,
     RsmqError,
     ServerRefused,
+    TopicBroken,
 )
 from .keys import checked_namespace
+from .topic_errors import topic_error
 
 T = TypeVar("T")
 
@@ -152,13 +155,19 @@ def _name_error(call: Call[Any], text: str, reply: redis.RedisError) -> RsmqErro
     ours = _OURS.search(text)
     if ours:
         return _script_error(call.subject, ours[1], ours[2].split())
-    about = f"queue {call.subject!r}: " if call.subject else ""
+    is_topic = call.script.startswith("topic/")
+    about = f"{'topic' if is_topic else 'queue'} {call.subject!r}: " if call.subject else ""
     if isinstance(reply, redis.exceptions.OutOfMemoryError) or "OOM" in text:
         return QueueFull(
             f"{about}the server is at its memory limit, nothing was stored; drain queues or raise maxmemory"
         )
     if isinstance(reply, _DENIALS) or _DENIED.search(text):
         return PermissionDenied(f"{about}the server's user may not run {call.script!r} ({text.strip()}); see its ACL")
+    if is_topic and ("CROSSSLOT" in text or "same slot" in text):
+        name = call.subject.partition(":")[0]
+        return InvalidName(f"topic {name!r}: on a cluster its keys must share a slot; name it {'{' + name + '}'!r}")
+    if is_topic and "WRONGTYPE" in text:
+        return TopicBroken(f"{about}one of its keys has the wrong type; another program uses that name")
     if "WRONGTYPE" in text:
         return BrokenQueue(f"{about}one of its keys has the wrong type; another program uses that name")
     if _REFUSED.search(text) or isinstance(
@@ -194,7 +203,7 @@ def _script_error(subject: str, name: str, words: list[str]) -> RsmqError:
     if name == "BrokenQueue":
         field, value = words[0], " ".join(words[1:])
         return BrokenQueue(f"queue {subject!r} has {field} = {value!r}, which is no number; set its attributes again")
-    return _never(name)
+    return topic_error(subject, name, words) or _never(name)
 
 
 def _never(name: str) -> NoReturn:

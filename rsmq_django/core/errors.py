@@ -83,6 +83,26 @@ class BrokenQueue(RsmqError):
     """The queue's stored attributes are not numbers, or a key has the wrong type: some other client damaged it."""
 
 
+class TopicBroken(RsmqError):
+    """A key of a topic or of one of its groups holds something that is no index: some other client damaged it."""
+
+
+class TopicReset(RsmqError):
+    """A group has read further than its topic goes: somebody deleted the topic, or restored an old copy."""
+
+
+class GroupNotFound(RsmqError):
+    """Nobody has read from the topic in the name of that group."""
+
+
+class GroupLive(RsmqError):
+    """Consumers of the group are reading; nothing was changed."""
+
+
+class TooManyGroups(RsmqError):
+    """The topic has as many groups as a topic may have."""
+
+
 class LeaseLost(RsmqError):
     """The message was handed to somebody else since it was received here, so this holder may not touch it any more."""
 

@@ -1,0 +1,48 @@
+-- What is handed out again because nobody acknowledged it in time.
+
+-- Stop holding messages: they are done with, dead, or gone.
+local function let_go(group, indexes)
+  if #indexes == 0 then return 0 end
+  redis.call("ZREM", group.due, unpack(indexes))
+  redis.call("HDEL", group.counts, unpack(indexes))
+  return redis.call("ZREM", group.pending, unpack(indexes))
+end
+
+-- Hold messages until `due_ms`. Removals first, so that it works at the memory limit.
+local function hold(group, letters, due_ms)
+  if #letters == 0 then return end
+  local indexes, pending, due, counts, at = {}, {}, {}, {}, integer(due_ms)
+  for i, letter in ipairs(letters) do
+    indexes[i] = letter[1]
+    pending[2 * i - 1], pending[2 * i], due[2 * i - 1], due[2 * i] = letter[1], letter[1], at, letter[1]
+    if letter[3] > 1 then counts[#counts + 1], counts[#counts + 2] = letter[1], letter[3] end
+  end
+  redis.call("ZREM", group.due, unpack(indexes))
+  redis.call("ZADD", group.due, unpack(due))
+  redis.call("ZADD", group.pending, unpack(pending))
+  if #counts > 0 then redis.call("HSET", group.counts, unpack(counts)) end
+end
+
+-- Returns up to `wanted` messages that are due again, each {index, body, deliveries with this one}; those delivered
+-- more than `most` times by that; and the indexes of those that are gone.
+local function find_due(group, log, wanted, most)
+  local alive, dead, gone = {}, {}, {}
+  local due = redis.call("ZRANGEBYSCORE", group.due, "-inf", integer(now_ms), "LIMIT", 0, wanted)
+  if #due == 0 then return alive, dead, gone end
+  table.sort(due, function(a, b) return tonumber(a) < tonumber(b) end)
+  local keys = {}
+  for i, index in ipairs(due) do keys[i] = log.prefix .. index end
+  local bodies, counts = redis.call("MGET", unpack(keys)), redis.call("HMGET", group.counts, unpack(due))
+  for i, index in ipairs(due) do
+    local letter = {tonumber(index), bodies[i], (tonumber(counts[i]) or 1) + 1}
+    if not bodies[i] then
+      gone[#gone + 1] = index
+    elseif most > 0 and letter[3] > most then
+      letter[3] = letter[3] - 1
+      dead[#dead + 1] = letter
+    else
+      alive[#alive + 1] = letter
+    end
+  end
+  return alive, dead, gone
+end

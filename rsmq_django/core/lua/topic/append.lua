@@ -1,0 +1,52 @@
+-- Append messages to a log, note the time, wake all readers. The log has been opened (topic/index).
+-- The time index has one entry per slot: first index of the slot, scored with the slot's start (ms).
+local SLOT_MS = 100
+local LOOKED_AT = 1000
+
+-- Where a log goes on whose index went back behind what we noted. When messages are still there, somebody lost only
+-- the index: begin behind them, so that none is overwritten. Otherwise the log was deleted and begins anew.
+local function end_of_log(log, noted, count)
+  if log.last >= noted then return log.last, false end
+  local keys = message_keys(log, log.last + 1, math.min(log.last + count, noted))
+  for index = math.max(log.last + count, noted - LOOKED_AT) + 1, noted do keys[#keys + 1] = log.prefix .. index end
+  if redis.call("EXISTS", unpack(keys)) > 0 then return noted, false end
+  return log.last, true
+end
+
+local function forget_past(log)
+  redis.call("UNLINK", log.time, log.wake, log.headers, log.keys, log.latest, log.stale, log.tombstones)
+  redis.call("HDEL", log.meta, "first", "last", "slot", "bytes", "weighed")
+  log.first = 1
+end
+
+local function note_end(log, newest_slot, first_new)
+  local slot = now_ms - now_ms % SLOT_MS
+  redis.call("HSET", log.meta, "last", log.last)
+  if slot > (tonumber(newest_slot) or 0) then
+    redis.call("ZADD", log.time, integer(slot), first_new)
+    redis.call("HSET", log.meta, "slot", integer(slot))
+  end
+  -- The id of the one entry is the last index: a reader that has seen index e waits for ids behind e-0.
+  local woken = redis.pcall("XADD", log.wake, "MAXLEN", 1, log.last .. "-0", "last", log.last)
+  if type(woken) == "table" and woken.err then
+    redis.call("DEL", log.wake)
+    redis.call("XADD", log.wake, "MAXLEN", 1, log.last .. "-0", "last", log.last)
+  end
+end
+
+-- Append bodies[from] ... bodies[from + count - 1]; returns the index before the first of them.
+local function append(log, bodies, from, count)
+  local noted = redis.call("HMGET", log.meta, "last", "slot")
+  local before, is_anew = end_of_log(log, tonumber(noted[1]) or 0, count)
+  local words = {}
+  for i = 1, count do
+    words[2 * i - 1], words[2 * i] = log.prefix .. (before + i), bodies[from + i - 1]
+  end
+  -- The first write is one that a server at its memory limit refuses: all or nothing.
+  redis.call("SET", log.index, before + count)
+  if is_anew then forget_past(log) end
+  redis.call("MSET", unpack(words))
+  log.last = before + count
+  note_end(log, not is_anew and noted[2], before + 1)
+  return before
+end

@@ -1,0 +1,18 @@
+-- Move messages that were delivered too often to the dead-letter topic, with where they come from in their headers.
+-- `dead` lists {index, body, deliveries}; `origin` is the beginning of a JSON object, made by the caller.
+local function bury(group, log, target, origin, dead)
+  if #dead == 0 then return end
+  local indexes, bodies = {}, {}
+  for i, letter in ipairs(dead) do indexes[i], bodies[i] = letter[1], letter[2] end
+  let_go(group, indexes)
+  local keys = redis.call("HMGET", log.keys, unpack(indexes))
+  local headers = redis.call("HMGET", log.headers, unpack(indexes))
+  local before = append(target, bodies, 1, #bodies)
+  for i, letter in ipairs(dead) do
+    local facts = origin .. ', "index": "' .. letter[1] .. '", "deliveries": "' .. letter[3] .. '"'
+    local own = headers[i] and headers[i]:sub(2) or "}"
+    redis.call("HSET", target.headers, before + i, facts .. (own == "}" and own or ", " .. own))
+    if keys[i] then redis.call("HSET", target.keys, before + i, keys[i]) end
+  end
+  redis.call("HINCRBY", group.own, "dead", #dead)
+end

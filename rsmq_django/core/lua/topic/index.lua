@@ -1,0 +1,30 @@
+-- Indexes that any client may have written, and where a log begins and ends.
+--
+-- A log is a table of keys: index, meta, time, wake, headers, keys, latest, stale, tombstones, and `prefix`, which
+-- the number of a message is appended to. The keys of messages are the only ones that scripts make: which number
+-- comes next is known here alone. All keys of a topic share a slot, or it cannot be used on a cluster at all.
+
+-- A missing key is 0; anything but a plain number is nil, and so is one that Lua would print rounded.
+local function index_of(text)
+  if not text then return 0 end
+  return #text <= 14 and text:find("^%d+$") and tonumber(text) or nil
+end
+
+-- The error for a key that holds something else. That may be anything, so only its start is shown.
+local function broken(field, text)
+  return redis.error_reply("RSMQ TopicBroken " .. field .. " " .. text:sub(1, 40):gsub("[%c\127-\255]", "?"))
+end
+
+-- Learn the last index and the lowest that is kept. Returns an error reply when that cannot be done.
+local function open_log(log)
+  local text = redis.call("GET", log.index)
+  log.last = index_of(text)
+  if not log.last then return broken("nextIndex", text) end
+  log.first = tonumber(redis.call("HGET", log.meta, "first")) or 1
+end
+
+local function message_keys(log, from, to)
+  local keys = {}
+  for index = from, to do keys[index - from + 1] = log.prefix .. index end
+  return keys
+end

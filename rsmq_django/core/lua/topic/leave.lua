@@ -1,0 +1,5 @@
+-- A consumer ends: it does not count as live any more.
+--
+--   KEYS[1]  zset  consumers, scored with when they were last seen (ms)
+--   ARGV     consumer
+return redis.call("ZREM", KEYS[1], ARGV[1])

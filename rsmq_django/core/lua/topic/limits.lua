@@ -1,0 +1,50 @@
+-- How much of a log its settings let go (topic/retain does it).
+
+-- The last index that every known group has been given; a group that was set back to the start counts as 0.
+local function read_by_all(log)
+  local groups, cursors = redis.call("ZRANGE", log.groups, 0, 999), {}
+  for i, group in ipairs(groups) do cursors[i] = log.name .. ":" .. group .. ":nextIndex" end
+  local lowest = log.last
+  for _, text in ipairs(#cursors > 0 and redis.call("MGET", unpack(cursors)) or {}) do
+    lowest = math.min(lowest, index_of(text) or 0)
+  end
+  return lowest
+end
+
+-- Count the bytes of all messages, and return the last index that has to go for the rest to fit.
+local function last_too_heavy(log, meta, max_bytes)
+  local bytes, weighed = weigh(log, meta)
+  local to, kept = log.first - 1, bytes
+  while kept > max_bytes and to < weighed and to < log.first + TRIM_AT_ONCE - 1 do
+    to = to + 1
+    kept = kept - redis.call("STRLEN", message_keys(log, to, to)[1])
+  end
+  return to, bytes, weighed
+end
+
+-- Drop what the settings let go, unless it is less than `at_least` indexes: one by one they would cost more. Returns
+-- how many were dropped, and whether there is more to do.
+local function retain(log, at_least)
+  local meta =
+    redis.call("HMGET", log.meta, "max_count", "max_age_ms", "max_bytes", "wait_for_groups", "bytes", "weighed")
+  local max_count, max_age_ms, max_bytes = tonumber(meta[1]), tonumber(meta[2]), tonumber(meta[3])
+  if not (max_count or max_age_ms or max_bytes) then return 0, false end
+  local to, bytes, weighed = 0, nil, nil
+  if max_count then to = log.last - max_count end
+  if max_age_ms then to = math.max(to, last_too_old(log, max_age_ms)) end
+  if max_bytes then
+    local too_heavy
+    too_heavy, bytes, weighed = last_too_heavy(log, meta, max_bytes)
+    to = math.max(to, too_heavy)
+  end
+  if meta[4] then to = math.min(to, read_by_all(log)) end
+  to = math.min(to, log.first + TRIM_AT_ONCE - 1, log.last)
+  if to - log.first + 1 < at_least then to = log.first - 1 end
+  if bytes then
+    local doomed = message_keys(log, log.first, math.min(to, weighed))
+    for _, key in ipairs(doomed) do bytes = bytes - redis.call("STRLEN", key) end
+  end
+  local dropped = drop_up_to(log, to)
+  if bytes then redis.call("HSET", log.meta, "bytes", bytes, "weighed", weighed) end
+  return dropped, dropped == TRIM_AT_ONCE or (weighed or log.last) < log.last
+end

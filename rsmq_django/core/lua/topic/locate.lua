@@ -1,0 +1,48 @@
+-- Where a group goes on. Plain clients move its cursor too: they delete it to replay, and count it up to read.
+local MAX_GROUPS = 1000
+
+local function new_position(group, log, start)
+  if start == "error" then return nil, redis.error_reply("RSMQ GroupNotFound") end
+  if redis.call("ZCARD", group.groups) >= MAX_GROUPS then
+    return nil, redis.error_reply("RSMQ TooManyGroups " .. MAX_GROUPS)
+  end
+  local position = start == "latest" and log.last or math.min(log.first - 1, log.last)
+  note_consumer(group, "")
+  move_cursor(group, position)
+  return position
+end
+
+-- The last index that was handed out, while something is held.
+local function position_of_holders(group, cursor, read)
+  local lowest = tonumber(redis.call("ZRANGE", group.pending, 0, 0)[1])
+  -- Set back by somebody else, or nobody knows any more what is held: it comes again.
+  if not lowest or cursor < lowest - 1 then
+    forget_held(group)
+    return cursor
+  end
+  return math.max(read, cursor)
+end
+
+-- Returns the last index that the group has been given and how many messages it missed, or nil and an error reply.
+local function locate(group, log, start, on_reset)
+  local text, read = redis.call("GET", group.cursor), tonumber(redis.call("HGET", group.own, "read"))
+  local position, failure = index_of(text), nil
+  if not position then return nil, broken("cursor", text) end
+  if not text and not redis.call("ZSCORE", group.groups, group.name) then
+    position, failure = new_position(group, log, start)
+    if failure then return nil, failure end
+  elseif not text then -- somebody removed the cursor: replay
+    forget_held(group)
+    position = log.first - 1
+  elseif read then
+    position = position_of_holders(group, position, read)
+  end
+  if position > log.last then
+    if on_reset == "error" then return nil, redis.error_reply("RSMQ TopicReset " .. position .. " " .. log.last) end
+    forget_held(group)
+    position = on_reset == "latest" and log.last or math.min(log.first - 1, log.last)
+    move_cursor(group, position)
+  end
+  local skipped = math.max(0, log.first - 1 - position)
+  return position + skipped, skipped
+end

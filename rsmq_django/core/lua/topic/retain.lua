@@ -1,0 +1,38 @@
+-- Drop the oldest messages that exceed what the topic's settings keep, at most TRIM_AT_ONCE in one step.
+--   meta: max_count, max_age_ms, max_bytes, wait_for_groups; `bytes` are those of the messages up to `weighed`
+local TRIM_AT_ONCE = 500
+
+-- Learn how many bytes messages have that were not counted yet: those of other clients, or all when the limit is new.
+local function weigh(log, meta)
+  local weighed = math.max(tonumber(meta[6]) or 0, log.first - 1)
+  local to = math.min(log.last, weighed + 1000)
+  local bytes = tonumber(meta[5]) or 0
+  for _, key in ipairs(message_keys(log, weighed + 1, to)) do bytes = bytes + redis.call("STRLEN", key) end
+  return bytes, to
+end
+
+-- The last index that is older than the settings allow: whatever lies before the newest slot that is too old.
+local function last_too_old(log, max_age_ms)
+  local cutoff = now_ms - max_age_ms
+  local slot = redis.call("ZREVRANGEBYSCORE", log.time, integer(cutoff), "-inf", "WITHSCORES", "LIMIT", 0, 1)
+  if not slot[1] then return 0 end
+  local noted = redis.call("HMGET", log.meta, "last", "slot")
+  local is_newest_over = slot[2] == noted[2] and tonumber(slot[2]) + SLOT_MS <= cutoff
+  return is_newest_over and tonumber(noted[1]) or tonumber(slot[1]) - 1
+end
+
+-- Remove messages up to index `to`; returns how many indexes that were.
+local function drop_up_to(log, to)
+  to = math.min(to, log.first + TRIM_AT_ONCE - 1, log.last)
+  local count = to - log.first + 1
+  if count <= 0 then return 0 end
+  local indexes = {}
+  for i = 1, count do indexes[i] = log.first + i - 1 end
+  remove_messages(log, indexes)
+  log.first = to + 1
+  redis.call("HSET", log.meta, "first", log.first)
+  local slots, over = redis.call("ZRANGE", log.time, 0, count), 0 -- each slot had a message
+  while slots[over + 2] and tonumber(slots[over + 2]) <= log.first do over = over + 1 end
+  if over > 0 then redis.call("ZREMRANGEBYRANK", log.time, 0, over - 1) end
+  return count
+end

@@ -1,0 +1,35 @@
+-- Set where a group goes on. What its consumers hold is forgotten: it is handed out again, if it lies ahead.
+--
+--   KEYS[1..3]   last index, meta, time (topic/publish)
+--   KEYS[4..10]  cursor, groups, own, pending, due, counts, consumers (topic/group)
+--   ARGV     group; kind: "replay", "earliest", "latest", "index" <next>, "shift" <by>, "time" <ms>, "ago" <ms>; its
+--            value or ""; 1 to change nothing; 1 although consumers are live; how recently they were seen then (ms)
+--
+-- Returns the position before and after, the last index and the lowest that is kept, live consumers, messages held.
+-- Errors: TopicBroken <field> <value>, GroupLive <consumers>.
+--#include shared/clock
+--#include topic/index
+--#include topic/group
+--#include topic/slots
+--#include topic/target
+local log = {index = KEYS[1], meta = KEYS[2], time = KEYS[3]}
+local group = {
+  cursor = KEYS[4], groups = KEYS[5], own = KEYS[6], pending = KEYS[7], due = KEYS[8], counts = KEYS[9],
+  consumers = KEYS[10], name = ARGV[1],
+}
+local kind, value, is_dry, is_forced, live_ms = ARGV[2], ARGV[3], ARGV[4] == "1", ARGV[5] == "1", ARGV[6]
+
+local failure = open_log(log)
+if failure then return failure end
+local live = redis.call("ZCOUNT", group.consumers, integer(now_ms - live_ms), "+inf")
+if live > 0 and not is_dry and not is_forced then return redis.error_reply("RSMQ GroupLive " .. live) end
+
+local position, held = position_now(group, log), redis.call("ZCARD", group.pending)
+local target = target_of(log, kind, value, position)
+if not is_dry then
+  forget_held(group)
+  -- A replay is what plain clients do, too: the next read finds no cursor, and begins with what is kept by then.
+  if kind == "replay" then redis.call("DEL", group.cursor) else move_cursor(group, target) end
+  note_consumer(group, "")
+end
+return {position, target, log.last, log.first, live, held}

@@ -1,0 +1,23 @@
+-- Where a seek leads to: the last index that the group counts as given afterwards, always inside the log.
+local function target_of(log, kind, value, position)
+  local wanted = {
+    replay = function() return log.first - 1 end,
+    earliest = function() return log.first - 1 end,
+    latest = function() return log.last end,
+    index = function() return value - 1 end,
+    shift = function() return position + value end,
+    time = function() return last_before(log, value) end,
+    ago = function() return last_before(log, integer(now_ms - value)) end,
+  }
+  return math.min(math.max(wanted[kind](), log.first - 1, 0), log.last)
+end
+
+-- Where a group is now, without changing anything; a cursor that is no number counts as none.
+local function position_now(group, log)
+  local text = redis.call("GET", group.cursor)
+  local cursor = text and index_of(text)
+  if not cursor then return log.first - 1 end
+  local read = tonumber(redis.call("HGET", group.own, "read"))
+  local lowest = read and tonumber(redis.call("ZRANGE", group.pending, 0, 0)[1])
+  return lowest and cursor >= lowest - 1 and math.max(read, cursor) or cursor
+end

@@ -1,0 +1,26 @@
+"""Topics with replay: a numbered log, and groups that each read all of it, one cursor per group.
+
+Knows the keys of a plain client (`{topic}:nextIndex`, `{topic}:messages:{n}`, `{topic}:{group}:nextIndex`) and keeps
+them byte for byte; everything else lies under `rsmqt:`. See docs/topics.md.
+"""
+
+from .group import Group, GroupOptions
+from .listing import alist_topics, list_topics
+from .records import Batch, Entry, GroupStatus, Range, Retention, SeekResult, TopicMessage, TopicStatus
+from .topic import Topic
+
+__all__ = [
+    "Batch",
+    "Entry",
+    "Group",
+    "GroupOptions",
+    "GroupStatus",
+    "Range",
+    "Retention",
+    "SeekResult",
+    "Topic",
+    "TopicMessage",
+    "TopicStatus",
+    "alist_topics",
+    "list_topics",
+]

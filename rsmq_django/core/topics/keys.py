@@ -1,0 +1,151 @@
+"""The keys of a topic and of its groups, and which names they may have.
+
+A topic has no namespace: its three kinds of keys are those of plain clients, which know none. Ours begin with `rsmqt:`
+and the name as it is, so that a topic named `{orders}` has all of its keys in one slot of a cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import InvalidName
+from ..keys import MAX_NAME_LENGTH
+
+#: The set of topics that were used; no topic has an empty name, so this is nobody's key.
+TOPICS_KEY = "rsmqt::topics"
+DEAD_LETTER_SUFFIX = ".dlt"
+
+#: Prefixes that are somebody's already. A topic named like the namespace of queues is refused, too.
+_RESERVED_TOPICS = frozenset({"rsmqt", "rq", "rsmq"})
+#: Its cursor would look like a message.
+_RESERVED_GROUPS = frozenset({"messages"})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicKeys:
+    """The keys of one topic."""
+
+    #: string: index of the last message.
+    index: str
+    #: What the number of a message is appended to.
+    prefix: str
+    #: hash: first, last, slot (what we know of the log) and the settings.
+    meta: str
+    #: zset: first index of a time slot, scored with its start in epoch milliseconds.
+    time: str
+    #: stream of one entry, whose id is the last index.
+    wake: str
+    #: hash: index -> headers (JSON).
+    headers: str
+    #: hash: index -> key of the message.
+    keys: str
+    #: hash: key -> index of its newest message.
+    latest: str
+    #: zset: indexes whose key has a newer message.
+    stale: str
+    #: zset: index of an empty message with a key, scored with its time in epoch milliseconds.
+    tombstones: str
+    #: zset: group, scored with when it was last seen in epoch milliseconds.
+    groups: str
+
+    @property
+    def log(self) -> tuple[str, ...]:
+        """Return the keys that a script needs to append, in its order."""
+        return (
+            self.index,
+            self.meta,
+            self.time,
+            self.wake,
+            self.headers,
+            self.keys,
+            self.latest,
+            self.stale,
+            self.tombstones,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKeys:
+    """The keys of one group of a topic."""
+
+    #: string: every message up to this index is done with. Plain clients know it, too.
+    cursor: str
+    groups: str
+    #: hash: read (the last index handed out, while something is held), skipped, dead.
+    own: str
+    #: zset: indexes that are held, scored with the index.
+    pending: str
+    #: zset: the same, scored with when they are handed out again in epoch milliseconds.
+    due: str
+    #: hash: index -> deliveries, from the second one on.
+    counts: str
+    #: zset: consumer, scored with when it was last seen in epoch milliseconds.
+    consumers: str
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Return all keys in the order in which scripts want them."""
+        return self.cursor, self.groups, self.own, self.pending, self.due, self.counts, self.consumers
+
+
+def topic_keys(name: str) -> TopicKeys:
+    """Return the keys of the topic `name`."""
+    side = f"rsmqt:{name}:"
+    return TopicKeys(
+        index=f"{name}:nextIndex",
+        prefix=f"{name}:messages:",
+        meta=f"{side}meta",
+        time=f"{side}time",
+        wake=f"{side}wake",
+        headers=f"{side}headers",
+        keys=f"{side}keys",
+        latest=f"{side}latest",
+        stale=f"{side}stale",
+        tombstones=f"{side}tombstones",
+        groups=f"{side}groups",
+    )
+
+
+def group_keys(topic: str, group: str) -> GroupKeys:
+    """Return the keys of a group."""
+    side = f"rsmqt:{topic}:"
+    return GroupKeys(
+        cursor=f"{topic}:{group}:nextIndex",
+        groups=f"{side}groups",
+        own=f"{side}group:{group}",
+        pending=f"{side}pending:{group}",
+        due=f"{side}due:{group}",
+        counts=f"{side}counts:{group}",
+        consumers=f"{side}consumers:{group}",
+    )
+
+
+def dead_letter_topic(name: str) -> str:
+    """Return the topic that takes what was delivered too often."""
+    return name + DEAD_LETTER_SUFFIX
+
+
+def checked_topic(name: str, *, namespace: str) -> str:
+    """Return `name`, or raise InvalidName when its keys would be ambiguous or somebody else's."""
+    longest = MAX_NAME_LENGTH + (len(DEAD_LETTER_SUFFIX) if str(name).endswith(DEAD_LETTER_SUFFIX) else 0)
+    _check("topic", name, longest)
+    if name in _RESERVED_TOPICS or name == namespace:
+        raise InvalidName(f"reserved topic name: {name!r}; keys that begin so belong to queues, choose another one")
+    return name
+
+
+def checked_group(name: str) -> str:
+    """Return `name`, or raise InvalidName when its keys would be ambiguous or somebody else's."""
+    _check("group", name, MAX_NAME_LENGTH)
+    if name in _RESERVED_GROUPS:
+        raise InvalidName(f"reserved group name: {name!r}; messages of the topic have such keys, choose another one")
+    return name
+
+
+def _check(what: str, name: str, longest: int) -> None:
+    is_text = isinstance(name, str) and name.isprintable()
+    if not is_text or not name or len(name) > longest or ":" in name or name != name.strip():
+        raise InvalidName(
+            f"invalid {what} name: {name!r}; use 1 to {MAX_NAME_LENGTH} printable characters without a colon, "
+            "which separates the parts of a key, and without blanks around them"
+        )

@@ -1,0 +1,27 @@
+"""Which topics there are. Redis cannot list them, so whoever uses one puts it on a list."""
+
+from __future__ import annotations
+
+from ..call import Call
+from ..client import Client
+from ..replies import read_names
+from .keys import TOPICS_KEY
+
+
+def register_call(name: str) -> Call[int]:
+    """Return the call that puts a topic on the list."""
+    return Call("topic/register", (TOPICS_KEY,), (name,), int, repeatable=True, subject=name)
+
+
+def list_topics(client: Client) -> list[str]:
+    """Return the topics that were used with this package on the client's server, sorted."""
+    return client.run(_list_topics())
+
+
+async def alist_topics(client: Client) -> list[str]:
+    """See list_topics()."""
+    return await client.arun(_list_topics())
+
+
+def _list_topics() -> Call[list[str]]:
+    return Call("topic/list", (TOPICS_KEY,), (), read_names, repeatable=True)

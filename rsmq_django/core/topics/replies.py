@@ -1,0 +1,141 @@
+"""How to read the raw replies of the scripts of topics. Tolerant: what another client stored must not raise here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
+from typing import Any
+
+from .records import NO_HEADERS, Batch, GroupStatus, Range, Retention, SeekResult, TopicMessage, TopicStatus
+
+
+def read_published(reply: list[int]) -> range:
+    """Read the new indexes."""
+    return range(reply[0], reply[1] + 1)
+
+
+def read_batch(reply: list[Any]) -> Batch:
+    """Read what topic/read gave: bodies in a row, with None for holes."""
+    last, skipped, holes, left, first, count = reply[:6]
+    bodies = reply[6 : 6 + count]
+    indexes = range(first, first + count)
+    extras = _extras(reply[6 + count :], count)
+    if extras is None and None not in bodies:
+        messages = list(map(TopicMessage, indexes, bodies))
+    else:
+        keys, headers = extras or (repeat(None), repeat(NO_HEADERS))
+        rows = zip(indexes, bodies, keys, headers, strict=False)
+        messages = [TopicMessage(*row) for row in rows if row[1] is not None]
+    return Batch(messages, skipped, holes, 0, left, last)
+
+
+def read_leased(reply: list[Any]) -> Batch:
+    """Read what topic/lease gave: columns."""
+    last, skipped, holes, left, dead, due_ms, count = reply[:7]
+    indexes, deliveries, bodies = (reply[7 + at * count : 7 + (at + 1) * count] for at in range(3))
+    keys, headers = _extras(reply[7 + 3 * count :], count) or (repeat(None), repeat(NO_HEADERS))
+    messages = list(map(TopicMessage, indexes, bodies, keys, headers, deliveries))
+    return Batch(messages, skipped, holes, dead, left, last, None if due_ms < 0 else due_ms)
+
+
+def read_range(reply: list[Any]) -> Range:
+    """Read what topic/range gave."""
+    last, lowest, first, count, slots = reply[:5]
+    times = [(int(reply[at]), int(reply[at + 1])) for at in range(5, 5 + 2 * slots, 2)]
+    start = 5 + 2 * slots
+    keys, headers = _extras(reply[start + count :], count) or (repeat(None), repeat(NO_HEADERS))
+    bodies = reply[start : start + count]
+    rows = zip(range(first, first + count), bodies, keys, headers, repeat(1), _slot_of_each(first, count, times))
+    return Range([TopicMessage(*row) for row in rows if row[1] is not None], lowest, last)
+
+
+def _slot_of_each(first: int, count: int, slots: Sequence[tuple[int, int]]) -> list[int | None]:
+    times: list[int | None] = []
+    at, now = 0, None
+    for index in range(first, first + count):
+        while at < len(slots) and slots[at][0] <= index:
+            now = slots[at][1]
+            at += 1
+        times.append(now)
+    return times
+
+
+def _extras(words: Sequence[Any], count: int) -> tuple[list[str | None], list[Mapping[str, str]]] | None:
+    if not words:
+        return None
+    keys = [None if key is None else key.decode("utf-8", "replace") for key in words[:count]]
+    return keys, [read_headers(headers) for headers in words[count:]]
+
+
+def read_headers(stored: bytes | None) -> Mapping[str, str]:
+    """Read the headers of a message; what is no JSON object of texts is left out."""
+    if not stored:
+        return NO_HEADERS
+    try:
+        headers = json.loads(stored)
+    except ValueError:
+        return NO_HEADERS
+    return headers if isinstance(headers, dict) else NO_HEADERS
+
+
+def read_status(reply: list[int]) -> TopicStatus:
+    """Read what topic/status gave."""
+    exists, last, first, noted, oldest_ms, newest_ms, groups, now_ms = reply[:8]
+    max_count, max_age_ms, max_bytes, wait_for_groups, group_ttl_ms = map(_known, reply[8:])
+    retention = Retention(
+        max_count=max_count,
+        max_age_s=_seconds(max_age_ms),
+        max_bytes=max_bytes,
+        wait_for_groups=wait_for_groups is not None,
+        group_ttl_s=_seconds(group_ttl_ms),
+    )
+    times = _known(oldest_ms), _known(newest_ms)
+    return TopicStatus(exists == 1, first, last, max(0, noted), *times, groups, now_ms, retention)
+
+
+def read_group_status(name: str) -> Callable[[list[int]], GroupStatus]:
+    """Return a reader of what topic/group_status gave."""
+
+    def read(reply: list[int]) -> GroupStatus:
+        exists, position, last, first, held, due, skipped, dead, live, seen_ms, slot_ms, now_ms = reply
+        start = max(position, first - 1)
+        return GroupStatus(
+            name=name,
+            exists=exists == 1,
+            position=position,
+            lag=max(0, last - start),
+            missed=start - position,
+            held=held,
+            due=due,
+            skipped=skipped,
+            dead_lettered=dead,
+            live_consumers=live,
+            seen_ms=_known(seen_ms),
+            age_s=max(0, now_ms - slot_ms) / 1000 if slot_ms >= 0 else None,
+        )
+
+    return read
+
+
+def read_seek(reply: list[int]) -> SeekResult:
+    """Read what topic/seek gave."""
+    before, after, last, first, live, held = reply
+    return SeekResult(before + 1, after + 1, first, last, live, held)
+
+
+def read_groups(reply: list[bytes]) -> list[tuple[str, float]]:
+    """Read the groups with how many seconds ago each was seen."""
+    now_ms = float(reply[0])
+    return [
+        (reply[at].decode("utf-8", "replace"), max(0.0, now_ms - float(reply[at + 1])) / 1000)
+        for at in range(1, len(reply), 2)
+    ]
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
