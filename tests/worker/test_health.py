@@ -66,20 +66,20 @@ def test_file_of_a_worker_that_is_well_brings_no_complaint(tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("written", "complaint"),
     [
-        (json.dumps(report(70)), "a process last looked for messages 70 s ago, 60 s are allowed"),
-        (json.dumps(report(0) | {"written_at": time.monotonic() - 100}), "the supervisor is gone or hangs"),
-        (json.dumps(report(0) | {"written_at": time.monotonic() + 1e6}), "the supervisor is gone or hangs"),
-        ("half a rep", "is not the health file of a worker"),
-        ("[]", "is not the health file of a worker"),
+        (lambda: json.dumps(report(70)), "a process last looked for messages 70 s ago, 60 s are allowed"),
+        (lambda: json.dumps(report(0) | {"written_at": time.monotonic() - 100}), "the supervisor is gone or hangs"),
+        (lambda: json.dumps(report(0) | {"written_at": time.monotonic() + 1e6}), "the supervisor is gone or hangs"),
+        (lambda: "half a rep", "is not the health file of a worker"),
+        (lambda: "[]", "is not the health file of a worker"),
         (None, "no worker: "),
     ],
 )
 def test_complaint_says_what_is_wrong(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], written: str | None, complaint: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], written: Callable[[], str] | None, complaint: str
 ):
     path = tmp_path / "health"
     if written is not None:
-        path.write_text(written)
+        path.write_text(written())
 
     assert main([str(path)]) == 1
     assert complaint in capsys.readouterr().err
@@ -124,8 +124,6 @@ def test_file_is_always_whole(tmp_path: Path):
 
 
 # -- The port ----------------------------------------------------------------------------------------------------------
-
-Ask = Callable[..., tuple[int, dict[str, Any]]]
 
 
 class Served:

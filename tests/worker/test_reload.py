@@ -1,0 +1,135 @@
+"""In development a worker starts again when a source file changes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from rsmq_django.queues import ensure_queue, get_queue
+from tests.support import wait_until
+from tests.worker.processes import StartWorker, WorkerProcess
+from tests.worker.site.journal import Journal
+from tests.worker.workshop import Configure
+
+pytestmark = pytest.mark.slow
+
+SMALL = ("--processes", "1", "--threads", "1", "--reload")
+TASKS = """
+from rsmq_django.tasks import task
+from tests.worker.site.journal import note
+
+@task
+def say():
+    note("said", "{word}")
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The tasks.py of an app that a test may edit."""
+    app = tmp_path / "reloaded_shop"
+    app.mkdir()
+    (app / "__init__.py").touch()
+    settings = "from tests.worker.site.settings import *\nINSTALLED_APPS = [*INSTALLED_APPS, 'reloaded_shop']\n"
+    (app / "settings.py").write_text(settings)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # a second edit in the same second has the same age
+    return app / "tasks.py"
+
+
+def start(start_worker: StartWorker, *arguments: str) -> WorkerProcess:
+    return start_worker(*SMALL, "--settings", "reloaded_shop.settings", *arguments)
+
+
+def edit(path: Path, text: str) -> None:
+    """Write a file so that its age differs from before, however coarse the file system's clock is."""
+    age = path.stat().st_mtime + 5 if path.exists() else None
+    path.write_text(text)
+    if age is not None:
+        os.utime(path, (age, age))
+
+
+def say() -> None:
+    ensure_queue("default").send('{"task": "reloaded_shop.tasks.say"}')
+
+
+def test_changed_task_is_run_as_it_is_now(project: Configure, start_worker: StartWorker, journal: Journal, shop: Path):
+    edit(shop, TASKS.format(word="one"))
+    worker = start(start_worker)
+    say()
+    wait_until(lambda: journal.names("said") == ["one"])
+
+    edit(shop, TASKS.format(word="two"))
+    wait_until(lambda: worker.output.count("works on default") == 2)
+    say()
+
+    wait_until(lambda: journal.names("said") == ["one", "two"])
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_half_an_edit_stops_nothing(project: Configure, start_worker: StartWorker, journal: Journal, shop: Path):
+    edit(shop, TASKS.format(word="one"))
+    worker = start(start_worker)
+    wait_until(lambda: "started process" in worker.output)
+
+    edit(shop, "def (")
+    wait_until(lambda: "tasks.py has changed, but cannot be imported" in worker.output)
+    say()
+
+    wait_until(lambda: journal.names("said") == ["one"])
+    edit(shop, TASKS.format(word="two"))
+    wait_until(lambda: worker.output.count("works on default") == 2)
+
+
+def test_worker_that_failed_starts_again_after_a_change(
+    project: Configure, start_worker: StartWorker, journal: Journal, shop: Path
+):
+    edit(shop, TASKS.format(word="one"))
+    ensure_queue("default").set_attributes(visibility_timeout_s=30_000)
+    worker = start(start_worker)
+    wait_until(lambda: "it starts again after a change" in worker.output)
+
+    get_queue("default").set_attributes(visibility_timeout_s=30)
+    edit(shop, TASKS.format(word="two"))
+    say()
+
+    wait_until(lambda: journal.names("said") == ["two"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_stops_it_and_lets_tasks_end(
+    project: Configure, start_worker: StartWorker, journal: Journal, shop: Path, number: signal.Signals
+):
+    edit(shop, TASKS.format(word="one"))
+    worker = start(start_worker)
+    wait_until(lambda: "started process" in worker.output)
+
+    worker.send(number)
+
+    assert worker.wait() == 0
+    assert f"{number.name}: tasks may run" in worker.output
+
+
+def test_worker_does_not_outlive_who_watches(
+    project: Configure, start_worker: StartWorker, journal: Journal, shop: Path
+):
+    edit(shop, TASKS.format(word="one"))
+    worker = start(start_worker)
+    wait_until(lambda: "started process" in worker.output)
+
+    worker.send(signal.SIGKILL)
+
+    wait_until(lambda: "ended with exit status 0" in worker.output)
+
+
+def test_reload_is_off_for_a_worker_that_ends_by_itself(project: Configure, start_worker: StartWorker, shop: Path):
+    edit(shop, TASKS.format(word="one"))
+
+    worker = start(start_worker, "--batch")
+
+    assert worker.wait() == 0
+    assert "--reload is off" in worker.output
