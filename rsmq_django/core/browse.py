@@ -178,7 +178,7 @@ def page(
     return _call("page", name, (keys.messages, keys.settings, *failures), args, read_page)
 
 
-def pick(namespace: str, name: str, ids: Sequence[str], *, body_bytes: int = WHOLE_BODY) -> Call[Page]:
+def pick(namespace: str, name: str, ids: Sequence[str | bytes], *, body_bytes: int = WHOLE_BODY) -> Call[Page]:
     """Return the call that reads the messages of these ids (at most 1,000), with their failure records.
 
     Ids that the queue does not have are left out.

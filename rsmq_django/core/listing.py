@@ -15,10 +15,10 @@ from typing import Any, Literal
 from .browse import ALL, NO_BODY, START, Page, Position, StoredMessage, as_limit, read_page
 from .call import Argument, Call
 from .errors import InvalidValue
-from .keys import queue_keys
+from .keys import queue_keys, workers_key
 from .limits import MAX_BATCH, TimeUnit, checked_count
 from .records import QueueAttributes
-from .replies import read_attributes
+from .replies import read_attributes, read_message_id
 
 #: Each queue costs a script about six commands; so many keep it within a few milliseconds.
 MAX_QUEUES = 300
@@ -31,6 +31,8 @@ class QueueSummary:
     """A queue as a list shows it."""
 
     name: str
+    #: The server's time when it was read, in epoch milliseconds.
+    now_ms: int
     #: None when another program left something else under the queue's keys.
     attributes: QueueAttributes | None
     #: How long the first ready message has been ready; None when nothing is.
@@ -59,6 +61,15 @@ class Found:
     #: Where to go on looking; None when nothing is left.
     end: Position | None
     messages: list[StoredMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerBeat:
+    """A worker, and when it was last heard of."""
+
+    worker_id: str
+    now_ms: int
+    beat_ms: float
 
 
 # -- Calls ------------------------------------------------------------------------------------------------------------
@@ -131,6 +142,11 @@ def digest(
     return Call("browse/digest", _keys(namespace, name), args, read_page, repeatable=True, subject=name)
 
 
+def workers(namespace: str) -> Call[list[WorkerBeat]]:
+    """Return the call that reads up to 1,000 workers, those heard of last first."""
+    return Call("browse/workers", (workers_key(namespace),), (), _read_beats, repeatable=True)
+
+
 def _keys(namespace: str, name: str) -> tuple[str, str, str]:
     keys = queue_keys(namespace, name)
     return keys.messages, keys.settings, keys.failures
@@ -147,6 +163,7 @@ def _read_summaries(names: Sequence[str], units: Mapping[str, TimeUnit], reply: 
         is_broken = size < 0 or stored[0] == b""
         yield QueueSummary(
             name=name,
+            now_ms=now_ms,
             attributes=None if is_broken else read_attributes(units.get(name, "s"))([*stored, size, size - ready]),
             oldest_ready_s=max(0.0, now_ms - float(first_score)) / 1000 if ready else None,
             failures=failures,
@@ -162,3 +179,9 @@ def _read_found(reply: list[Any]) -> Found:
     now_ms, looked_at, score, message_id, *values = reply
     end = Position(score, message_id) if looked_at else None
     return Found(int(now_ms), looked_at, end, read_page([now_ms, *values]).messages)
+
+
+def _read_beats(reply: list[bytes]) -> list[WorkerBeat]:
+    now_ms, *words = reply
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return [WorkerBeat(read_message_id(worker_id), int(now_ms), float(beat_ms)) for worker_id, beat_ms in pairs]

@@ -10,20 +10,17 @@ local FIELDS = {"vt", "delay", "maxsize", "totalrecv", "totalsent", "created", "
 local out, n = {integer(now_ms)}, 1
 
 -- One broken queue must not hide all others.
-local function asked(...)
-  local reply = redis.pcall(...)
-  return not (type(reply) == "table" and reply.err) and reply
-end
+local function unless_broken(reply) return not (type(reply) == "table" and reply.err) and reply end
 
 for at = 1, #KEYS, 3 do
   local messages, settings, failures = KEYS[at], KEYS[at + 1], KEYS[at + 2]
-  local values = asked("HMGET", settings, unpack(FIELDS)) or {}
+  local values = unless_broken(redis.pcall("HMGET", settings, unpack(FIELDS))) or {}
   for i = 1, 7 do out[n + i] = values[i] or "" end
-  local size = asked("ZCARD", messages)
+  local size = unless_broken(redis.pcall("ZCARD", messages))
   out[n + 8] = size or -1
   out[n + 9] = size and size > 0 and redis.call("ZCOUNT", messages, "-inf", integer(now_ms)) or 0
   out[n + 10] = size and size > 0 and redis.call("ZRANGE", messages, 0, 0, "WITHSCORES")[2] or ""
-  out[n + 11] = asked("HLEN", failures) or 0
+  out[n + 11] = unless_broken(redis.pcall("HLEN", failures)) or 0
   n = n + 11
 end
 return out

@@ -27,9 +27,14 @@ end
 local out = {integer(now_ms), behind_last - first}
 count = math.min(count, behind_last - first - offset)
 if count <= 0 then return out end
-local command, start = "ZRANGE", first + offset
-if is_reversed == "1" then command, start = "ZREVRANGE", all - behind_last + offset end
-local found = redis.call(command, messages, start, start + count - 1, "WITHSCORES")
+local found
+if is_reversed == "1" then
+  first = all - behind_last + offset
+  found = redis.call("ZREVRANGE", messages, first, first + count - 1, "WITHSCORES")
+else
+  first = first + offset
+  found = redis.call("ZRANGE", messages, first, first + count - 1, "WITHSCORES")
+end
 for at = 1, #found, 2 do
   local n = #out
   read_into(out, settings, nil, {found[at], found[at + 1]}, budget_bytes > 0 and longest or 0, math.huge)

@@ -8,9 +8,8 @@
 --            many bytes of each body to return; "1" to look for the words in bodies and failure records, too, and not
 --            only in ids and names of tasks; words, in small letters
 --
--- A message fits when it has all the words, whatever the case of its letters. Returns the server's time (ms), how many
--- were looked at, score and id of the last one ("" when nothing is left), then per message the seven values of
--- browse/read, its failure record without the traceback. Errors: QueueNotFound.
+-- All words must be found, in any case. Returns the server's time (ms), how many were looked at, score and id of the last
+-- one ("": nothing is left), then the seven values of browse/read, records without tracebacks. Errors: QueueNotFound.
 --#include shared/clock
 --#include browse/position
 --#include browse/read
@@ -21,28 +20,24 @@ local messages, settings, failures = KEYS[1], KEYS[2], KEYS[3]
 local score, id, last, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local which, longest, everywhere, words = ARGV[5], tonumber(ARGV[6]), ARGV[7] == "1", {unpack(ARGV, 8)}
 
-local function has_all(texts)
+local function has_all(text)
   for _, word in ipairs(words) do
-    local is_found = false
-    for _, text in ipairs(texts) do is_found = is_found or text:find(word, 1, true) end
-    if not is_found then return false end
+    if not text:find(word, 1, true) then return false end
   end
   return true
 end
 
 -- Return what is searched of a message. The name of a task is all that somebody may see who may not read bodies.
-local function texts_of(message_id, body)
-  local failure = redis.call("HGET", failures, message_id) or ""
+local function text_of(message_id, body)
+  local failure, task = redis.call("HGET", failures, message_id) or "", '"task"%s*:%s*"([^"]*)"'
   budget_bytes = budget_bytes - #body - #failure
-  if everywhere then return {message_id:lower(), body:lower(), failure:lower()} end
-  local task = '"task"%s*:%s*"([^"]*)"'
-  return {message_id:lower(), (body:match(task) or ""):lower(), (failure:match(task) or ""):lower()}
+  if not everywhere then body, failure = body:match(task) or "", failure:match(task) or "" end
+  return (message_id .. "\n" .. body .. "\n" .. failure):lower()
 end
 
 local function fits(message_id, receive_count)
-  if which == "received" and not receive_count then return false end
-  if which == "new" and receive_count then return false end
-  return #words == 0 or has_all(texts_of(message_id, redis.call("HGET", settings, message_id) or ""))
+  if which ~= "all" and (which == "received") ~= (receive_count ~= false) then return false end
+  return #words == 0 or has_all(text_of(message_id, redis.call("HGET", settings, message_id) or ""))
 end
 
 if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end

@@ -1,0 +1,92 @@
+"""Bodies of messages as they are shown: JSON, text or bytes, cut, with secrets hidden. Everything stays text."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.utils.translation import gettext as _
+
+from ..tasks.registry import find_task
+from .formats import one_line, visible
+from .json_text import Piece, is_json, pieces
+from .redaction import is_secret, redact
+
+#: What a page shows of a body; the rest can be downloaded.
+SHOWN_BYTES = 16 * 1024
+#: The same of one that is no text: sixteen bytes take a line.
+SHOWN_BINARY_BYTES = 4 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBody:
+    """A body, or its beginning, ready to be put into a page."""
+
+    #: "json", "text" or "binary".
+    kind: str
+    pieces: list[Piece]
+    is_cut: bool
+
+    @property
+    def text(self) -> str:
+        """Return it as one text."""
+        return "".join(piece.text for piece in self.pieces)
+
+
+def shown(body: bytes, *, task: str = "", longest: int | None = SHOWN_BYTES) -> ShownBody:
+    """Return a body, or its first `longest` bytes, as it may be seen."""
+    text = as_text(body, longest)
+    if text is None:
+        head = body if longest is None else body[:SHOWN_BINARY_BYTES]
+        return ShownBody("binary", [Piece("other", line) for line in hex_lines(head)], len(head) < len(body))
+    is_cut = longest is not None and len(body) > longest
+    if is_json(text):
+        found = pieces(text, secret_args=secret_args(task))
+        return ShownBody("json", [Piece(kind, visible(part)) for kind, part in found], is_cut)
+    return ShownBody("text", [Piece("other", visible(redact(text)))], is_cut)
+
+
+def preview(body: bytes, task: str, *, is_cut: bool) -> str:
+    """Return the beginning of a body on one line."""
+    text = as_text(body, len(body) if not is_cut else max(len(body) - 3, 0))
+    if text is None:
+        return _("%(size)d bytes that are no text") % {"size": len(body)}
+    if is_json(text):
+        text = "".join(part if kind != "space" else " " for kind, part in pieces(text, secret_args=secret_args(task)))
+    else:
+        text = redact(text)
+    line = one_line(text)
+    return line + "…" if is_cut and not line.endswith("…") else line
+
+
+def as_text(body: bytes, longest: int | None) -> str | None:
+    """Return the first bytes as text, up to a whole character; None when they are none."""
+    head = body if longest is None else body[:longest]
+    try:
+        text = head.decode()
+    except UnicodeDecodeError as error:
+        if len(head) == len(body) or error.start < len(head) - 3:
+            return None
+        text = head[: error.start].decode()
+    # Text has no NUL and few other control characters.
+    controls = sum(sign < " " and sign not in "\t\n\r\f\x1b" for sign in text)
+    return None if controls * 10 > len(text) else text
+
+
+def hex_lines(data: bytes) -> Iterator[str]:
+    """Return lines of sixteen bytes: place, bytes, and the letters among them."""
+    for at in range(0, len(data), 16):
+        part = data[at : at + 16]
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        yield f"{at:08x}  {part.hex(' '):<47}  {letters}\n"
+
+
+def secret_args(task: str) -> frozenset[int]:
+    """Return which positional arguments of a task have a name that is to be hidden."""
+    found = find_task(task) if task else None
+    if found is None:
+        return frozenset()
+    names = list(inspect.signature(found.func).parameters)
+    names = names[1:] if found.takes_context else names
+    return frozenset(place for place, name in enumerate(names) if is_secret(name))

@@ -1,0 +1,66 @@
+"""Numbers, times and texts of other people, as they are shown."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from django.utils.translation import gettext as _
+
+#: Signs that change the direction of what follows: with them a text can look like another one.
+_HARMLESS = "\n\t"
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_MAYBE_INVISIBLE = re.compile(r"[^\x20-\x7e\n\t]")
+
+
+def visible(text: str) -> str:
+    """Return text in which control and direction signs are written out, so that they stay text."""
+    return _MAYBE_INVISIBLE.sub(_written_out, text)
+
+
+def _written_out(match: re.Match[str]) -> str:
+    sign = match[0]
+    if unicodedata.category(sign) not in _INVISIBLE:
+        return sign
+    number = ord(sign)
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def one_line(text: str, longest: int = 120) -> str:
+    """Return the beginning of a text on one line."""
+    line = visible(" ".join(text[: 2 * longest].split()))
+    return line if len(line) <= longest and len(text) <= 2 * longest else line[:longest] + "…"
+
+
+def as_size(size_bytes: int | None) -> str:
+    """Return "1.5 KiB"."""
+    if size_bytes is None:
+        return _("no body")
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def as_duration(seconds: float | None) -> str:
+    """Return "3 min 20 s", at most two units."""
+    if seconds is None:
+        return "-"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    parts, rest = [], int(seconds)
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        number, rest = divmod(rest, size)
+        if number:
+            parts.append(f"{number} {unit}")
+    return " ".join(parts[:2])
+
+
+def relative(then_ms: float, now_ms: float) -> str:
+    """Return "3 min ago" or "in 29 s"."""
+    seconds = (then_ms - now_ms) / 1000
+    if seconds > 0:
+        return _("in %(duration)s") % {"duration": as_duration(seconds)}
+    return _("%(duration)s ago") % {"duration": as_duration(-seconds)}

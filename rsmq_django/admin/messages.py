@@ -1,0 +1,250 @@
+"""The pages of messages: the list of what lies in the queues, and everything about one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from ..core.errors import RsmqError
+from ..live.places import Place, message_place_of, place_of
+from ..live.servers import all_places
+from ..models import Message
+from .bodies import preview
+from .formats import as_size, one_line, relative
+from .operations import OPERATIONS, Operation, Tally, as_seen, carry_out
+from .site import LiveAdmin, explanation_of
+
+#: A filter with more choices is longer than the list; the page of queues links to the messages of each.
+MAX_QUEUE_CHOICES = 50
+
+Action = Callable[["MessageAdmin", HttpRequest, Any], HttpResponse | None]
+
+
+class QueueFilter(admin.SimpleListFilter):
+    """One queue. What is behind the others is reached from the page of queues."""
+
+    title = gettext_lazy("queue")
+    parameter_name = "queue"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """Return the queues to choose from."""
+        places = all_places([])
+        if len(places) > MAX_QUEUE_CHOICES:
+            places = [place for place in places if place.is_configured or place.key == self.value()]
+        return [(place.key, one_line(place.key, 40)) for place in places[:MAX_QUEUE_CHOICES]]
+
+    def has_output(self) -> bool:
+        """Return True: what is chosen can be taken back, whatever is offered."""
+        return bool(self.lookup_choices) or self.value() is not None
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the messages of the queue."""
+        return queryset.filter(queue=self.value()) if self.value() else queryset
+
+
+class ParametersForm(forms.Form):
+    """What operations ask for."""
+
+    seconds = forms.IntegerField(label=gettext_lazy("Seconds"), min_value=0, max_value=9_999_999)
+    target = forms.CharField(label=gettext_lazy("Target queue"), max_length=500)
+
+    def __init__(self, operation: Operation, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in set(self.fields) - set(operation.asks):
+            del self.fields[name]
+
+    def clean_target(self) -> str:
+        """Return the key of a queue."""
+        key: str = self.cleaned_data["target"]
+        if place_of(key) is None:
+            raise forms.ValidationError(_("There is no such queue."))
+        return key
+
+
+def action_for(operation: Operation) -> Action:
+    """Return the admin action that does an operation to what is selected."""
+
+    def act(model_admin: MessageAdmin, request: HttpRequest, queryset: Any) -> HttpResponse | None:
+        return model_admin.operate_on_selected(request, operation, queryset)
+
+    act.__name__ = operation.name
+    act.short_description = operation.label  # type: ignore[attr-defined]
+    act.allowed_permissions = (operation.codename,)  # type: ignore[attr-defined]
+    return act
+
+
+@admin.register(Message)
+class MessageAdmin(LiveAdmin):
+    """See the module."""
+
+    list_display = (
+        "short_id",
+        "queue_name",
+        "state",
+        "what",
+        "visible",
+        "receive_count",
+        "size",
+    )
+    list_display_links = ("short_id",)
+    list_filter = (QueueFilter, "state")
+    search_fields = ("message_id",)
+    search_help_text = gettext_lazy("Words in ids, tasks, bodies and errors.")
+    sortable_by = ("visible",)
+    actions = tuple(action_for(operation) for operation in OPERATIONS.values())
+
+    # -- The list -----------------------------------------------------------------------------------------------------
+
+    @admin.display(description=gettext_lazy("message"))
+    def short_id(self, message: Message) -> str:
+        """Return the id, which is what the row links from."""
+        return one_line(message.message_id, 32)
+
+    @admin.display(description=gettext_lazy("queue"))
+    def queue_name(self, message: Message) -> str:
+        """Return the queue."""
+        return one_line(message.queue, 40)
+
+    @admin.display(description=gettext_lazy("what"))
+    def what(self, message: Message) -> str:
+        """Return the task, and the error of a dead letter; see get_list_display() for bodies."""
+        return one_line(" · ".join(part for part in (message.task, message.error) if part), 100) or "-"
+
+    @admin.display(description=gettext_lazy("body"))
+    def body(self, message: Message) -> str:
+        """Return the beginning of the body, for those who may see it."""
+        return preview(message.stored.body, message.task, is_cut=_is_cut(message))
+
+    @admin.display(description=gettext_lazy("visible"), ordering="visible_at")
+    def visible(self, message: Message) -> str:
+        """Return when it can be received."""
+        return relative(message.stored.visible_at_ms, message.now_ms)
+
+    @admin.display(description=gettext_lazy("size"))
+    def size(self, message: Message) -> str:
+        """Return the size of the body."""
+        return as_size(message.size_bytes)
+
+    def action_checkbox(self, message: Any) -> SafeString:
+        """Return the stock checkbox, and what the operator saw: actions compare with it."""
+        checkbox = super().action_checkbox(message)
+        return format_html(
+            '{}<input type="hidden" name="seen" value="{} {}">', checkbox, message.receive_count, message.key
+        )
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """Return the columns: bodies are for those who may see them."""
+        columns: list[Any] = list(self.list_display)
+        if self.may(request, "view_body"):
+            columns.insert(columns.index("what") + 1, "body")
+        return columns
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+        """Search bodies and errors only for those who may see them."""
+        if not search_term.strip():
+            return queryset, False
+        return queryset.search(search_term, in_bodies=self.may(request, "view_body")), False
+
+    # -- Actions ------------------------------------------------------------------------------------------------------
+
+    def has_delete_message_permission(self, request: HttpRequest) -> bool:
+        """Return whether the user may delete messages."""
+        return self.may(request, "delete_message")
+
+    def has_move_message_permission(self, request: HttpRequest) -> bool:
+        """Return whether the user may run messages now, delay and move them."""
+        return self.may(request, "move_message")
+
+    def has_redrive_message_permission(self, request: HttpRequest) -> bool:
+        """Return whether the user may redrive dead letters."""
+        return self.may(request, "redrive_message")
+
+    def operate_on_selected(self, request: HttpRequest, operation: Operation, queryset: Any) -> HttpResponse | None:
+        """Do an operation to the selected rows, after asking for what it needs."""
+        self.demand(request, operation.codename)
+        keys = request.POST.getlist(ACTION_CHECKBOX_NAME)
+        is_asked = "post" in request.POST
+        form = ParametersForm(operation, request.POST if is_asked else None)
+        needs_page = bool(operation.asks) or operation.is_dangerous
+        if needs_page and not (is_asked and form.is_valid()):
+            return self._ask(request, operation, queryset, form)
+        params = form.cleaned_data if needs_page else {}
+        tally = self.operate(request, operation, seen_counts(request, keys), params)
+        self.tell(request, tally.sentence(), is_good=tally.is_clean)
+        return None
+
+    def _ask(self, request: HttpRequest, operation: Operation, queryset: Any, form: forms.Form) -> HttpResponse:
+        rows = list(queryset)
+        keys = {row.key for row in rows}
+        context = {
+            "title": _("Are you sure?") if operation.is_dangerous else str(operation.label).rstrip("…"),
+            "operation": operation,
+            "form": form,
+            "rows": rows,
+            "action_checkbox_name": ACTION_CHECKBOX_NAME,
+            "seen": [value for value in request.POST.getlist("seen") if value.partition(" ")[2] in keys],
+            "question": ngettext("This is about %(count)d message.", "This is about %(count)d messages.", len(rows))
+            % {"count": len(rows)},
+        }
+        return self.own_page(request, "message/ask.html", context)
+
+    def operate(
+        self, request: HttpRequest, operation: Operation, seen: dict[str, int | None], params: dict[str, Any]
+    ) -> Tally:
+        """Do an operation to messages, as they were seen, and write down for each who did it."""
+        self.demand(request, operation.codename)
+        tally, by_place = Tally(), by_queue(seen)
+        tally.stay("gone", len(seen) - sum(map(len, by_place.values())))
+        for place, receive_counts in by_place.items():
+            before = tally.done
+            try:
+                messages = as_seen(place, receive_counts, tally)
+                carry_out(operation, place, messages, params, tally)
+            except RsmqError as error:
+                self.tell(request, explanation_of(error), is_good=False)
+            if tally.done > before:
+                self._log(request, operation, place, list(receive_counts), params)
+        return tally
+
+    def _log(
+        self, request: HttpRequest, operation: Operation, place: Place, ids: list[bytes], params: dict[str, Any]
+    ) -> None:
+        flag = DELETION if operation.name == "delete_selected" else CHANGE
+        rows = [Message(key=place.message_key(message_id)) for message_id in ids]
+        user: Any = request.user
+        LogEntry.objects.log_actions(user.pk, rows, flag, change_message=operation.logged % params)
+
+
+def seen_counts(request: HttpRequest, keys: Sequence[str]) -> dict[str, int | None]:
+    """Return the receive counts that the page has shown, by message key; None for what was not said."""
+    said: dict[str, int] = {}
+    for value in request.POST.getlist("seen"):
+        count, _space, key = value.partition(" ")
+        if count.isascii() and count.isdigit():
+            said[key] = int(count)
+    return {key: said.get(key) for key in keys}
+
+
+def by_queue(seen: dict[str, int | None]) -> dict[Place, dict[bytes, int | None]]:
+    """Group what was seen by queue: message id -> receive count. Keys that stand for no message are left out."""
+    grouped: dict[Place, dict[bytes, int | None]] = {}
+    for key, receive_count in seen.items():
+        found = message_place_of(key)
+        if found is not None:
+            grouped.setdefault(found[0], {})[found[1]] = receive_count
+    return grouped
+
+
+def _is_cut(message: Message) -> bool:
+    return len(message.stored.body) < (message.size_bytes or 0)

@@ -1,0 +1,215 @@
+"""What an operator does to messages: which permission it needs, which scripts do it, and what became of it.
+
+Every operation takes messages as somebody saw them and leaves alone what has been received since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from ..core import moves
+from ..core.browse import NO_BODY, StoredMessage, pick
+from ..core.errors import InvalidName, InvalidValue
+from ..core.keys import checked_name
+from ..core.limits import MAX_BATCH
+from ..core.moves import MAX_SLICE, MAX_SLICE_BYTES, Verdict
+from ..live.places import Place, place_of
+
+#: Why messages stayed where they were, in the order in which it is told.
+STAYED: Mapping[str, Callable[[int], str]] = {
+    "moved_on": lambda n: ngettext("%d had moved on", "%d had moved on", n) % n,
+    "gone": lambda n: ngettext("%d was gone", "%d were gone", n) % n,
+    "too_long": lambda n: ngettext("%d is too long for the target", "%d are too long for the target", n) % n,
+    "duplicate": lambda n: ngettext("%d is there already", "%d are there already", n) % n,
+    "no_origin": lambda n: ngettext("%d does not say where it came from", "%d do not say where they came from", n) % n,
+}
+WORDS = {
+    Verdict.TAKEN: "moved_on",
+    Verdict.MISSING: "gone",
+    Verdict.TOO_LONG: "too_long",
+    Verdict.DUPLICATE: "duplicate",
+}
+
+
+@dataclass
+class Tally:
+    """What became of messages so far."""
+
+    done: int = 0
+    stayed: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def all(self) -> int:
+        """Return how many messages it was about."""
+        return self.done + sum(self.stayed.values())
+
+    @property
+    def is_clean(self) -> bool:
+        """Return whether all of them were done."""
+        return not self.stayed
+
+    def stay(self, word: str, number: int = 1) -> None:
+        """Note that messages stayed where they were."""
+        if number:
+            self.stayed[word] = self.stayed.get(word, 0) + number
+
+    def note(self, verdicts: Iterable[Verdict | str]) -> None:
+        """Note the answers of a script; a text is the new id of a message that was sent again."""
+        for verdict in verdicts:
+            if isinstance(verdict, str) or verdict is Verdict.DONE:
+                self.done += 1
+            else:
+                self.stay(WORDS[verdict])
+
+    def sentence(self) -> str:
+        """Return "3 of 5 done, 2 had moved on"."""
+        parts = [_("%(done)d of %(all)d done") % {"done": self.done, "all": self.all}]
+        parts += [STAYED[word](self.stayed[word]) for word in STAYED if word in self.stayed]
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that can be done to messages."""
+
+    name: str
+    #: Permission of the app, without its label.
+    codename: str
+    label: Any
+    #: What the log of the admin says.
+    logged: str
+    carry_out: Callable[[Place, Sequence[StoredMessage], Mapping[str, Any], Tally], None]
+    #: Parameters that a form asks for: "seconds", "target".
+    asks: tuple[str, ...] = ()
+    #: Whether it is asked once more before it is done.
+    is_dangerous: bool = False
+
+
+def _delete(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
+    tally.note(place.client.run(moves.remove(place.client.namespace, place.name, messages)))
+
+
+def _run_now(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
+    tally.note(place.client.run(moves.reschedule(place.client.namespace, place.name, messages, 0)))
+
+
+def _delay(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
+    seconds = params["seconds"]
+    tally.note(place.client.run(moves.reschedule(place.client.namespace, place.name, messages, seconds)))
+
+
+def _move(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
+    target = target_of(place, params["target"])
+    tally.note(place.client.run(moves.move(place.client.namespace, place.name, target, messages)))
+
+
+def _redrive(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
+    by_target: dict[str, list[StoredMessage]] = {}
+    for message in messages:
+        target = target_of(place, params["target"]) if params.get("target") else origin_of(message)
+        if target is None or target == place.name:
+            tally.stay("no_origin")
+        else:
+            by_target.setdefault(target, []).append(message)
+    for target, part in by_target.items():
+        tally.note(place.client.run(moves.redrive(place.client.namespace, place.name, target, part)))
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    operation.name: operation
+    for operation in (
+        Operation("run_now", "move_message", gettext_lazy("Run now"), "Made visible at once", _run_now),
+        Operation(
+            "delay",
+            "move_message",
+            gettext_lazy("Hide for some seconds…"),
+            "Hidden for %(seconds)s s",
+            _delay,
+            asks=("seconds",),
+        ),
+        Operation(
+            "move",
+            "move_message",
+            gettext_lazy("Move to another queue…"),
+            "Moved to %(target)s",
+            _move,
+            asks=("target",),
+        ),
+        Operation(
+            "redrive",
+            "redrive_message",
+            gettext_lazy("Redrive: send again to where it came from"),
+            "Redriven",
+            _redrive,
+        ),
+        Operation("delete_selected", "delete_message", gettext_lazy("Delete…"), "Deleted", _delete, is_dangerous=True),
+    )
+}
+
+
+def target_of(place: Place, key: str) -> str:
+    """Return the name of the target queue. Raises InvalidValue for one of another server."""
+    target = place_of(key)
+    if target is None or target.alias != place.alias:
+        raise InvalidValue(
+            _("“%(key)s” is not on the connection “%(alias)s”: messages move within one server only.")
+            % {"key": key, "alias": place.alias}
+        )
+    return checked_name(target.name)
+
+
+def origin_of(message: StoredMessage) -> str | None:
+    """Return the queue that a dead letter came from, if its record names one."""
+    failure = message.failure()
+    try:
+        return checked_name(failure.queue) if failure else None
+    except InvalidName:
+        return None
+
+
+def carry_out(
+    operation: Operation, place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally
+) -> None:
+    """Do it to messages of one queue, slice by slice."""
+    for part in cut(messages):
+        operation.carry_out(place, part, params, tally)
+
+
+def as_seen(place: Place, receive_counts: Mapping[bytes, int | None], tally: Tally) -> list[StoredMessage]:
+    """Read messages with the receive counts that somebody saw; None stands for the one of now.
+
+    With those the scripts see whether a message has moved on since. Messages that are gone are noted.
+    """
+    found: list[StoredMessage] = []
+    ids = list(receive_counts)
+    for at in range(0, len(ids), MAX_BATCH):
+        call = pick(place.client.namespace, place.name, ids[at : at + MAX_BATCH], body_bytes=NO_BODY)
+        found += place.client.run(call).messages
+    tally.stay("gone", len(ids) - len(found))
+    return [_with_count(message, receive_counts[message.position.message_id]) for message in found]
+
+
+def _with_count(message: StoredMessage, receive_count: int | None) -> StoredMessage:
+    if receive_count is None:
+        return message
+    return replace(message, receive_count=receive_count)
+
+
+def cut(messages: Sequence[StoredMessage]) -> Iterator[list[StoredMessage]]:
+    """Cut messages into slices that one script may take."""
+    part: list[StoredMessage] = []
+    weight = 0
+    for message in messages:
+        size = message.size_bytes or 0
+        if part and (len(part) == MAX_SLICE or weight + size > MAX_SLICE_BYTES):
+            yield part
+            part, weight = [], 0
+        part.append(message)
+        weight += size
+    if part:
+        yield part

@@ -1,0 +1,185 @@
+"""What all our admin pages share: stock lists over live rows, permissions, and a page for when Redis is away."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ..conf import get_settings
+from ..core import errors
+from ..core.errors import RedisFailure, RsmqError
+from ..live.queryset import LiveQuerySet
+
+logger = logging.getLogger(__name__)
+
+View = Callable[..., HttpResponse]
+
+if TYPE_CHECKING:
+    _ModelAdmin = admin.ModelAdmin[Any]
+else:
+    _ModelAdmin = admin.ModelAdmin  # generic for type checkers only
+
+
+class LiveChangeList(ChangeList):
+    """A stock list, which also tells what it did not look at."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Read the page."""
+        self.list_per_page = get_settings().admin.page_size
+        super().get_results(request)
+        len(self.result_list)  # now, so that a server which is away is noticed here and not in the template
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what the operator should know beside the rows."""
+        queryset: Any = self.queryset
+        notes = list(dict.fromkeys(queryset.source.notes))
+        scan = queryset.scanned()
+        if scan is not None and not scan.is_complete:
+            notes.append(
+                ngettext(
+                    "Only the first %(looked_at)s of %(of)s message was looked at. Choose a queue or a state.",
+                    "Only the first %(looked_at)s of %(of)s messages were looked at. Choose a queue or a state.",
+                    scan.of,
+                )
+                % {"looked_at": scan.looked_at, "of": scan.of}
+            )
+        return notes
+
+
+class LiveAdmin(_ModelAdmin):
+    """The base of our ModelAdmins. Rows are never added or edited as rows; what changes Redis has a view of its own."""
+
+    change_list_template = "admin/rsmq/change_list.html"
+    list_max_show_all = 500
+    #: Counting what is behind each choice of a filter would look at every message.
+    show_facets = admin.ShowFacets.NEVER
+    view_on_site = False
+
+    class Media:
+        css: ClassVar = {"all": ["rsmq/admin.css"]}
+        js: ClassVar = ["rsmq/admin.js"]
+
+    # -- Permissions --------------------------------------------------------------------------------------------------
+
+    def may(self, request: HttpRequest, codename: str) -> bool:
+        """Return whether the user has one of our permissions, such as "purge_queue"."""
+        return request.user.has_perm(f"{self.opts.app_label}.{codename}")
+
+    def demand(self, request: HttpRequest, codename: str) -> None:
+        """Raise PermissionDenied, which is answered with 403, unless the user has the permission."""
+        if not self.may(request, codename):
+            raise PermissionDenied
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Return False: what is new is sent, not added."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return False; queues say otherwise."""
+        return False
+
+    # -- Pages --------------------------------------------------------------------------------------------------------
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return our list."""
+        return LiveChangeList
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[LiveQuerySet, bool]:
+        """Search in Redis rather than in columns."""
+        return (queryset.search(search_term) if search_term.strip() else queryset), False
+
+    def own_urls(self) -> Sequence[URLPattern]:
+        """Return the URLs of the pages that the stock admin does not have. Made with `own_url`."""
+        return ()
+
+    def own_url(self, route: str, view: View, name: str, *, post_only: bool = False) -> URLPattern:
+        """Return one URL below the model's; its name becomes "admin:rsmq_<model>_<name>"."""
+        guarded = _post_only(view) if post_only else view
+        return path(route, self.admin_site.admin_view(guarded), name=f"rsmq_{self.opts.model_name}_{name}")
+
+    def get_urls(self) -> list[URLPattern]:
+        """Return all URLs; each answers with a page when Redis does not answer."""
+        urls = [*self.own_urls(), *super().get_urls()]
+        for url in urls:
+            url.callback = self._without_redis(url.callback)
+        return urls
+
+    def _without_redis(self, view: View) -> View:
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            try:
+                response = view(request, *args, **kwargs)
+                if isinstance(response, TemplateResponse) and not response.is_rendered:
+                    response.render()
+                return response
+            except RsmqError as error:
+                logger.warning("admin page %s could not be made: %r", request.path, error)
+                return self._failure_page(request, error)
+
+        return guarded
+
+    def _failure_page(self, request: HttpRequest, error: RsmqError) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Redis does not answer") if isinstance(error, RedisFailure) else _("This cannot be shown"),
+            "opts": self.opts,
+            "explanation": explanation_of(error),
+        }
+        status = 503 if isinstance(error, RedisFailure) else 409
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, "admin/rsmq/failure.html", context, status=status).render()
+
+    def own_page(
+        self, request: HttpRequest, template: str, context: dict[str, Any], *, status: int = 200
+    ) -> TemplateResponse:
+        """Return a page of ours in the frame of the admin."""
+        request.current_app = self.admin_site.name
+        whole = {**self.admin_site.each_context(request), "opts": self.opts, "media": self.media, **context}
+        return TemplateResponse(request, f"admin/rsmq/{template}", whole, status=status)
+
+    def tell(self, request: HttpRequest, text: str, *, is_good: bool = True) -> None:
+        """Show a line on the next page."""
+        self.message_user(request, text, messages.SUCCESS if is_good else messages.WARNING)
+
+
+#: What to tell an operator. The error's own text may name the server's address, so it goes to the log only.
+EXPLANATIONS: tuple[tuple[type[RsmqError], Callable[[], str]], ...] = (
+    (errors.PermissionDenied, lambda: _("The user of the Redis server may not do this. See its access control list.")),
+    (errors.QueueFull, lambda: _("The Redis server has reached its memory limit.")),
+    (errors.ServerRefused, lambda: _("The Redis server refused: it may be loading, read-only or busy.")),
+    (errors.OutcomeUnknown, lambda: _("The answer of the Redis server was lost. Look whether it was done.")),
+    (
+        RedisFailure,
+        lambda: _("No connection to the Redis server. Nothing was changed. Workers try again by themselves."),
+    ),
+)
+
+
+def explanation_of(error: RsmqError) -> str:
+    """Return a sentence about an error."""
+    for kind, text in EXPLANATIONS:
+        if isinstance(error, kind):
+            return text()
+    return str(error)
+
+
+def _post_only(view: View) -> View:
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        return view(request, *args, **kwargs)
+
+    return guarded

@@ -1,0 +1,136 @@
+"""Filters of a QuerySet without a database: which lookups there are, what a row must fulfil, what a source can use.
+
+A condition is Django's `Q`. Most of what the admin asks for are equalities joined by AND; those are handed to the
+source, which can turn them into keys. The rest is looked at row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.exceptions import FieldError
+from django.db import models
+from django.db.models import Q
+
+LOOKUPS: dict[str, Callable[[Any, Any], bool]] = {
+    "exact": lambda a, b: a == b,
+    "iexact": lambda a, b: str(a).lower() == str(b).lower(),
+    "contains": lambda a, b: str(b) in str(a),
+    "icontains": lambda a, b: str(b).lower() in str(a).lower(),
+    "startswith": lambda a, b: str(a).startswith(str(b)),
+    "istartswith": lambda a, b: str(a).lower().startswith(str(b).lower()),
+    "in": lambda a, b: a in b,
+    "gt": lambda a, b: a is not None and a > b,
+    "gte": lambda a, b: a is not None and a >= b,
+    "lt": lambda a, b: a is not None and a < b,
+    "lte": lambda a, b: a is not None and a <= b,
+    "isnull": lambda a, b: (a is None) is bool(b),
+}
+#: The value comes from a URL, as text, and is compared as what the field holds.
+TYPED = {"exact", "gt", "gte", "lt", "lte"}
+
+Model = type[models.Model]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rows a queryset wants, as far as a source can make use of it."""
+
+    #: Field -> the values it may have. All of them must fit.
+    equal: Mapping[str, frozenset[Any]]
+    #: Whether that is all; else the queryset looks at each row of a scan.
+    is_exact: bool
+    #: Words that must all be found somewhere in what the row stands for.
+    words: tuple[str, ...]
+    #: Whether words are looked for in what only some may read.
+    searches_bodies: bool
+    #: Names of fields, with "-" for descending.
+    order_by: tuple[str, ...]
+
+    def values(self, field: str) -> frozenset[Any] | None:
+        """Return the values that a field may have; None for any."""
+        return self.equal.get(field)
+
+
+def checked(model: Model, condition: Q) -> Q:
+    """Return the condition. Raises FieldDoesNotExist or FieldError for what no row could be asked."""
+    for child in condition.children:
+        if isinstance(child, Q):
+            checked(model, child)
+        elif isinstance(child, tuple):
+            _lookup(model, child[0])
+        else:
+            raise FieldError(f"{model._meta.label} lives in Redis and cannot be filtered with {child!r}")
+    return condition
+
+
+def fits(row: models.Model, condition: Q) -> bool:
+    """Return whether a row fulfils a condition."""
+    answers = [fits(row, child) if isinstance(child, Q) else _is_true(row, child) for child in condition.children]
+    if condition.connector == Q.AND:
+        answer = all(answers)
+    elif condition.connector == Q.OR:
+        answer = any(answers) or not answers
+    else:
+        answer = sum(answers) % 2 == 1
+    return answer is not condition.negated
+
+
+def equalities(model: Model, conditions: Sequence[Q]) -> tuple[dict[str, frozenset[Any]], bool]:
+    """Return the equalities that all rows must fulfil, and whether there is nothing beside them."""
+    equal: dict[str, frozenset[Any]] = {}
+    is_exact = True
+    for condition in conditions:
+        if condition.negated or (condition.connector != Q.AND and len(condition.children) > 1):
+            is_exact = False
+            continue
+        for child in condition.children:
+            if isinstance(child, Q):
+                inner, inner_is_exact = equalities(model, [child])
+                is_exact = is_exact and inner_is_exact
+            else:
+                inner = _equality(model, child)
+                is_exact = is_exact and bool(inner)
+            for name, values in inner.items():
+                equal[name] = equal[name] & values if name in equal else values
+    return equal, is_exact
+
+
+def _equality(model: Model, child: Any) -> dict[str, frozenset[Any]]:
+    path, value = child
+    field, lookup = _lookup(model, path)
+    if lookup == "exact":
+        return {field.name: frozenset([field.to_python(value)])}
+    if lookup == "in":
+        return {field.name: frozenset(field.to_python(each) for each in value)}
+    return {}
+
+
+def _is_true(row: models.Model, child: Any) -> bool:
+    path, value = child
+    field, lookup = _lookup(type(row), path)
+    if lookup == "in":
+        value = [field.to_python(each) for each in value]
+    elif lookup in TYPED:
+        value = field.to_python(value)
+    return LOOKUPS[lookup](getattr(row, field.attname), value)
+
+
+def _lookup(model: Model, path: str) -> tuple[models.Field[Any, Any], str]:
+    name, _, lookup = path.partition("__")
+    # get_field() raises FieldDoesNotExist for an unknown name, which the admin answers with ?e=1.
+    field = field_named(model, name)
+    if (lookup or "exact") not in LOOKUPS:
+        raise FieldError(f"Unsupported lookup {path!r}: {model._meta.label} lives in Redis")
+    return field, lookup or "exact"
+
+
+def field_named(model: Model, name: str) -> models.Field[Any, Any]:
+    """Return a field of the model; "pk" is its primary key."""
+    pk = model._meta.pk
+    field = pk if name == "pk" else model._meta.get_field(name)
+    if not isinstance(field, models.Field):
+        raise FieldError(f"{name!r} is no plain field of {model._meta.label}")
+    return field

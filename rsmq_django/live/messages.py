@@ -1,0 +1,267 @@
+"""The messages of all queues as rows, read where they lie and never received.
+
+Redis can count and cut a queue, its ready messages and a dead-letter queue, however long they are. What it cannot
+(words, and whether a hidden message was received before) is found by looking at messages one by one, up to a limit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from django.db import models
+
+from ..conf import get_settings
+from ..core.browse import ALL, START, Position, StoredMessage, pick
+from ..core.browse import State as StoredState
+from ..core.errors import QueueNotFound
+from ..core.limits import MAX_BATCH
+from ..core.listing import Found, QueueSummary, message_range, search
+from .conditions import Selection
+from .envelopes import task_name
+from .places import Place, by_client, in_order, message_place_of, place_of
+from .queryset import Scan
+from .servers import all_places, answers_that_came, summaries_of
+from .times import as_datetime
+
+READY, DELAYED, IN_FLIGHT, DEAD = "ready", "delayed", "in_flight", "dead"
+STATES = {StoredState.READY: READY, StoredState.DELAYED: DELAYED, StoredState.IN_FLIGHT: IN_FLIGHT}
+#: The states that only looking at each hidden message tells apart.
+RECEIVED: dict[str, Literal["received", "new"]] = {DELAYED: "new", IN_FLIGHT: "received"}
+
+#: Enough of a body for a line of a list, and for the name of its task.
+PREVIEW_BYTES = 1000
+#: A page answers within this, however slow looking is.
+SCAN_S = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """One queue, and how many of the messages that are asked for it has."""
+
+    place: Place
+    are_dead: bool
+    size: int
+    #: The server's time when that was so.
+    now_ms: int
+
+
+class MessageSource:
+    """See the module."""
+
+    def __init__(self, model: type[models.Model]) -> None:
+        self.model = model
+        self.notes: list[str] = []
+        self._summaries: dict[Place, QueueSummary] = {}
+
+    # -- Which queues -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _places(self) -> list[Place]:
+        return all_places(self.notes)
+
+    def _shelves(self, selection: Selection) -> list[Shelf]:
+        """Return the queues that may hold what is selected, in order, with how many messages they have of that kind."""
+        keys = selection.values("queue")
+        places = self._places if keys is None else in_order({p for p in map(place_of, keys) if p})
+        missing = [place for place in places if place not in self._summaries]
+        self._summaries.update(summaries_of(missing))
+        found = (self._shelf(place, self._summaries[place], _only(selection, "state")) for place in places)
+        return [shelf for shelf in found if shelf is not None]
+
+    def _shelf(self, place: Place, summary: QueueSummary, state: str | None) -> Shelf | None:
+        attributes = summary.attributes
+        if attributes is None:
+            return None
+        are_dead = place.holds_dead_letters or summary.failures > 0
+        if state not in (None, "") and are_dead != (state == DEAD):
+            return None
+        ready, hidden = attributes.ready_messages, attributes.hidden_messages
+        sizes = {READY: ready, DELAYED: hidden, IN_FLIGHT: hidden}
+        return Shelf(place, are_dead, sizes.get(state or "", attributes.messages), summary.now_ms)
+
+    # -- What Redis can count and cut ---------------------------------------------------------------------------------
+
+    def can_page(self, selection: Selection) -> bool:
+        """See Source."""
+        if selection.words or not selection.is_exact or not set(selection.equal) <= {"queue", "state"}:
+            return False
+        states, queues = selection.values("state"), selection.values("queue")
+        if states is not None and states not in ({READY}, {DEAD}):
+            return False
+        is_one_queue = queues is not None and len(queues) == 1
+        in_order = ((), ("queue", "visible_at"), ("-visible_at",), ("visible_at",))
+        return selection.order_by in (in_order if is_one_queue else in_order[:2])
+
+    def count(self, selection: Selection) -> int:
+        """See Source."""
+        return sum(shelf.size for shelf in self._shelves(selection))
+
+    def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
+        """See Source."""
+        # Without an end, all would mean a million: nothing asks for more than a scan may look at.
+        stop = min(stop if stop is not None else start + scan_limit(), start + scan_limit())
+        rows: list[Any] = []
+        for cuts in self._batches(self._cuts(selection, start, stop)):
+            calls = [self._range(selection, *cut) for cut in cuts]
+            answers = answers_that_came(cuts[0][0].place.client, calls)
+            for (shelf, _, _), answer in zip(cuts, answers, strict=True):
+                if answer is not None:
+                    rows += self._rows(shelf.place, answer.messages, answer.now_ms, are_dead=shelf.are_dead)
+        return rows
+
+    def _cuts(self, selection: Selection, start: int, stop: int) -> Iterator[tuple[Shelf, int, int]]:
+        """Return from which queue how many messages are to be read, and how many to be left out before."""
+        behind = 0
+        for shelf in self._shelves(selection):
+            low, high = max(start - behind, 0), min(stop - behind, shelf.size)
+            behind += shelf.size
+            while low < high:
+                count = min(high - low, MAX_BATCH)
+                yield shelf, low, count
+                low += count
+            if behind >= stop:
+                return
+
+    @staticmethod
+    def _batches(cuts: Iterator[tuple[Shelf, int, int]]) -> Iterator[list[tuple[Shelf, int, int]]]:
+        """Group neighbours of the same connection, which share a round trip."""
+        batch: list[tuple[Shelf, int, int]] = []
+        for cut in cuts:
+            if batch and batch[0][0].place.alias != cut[0].place.alias:
+                yield batch
+                batch = []
+            batch.append(cut)
+        if batch:
+            yield batch
+
+    @staticmethod
+    def _range(selection: Selection, shelf: Shelf, offset: int, count: int) -> Any:
+        return message_range(
+            shelf.place.client.namespace,
+            shelf.place.name,
+            which="ready" if _only(selection, "state") == READY else "all",
+            offset=offset,
+            count=count,
+            is_reversed=selection.order_by == ("-visible_at",),
+            body_bytes=PREVIEW_BYTES,
+        )
+
+    # -- What only looking tells --------------------------------------------------------------------------------------
+
+    def scan(self, selection: Selection) -> Scan:
+        """See Source."""
+        keys = selection.values("key")
+        if keys is not None:
+            rows = self._picked(keys)
+            return Scan(rows, len(rows), len(rows))
+        if len(selection.words) == 1 and (rows := self._with_id(selection)):
+            return Scan(rows, len(rows), len(rows))
+        return self._searched(selection)
+
+    def _picked(self, keys: frozenset[str]) -> list[Any]:
+        """Read messages by their keys."""
+        ids: dict[Place, list[bytes]] = {}
+        for key in keys:
+            found = message_place_of(key)
+            if found is not None:
+                ids.setdefault(found[0], []).append(found[1])
+        self._summaries.update(summaries_of([place for place in ids if place not in self._summaries]))
+        rows: list[Any] = []
+        for place, named in ids.items():
+            for at in range(0, len(named), MAX_BATCH):
+                part = pick(place.client.namespace, place.name, named[at : at + MAX_BATCH], body_bytes=PREVIEW_BYTES)
+                for answer in answers_that_came(place.client, [part]):
+                    if answer is not None:
+                        rows += self._rows(place, answer.messages, answer.now_ms)
+        return rows
+
+    def _with_id(self, selection: Selection) -> list[Any]:
+        """Return the messages whose id is the word: Redis finds them at once in however long a queue."""
+        rows: list[Any] = []
+        for group in by_client(shelf.place for shelf in self._shelves(selection)).values():
+            calls = [pick(p.client.namespace, p.name, selection.words, body_bytes=PREVIEW_BYTES) for p in group]
+            for place, answer in zip(group, answers_that_came(group[0].client, calls), strict=True):
+                if answer is not None:
+                    rows += self._rows(place, answer.messages, answer.now_ms)
+        return rows
+
+    def _searched(self, selection: Selection) -> Scan:
+        rows: list[Any] = []
+        shelves = self._shelves(selection)
+        looked_at, limit, until_s = 0, scan_limit(), time.monotonic() + SCAN_S
+        for shelf in shelves:
+            for found in self._looks(selection, shelf, limit - looked_at):
+                rows += self._rows(shelf.place, found.messages, found.now_ms, are_dead=shelf.are_dead)
+                looked_at += found.looked_at
+                if looked_at >= limit or time.monotonic() > until_s:
+                    return Scan(rows, looked_at, max(looked_at, sum(each.size for each in shelves)))
+        return Scan(rows, looked_at, looked_at)
+
+    def _looks(self, selection: Selection, shelf: Shelf, limit: int) -> Iterator[Found]:
+        """Look at the messages of one queue, a slice at a time."""
+        state, client = _only(selection, "state"), shelf.place.client
+        after: Position | None = START
+        if state in RECEIVED:
+            after = Position.behind_all_of(shelf.now_ms)
+        while after is not None and limit > 0 and shelf.size:
+            call = search(
+                client.namespace,
+                shelf.place.name,
+                words=selection.words,
+                which=RECEIVED.get(state or "", "all"),
+                everywhere=selection.searches_bodies,
+                after=after,
+                until_ms=None if state == READY else ALL,
+                count=min(limit, MAX_BATCH),
+                body_bytes=PREVIEW_BYTES,
+            )
+            try:
+                found = client.run(call)
+            except QueueNotFound:  # deleted since the queues were listed
+                return
+            yield found
+            after, limit = found.end, limit - found.looked_at
+
+    # -- Rows ---------------------------------------------------------------------------------------------------------
+
+    def _rows(
+        self, place: Place, messages: list[StoredMessage], now_ms: int, *, are_dead: bool | None = None
+    ) -> list[Any]:
+        if are_dead is None:
+            are_dead = place.holds_dead_letters or self._summaries[place].failures > 0
+        return [self._row(place, message, now_ms, are_dead) for message in messages]
+
+    def _row(self, place: Place, message: StoredMessage, now_ms: int, are_dead: bool) -> models.Model:
+        failure = message.failure()
+        row = self.model(
+            key=place.message_key(message.position.message_id),
+            queue=place.key,
+            message_id=message.id,
+            state=DEAD if are_dead else STATES[message.state(now_ms)],
+            task=failure.task if failure and failure.task else task_name(message.body),
+            error=failure.error if failure else "",
+            receive_count=message.receive_count,
+            visible_at=as_datetime(message.visible_at_ms),
+            sent_at=as_datetime(message.sent_ms),
+            first_received_at=as_datetime(message.first_received_ms),
+            size_bytes=message.size_bytes,
+        )
+        row.place, row.stored, row.now_ms = place, message, now_ms  # type: ignore[attr-defined]
+        return row
+
+
+def scan_limit() -> int:
+    """Return how many messages a page may look at."""
+    return get_settings().admin.search_limit
+
+
+def _only(selection: Selection, field: str) -> str | None:
+    """Return the one value that a field must have; "" when there are several, None for any."""
+    values = selection.values(field)
+    if values is None:
+        return None
+    return str(next(iter(values))) if len(values) == 1 else ""

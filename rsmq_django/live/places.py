@@ -1,0 +1,107 @@
+"""Where a queue or a message is, and the text that stands for it in URLs, logs of the admin and forms.
+
+    mail                 the queue `mail`, on the connection that the settings give it, or on the default one
+    billing/mail         a queue of that name on another connection
+    mail/dliw0h...       a message
+
+Names and ids of other programs may hold anything, so all but letters, digits and a few signs is percent-encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import quote, quote_from_bytes, unquote, unquote_to_bytes
+
+from django.core.exceptions import ImproperlyConfigured
+
+from ..conf import get_settings
+from ..core import Client, Queue
+from ..core.limits import TimeUnit
+from ..queues import get_client, get_queue
+
+DEFAULT_ALIAS = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A queue of a connection, whether the settings know it or not."""
+
+    alias: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """Return the text that stands for it."""
+        name = quote(self.name, safe="")
+        return name if self.alias == home_of(self.name) else f"{quote(self.alias, safe='')}/{name}"
+
+    @property
+    def client(self) -> Client:
+        """Return the client of its connection."""
+        return get_client(self.alias)
+
+    @property
+    def is_configured(self) -> bool:
+        """Return whether the settings name it, as a queue or for dead letters."""
+        settings = get_settings()
+        found = settings.queues.get(self.name) or settings.dead_letters.get(self.name)
+        return found is not None and found.connection == self.alias
+
+    @property
+    def holds_dead_letters(self) -> bool:
+        """Return whether the settings send dead letters there."""
+        return any(
+            queue.dead_letter == self.name and queue.connection == self.alias
+            for queue in get_settings().queues.values()
+        )
+
+    @property
+    def unit(self) -> TimeUnit:
+        """Return the unit in which its times are stored."""
+        return get_settings().queue(self.name).vt_unit if self.is_configured else "s"
+
+    def queue(self) -> Queue:
+        """Return the queue. Raises InvalidName for a name that only other programs give."""
+        return get_queue(self.name) if self.is_configured else Queue(self.name, self.client, realtime=True)
+
+    def message_key(self, message_id: bytes) -> str:
+        """Return the text that stands for one of its messages."""
+        return f"{self.key}/{quote_from_bytes(message_id, safe=':')}"
+
+
+def home_of(name: str) -> str:
+    """Return the alias of the connection on which a queue is looked for when none is named."""
+    settings = get_settings()
+    try:
+        return settings.queue(name).connection
+    except ImproperlyConfigured:
+        return DEFAULT_ALIAS if DEFAULT_ALIAS in settings.connections else next(iter(settings.connections))
+
+
+def place_of(key: str) -> Place | None:
+    """Return the queue that a text stands for; None when it stands for none."""
+    alias, slash, name = key.rpartition("/")
+    name = unquote(name)
+    place = Place(unquote(alias) if slash else home_of(name), name)
+    return place if name and place.alias in get_settings().connections else None
+
+
+def message_place_of(key: str) -> tuple[Place, bytes] | None:
+    """Return the queue and the id of the message that a text stands for; None when it stands for none."""
+    queue_key, slash, message_id = key.rpartition("/")
+    place = place_of(queue_key) if slash else None
+    return (place, unquote_to_bytes(message_id)) if place is not None else None
+
+
+def in_order(places: Iterable[Place]) -> list[Place]:
+    """Sort queues by name."""
+    return sorted(places, key=lambda place: (place.name, place.alias))
+
+
+def by_client(places: Iterable[Place]) -> dict[str, list[Place]]:
+    """Group queues by the alias of their connection."""
+    grouped: dict[str, list[Place]] = {}
+    for place in places:
+        grouped.setdefault(place.alias, []).append(place)
+    return grouped

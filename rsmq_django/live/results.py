@@ -1,0 +1,67 @@
+"""Result records of tasks as rows. Redis knows them by task id only, so there is no list of all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+
+from ..core import Client
+from ..core.ids import sent_ms
+from .conditions import Selection
+from .queryset import Scan
+from .servers import from_each
+from .times import as_datetime
+
+#: Ids that one page looks for.
+MAX_IDS = 100
+
+
+class ResultSource:
+    """See the module."""
+
+    def __init__(self, model: type[models.Model]) -> None:
+        self.model = model
+        self.notes: list[str] = []
+
+    def can_page(self, selection: Selection) -> bool:
+        """See Source."""
+        return False
+
+    def count(self, selection: Selection) -> int:
+        """See Source."""
+        return len(self.scan(selection).rows)
+
+    def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
+        """See Source."""
+        return self.scan(selection).rows[start:stop]
+
+    def scan(self, selection: Selection) -> Scan:
+        """Look for the ids that are named; a word of a search may be one."""
+        ids = sorted({*(selection.values("task_id") or ()), *selection.words})[:MAX_IDS]
+        found = from_each(lambda alias, client: self._read(alias, client, ids), self.notes) if ids else []
+        rows = [row for rows in found for row in rows]
+        return Scan(rows, len(rows), len(rows))
+
+    def _read(self, alias: str, client: Client, ids: list[str]) -> list[Any]:
+        # Here, because a model may be imported before the tasks framework can be.
+        from ..tasks.results import read_record
+
+        named = [task_id for task_id in ids if task_id and task_id.isprintable()]
+        records = [client.run(read_record(client.namespace, task_id)) for task_id in named]
+        return [self._row(alias, task_id, record) for task_id, record in zip(named, records, strict=True) if record]
+
+    def _row(self, alias: str, task_id: str, record: dict[str, str]) -> Any:
+        row: Any = self.model(
+            task_id=task_id,
+            connection=alias,
+            status=record.get("status", ""),
+            queue=record.get("queue", ""),
+            message_id=record.get("message", ""),
+            attempts=sum(name.startswith("worker:") for name in record),
+            enqueued_at=as_datetime(sent_ms(record.get("message", ""))),
+            started_at=as_datetime(record.get("started_ms")),
+            finished_at=as_datetime(record.get("finished_ms")),
+        )
+        row.record = record
+        return row

@@ -1,0 +1,74 @@
+"""Reading from all connections of the project at once: one that cannot be reached must not hide the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from django.utils.translation import gettext as _
+
+from ..conf import get_settings
+from ..core import Client
+from ..core.call import Call
+from ..core.errors import RedisFailure, RsmqError
+from ..core.listing import MAX_QUEUES, QueueSummary, overview
+from ..core.queue import list_queues
+from ..queues import get_client
+from .places import Place, by_client, in_order
+
+T = TypeVar("T")
+
+
+def from_each(read: Callable[[str, Client], T], notes: list[str]) -> list[T]:
+    """Return what each connection answers. Those that fail are noted; when all fail the first error is raised."""
+    answers, errors = [], []
+    for alias in get_settings().connections:
+        try:
+            answers.append(read(alias, get_client(alias)))
+        except RedisFailure as error:
+            errors.append((alias, error))
+    if errors and not answers:
+        raise errors[0][1]
+    notes += [_("The connection “%(alias)s” cannot be reached.") % {"alias": alias} for alias, _error in errors]
+    return answers
+
+
+def all_places(notes: list[str]) -> list[Place]:
+    """Return every queue of every connection, sorted by name."""
+    found = from_each(lambda alias, client: [Place(alias, name) for name in list_queues(client)], notes)
+    return in_order(place for places in found for place in places)
+
+
+def summaries_of(places: Sequence[Place]) -> dict[Place, QueueSummary]:
+    """Read what lists show of queues, in one round trip per connection."""
+    found: dict[Place, QueueSummary] = {}
+    for group in by_client(places).values():
+        parts = [group[at : at + MAX_QUEUES] for at in range(0, len(group), MAX_QUEUES)]
+        calls = [_overview(part) for part in parts]
+        for part, summaries in zip(parts, answers_of(group[0].client, calls), strict=True):
+            found.update(zip(part, summaries, strict=True))
+    return found
+
+
+def _overview(places: Sequence[Place]) -> Call[list[QueueSummary]]:
+    units = {place.name: place.unit for place in places}
+    return overview(places[0].client.namespace, [place.name for place in places], units=units)
+
+
+def answers_of(client: Client, calls: Sequence[Call[T]]) -> Iterator[T]:
+    """Run calls in one round trip; an error of one is an error of all."""
+    for answer in client.run_many(calls) if calls else ():
+        if isinstance(answer, RsmqError):
+            raise answer
+        yield answer
+
+
+def answers_that_came(client: Client, calls: Iterable[Call[T]]) -> list[T | None]:
+    """Run calls in one round trip; None stands for a queue that is gone or broken."""
+    sent = list(calls)
+    answers: list[T | None] = []
+    for answer in client.run_many(sent) if sent else ():
+        if isinstance(answer, RedisFailure):
+            raise answer
+        answers.append(None if isinstance(answer, RsmqError) else answer)
+    return answers

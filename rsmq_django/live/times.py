@@ -1,0 +1,19 @@
+"""Times of Redis as Django's: aware or naive as the project wants them, and None for what is no time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from django.conf import settings
+from django.utils.timezone import make_naive
+
+
+def as_datetime(epoch_ms: float | str | None) -> datetime | None:
+    """Return epoch milliseconds as a time; None when there is none, or when another program wrote something else."""
+    if epoch_ms is None:
+        return None
+    try:
+        time = datetime.fromtimestamp(float(epoch_ms) / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return time if settings.USE_TZ else make_naive(time)

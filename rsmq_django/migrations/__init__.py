@@ -1,0 +1,1 @@
+"""The models without tables: content types and permissions come from here."""

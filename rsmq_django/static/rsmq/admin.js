@@ -1,0 +1,2 @@
+"use strict";
+// What our admin pages do by themselves. Every page works without it.

@@ -1,0 +1,206 @@
+"""The list of messages: a stock list over what lies in Redis."""
+
+from collections.abc import Callable
+
+from django.contrib.admin.models import LogEntry
+from django.db import connection
+from django.test import Client as Browser
+from django.test.utils import CaptureQueriesContext
+
+from rsmq_django.core import Queue
+from tests.admin.conftest import MESSAGES
+from tests.admin.pages import rows_of, text_of, told
+
+
+def test_the_list_shows_a_page_of_messages_without_sql_on_them(browser: Browser, mail: Queue):
+    mail.send_many([b"%d" % n for n in range(55)])
+
+    with CaptureQueriesContext(connection) as captured:
+        page = browser.get(MESSAGES)
+
+    assert len(rows_of(page)) == 20
+    assert page.context["cl"].result_count == 55
+    assert not [query for query in captured.captured_queries if "rsmq_" in query["sql"]]
+
+
+def test_pages_follow_each_other(browser: Browser, mail: Queue):
+    ids = mail.send_many([b"%d" % n for n in range(45)])
+
+    shown = [row.message_id for n in (1, 2, 3) for row in rows_of(browser.get(MESSAGES, {"p": n}))]
+
+    assert shown == ids
+
+
+def test_pages_go_on_across_queues(browser: Browser, mail: Queue, dead: Queue):
+    ids = mail.send_many([b"%d" % n for n in range(15)])
+    more = dead.send_many([b"%d" % n for n in range(15)])
+
+    shown = [row.message_id for n in (1, 2) for row in rows_of(browser.get(MESSAGES, {"p": n}))]
+
+    assert shown == ids + more
+
+
+def test_one_queue_can_be_chosen(browser: Browser, mail: Queue, dead: Queue):
+    mail.send_many([b"x"] * 3)
+    dead.send(b"y")
+
+    assert len(rows_of(browser.get(MESSAGES, {"queue": "mail-dead"}))) == 1
+
+
+def test_states_are_told_apart(browser: Browser, mail: Queue, dead: Queue):
+    flying = mail.send(b"in flight")
+    mail.receive()
+    ready, delayed, gone = mail.send(b"ready"), mail.send(b"delayed", delay_s=60), dead.send(b"dead")
+
+    for state, message_id in {"ready": ready, "delayed": delayed, "in_flight": flying, "dead": gone}.items():
+        (row,) = rows_of(browser.get(MESSAGES, {"state__exact": state}))
+        assert (row.message_id, row.state) == (message_id, state)
+    assert len(rows_of(browser.get(MESSAGES))) == 4
+
+
+def test_search_finds_words_of_bodies_and_ids(browser: Browser, mail: Queue):
+    ids = mail.send_many([b"flight UA1545 to Houston", b"flight UA15"])
+
+    assert len(rows_of(browser.get(MESSAGES, {"q": "flight"}))) == 2
+    assert [row.message_id for row in rows_of(browser.get(MESSAGES, {"q": "ua1545 houston"}))] == ids[:1]
+    assert [row.message_id for row in rows_of(browser.get(MESSAGES, {"q": ids[1]}))] == ids[1:]
+
+
+def test_nobody_searches_bodies_that_they_may_not_read(browser_of: Callable[..., Browser], mail: Queue):
+    mail.send(b'{"task": "shop.tasks.pay", "args": ["hunter2"]}')
+    browser = browser_of("view_message")
+
+    page = browser.get(MESSAGES)
+    assert len(rows_of(page)) == 1 and b"hunter2" not in page.content
+    assert rows_of(browser.get(MESSAGES, {"q": "hunter2"})) == []
+    assert len(rows_of(browser.get(MESSAGES, {"q": "tasks.pay"}))) == 1
+
+
+def test_a_search_says_what_it_did_not_look_at(browser: Browser, mail: Queue, settings):
+    settings.RSMQ = {**settings.RSMQ, "ADMIN": {"SEARCH_LIMIT": 100}}
+    mail.send_many([b"x"] * 150)
+
+    assert "Only the first 100 of 150 messages were looked at" in text_of(browser.get(MESSAGES, {"q": "x"}))
+    assert "Only the first" not in text_of(browser.get(MESSAGES))
+
+
+def test_the_order_of_one_queue_can_be_reversed(browser: Browser, mail: Queue):
+    ids = mail.send_many([b"%d" % n for n in range(30)])
+    column = "-" + str(browser.get(MESSAGES).context["cl"].list_display.index("visible"))
+
+    page = browser.get(MESSAGES, {"queue": "mail", "o": column, "p": 2})
+
+    assert [row.message_id for row in rows_of(page)] == ids[::-1][20:]
+
+
+def test_odd_addresses_lead_back_to_the_list(browser: Browser, mail: Queue):
+    mail.send_many([b"x"] * 45)
+    for query in ({"bogus": "1"}, {"p": "99"}, {"p": "-1"}, {"p": 10**12}, {"state__regex": "x"}, {"queue__x": "y"}):
+        assert browser.get(MESSAGES, query).headers.get("location", "").endswith("?e=1")
+    assert rows_of(browser.get(MESSAGES, {"queue": "no/such/queue"})) == []
+    assert rows_of(browser.get(MESSAGES, {"queue": "../../etc"})) == []
+
+
+# -- Actions ----------------------------------------------------------------------------------------------------------
+
+
+def selection(page, *numbers: int) -> dict[str, list[str]]:
+    """Return what a browser sends for the rows of a list that are ticked."""
+    rows = rows_of(page)
+    return {
+        "_selected_action": [rows[number].key for number in numbers],
+        "seen": [f"{row.receive_count} {row.key}" for row in rows],
+    }
+
+
+def test_selected_messages_run_now(browser: Browser, mail: Queue):
+    mail.send_many([b"1", b"2", b"3"], delay_s=60)
+    page = browser.get(MESSAGES)
+
+    done = browser.post(MESSAGES, {"action": "run_now", **selection(page, 0, 1)}, follow=True)
+
+    assert told(done) == ["2 of 2 done"]
+    assert mail.attributes().ready_messages == 2
+    assert LogEntry.objects.filter(change_message="Made visible at once").count() == 2
+
+
+def test_what_moved_on_since_the_page_was_shown_is_left_alone(browser: Browser, mail: Queue):
+    mail.send_many([b"%d" % n for n in range(5)])
+    page = browser.get(MESSAGES)
+    mail.receive_many(2)
+    mail.pop()
+
+    asked = {"action": "delete_selected", "post": "yes", **selection(page, 0, 1, 2, 3, 4)}
+    done = browser.post(MESSAGES, asked, follow=True)
+
+    assert told(done) == ["2 of 5 done, 2 had moved on, 1 was gone"]
+    assert mail.attributes().messages == 2
+
+
+def test_deleting_asks_first(browser: Browser, mail: Queue):
+    mail.send_many([b"1", b"2"])
+    chosen = selection(browser.get(MESSAGES), 0)
+
+    asked = browser.post(MESSAGES, {"action": "delete_selected", **chosen})
+
+    assert "Are you sure?" in text_of(asked)
+    assert chosen["seen"][0].encode() in asked.content, "the page remembers what was seen"
+    assert mail.attributes().messages == 2
+
+
+def test_moving_asks_where_to(browser: Browser, mail: Queue, dead: Queue):
+    mail.send(b"x")
+    chosen = {"action": "move", **selection(browser.get(MESSAGES), 0)}
+
+    assert "Target queue" in text_of(browser.post(MESSAGES, chosen))
+    browser.post(MESSAGES, {**chosen, "post": "yes", "target": "mail-dead"}, follow=True)
+
+    assert dead.attributes().messages == 1
+
+
+def test_a_target_that_does_not_exist_is_told(browser: Browser, mail: Queue):
+    mail.send(b"x")
+    chosen = {"action": "move", **selection(browser.get(MESSAGES), 0)}
+
+    done = browser.post(MESSAGES, {**chosen, "post": "yes", "target": "nowhere"}, follow=True)
+
+    assert "queue not found: 'nowhere'" in told(done)[0]
+    assert mail.attributes().messages == 1
+
+
+# -- Permissions ------------------------------------------------------------------------------------------------------
+
+
+def test_staff_without_permission_see_nothing(browser_of: Callable[..., Browser], mail: Queue):
+    browser = browser_of()
+
+    assert browser.get(MESSAGES).status_code == 403
+    assert "RSMQ" not in text_of(browser.get("/admin/"))
+
+
+def test_actions_are_offered_and_done_by_permission(browser_of: Callable[..., Browser], mail: Queue):
+    mail.send(b"x", delay_s=60)
+    looking, moving = browser_of("view_message"), browser_of("view_message", "move_message")
+
+    assert b'value="run_now"' not in looking.get(MESSAGES).content
+    page = moving.get(MESSAGES)
+    assert b'value="run_now"' in page.content and b'value="delete_selected"' not in page.content
+
+    chosen = {"action": "run_now", **selection(page, 0)}
+    looking.post(MESSAGES, chosen)
+    assert mail.attributes().ready_messages == 0
+    moving.post(MESSAGES, {**chosen, "action": "delete_selected", "post": "yes"})
+    assert mail.attributes().messages == 1
+    moving.post(MESSAGES, chosen)
+    assert mail.attributes().ready_messages == 1
+
+
+def test_actions_want_a_csrf_token(mail: Queue, admin_user):
+    mail.send(b"x")
+    browser = Browser(enforce_csrf_checks=True)
+    browser.force_login(admin_user)
+
+    chosen = {"action": "delete_selected", "post": "yes", **selection(browser.get(MESSAGES), 0)}
+
+    assert browser.post(MESSAGES, chosen).status_code == 403
+    assert mail.attributes().messages == 1
