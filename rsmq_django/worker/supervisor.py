@@ -57,6 +57,8 @@ class SupervisorOptions:
     max_tasks_jitter: int = 0
     #: Deaths in the middle of a message after which it goes to the dead-letter queue.
     max_crashes: int = 3
+    #: Fire schedules, as long as there are processes.
+    fires_schedules: bool = False
     presence: PresenceOptions = field(default_factory=PresenceOptions)
 
 
@@ -71,7 +73,9 @@ class Supervisor:
         self.options = options
         self.children: list[Child] = []
         self.exit_status = 0
-        self._keepers = make_keepers(self.queues, max_crashes=options.max_crashes)
+        self._keepers = make_keepers(
+            self.queues, max_crashes=options.max_crashes, fires_schedules=options.fires_schedules
+        )
         self._waiter = Waiter()
         self._lifeline, self._lifeline_writer = os.pipe()
         self._free_seats = [Seat() for _ in range(options.processes)]

@@ -124,6 +124,7 @@ def _add_when_to_stop(group: Any) -> None:
         "--burst", action="store_true", help="stop when no message is left, delayed and retried ones included"
     )
     group.add_argument("--shutdown-timeout", type=_seconds, metavar="S", help="how long tasks may go on after a stop")
+    group.add_argument("--no-scheduler", action="store_true", help="fire no schedules; --batch and --burst do not")
 
 
 def _add_replacement(group: Any) -> None:
@@ -241,6 +242,8 @@ def _supervisor_options(options: dict[str, Any]) -> SupervisorOptions:
         max_memory_bytes=options["max_memory"] and options["max_memory"] * 1024 * 1024,
         max_tasks_jitter=(options["max_tasks"] or 0) // 10 if jitter is None else jitter,
         max_crashes=get_settings().tasks.max_crashes,
+        # A worker that empties queues would never end while schedules fill them.
+        fires_schedules=not (options["no_scheduler"] or options["batch"] or options["burst"]),
         presence=PresenceOptions(
             pid_file=options["pid_file"],
             health_file=options["health_file"],
