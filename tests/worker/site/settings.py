@@ -18,4 +18,5 @@ RSMQ = {
     "CONNECTIONS": {"default": {"URL": os.environ.get("RSMQ_TEST_WORKER_URL") or REDIS_URL}},
     "QUEUES": json.loads(os.environ.get("RSMQ_TEST_QUEUES", '{"default": {}}')),
     "TASKS": {"ENQUEUE_ON_COMMIT": False},  # type: ignore[dict-item]
+    "SCHEDULES": json.loads(os.environ.get("RSMQ_TEST_SCHEDULES", "{}")),
 }

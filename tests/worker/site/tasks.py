@@ -38,6 +38,11 @@ def wait_at_gate(context: TaskContext, name: str) -> None:
     note("end", name, context.attempt)
 
 
+@task(takes_context=True)
+def write_id(context: TaskContext) -> None:
+    note("id", context.task_result.id)
+
+
 @task
 def look_at_database(name: str) -> None:
     """Note whether this thread has an open connection already, and open one."""

@@ -1,0 +1,312 @@
+"""Schedules at run time: added, changed, paused, removed, run now, listed; what is wrong with them is said at once."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core import checks
+from django.core.management import CommandError, call_command
+
+from rsmq_django import schedules
+from rsmq_django.core.errors import ScheduleConflict, ScheduleNotFound
+from rsmq_django.tasks import Task, cron, every
+from rsmq_django.tasks.schedule import UnusableSchedule
+from tests.redis_server import PrivateServer
+from tests.tasks.schedules import ENTRIES, STATE, new_scheduler, own_declarations, sent_ids  # noqa: F401
+from tests.worker.workshop import Configure, declare
+
+
+@pytest.fixture
+def greet(project: Configure) -> Task[..., Any]:
+    """A task in the queue "default"."""
+    project(default={}, slow={})
+
+    @declare
+    def greet(name: str, loud: bool = False) -> None: ...
+
+    return greet  # type: ignore[no-any-return]
+
+
+# -- The life of an entry ------------------------------------------------------------------------------------------
+
+
+def test_entry_is_added_changed_and_removed(greet: Task, server: PrivateServer):
+    added = schedules.add("hello", greet, cron="0 7 * * *", time_zone="Europe/Berlin", args=["Ada"])
+    changed = schedules.change("hello", every_s=900, args=["Grace"], queue="slow")
+    schedules.remove("hello")
+
+    assert (added.when, added.is_declared, added.queue_name) == ("0 7 * * * (Europe/Berlin)", False, "default")
+    assert (changed.when, changed.schedule.args, changed.queue_name) == ("every 15 min", ("Grace",), "slow")
+    assert schedules.entries() == []
+    assert server.redis.exists(ENTRIES, STATE, "rsmq::schedule") == 0, "nothing is left behind"
+
+
+def test_change_of_arguments_keeps_the_next_time(greet: Task):
+    before = schedules.add("hello", greet, every_s=900, args=["Ada"])
+
+    after = schedules.change("hello", args=["Grace"])
+
+    assert after.next_at == before.next_at
+
+
+def test_option_goes_back_to_its_default(greet: Task):
+    schedules.add("hello", greet, every_s=900, args=["Ada"], jitter_s=30, missed="all")
+
+    entry = schedules.change("hello", jitter_s=None, missed=None)
+
+    assert (entry.schedule.jitter_s, entry.schedule.missed) == (0, "once")
+
+
+def test_paused_entry_has_no_next_time_until_it_is_resumed(greet: Task):
+    before = schedules.add("hello", greet, every_s=31_536_000, args=["Ada"])
+
+    schedules.pause("hello")
+    paused = schedules.get("hello")
+    schedules.pause("hello")
+    new_scheduler().look()
+    schedules.resume("hello")
+    schedules.resume("hello")
+
+    assert (paused.is_paused, paused.next_at) == (True, None)
+    assert (schedules.get("hello").is_paused, schedules.get("hello").next_at) == (False, before.next_at)
+
+
+def test_change_does_not_resume(greet: Task):
+    schedules.add("hello", greet, every_s=900, args=["Ada"])
+    schedules.pause("hello")
+
+    assert schedules.change("hello", every_s=60).is_paused
+
+
+def test_run_now_sends_the_task_and_leaves_the_times_alone(greet: Task, server: PrivateServer):
+    before = schedules.add("hello", greet, every_s=31_536_000, args=["Ada"], kwargs={"loud": True}, queue="slow")
+    schedules.pause("hello")
+
+    result = schedules.run_now("hello")
+
+    assert sent_ids(server, "slow") == [result.id]
+    assert (result.args, result.kwargs) == (["Ada"], {"loud": True})
+    schedules.resume("hello")
+    assert schedules.get("hello").next_at == before.next_at
+
+
+async def test_everything_has_an_async_form(greet: Task, server: PrivateServer):
+    await schedules.aadd("hello", greet, every_s=900, args=["Ada"])
+    await schedules.achange("hello", every_s=60)
+    await schedules.apause("hello")
+    assert (await schedules.aget("hello")).is_paused
+    await schedules.aresume("hello")
+    result = await schedules.arun_now("hello")
+    assert [entry.name for entry in await schedules.aentries()] == ["hello"]
+    await schedules.aremove("hello")
+
+    assert await schedules.aentries() == []
+    assert sent_ids(server) == [result.id]
+
+
+# -- Mistakes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({}, "neither EVERY_S nor CRON"),
+        ({"every_s": 60, "cron": "* * * * *"}, "both EVERY_S and CRON"),
+        ({"every_s": 0.5}, "It must be seconds from 1 to"),
+        ({"every_s": float("nan")}, "It must be seconds from 1 to"),
+        ({"cron": "61 * * * *"}, "It must be a cron expression"),
+        ({"cron": "* * * * *", "time_zone": "Mars/Base"}, "It must be the name of a time zone"),
+        ({"every_s": 60, "missed": "never"}, "It must be 'skip' or 'once' or 'all'"),
+        ({"every_s": 60, "evry": 1}, "Did you mean 'EVERY_S'?"),
+        ({"every_s": 60, "args": [object()]}, "It must be a list that JSON can hold"),
+        ({"every_s": 60, "kwargs": {1: 2}}, "It must be a dictionary that JSON can hold"),
+        ({"every_s": 60, "kwargs": {"nobody": 1}}, "arguments do not fit"),
+        ({"every_s": 60, "queue": "nowhere"}, "Queue 'nowhere' is not in RSMQ"),
+    ],
+)
+def test_mistake_is_refused_with_what_to_do(greet: Task, options: dict[str, Any], complaint: str):
+    with pytest.raises(ValueError, match="schedule 'hello'") as refused:
+        schedules.add("hello", greet, **({"args": ["Ada"]} | options))
+
+    assert complaint in str(refused.value)
+    assert schedules.entries() == []
+
+
+def test_unknown_task_is_refused(greet: Task):
+    with pytest.raises(
+        UnusableSchedule, match="no task 'tests.tasks.test_schedules.gret' is declared here. Did you mean"
+    ):
+        schedules.add("hello", "tests.tasks.test_schedules.gret", every_s=60)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "two\nlines", None, 7])
+def test_impossible_name_is_refused(greet: Task, name: Any):
+    with pytest.raises(ValueError, match="impossible name"):
+        schedules.add(name, greet, every_s=60)
+
+
+def test_name_is_given_once(greet: Task):
+    schedules.add("hello", greet, every_s=60, args=["Ada"])
+
+    with pytest.raises(ScheduleConflict, match="exists already"):
+        schedules.add("hello", greet, every_s=90, args=["Ada"])
+    assert schedules.get("hello").when == "every 1 min"
+
+
+def test_unknown_name_is_said(greet: Task):
+    for act in (
+        schedules.get,
+        schedules.remove,
+        schedules.pause,
+        schedules.resume,
+        schedules.run_now,
+        schedules.change,
+    ):
+        with pytest.raises(ScheduleNotFound, match="there is no schedule 'nobody'"):
+            act("nobody")
+
+
+def test_what_the_code_declares_is_changed_in_the_code(greet: Task):
+    every(minutes=1, name="hello", args=["Ada"])(greet)
+    new_scheduler().look()
+
+    for act in (schedules.remove, lambda name: schedules.change(name, every_s=5)):
+        with pytest.raises(ScheduleConflict, match="declared by the code"):
+            act("hello")
+    with pytest.raises(ScheduleConflict, match="declared by the code"):
+        schedules.add("hello", greet, every_s=5, args=["Ada"])
+    assert schedules.get("hello").when == "every 1 min"
+
+
+def test_there_is_a_limit(greet: Task, server: PrivateServer):
+    server.redis.hset(ENTRIES, mapping={f"entry-{number}": "{}" for number in range(1000)})
+
+    with pytest.raises(ScheduleConflict, match="at most a thousand"):
+        schedules.add("hello", greet, every_s=60, args=["Ada"])
+
+
+# -- Declaring -----------------------------------------------------------------------------------------------------
+
+
+def test_decorators_leave_the_task_as_it_is(greet: Task):
+    assert every(minutes=1, args=["Ada"])(greet) is greet
+    assert cron("0 7 * * *", name="morning", args=["Ada"])(greet) is greet
+
+
+def test_decorator_below_the_task_is_refused(greet: Task):
+    with pytest.raises(ValueError, match="write the schedule above @task, not below it"):
+
+        @every(minutes=1)
+        def naked() -> None: ...
+
+
+def test_wrong_decorator_is_refused_where_it_stands(greet: Task):
+    with pytest.raises(ValueError, match="It must be a cron expression"):
+        cron("every morning")(greet)
+    with pytest.raises(ValueError, match="It must be seconds from 1 to"):
+        every(seconds=0)(greet)
+
+
+def test_two_tasks_cannot_share_a_name(greet: Task):
+    every(minutes=1, name="hello", args=["Ada"])(greet)
+
+    @declare
+    def other() -> None: ...
+
+    with pytest.raises(ValueError, match="'hello' is declared for .*greet already"):
+        every(minutes=1, name="hello")(other)
+
+
+# -- System checks -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "check_id", "text"),
+    [
+        ({"CRON": "0 7 * *"}, "rsmq.E003", "['CRON'] is '0 7 * *'"),
+        ({"EVERY_S": 60, "TIME_ZONE": "Mars/Base"}, "rsmq.E003", "['TIME_ZONE'] is 'Mars/Base'"),
+        ({}, "rsmq.E030", "neither EVERY_S nor CRON"),
+        ({"EVERY_S": 60, "QUEUE": "slwo"}, "rsmq.E031", "sends to 'slwo'"),
+        ({"EVERY_S": 60, "TASK": "shop.gone"}, "rsmq.E032", "no task 'shop.gone' is declared here"),
+        ({"EVERY_S": 60, "ARGS": []}, "rsmq.E032", "missing a required argument: 'name'"),
+        ({"EVERY_S": 60, "EVRY": 1}, "rsmq.E002", "unknown option 'EVRY'"),
+    ],
+)
+def test_mistake_in_the_settings_is_found_by_check(greet: Task, settings, options, check_id: str, text: str):
+    table = {"TASK": greet.module_path, "ARGS": ["Ada"]} | options
+    settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"hello": table}}
+
+    found = [error for error in checks.run_checks(tags=["rsmq"]) if error.id == check_id]
+
+    assert len(found) == 1
+    assert text in found[0].msg
+    assert "hello" in found[0].msg
+
+
+def test_good_schedules_pass_the_checks(greet: Task, settings):
+    table = {"TASK": greet.module_path, "ARGS": ["Ada"], "CRON": "*/5 8-18 * * MON-FRI", "TIME_ZONE": "Europe/Berlin"}
+    settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"hello": table}}
+
+    assert checks.run_checks(tags=["rsmq"]) == []
+
+
+# -- The command ---------------------------------------------------------------------------------------------------
+
+
+def rsmq_schedule(*words: str) -> str:
+    out = StringIO()
+    call_command("rsmq_schedule", *words, stdout=out, no_color=True)
+    return out.getvalue()
+
+
+def test_command_does_what_the_functions_do(greet: Task, server: PrivateServer):
+    path = greet.module_path
+    said = rsmq_schedule(
+        "add", "hello", "--task", path, "--every", "900", "--kwargs", '{"name": "Ada"}', "--queue", "slow"
+    )
+    assert said.startswith("added hello; next 20")
+
+    listed = rsmq_schedule("list")
+    assert "hello  every 15 min  (added at run time)" in listed
+    assert f"task {path} on slow" in listed
+
+    assert rsmq_schedule("pause", "hello") == "hello: paused\n"
+    assert "next never: it is paused" in rsmq_schedule("list")
+    assert rsmq_schedule("resume", "hello") == "hello: resumed\n"
+    assert f"enqueued {path} as task " in rsmq_schedule("run", "hello")
+    assert len(sent_ids(server, "slow")) == 1
+    assert rsmq_schedule("remove", "hello") == "hello: removed\n"
+    assert "There are no schedules" in rsmq_schedule("list")
+
+
+def test_command_explains_mistakes_in_one_line(greet: Task):
+    with pytest.raises(CommandError, match="there is no schedule 'nobody'"):
+        rsmq_schedule("pause", "nobody")
+    with pytest.raises(CommandError, match="It must be a cron expression"):
+        rsmq_schedule("add", "hello", "--task", greet.module_path, "--cron", "soon")
+    with pytest.raises(CommandError, match="is no JSON"):
+        rsmq_schedule("add", "hello", "--task", greet.module_path, "--every", "5", "--args", "Ada")
+
+
+def test_list_ends_with_1_when_an_entry_cannot_fire(greet: Task, server: PrivateServer):
+    server.redis.hset(ENTRIES, "bad\x1b[31m", json.dumps({"task": "shop.gone", "every_s": 60}))
+    out = StringIO()
+
+    with pytest.raises(SystemExit) as ended:
+        call_command("rsmq_schedule", "list", stdout=out, no_color=True)
+
+    assert ended.value.code == 1
+    assert "no task 'shop.gone' is declared here" in out.getvalue()
+    assert "\x1b" not in out.getvalue()
+
+
+def test_list_for_programs_is_json(greet: Task):
+    schedules.add("hello", greet, every_s=900, args=["Ada"])
+
+    (entry,) = json.loads(rsmq_schedule("list", "--json"))
+
+    assert (entry["name"], entry["when"], entry["is_paused"], entry["problem"]) == ("hello", "every 15 min", False, "")
+    assert entry["next_at"].startswith("20")
