@@ -1,0 +1,186 @@
+"""Prometheus metrics, read from Redis when they are asked for. Needs the extra `rsmq-django[metrics]`.
+
+What is in the queues comes from the queues themselves, what workers did from their counters: so any process can answer,
+and the numbers are those of all workers on all machines. Knows the names of metrics, and keeps no numbers itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from django.http import HttpRequest, HttpResponse
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from .conf import get_settings
+from .core import Client, RsmqError, list_queues
+from .core.browse import Statistics, statistics
+from .core.counters import COUNTERS, Counts, read_totals
+from .core.events import LogState
+from .core.events import state as log_state
+from .core.histogram import Histogram
+from .core.listing import WorkerBeat, workers
+from .core.pause import paused
+from .queues import get_client
+
+#: Upper bounds of the buckets that Prometheus gets, in seconds: it sums over thousands of series, and six hundred
+#: buckets each would be too many. From a millisecond to an hour.
+BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
+#: So many queues are read in one round trip.
+QUEUES_A_TIME = 50
+OUTCOMES = tuple(name for name in COUNTERS if name != "started")
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was read of one connection."""
+
+    alias: str
+    queues: dict[str, Statistics]
+    paused: frozenset[str]
+    #: By queue, then by task.
+    totals: dict[str, dict[str, Counts]]
+    workers: list[WorkerBeat]
+    log: LogState
+
+
+class RsmqCollector(Collector):
+    """Reads the connections of the settings (all, or those named) at each scrape. One that is down is `rsmq_up 0`."""
+
+    def __init__(self, aliases: Sequence[str] | None = None) -> None:
+        self._aliases = aliases
+
+    def describe(self) -> list[Metric]:
+        """Return nothing, so that registering it reads nothing."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics."""
+        aliases = list(get_settings().connections) if self._aliases is None else self._aliases
+        up = GaugeMetricFamily("rsmq_up", "Whether the server of a connection answered.", labels=["connection"])
+        sights = []
+        for alias in aliases:
+            try:
+                sights.append(look(alias, get_client(alias)))
+                up.add_metric([alias], 1)
+            except RsmqError:
+                up.add_metric([alias], 0)
+        yield up
+        yield from _queue_metrics(sights)
+        yield from _attempt_metrics(sights)
+        yield from _worker_metrics(sights)
+        yield from _event_metrics(sights)
+
+
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Answer a scrape. Include it in your urls behind whatever keeps strangers out: it names your queues and tasks."""
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return HttpResponse(encode(registry()), content_type=content_type)
+
+
+def registry() -> CollectorRegistry:
+    """Return a registry with our metrics and no others."""
+    own = CollectorRegistry()
+    own.register(RsmqCollector())
+    return own
+
+
+def look(alias: str, client: Client) -> Sight:
+    """Read everything of one connection; a queue that cannot be read is left out."""
+    names = list_queues(client)
+    queues: dict[str, Statistics] = {}
+    for at in range(0, len(names), QUEUES_A_TIME):
+        part = names[at : at + QUEUES_A_TIME]
+        found = client.run_many([statistics(client.namespace, name) for name in part])
+        queues |= {name: read for name, read in zip(part, found, strict=True) if not isinstance(read, RsmqError)}
+    return Sight(
+        alias,
+        queues,
+        client.run(paused(client.namespace)),
+        read_totals(client, list(queues)),
+        client.run(workers(client.namespace)),
+        client.run(log_state(client.namespace)),
+    )
+
+
+# -- Metrics ----------------------------------------------------------------------------------------------------------
+
+
+def _queue_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
+    labels = ["connection", "queue"]
+    messages = GaugeMetricFamily(
+        "rsmq_queue_messages",
+        "Messages: ready to be received, delayed, or in flight (received and hidden).",
+        labels=[*labels, "state"],
+    )
+    oldest = GaugeMetricFamily(
+        "rsmq_queue_oldest_ready_seconds",
+        "How long the first ready message has been ready; 0 without one.",
+        None,
+        labels,
+    )
+    is_paused = GaugeMetricFamily("rsmq_queue_paused", "1 while workers take nothing from the queue.", labels=labels)
+    sent = CounterMetricFamily("rsmq_queue_sent", "Messages sent by any client.", labels=labels)
+    received = CounterMetricFamily("rsmq_queue_received", "Deliveries to any client.", labels=labels)
+    for sight in sights:
+        for name, queue in sight.queues.items():
+            own = [sight.alias, name]
+            for state, number in (("ready", queue.ready), ("delayed", queue.delayed), ("in_flight", queue.in_flight)):
+                messages.add_metric([*own, state], number)
+            oldest.add_metric(own, queue.oldest_ready_s or 0)
+            is_paused.add_metric(own, name in sight.paused)
+            sent.add_metric(own, queue.total_sent)
+            received.add_metric(own, queue.total_received)
+    yield from (messages, oldest, is_paused, sent, received)
+
+
+def _attempt_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
+    labels = ["connection", "queue", "task"]
+    started = CounterMetricFamily("rsmq_attempts_started", "Attempts that workers began to run.", labels=labels)
+    ended = CounterMetricFamily("rsmq_attempts", "Attempts that ended, by outcome.", labels=[*labels, "outcome"])
+    wait = HistogramMetricFamily(
+        "rsmq_wait_seconds", "From when a message could be received until a worker had it.", labels=labels
+    )
+    run = HistogramMetricFamily("rsmq_run_seconds", "How long functions ran.", labels=labels)
+    for sight in sights:
+        for queue, tasks in sight.totals.items():
+            for task, counts in tasks.items():
+                own = [sight.alias, queue, task]
+                started.add_metric(own, counts.started)
+                for outcome in OUTCOMES:
+                    ended.add_metric([*own, outcome], getattr(counts, outcome))
+                wait.add_metric(own, buckets(counts.wait), counts.wait.sum_us / 1e6)
+                run.add_metric(own, buckets(counts.run), counts.run.sum_us / 1e6)
+    yield from (started, ended, wait, run)
+
+
+def buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """Return a histogram in the form of Prometheus: how many were at most so many seconds, for each bound."""
+    counts = [(f"{bound_s:g}", float(histogram.count_up_to(bound_s * 1e6))) for bound_s in BOUNDS_S]
+    return [*counts, ("+Inf", float(histogram.count))]
+
+
+def _worker_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
+    age = GaugeMetricFamily(
+        "rsmq_worker_last_beat_age_seconds",
+        "How long ago a worker process was last heard of; it beats every few seconds.",
+        labels=["connection", "worker"],
+    )
+    number = GaugeMetricFamily("rsmq_workers", "Worker processes that are known.", labels=["connection"])
+    for sight in sights:
+        number.add_metric([sight.alias], len(sight.workers))
+        for worker in sight.workers:
+            age.add_metric([sight.alias, worker.worker_id], max(0.0, worker.now_ms - worker.beat_ms) / 1000)
+    yield from (number, age)
+
+
+def _event_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
+    length = GaugeMetricFamily("rsmq_events", "Entries of the event log.", labels=["connection"])
+    dropped = CounterMetricFamily("rsmq_events_dropped", "Events that Redis refused.", labels=["connection"])
+    for sight in sights:
+        length.add_metric([sight.alias], sight.log.events)
+        dropped.add_metric([sight.alias], sight.log.dropped)
+    yield from (length, dropped)
