@@ -1,0 +1,224 @@
+"""`./manage.py rsmq_stats`: what is in the queues, and what workers did with it lately, per queue and task."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from ...cli.output import Table, as_duration, can_redraw, printable
+from ...conf import get_settings
+from ...core import RsmqError, list_queues
+from ...core.browse import Statistics, statistics
+from ...core.counters import COUNTERS, RESOLUTIONS, Counts, Slot, merged, read_series
+from ...core.histogram import Histogram
+from ...queues import get_client
+
+EPILOG = """
+examples:
+  manage.py rsmq_stats                     every queue, the last hour
+  manage.py rsmq_stats mail --since 24h    one queue, the last day
+  manage.py rsmq_stats --watch             again every two seconds, until Ctrl-C
+  manage.py rsmq_stats --json              one JSON object per queue, for programs
+
+FAILED counts attempts that are tried again (or went to the dead-letter queue, or were lost with their process). The
+curve at the end shows how many attempts ended, from --since until now.
+"""
+
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+LONGEST_S = RESOLUTIONS[-1].keep_s
+#: The curve has at most so many letters.
+CURVE_POINTS = 30
+HEIGHTS = "▁▂▃▄▅▆▇█"
+HOME, CLEAR = "\x1b[H", "\x1b[2J"
+HEADERS = ["QUEUE / TASK", "READY", "DELAYED", "IN FLIGHT", "OLDEST", "SENT", "OK", "FAILED", "DEAD"]
+HEADERS += ["WAIT p50", "p95", "RUN p50", "p95", "ENDED"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """What is shown of one queue."""
+
+    connection: str
+    name: str
+    now: Statistics | RsmqError
+    slots: list[Slot]
+
+
+class Command(BaseCommand):
+    """See the module."""
+
+    help = "Shows what is in the queues, and what workers did lately: per queue and task, with waits and run times."
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """Keep the line breaks of the examples."""
+        kwargs |= {"epilog": EPILOG, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        return super().create_parser(prog_name, subcommand, **kwargs)
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        parser.add_argument("queues", nargs="*", metavar="QUEUE", help="only these; default: all")
+        parser.add_argument("--connection", action="append", metavar="ALIAS", help="only this one; may be repeated")
+        parser.add_argument("--since", type=duration_s, default=3600, metavar="TIME", help="15m, 1h (default), 24h, 7d")
+        parser.add_argument("--watch", action="store_true", help="again and again, until Ctrl-C")
+        parser.add_argument("--interval", type=duration_s, default=2, metavar="TIME", help="between two looks: 2s")
+        parser.add_argument("--json", action="store_true", dest="as_json", help="for programs")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Show once, or until Ctrl-C."""
+        redraws = options["watch"] and not options["as_json"] and can_redraw(sys.stdout)
+        if redraws:
+            self.stdout.write(CLEAR, ending="")
+        try:
+            while True:
+                views = self.look(options["connection"], options["queues"], options["since"])
+                text = "\n".join(as_json(view) for view in views) if options["as_json"] else self.table(views)
+                self.stdout.write(redrawn(text) if redraws else text)
+                self.stdout.flush()
+                if not options["watch"]:
+                    return
+                time.sleep(options["interval"])
+        except KeyboardInterrupt:
+            return
+
+    def table(self, views: Sequence[QueueView]) -> str:
+        """Return the table; without colours where nobody looks."""
+        return table(views) if self.stdout.isatty() else click.unstyle(table(views))
+
+    def look(self, aliases: Sequence[str] | None, names: Sequence[str], since_s: float) -> list[QueueView]:
+        """Read all queues that are asked for."""
+        views: list[QueueView] = []
+        try:
+            for alias in aliases or get_settings().connections:
+                get_settings().connection(alias)
+                views += look_at(alias, names, since_s)
+        except (RsmqError, ImproperlyConfigured) as error:
+            raise CommandError(str(error)) from error
+        unknown = set(names) - {view.name for view in views}
+        if unknown:
+            raise CommandError(f"no queue {', '.join(map(repr, sorted(unknown)))}; 'rsmqctl queue list' lists them")
+        return views
+
+
+def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueView]:
+    """Read the queues of one connection."""
+    client = get_client(alias)
+    found = [name for name in list_queues(client) if not names or name in names]
+    now = client.run_many([statistics(client.namespace, name) for name in found]) if found else []
+    series = read_series(client, found, since_s=time.time() - since_s)
+    return [QueueView(alias, name, seen, series[name]) for name, seen in zip(found, now, strict=True)]
+
+
+def duration_s(text: str) -> float:
+    """Read 90s, 15m, 1h, 7d."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
+    seconds = float(match[1]) * UNITS_S[match[2]] if match else 0
+    if not 0 < seconds <= LONGEST_S:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time up to {as_duration(LONGEST_S)}, such as 30s, 15m, 1h or 7d"
+        )
+    return seconds
+
+
+# -- For people -------------------------------------------------------------------------------------------------------
+
+
+def table(views: Sequence[QueueView]) -> str:
+    """Return a table: a row for each queue, and below it one for each task."""
+    rows = [row for view in views for row in queue_rows(view)]
+    lines = Table(HEADERS, right=HEADERS[1:-1]).lines(rows)
+    return "\n".join(lines if rows else ["there are no queues yet"])
+
+
+def queue_rows(view: QueueView) -> Iterator[list[str]]:
+    """Yield the row of a queue and those of its tasks, the busiest first."""
+    if isinstance(view.now, RsmqError):
+        yield [printable(view.name), "broken", *[""] * (len(HEADERS) - 2)]
+        return
+    total = merged(view.slots)
+    sign = "~" if view.now.is_estimated else ""
+    lengths = [str(view.now.ready), f"{sign}{view.now.delayed}", f"{sign}{view.now.in_flight}"]
+    oldest = "-" if view.now.oldest_ready_s is None else as_duration(view.now.oldest_ready_s)
+    sent = "?" if total.sent is None else str(total.sent)
+    yield [printable(view.name), *lengths, oldest, sent, *count_cells(total.counts), curve(view.slots)]
+    for task, counts in sorted(total.tasks.items(), key=lambda each: -each[1].ended):
+        name = f"  {printable(task) or '(no task)'}"
+        yield [name, *[""] * 5, *count_cells(counts), curve(view.slots, task)]
+
+
+def count_cells(counts: Counts) -> list[str]:
+    """Return what became of attempts, and quantiles of their times."""
+    numbers = [str(number) for number in (counts.succeeded, counts.failed, counts.dead)]
+    return [*numbers, *quantile_cells(counts.wait), *quantile_cells(counts.run)]
+
+
+def quantile_cells(histogram: Histogram) -> list[str]:
+    """Return median and 95th percentile."""
+    found = [histogram.quantile_us(share) for share in (0.5, 0.95)]
+    return ["-" if us is None else as_short_time(us) for us in found]
+
+
+def as_short_time(us: float) -> str:
+    """Return 250 as 250us, 1500 as 1.5ms, and longer times as as_duration() has them."""
+    if us < 1000:
+        return f"{us:.0f}us"
+    return f"{us / 1000:.1f}ms" if us < 10_000 else as_duration(us / 1e6)
+
+
+def curve(slots: Sequence[Slot], task: str | None = None) -> str:
+    """Return how many attempts ended over time, as letters of different heights."""
+    each = max(1, -(-len(slots) // CURVE_POINTS))
+    counts = [slot.counts if task is None else slot.tasks.get(task, Counts()) for slot in slots]
+    sums = [sum(part.ended for part in counts[at : at + each]) for at in range(0, len(counts), each)]
+    most = max(sums, default=0)
+    return "".join(HEIGHTS[-(-number * (len(HEIGHTS) - 1) // most)] if most else HEIGHTS[0] for number in sums)
+
+
+def redrawn(text: str) -> str:
+    """Return text that takes the place of what is on the screen, without flicker."""
+    lines = "".join(f"{line}\x1b[K\n" for line in text.splitlines())
+    return f"{HOME}{lines}\x1b[J"
+
+
+# -- For programs -----------------------------------------------------------------------------------------------------
+
+
+def as_json(view: QueueView) -> str:
+    """Return one queue as a JSON object on one line."""
+    if isinstance(view.now, RsmqError):
+        return json.dumps({"connection": view.connection, "queue": view.name, "error": str(view.now)})
+    total, now = merged(view.slots), view.now
+    return json.dumps(
+        {
+            "connection": view.connection,
+            "queue": view.name,
+            "ready": now.ready,
+            "delayed": now.delayed,
+            "in_flight": now.in_flight,
+            "oldest_ready_s": now.oldest_ready_s,
+            "since_s": total.begins_s,
+            "sent": total.sent,
+            **counts_as_data(total.counts),
+            "tasks": {task: counts_as_data(counts) for task, counts in sorted(total.tasks.items())},
+        }
+    )
+
+
+def counts_as_data(counts: Counts) -> dict[str, Any]:
+    """Return counts for JSON; times are microseconds."""
+    times = {"wait": counts.wait, "run": counts.run}
+    quantiles = {
+        f"{name}_p{percent}_us": histogram.quantile_us(percent / 100)
+        for name, histogram in times.items()
+        for percent in (50, 95, 99)
+    }
+    return {name: getattr(counts, name) for name in (*COUNTERS, "failed")} | quantiles

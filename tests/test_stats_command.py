@@ -1,0 +1,109 @@
+"""`manage.py rsmq_stats`: the table, the JSON, and what it refuses."""
+
+import json
+import time
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rsmq_django.core.counters import Counts, Slot, report, sample
+from rsmq_django.core.histogram import bucket_of
+from rsmq_django.management.commands.rsmq_stats import HEIGHTS, curve
+from rsmq_django.queues import ensure_queue, get_client
+from tests.redis_server import PrivateServer
+
+
+@pytest.fixture(autouse=True)
+def project(settings: Any, server: PrivateServer) -> None:
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": server.url, "TIMEOUT_S": 15}},
+        "QUEUES": {"mail": {}, "pay": {}},
+    }
+
+
+def work_done(queue: str, task: str, *, ago_s: float = 0, **counts: int) -> None:
+    grown = {f"{name}:{task}": number for name, number in counts.items()}
+    grown |= {f"run:{bucket_of(2500)}:{task}": 1, f"run_us:{task}": 2500}
+    at_s = time.time() - ago_s
+    get_client().run(report("rsmq", queue, reporter=f"{task}{ago_s}", number=1, at_s=at_s, grown=grown))
+
+
+def stats(*words: str) -> str:
+    out = StringIO()
+    call_command("rsmq_stats", *words, stdout=out)
+    return out.getvalue()
+
+
+def test_table_shows_queues_and_below_them_their_tasks():
+    ensure_queue("mail").send_many([b"x"] * 3)
+    ensure_queue("pay")
+    work_done("mail", "shop.send", succeeded=41, retried=2, dead=1)
+    work_done("mail", "shop.rare", succeeded=1)
+
+    lines = stats().splitlines()
+
+    names = [line.split()[0] for line in lines]
+    assert names == ["QUEUE", "mail", "shop.send", "shop.rare", "pay"]
+    assert lines[1].split()[1:4] == ["3", "0", "0"]
+    assert lines[2].split()[1:8] == ["41", "3", "1", "-", "-", "2.5ms", "2.5ms"]
+    assert lines[2].endswith(HEIGHTS[-1])
+
+
+def test_what_is_older_than_asked_for_is_left_out():
+    ensure_queue("mail")
+    work_done("mail", "shop.send", ago_s=3 * 3600, succeeded=5)
+    work_done("mail", "shop.send", succeeded=1)
+
+    assert json.loads(stats("mail", "--json"))["succeeded"] == 1
+    assert json.loads(stats("mail", "--json", "--since", "6h"))["succeeded"] == 6
+
+
+def test_json_has_one_object_per_queue():
+    ensure_queue("mail").send(b"x")
+    ensure_queue("pay")
+    get_client().run(sample("rsmq", "mail", at_s=time.time()))
+    work_done("mail", "shop.send", started=2, succeeded=1, lost=1)
+
+    mail, pay = map(json.loads, stats("--json").splitlines())
+
+    assert (mail["queue"], mail["ready"], mail["failed"], mail["lost"]) == ("mail", 1, 1, 1)
+    assert mail["tasks"]["shop.send"]["run_p50_us"] == pytest.approx(2500, rel=0.01)
+    assert mail["tasks"]["shop.send"]["wait_p95_us"] is None
+    assert (pay["queue"], pay["succeeded"], pay["tasks"], pay["sent"]) == ("pay", 0, {}, None)
+
+
+def test_names_of_other_programs_cannot_move_the_cursor(server: PrivateServer):
+    server.redis.sadd("rsmq:QUEUES", "evil\x1b[2J")
+
+    assert "\x1b" not in stats()
+
+
+def test_unknown_queue_and_connection_are_refused_with_what_there_is():
+    ensure_queue("mail")
+
+    with pytest.raises(CommandError, match="no queue 'male'"):
+        stats("male")
+    with pytest.raises(CommandError, match="Did you mean 'default'"):
+        stats("--connection", "defalt")
+
+
+@pytest.mark.parametrize("text", ["", "1", "h", "-1h", "0s", "400d", "1w"])
+def test_time_that_nobody_kept_is_refused(text: str):
+    with pytest.raises(CommandError, match="such as 30s, 15m, 1h or 7d"):
+        stats(f"--since={text}")
+
+
+@given(st.lists(st.integers(min_value=0, max_value=10**6), max_size=200))
+def test_curve_fits_into_its_column_and_is_highest_where_most_ended(numbers: list):
+    slots = [Slot(n * 60, 60, {"t": Counts(succeeded=number)} if number else {}) for n, number in enumerate(numbers)]
+
+    letters = curve(slots)
+
+    assert len(letters) <= 30
+    assert set(letters) <= set(HEIGHTS)
+    assert (HEIGHTS[-1] in letters) == any(numbers)
