@@ -1,0 +1,144 @@
+"""OpenTelemetry spans from the call that enqueues to the run in a worker, as one trace.
+
+Off unless RSMQ["TRACING"] says so; then nothing of OpenTelemetry is imported, and a message carries nothing more. Uses
+the API only: which spans are kept and where they go is for the project's SDK to say. Names and attributes are those of
+the semantic conventions for messaging; the context travels as W3C `traceparent` in the envelope's meta "trace".
+No attribute holds arguments, return values or bodies.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from django.core.signals import setting_changed
+from django.dispatch import receiver
+
+from .conf import get_settings
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+logger = logging.getLogger(__name__)
+
+#: The key of the envelope's meta.
+META = "trace"
+SYSTEM = "rsmq"
+NOTHING = nullcontext()
+
+
+@cache
+def tracer() -> Tracer | None:
+    """Return what makes spans, or None when tracing is off."""
+    if not get_settings().tracing.enabled:
+        return None
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        # A system check says so, too. That traces are missing is no reason to send nothing.
+        logger.error(
+            "RSMQ['TRACING'] is on, but OpenTelemetry is missing; install rsmq-django[otel]. Going on without."
+        )
+        return None
+    return trace.get_tracer("rsmq_django")
+
+
+@receiver(setting_changed)
+def _forget_tracer(*, setting: str, **_: object) -> None:
+    if setting == "RSMQ":
+        tracer.cache_clear()
+
+
+# -- Sending ----------------------------------------------------------------------------------------------------------
+
+
+def start_sending(queue_name: str, task_path: str, task_ids: Sequence[str]) -> Span | None:
+    """Begin the span of sending calls of a task, a child of the current one. `sending()` ends it.
+
+    A transaction that is rolled back never sends, and its span is never exported.
+    """
+    own = tracer()
+    if own is None:
+        return None
+    from opentelemetry.trace import SpanKind
+
+    attributes = _attributes("send", queue_name, task_path)
+    if len(task_ids) == 1:
+        attributes["messaging.message.conversation_id"] = task_ids[0]
+    else:
+        attributes["messaging.batch.message_count"] = len(task_ids)
+    return own.start_span(f"send {queue_name}", kind=SpanKind.PRODUCER, attributes=attributes)
+
+
+def carried_by(span: Span | None) -> dict[str, Any]:
+    """Return what messages carry so that their runs become children of the span: meta for the envelope."""
+    if span is None:
+        return {}
+    from opentelemetry.trace import set_span_in_context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier, set_span_in_context(span))
+    return {META: carrier["traceparent"]} if "traceparent" in carrier else {}
+
+
+def sending(span: Span | None) -> AbstractContextManager[object]:
+    """Return the context in which messages are sent; at its end the span ends, with the error if there was one."""
+    if span is None:
+        return NOTHING
+    from opentelemetry.trace import use_span
+
+    return use_span(span, end_on_exit=True)
+
+
+# -- Running ----------------------------------------------------------------------------------------------------------
+
+
+def processing(
+    queue_name: str,
+    task_path: str,
+    *,
+    meta: Mapping[str, Any] | None,
+    message_id: str,
+    task_id: str,
+    attempt: int,
+    body_bytes: int,
+    worker_id: str,
+) -> AbstractContextManager[object]:
+    """Return the context of one run: its span is the current one, a child of the one that sent the message."""
+    own = tracer()
+    if own is None:
+        return NOTHING
+    attributes = _attributes("process", queue_name, task_path) | {
+        "messaging.message.id": message_id,
+        "messaging.message.conversation_id": task_id,
+        "messaging.message.body.size": body_bytes,
+        "messaging.client.id": worker_id,
+        "rsmq.attempt": attempt,
+    }
+    return _process_span(own, f"process {queue_name}", (meta or {}).get(META), attributes)
+
+
+@contextmanager
+def _process_span(own: Tracer, name: str, traceparent: object, attributes: Mapping[str, Any]) -> Iterator[None]:
+    from opentelemetry.trace import SpanKind
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    # Anybody may have written the message: what is no traceparent begins a trace of its own.
+    carrier = {"traceparent": traceparent} if isinstance(traceparent, str) else {}
+    parent = TraceContextTextMapPropagator().extract(carrier)
+    with own.start_as_current_span(name, context=parent, kind=SpanKind.CONSUMER, attributes=attributes):
+        yield
+
+
+def _attributes(operation: str, queue_name: str, task_path: str) -> dict[str, Any]:
+    return {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": queue_name,
+        "rsmq.task": task_path,
+    }
