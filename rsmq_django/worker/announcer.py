@@ -12,13 +12,21 @@ from ..tasks.compat import TaskError, TaskResult, TaskResultStatus, anybody_list
 from ..tasks.envelope import Unreadable
 from ..tasks.results import as_time, restored_task
 from .delivery import Delivery
-from .error_text import one_line, text_of
+from .error_text import dotted_path, one_line, text_of
 from .outcomes import Dead, Outcome, Released, RetryIn, Succeeded
 
 if TYPE_CHECKING:
     from .execution import Execution
 
 logger = logging.getLogger(__name__)
+
+#: What an outcome is called in logs, in the event log and in counters.
+EVENT_NAMES: dict[type[Outcome], str] = {
+    Succeeded: "succeeded",
+    RetryIn: "retried",
+    Dead: "dead",
+    Released: "released",
+}
 
 
 class Announcer:
@@ -65,6 +73,13 @@ class Announcer:
             "message %s of queue %s was handed to somebody else while it was held here; the result is discarded",
             delivery.message.id,
             delivery.work_queue.name,
+            extra={
+                "rsmq_event": "lost",
+                "rsmq_queue": delivery.work_queue.name,
+                "rsmq_message_id": delivery.message.id,
+                "rsmq_attempt": delivery.attempt,
+                "rsmq_worker": self.worker_id,
+            },
         )
         lease_lost.send_robust(sender=Queue, queue_name=delivery.work_queue.name, message=delivery.message)
 
@@ -105,7 +120,7 @@ class Announcer:
             kind = type(outcome.error)
             result.errors.append(
                 TaskError(
-                    exception_class_path=f"{kind.__module__}.{kind.__qualname__}",
+                    exception_class_path=dotted_path(kind),
                     traceback=outcome.traceback or text_of(outcome.error),
                 )
             )
@@ -115,23 +130,51 @@ class Announcer:
 
 
 def log_outcome(execution: Execution, outcome: Outcome) -> None:
-    """Write one line that says what happened and what happens next."""
+    """Write one line that says what happened and what happens next, with the same as fields for programs."""
+    if isinstance(outcome, Succeeded) and not logger.isEnabledFor(logging.DEBUG):
+        return  # before anything is put together: most outcomes are these
     delivery = execution.delivery
     what = execution.path or f"a message of queue {delivery.work_queue.name}"
     message_id, attempt, most = delivery.message.id, delivery.attempt, execution.policy.max_attempts
+    extra = log_fields(execution, outcome)
     match outcome:
         case Succeeded():
-            logger.debug("%s succeeded on attempt %d [%s]", what, attempt, message_id)
+            logger.debug("%s succeeded on attempt %d [%s]", what, attempt, message_id, extra=extra)
         case RetryIn(after_s, error):
             text = "%s failed on attempt %d of %d, retry in %.1f s: %s [%s]"
-            logger.warning(text, what, attempt, most, after_s, one_line(error), message_id)
+            logger.warning(text, what, attempt, most, after_s, one_line(error), message_id, extra=extra)
         case Dead(reason, error, traceback_text):
             text = "%s failed for good (%s) on attempt %d, moved to its dead-letter queue: %s [%s]%s"
             details = f"\n{traceback_text.rstrip()}" if traceback_text else ""
             why = one_line(error).removeprefix(f"{Unreadable.__name__}: ")  # the reason says that it is unreadable
-            logger.error(text, what, reason, attempt, why, message_id, details)
+            logger.error(text, what, reason, attempt, why, message_id, details, extra=extra)
         case Released():
-            logger.info("%s given back unfinished, another worker takes it at once [%s]", what, message_id)
+            text = "%s given back unfinished, another worker takes it at once [%s]"
+            logger.info(text, what, message_id, extra=extra)
+
+
+def log_fields(execution: Execution, outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as fields of a log record; docs/metrics.md explains them. Nothing of arguments is in them."""
+    delivery, envelope = execution.delivery, execution.envelope
+    fields: dict[str, Any] = {
+        "rsmq_event": EVENT_NAMES[type(outcome)],
+        "rsmq_queue": delivery.work_queue.name,
+        "rsmq_task": execution.path,
+        "rsmq_task_id": envelope.id if envelope else "",
+        "rsmq_message_id": delivery.message.id,
+        "rsmq_attempt": delivery.attempt,
+        "rsmq_max_attempts": execution.policy.max_attempts,
+        "rsmq_worker": execution.announcer.worker_id,
+    }
+    if delivery.started_ms is not None and execution.finished_ms is not None:
+        fields["rsmq_run_ms"] = round(execution.finished_ms - delivery.started_ms, 3)
+    if isinstance(outcome, (RetryIn, Dead)):
+        fields["rsmq_error_type"] = dotted_path(type(outcome.error))
+    if isinstance(outcome, RetryIn):
+        fields["rsmq_retry_in_s"] = round(outcome.after_s, 3)
+    if isinstance(outcome, Dead):
+        fields["rsmq_reason"] = outcome.reason
+    return fields
 
 
 def _is_task(execution: Execution) -> bool:

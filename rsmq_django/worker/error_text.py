@@ -22,6 +22,11 @@ def traceback_of(error: BaseException) -> str:
     return text if len(text) <= MAX_TRACEBACK_CHARACTERS else "...\n" + text[-MAX_TRACEBACK_CHARACTERS:]
 
 
+def dotted_path(kind: type[BaseException]) -> str:
+    """Return the dotted path of an exception's class."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def text_of(error: BaseException) -> str:
     """Return the exception's own text."""
     try:
