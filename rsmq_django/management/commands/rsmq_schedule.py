@@ -56,8 +56,12 @@ class Command(BaseCommand):
         when.add_argument("--every", type=float, metavar="S", dest="every_s", help="multiples of so many seconds")
         when.add_argument("--cron", metavar="EXPRESSION", help="five fields, or six with seconds first")
         adding.add_argument("--time-zone", metavar="ZONE", help="of the cron expression; default: the project's")
-        adding.add_argument("--args", type=_json, metavar="JSON", help="positional arguments, a JSON array")
-        adding.add_argument("--kwargs", type=_json, metavar="JSON", help="keyword arguments, a JSON object")
+        adding.add_argument(
+            "--args", type=_json, metavar="JSON", dest="task_args", help="positional arguments, a JSON array"
+        )
+        adding.add_argument(
+            "--kwargs", type=_json, metavar="JSON", dest="task_kwargs", help="keyword arguments, a JSON object"
+        )
         adding.add_argument("--queue", metavar="NAME", help="default: the task's")
         adding.add_argument("--jitter", type=float, metavar="S", dest="jitter_s", help="start up to so much later")
         adding.add_argument("--missed", choices=("skip", "once", "all"), help="ticks nobody fired; default: once")
@@ -104,8 +108,11 @@ class Command(BaseCommand):
 
     def add(self, options: dict[str, Any]) -> None:
         """Add a schedule."""
-        names = ("every_s", "cron", "time_zone", "args", "kwargs", "queue", "jitter_s", "missed")
-        entry = schedules.add(options["name"], options["task"], **{name: options[name] for name in names})
+        names = ("every_s", "cron", "time_zone", "queue", "jitter_s", "missed")
+        chosen = {name: options[name] for name in names}
+        # Django keeps the name "args" for itself.
+        chosen |= {"args": options["task_args"], "kwargs": options["task_kwargs"]}
+        entry = schedules.add(options["name"], options["task"], **chosen)
         self.stdout.write(f"added {printable(entry.name)}; next {next_words(entry)}")
 
     def act(self, action: str, name: str) -> None:
