@@ -110,6 +110,25 @@ def test_the_blocks_of_the_queues_page_run_in_order(server: PrivateServer, capsy
     assert "somebody else holds it now" in capsys.readouterr().out
 
 
+def test_the_blocks_of_the_schedules_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "schedules.md", server.url)
+    project.run("-m", "django", "check")
+
+    lines = project.python(
+        "from shop.reminders import *; print(*remind_every_quarter_of_an_hour(), sep='\\n')"
+    ).splitlines()
+
+    assert [line.split(":")[0] for line in lines] == [
+        "monthly-report",
+        "nightly-report",
+        "prices-of-europe",
+        "quarterly-prices",
+        "shop.tasks.refresh_prices",
+    ]
+    assert "quarterly-prices: */15 8-18 * * * (America/New_York), next 20" in "\n".join(lines)
+    assert Queue("default", Client(Connection(server.url))).attributes().messages == 1, "the one that was run now"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_json_in_the_documentation_is_json(page: Path) -> None:
     for block in JSON_BLOCK.findall(page.read_text("utf-8")):

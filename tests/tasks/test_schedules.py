@@ -292,7 +292,8 @@ def test_command_explains_mistakes_in_one_line(greet: Task):
 
 
 def test_list_ends_with_1_when_an_entry_cannot_fire(greet: Task, server: PrivateServer):
-    server.redis.hset(ENTRIES, "bad\x1b[31m", json.dumps({"task": "shop.gone", "every_s": 60}))
+    server.redis.hset(ENTRIES, "bad", json.dumps({"task": "shop.gone", "every_s": 60}))
+    server.redis.hset(ENTRIES, "worse\x1b[31m", "{}")
     out = StringIO()
 
     with pytest.raises(SystemExit) as ended:

@@ -339,6 +339,7 @@ def test_clock_that_was_ahead_for_a_while_does_not_stop_an_entry_for_so_long(ran
     watching.look()
     # What a look left behind while the server's clock was a day ahead.
     let_pass(server, "hourly", seconds=-86_400)
+    assert watching._last_look is not None
     before_ms, looked_at = watching._last_look
     watching._last_look = (before_ms + 86_400_000, looked_at)
 

@@ -71,7 +71,7 @@ class Command(BaseCommand):
         autodiscover_modules("tasks")
         try:
             if options["action"] == "list":
-                self.list(as_json=options["as_json"])
+                self.show_all(as_json=options["as_json"])
             elif options["action"] == "add":
                 self.add(options)
             else:
@@ -79,7 +79,7 @@ class Command(BaseCommand):
         except (ImproperlyConfigured, RsmqError, ValueError) as error:
             raise CommandError(printable(str(error))) from error
 
-    def list(self, *, as_json: bool) -> None:
+    def show_all(self, *, as_json: bool) -> None:
         """Print all schedules."""
         entries = schedules.entries()
         if as_json:
