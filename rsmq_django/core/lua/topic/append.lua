@@ -1,6 +1,4 @@
--- Append messages to a log, note the time, wake all readers. The log has been opened (topic/index).
--- The time index has one entry per slot: first index of the slot, scored with the slot's start (ms).
-local SLOT_MS = 100
+-- Append messages to a log, note the time (topic/times), wake all readers. The log has been opened (topic/index).
 local LOOKED_AT = 1000
 
 -- Where a log goes on whose index went back behind what we noted. When messages are still there, somebody lost only
@@ -47,6 +45,7 @@ local function append(log, bodies, from, count)
   if is_anew then forget_past(log) end
   redis.call("MSET", unpack(words))
   log.last = before + count
-  note_end(log, not is_anew and noted[2], before + 1)
+  local known = tonumber(noted[1]) or 0
+  note_end(log, not is_anew and noted[2], is_anew and before + 1 or math.max(known + 1, log.first))
   return before
 end

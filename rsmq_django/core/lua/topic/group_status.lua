@@ -9,6 +9,7 @@
 -- Errors: TopicBroken <field> <value>.
 --#include shared/clock
 --#include topic/index
+--#include topic/times
 --#include topic/slots
 --#include topic/target
 local log = {index = KEYS[1], meta = KEYS[2], time = KEYS[3]}

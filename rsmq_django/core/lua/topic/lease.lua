@@ -10,6 +10,7 @@
 -- topic/read.
 --#include shared/clock
 --#include topic/index
+--#include topic/times
 --#include topic/append
 --#include topic/group
 --#include topic/locate

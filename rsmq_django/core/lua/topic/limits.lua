@@ -31,7 +31,7 @@ local function retain(log, at_least)
   if not (max_count or max_age_ms or max_bytes) then return 0, false end
   local to, bytes, weighed = 0, nil, nil
   if max_count then to = log.last - max_count end
-  if max_age_ms then to = math.max(to, last_too_old(log, max_age_ms)) end
+  if max_age_ms then to = math.max(to, last_before(log, now_ms - max_age_ms)) end
   if max_bytes then
     local too_heavy
     too_heavy, bytes, weighed = last_too_heavy(log, meta, max_bytes)

@@ -12,6 +12,7 @@
 -- Returns the first and the last new index. Errors: TopicBroken <field> <value>; nothing is stored then.
 --#include shared/clock
 --#include topic/index
+--#include topic/times
 --#include topic/append
 --#include topic/attach
 --#include topic/retain

@@ -11,16 +11,6 @@ local function weigh(log, meta)
   return bytes, to
 end
 
--- The last index that is older than the settings allow: whatever lies before the newest slot that is too old.
-local function last_too_old(log, max_age_ms)
-  local cutoff = now_ms - max_age_ms
-  local slot = redis.call("ZREVRANGEBYSCORE", log.time, integer(cutoff), "-inf", "WITHSCORES", "LIMIT", 0, 1)
-  if not slot[1] then return 0 end
-  local noted = redis.call("HMGET", log.meta, "last", "slot")
-  local is_newest_over = slot[2] == noted[2] and tonumber(slot[2]) + SLOT_MS <= cutoff
-  return is_newest_over and tonumber(noted[1]) or tonumber(slot[1]) - 1
-end
-
 -- Remove messages up to index `to`; returns how many indexes that were.
 local function drop_up_to(log, to)
   to = math.min(to, log.first + TRIM_AT_ONCE - 1, log.last)

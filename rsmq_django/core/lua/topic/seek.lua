@@ -10,6 +10,7 @@
 --#include shared/clock
 --#include topic/index
 --#include topic/group
+--#include topic/times
 --#include topic/slots
 --#include topic/target
 local log = {index = KEYS[1], meta = KEYS[2], time = KEYS[3]}

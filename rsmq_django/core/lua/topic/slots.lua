@@ -17,12 +17,3 @@ local function slot_ms(slots, index)
   local rank = slot_rank(slots, index)
   return rank >= 0 and tonumber(redis.call("ZRANGE", slots, rank, rank, "WITHSCORES")[2]) or -1
 end
-
--- The last index that was certainly published before a time: the one before the newest slot that is not later.
-local function last_before(log, ms)
-  local slot = redis.call("ZREVRANGEBYSCORE", log.time, ms, "-inf", "WITHSCORES", "LIMIT", 0, 1)
-  if not slot[1] then return 0 end
-  local noted = redis.call("HMGET", log.meta, "last", "slot")
-  local is_over = slot[2] == noted[2] and tonumber(slot[2]) + 100 <= tonumber(ms)
-  return is_over and tonumber(noted[1]) or tonumber(slot[1]) - 1
-end

@@ -8,6 +8,7 @@
 -- Errors: TopicBroken <field> <value>.
 --#include shared/clock
 --#include topic/index
+--#include topic/times
 --#include topic/append
 --#include topic/attach
 --#include topic/retain

@@ -6,8 +6,8 @@ local function target_of(log, kind, value, position)
     latest = function() return log.last end,
     index = function() return value - 1 end,
     shift = function() return position + value end,
-    time = function() return last_before(log, value) end,
-    ago = function() return last_before(log, integer(now_ms - value)) end,
+    time = function() return last_before(log, tonumber(value)) end,
+    ago = function() return last_before(log, now_ms - value) end,
   }
   return math.min(math.max(wanted[kind](), log.first - 1, 0), log.last)
 end
