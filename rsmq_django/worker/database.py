@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections, connections
@@ -26,8 +28,20 @@ def close_stale_connections() -> None:
 def close_unusable_connections() -> None:
     """Close this thread's connections that are broken or older than CONN_MAX_AGE, as Django does around a request."""
     _looked.at = time.monotonic()
+    if getattr(_looked, "are_kept", False):
+        return
     if connections.all(initialized_only=True):
         close_old_connections()
+
+
+@contextmanager
+def connections_kept() -> Iterator[None]:
+    """Leave this thread's connections alone: they belong to whoever runs tasks in it, a test for example."""
+    _looked.are_kept = True
+    try:
+        yield
+    finally:
+        _looked.are_kept = False
 
 
 async def close_unusable_connections_async() -> None:

@@ -1,0 +1,186 @@
+"""The testing kit, used as a project uses it: its page's own tests, and what they do not show."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rsmq_django.queues import get_queue
+from rsmq_django.tasks import Task
+from rsmq_django.testing import Kit, private_queues, private_server_url
+from tests.test_docs import ROOT, Project
+from tests.worker.workshop import declare, own_registries  # noqa: F401
+
+
+@pytest.fixture
+def kit(settings: Any) -> Iterator[Kit]:
+    """The kit, in a project that sends at once."""
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": "redis://nowhere.invalid"}, "far": {"URL": "redis://nowhere.invalid"}},
+        "QUEUES": {"default": {}, "far": {"CONNECTION": "far"}},
+        "TASKS": {"ENQUEUE_ON_COMMIT": False},
+    }
+    with private_queues() as kit:
+        yield kit
+
+
+def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "testing.md", "redis://nowhere.invalid")
+    queues = "RSMQ['QUEUES'] = {'default': {}, 'mail': {}, 'sensor-raw': {}}\n"
+    project.write("settings.py", (tmp_path / "settings.py").read_text() + queues)
+
+    said = project.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "shop")
+
+    assert "5 passed" in said
+
+
+def test_every_connection_leads_to_the_private_server_and_keeps_its_queues_apart(kit: Kit):
+    seen: list[str] = []
+    declared = declare(lambda name: seen.append(name))
+    declared.using(queue_name="far").enqueue("far")
+
+    assert [call.queue_name for call in kit.enqueued()] == ["far"]
+    kit.run("default")
+    assert seen == []
+
+    kit.run()
+    assert seen == ["far"]
+
+
+def test_a_test_begins_with_empty_queues(settings: Any):
+    for _ in range(2):
+        with private_queues() as kit:
+            assert kit.enqueued() == []
+            settings.RSMQ = {**settings.RSMQ, "TASKS": {"ENQUEUE_ON_COMMIT": False}}
+            declare(lambda: None).enqueue()
+
+
+def test_tasks_that_a_task_sends_run_too_in_any_queue(kit: Kit):
+    seen: list[int] = []
+
+    def count_down(number: int) -> None:
+        seen.append(number)
+        if number:
+            declared.using(queue_name="far" if number % 2 else "default").enqueue(number - 1)
+
+    declared: Task[..., Any] = declare(count_down)
+    declared.enqueue(5)
+
+    runs = kit.run()
+
+    assert seen == [5, 4, 3, 2, 1, 0]
+    assert all(run.succeeded for run in runs)
+
+
+def test_a_task_that_sends_itself_for_ever_fails_the_test(kit: Kit, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rsmq_django.testing.MOST_RUNS", 20)
+    declared: Task[..., Any] = declare(lambda: declared.enqueue())
+    declared.enqueue()
+
+    with pytest.raises(AssertionError, match="not done after 20 runs"):
+        kit.run()
+
+
+def test_delays_pass_when_time_does(kit: Kit):
+    seen: list[str] = []
+    declared = declare(lambda: seen.append("ran"))
+    declared.using(run_after=timedelta(hours=1)).enqueue()
+
+    assert kit.run() == []
+    assert kit.enqueued(declared)[0].due_in_s == pytest.approx(3600, abs=60)
+
+    kit.pass_time(timedelta(hours=1))
+    kit.run()
+
+    assert seen == ["ran"]
+
+
+async def test_async_tasks_run_in_an_async_test(kit: Kit):
+    async def paint(colour: str) -> str:
+        return colour
+
+    declared = declare(paint)
+    await declared.aenqueue("red")
+
+    (run,) = await kit.arun()
+
+    assert run.succeeded
+
+
+def test_what_is_enqueued_instead_is_shown(kit: Kit):
+    declared = declare(lambda number, *, colour: None)
+    declared.using(priority=7).enqueue(1, colour="red")
+
+    assert kit.assert_enqueued(declared, 1, colour="red").priority == 7
+    with pytest.raises(AssertionError, match=r"\(2, colour='red'\) is not enqueued; what is:\n .*\(1, colour='red'\)"):
+        kit.assert_enqueued(declared, 2, colour="red")
+    with pytest.raises(AssertionError, match=r"\(1, colour='red'\) is enqueued"):
+        kit.assert_not_enqueued(declared)
+
+
+def test_arguments_are_compared_as_they_travel(kit: Kit):
+    declared = declare(lambda pair: None)
+    declared.enqueue((1, 2))
+
+    kit.assert_enqueued(declared, (1, 2))
+
+
+@pytest.mark.django_db
+def test_a_call_that_waits_for_a_commit_is_explained(settings: Any):
+    with private_queues() as kit:
+        declared = declare(lambda: None)
+        declared.enqueue()
+
+        with pytest.raises(AssertionError, match="captureOnCommitCallbacks"):
+            kit.assert_enqueued(declared)
+
+
+@pytest.mark.django_db
+def test_a_task_sees_the_rows_of_the_test(kit: Kit, django_user_model: Any):
+    names: list[str] = []
+    declared = declare(lambda: names.extend(user.username for user in django_user_model.objects.all()))
+    django_user_model.objects.create(username="ada")
+    declared.enqueue()
+
+    kit.run()
+
+    assert names == ["ada"]
+
+
+def test_raw_messages_are_seen_as_they_are(kit: Kit):
+    with private_queues():
+        from rsmq_django.queues import ensure_queue
+
+        ensure_queue("default").send_many([b"\x00\xff", b"text"])
+
+        assert kit.bodies("default") == [b"\x00\xff", b"text"]
+        assert kit.enqueued() == []
+
+
+def test_a_dead_server_fails_the_test_instead_of_hanging(kit: Kit, settings: Any):
+    declare(lambda: None).enqueue()
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": "unix:///nowhere/at/all"}}}
+
+    with pytest.raises(AssertionError, match="does not answer"):
+        kit.run()
+    assert get_queue("default") is not None
+
+
+def test_nothing_remains_of_the_private_server(tmp_path: Path) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "testing.md", "redis://nowhere.invalid")
+    said = project.python(
+        "import os; from rsmq_django.testing import private_server_url\n"
+        "print(private_server_url(), os.getpid())\n"
+        "import rsmq_django.embedded as e; print(next(iter(e._held)))"
+    )
+
+    url, directory = said.split()[0], said.split()[2]
+
+    assert url.startswith("unix://") and url != private_server_url()
+    assert not Path(directory).exists()
+    assert subprocess.run(["pgrep", "-f", directory], capture_output=True).stdout == b""
