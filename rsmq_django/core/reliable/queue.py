@@ -266,7 +266,7 @@ class ReliableQueue:
         return self._call("configure", args, read_nothing, repeatable=True)
 
     def redrive(self, *ids: str, count: int = 0) -> list[str] | None:
-        """Put dead messages at the end of the queue as if they had never been delivered, and return their ids.
+        """Put dead messages at the end of the queue, and return their ids; their deliveries do not count any more.
 
         Either those with these ids, or the `count` (1 to 1,000) that died first.
         """

@@ -191,7 +191,7 @@ def test_dead_messages_get_another_chance_or_are_removed(jobs: ReliableQueue):
     assert jobs.discard(c, c) == [c]
     assert jobs.redrive(count=10) == [a]
 
-    assert [(m.body, m.deliveries) for m in jobs.pop_messages(5)] == [(b"b", 1), (b"a", 1)]
+    assert [(m.body, m.deliveries, m.attempt) for m in jobs.pop_messages(5)] == [(b"b", 2, 1), (b"a", 2, 1)]
     assert jobs.messages("dead") == []
 
 

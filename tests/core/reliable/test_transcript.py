@@ -73,7 +73,8 @@ class Replay:
                 return queue.recover(*map(number, rest))
             case "INSPECT":
                 pending = rest[0].upper() == "PENDING"
-                return queue.inspect(*map(number, rest[pending:]), pending)
+                inspect: Any = queue.inspect
+                return inspect(*map(number, rest[pending:]), pending=pending)
         raise AssertionError(request)
 
     def pop(self, words: list[str]) -> Any:

@@ -11,9 +11,7 @@
 --#include reliable/parts/deaths
 local room, consumer = whole_number(1, "count", 0, 1000), ARGV[2] or ""
 -- Messages that died make place for others, but a queue full of them must not hold up the server.
-local MOST_ROUNDS = 10
-
-local queues, sizes = {}, {}
+local MOST_ROUNDS, queues, sizes = 10, {}, {}
 for position = 1, (#KEYS - 1) / KEYS_PER_QUEUE do
   queues[position] = queue_at(position)
   sizes[position] = sizes_of(queues[position])

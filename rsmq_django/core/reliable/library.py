@@ -1,0 +1,98 @@
+"""The scripts of reliable queues as a library of Redis functions, so that every language can call them by name.
+
+The library is put together from the same files that `ReliableQueue` runs; a function takes the keys and arguments that
+the head of its file lists, and answers as the command of RedisRQ does. Needs Redis 7 or Valkey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import redis
+
+from ..call import load_script
+from ..client import Client
+from ..connection import Reply
+from ..errors import PermissionDenied, ServerRefused
+
+LIBRARY = "rsmq_reliable"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function: a script, and what its answer looks like."""
+
+    #: Name of the script below lua/reliable; the function has the prefix "rq_".
+    script: str
+    #: Reading functions run on replicas, too; removing ones at the memory limit.
+    flag: str = ""
+    #: The rows of the answer, as arguments of rows() in parts/library.lua; None for an answer as it is.
+    rows: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name under which other programs call it."""
+        return f"rq_{self.script}"
+
+
+_INSPECTED = 'ARGV[1] == "undelivered" and 2 or 5'
+FUNCTIONS = (
+    Function("push"),
+    Function("pop", "allow-oom", "2, 5, 3"),
+    Function("ack", "allow-oom"),
+    Function("recover", "allow-oom", "1, 4, 2"),
+    Function("inspect", "no-writes", f"1, 6, {_INSPECTED}"),
+    Function("info", "no-writes"),
+    Function("nack", "allow-oom"),
+    Function("extend", "allow-oom"),
+    Function("configure"),
+    Function("redrive", "allow-oom"),
+    Function("discard", "allow-oom"),
+    Function("statistics", "no-writes"),
+    Function("delete_queue", "allow-oom"),
+)
+
+
+def library_source() -> str:
+    """Return the text that FUNCTION LOAD takes."""
+    parts = [f"#!lua name={LIBRARY}\n", load_script("reliable/parts/library").source.decode()]
+    return "\n".join([*parts, *map(_function_source, FUNCTIONS)])
+
+
+def _function_source(function: Function) -> str:
+    body = load_script(f"reliable/{function.script}").source.decode()
+    answer = f"rows({function.name}(KEYS, ARGV), {function.rows})" if function.rows else f"{function.name}(KEYS, ARGV)"
+    flags = f'"{function.flag}"' if function.flag else ""
+    return (
+        f"local function {function.name}(KEYS, ARGV)\n{body}\nend\n"
+        f'redis.register_function{{function_name = "{function.name}", flags = {{{flags}}},\n'
+        f"  callback = function(KEYS, ARGV) return {answer} end}}\n"
+    )
+
+
+def load_functions(client: Client) -> list[str]:
+    """Load the library into the server, in place of an earlier release of it, and return the names of its functions.
+
+    The server keeps it as it keeps data: in its files and on its replicas. Raises ServerRefused where there are no
+    functions (before Redis 7), PermissionDenied.
+    """
+    return _read_loaded(client.connection.exchange([_load_command()]))
+
+
+async def aload_functions(client: Client) -> list[str]:
+    """See load_functions()."""
+    return _read_loaded(await client.connection.aexchange([_load_command()]))
+
+
+def _load_command() -> tuple[str, ...]:
+    return ("FUNCTION", "LOAD", "REPLACE", library_source())
+
+
+def _read_loaded(replies: Sequence[Reply]) -> list[str]:
+    (reply,) = replies
+    if isinstance(reply, redis.exceptions.NoPermissionError):
+        raise PermissionDenied(f"the server's user may not load functions ({reply}); ask for +function|load") from reply
+    if isinstance(reply, redis.RedisError):
+        raise ServerRefused(f"the server did not load the functions ({reply}); it must be Redis 7 or Valkey") from reply
+    return [function.name for function in FUNCTIONS]

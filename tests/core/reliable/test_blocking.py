@@ -1,0 +1,208 @@
+"""Waiting for messages: nothing is lost, nobody is woken in vain, nobody waits for longer than asked."""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from rsmq_django.core import Client, Connection
+from rsmq_django.core.errors import BrokenQueue, ConnectionFailed
+from rsmq_django.core.reliable import ReliableQueue
+from rsmq_django.core.reliable.waiting import SERVER_TICK_S, SLICE_S, Wait
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+
+from .conftest import MakeQueue
+
+CONSUMERS, QUEUES, PRODUCERS, MESSAGES_EACH = 6, 3, 2, 600
+
+
+def in_threads(*functions: Callable[[], object]) -> None:
+    threads = [threading.Thread(target=function) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+        assert not thread.is_alive()
+
+
+def test_six_consumers_on_three_queues_get_what_two_producers_push_each_once(server: PrivateServer):
+    names = [f"c{n}" for n in range(QUEUES)]
+    seen: Counter[str] = Counter()
+    is_over, lock = threading.Event(), threading.Lock()
+
+    def queue(name: str) -> ReliableQueue:
+        return ReliableQueue(name, Client(Connection(server.url, timeout_s=15)))
+
+    def consume() -> None:
+        queues = {name: queue(name) for name in names}
+        while not is_over.is_set():
+            for message in queues["c0"].pop_messages(3, 300, "c1", "c2"):
+                assert queues[message.queue].ack(message) == [message.id]
+                with lock:
+                    seen[message.text()] += 1
+
+    def produce(number: int) -> None:
+        queues = [queue(name) for name in names]
+        for n in range(MESSAGES_EACH):
+            queues[n % QUEUES].push(f"{number}-{n}")
+
+    def end() -> None:
+        in_threads(*[lambda number=number: produce(number) for number in range(PRODUCERS)])  # type: ignore[misc]
+        wait_until(lambda: sum(seen.values()) >= PRODUCERS * MESSAGES_EACH)
+        is_over.set()
+
+    in_threads(*[consume] * CONSUMERS, end)
+
+    assert len(seen) == PRODUCERS * MESSAGES_EACH and set(seen.values()) == {1}
+    assert all(queue(name).info() == ["undelivered", 0, "delivered", 0] for name in names)
+
+
+def test_wait_in_vain_ends_when_it_should(jobs: ReliableQueue, monkeypatch: pytest.MonkeyPatch):
+    naps: list[float] = []
+    monkeypatch.setattr("rsmq_django.core.reliable.queue.time.sleep", naps.append)
+    began_at = time.monotonic()
+
+    assert jobs.pop(1, 250) is None
+
+    assert time.monotonic() - began_at >= 0.25
+    assert all(nap <= 0.005 for nap in naps), "the end of a wait is looked for every few milliseconds"
+
+
+@pytest.mark.parametrize("block_ms", [1, 90, 120, 2500, -1])
+def test_server_is_never_asked_to_wait_beyond_the_end_or_without_one(block_ms: int):
+    wait = Wait(block_ms)
+
+    block_s = wait.next_block_s(None)
+
+    assert 0 <= block_s <= SLICE_S
+    assert block_ms < 0 or block_s <= max(0, block_ms / 1000 - SERVER_TICK_S)
+    assert f"{block_s:.3f}" != "0.000" or block_s == 0, "the server takes a zero for ever"
+    assert 0 < wait.nap_s(None) <= 0.005
+
+
+def test_wait_ends_early_for_a_message_that_is_due():
+    assert Wait(-1).next_block_s(600) <= 0.5
+    assert Wait(-1).next_block_s(50) == 0
+
+
+def test_message_whose_token_was_lost_is_taken_all_the_same(jobs: ReliableQueue, server: PrivateServer):
+    waiting: list = []
+    thread = threading.Thread(target=lambda: waiting.append(jobs.pop(1, 20_000)))
+    thread.start()
+    wait_until(lambda: server.redis.info("clients")["blocked_clients"] == 1)
+
+    # As if the waiter that took the token had died: the message is there, its token is not.
+    server.redis.rpush("rsmq::reliable:jobs:undelivered", "1-1")
+    server.redis.hset("rsmq::reliable:jobs:bodies", "1-1", "orphan")
+    thread.join(timeout=30)
+
+    assert waiting == [[["jobs", "1-1", b"orphan"]]]
+
+
+def test_one_push_wakes_one_waiter_and_not_the_herd(
+    make: MakeQueue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.core.reliable.waiting.SLICE_S", 20.0)  # nobody looks by himself
+    replies: list = []
+    threads = [threading.Thread(target=lambda: replies.append(make("jobs").pop(1, 20_000))) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: server.redis.info("clients")["blocked_clients"] == 5)
+    server.redis.config_resetstat()
+
+    make("jobs").push("only one")
+    wait_until(lambda: len(replies) == 1)
+
+    assert server.redis.info("commandstats")["cmdstat_blpop"]["calls"] == 1, "the others stay where they are"
+    make("jobs").push(*"abcd")
+    for thread in threads:
+        thread.join(timeout=30)
+    assert sorted(reply[0][2] for reply in replies) == [b"a", b"b", b"c", b"d", b"only one"]
+
+
+def test_second_queue_wakes_a_waiter_too_and_the_first_is_served_first(make: MakeQueue, server: PrivateServer):
+    replies: list = []
+    thread = threading.Thread(target=lambda: replies.append(make("hi").pop(5, 20_000, "lo")))
+    thread.start()
+    wait_until(lambda: server.redis.info("clients")["blocked_clients"] == 1)
+
+    make("lo").push("low")
+    thread.join(timeout=30)
+
+    assert [row[2] for row in replies[0]] == [b"low"]
+
+
+def test_dead_server_ends_a_wait_and_nothing_was_taken(jobs: ReliableQueue, server: PrivateServer):
+    jobs.push("x", delay_s=60)
+    errors: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            jobs.pop(1, -1)
+        except ConnectionFailed as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    wait_until(lambda: server.redis.info("clients")["blocked_clients"] == 1)
+    server.kill()
+    thread.join(timeout=30)
+    server.start()
+
+    assert len(errors) == 1
+    assert jobs.statistics().delayed == 1
+
+
+def test_wake_key_that_breaks_during_a_wait_is_told(jobs: ReliableQueue, server: PrivateServer):
+    server.redis.set("rsmq::reliable:jobs:wake", "foreign")
+
+    with pytest.raises(BrokenQueue):
+        jobs.pop(1, -1)
+
+
+async def test_async_waiters_share_the_messages(jobs: ReliableQueue, server: PrivateServer):
+    waiters = [asyncio.create_task(jobs.apop(1, 20_000)) for _ in range(3)]
+    await asyncio.to_thread(wait_until, lambda: server.redis.info("clients")["blocked_clients"] == 3)
+
+    await jobs.apush("a", "b", "c")
+    replies = await asyncio.gather(*waiters)
+
+    assert sorted(reply[0][2] for reply in replies) == [b"a", b"b", b"c"]
+    await jobs.client.connection.aclose()
+
+
+async def test_cancelled_wait_takes_nothing_with_it(jobs: ReliableQueue, server: PrivateServer):
+    waiter = asyncio.create_task(jobs.apop(1, -1))
+    await asyncio.to_thread(wait_until, lambda: server.redis.info("clients")["blocked_clients"] == 1)
+
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    await jobs.apush("a")
+
+    assert [row[2] for row in await jobs.apop(1, 20_000) or []] == [b"a"]
+    await jobs.client.connection.aclose()
+
+
+def test_waiting_user_needs_no_more_than_the_documented_rights(server: PrivateServer, jobs: ReliableQueue):
+    rights = "+eval +evalsha +script|load +hello +blpop +time +exists +del +llen +lpop +lpush +rpush +zcard +zadd +zrem"
+    rights += " +zrange +zrangebyscore +zmscore +hlen +hget +hmget +hset +hdel +hincrby +sadd"
+    server.redis.execute_command("ACL", "SETUSER", "rq", "reset", "on", ">secret", "~rsmq::reliable*", *rights.split())
+    try:
+        url = server.url.replace("unix://", "unix://rq:secret@")
+        narrow = ReliableQueue("jobs", Client(Connection(url)), consumer="narrow")
+        narrow.push("a", "b")
+        first, second = narrow.pop_messages(2)
+        narrow.nack(first, delay_s=0.01)
+        assert narrow.ack(second) == [second.id]
+        assert narrow.pop(1, 5000)
+        assert len(narrow.recover(1, 0) or []) == 1
+        assert narrow.pop(1, 150) is None
+    finally:
+        with redis.Redis.from_url(server.url) as admin:
+            admin.execute_command("ACL", "DELUSER", "rq")
