@@ -4,27 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from ..core.browse import pick
 from ..core.errors import RsmqError
+from ..core.limits import MAX_BODY_BYTES, MAX_SECONDS
+from ..live.envelopes import task_name
+from ..live.messages import DEAD, PREVIEW_BYTES
 from ..live.places import Place, message_place_of, place_of
 from ..live.servers import all_places
+from ..live.times import as_datetime
 from ..models import Message
-from .bodies import preview
-from .formats import as_size, one_line, relative
+from .bodies import preview, shown
+from .formats import as_duration, as_size, one_line, relative, visible
+from .message_page import MessagePage
 from .operations import OPERATIONS, Operation, Tally, as_seen, carry_out
 from .site import LiveAdmin, explanation_of
 
+#: A body that is longer is not sent to a browser. Our own clients send no longer one.
+MAX_DOWNLOAD_BYTES = MAX_BODY_BYTES
+#: What other programs may have written into a failure record.
+FAILURE_TEXTS = ("reason", "queue", "error", "worker")
 #: A filter with more choices is longer than the list; the page of queues links to the messages of each.
 MAX_QUEUE_CHOICES = 50
 
@@ -56,8 +70,12 @@ class QueueFilter(admin.SimpleListFilter):
 class ParametersForm(forms.Form):
     """What operations ask for."""
 
-    seconds = forms.IntegerField(label=gettext_lazy("Seconds"), min_value=0, max_value=9_999_999)
-    target = forms.CharField(label=gettext_lazy("Target queue"), max_length=500)
+    seconds = forms.IntegerField(label=gettext_lazy("Seconds"), min_value=0, max_value=MAX_SECONDS)
+    target = forms.CharField(
+        label=gettext_lazy("Target queue"),
+        max_length=500,
+        widget=forms.TextInput(attrs={"list": "rsmq-queues", "autocomplete": "off"}),
+    )
 
     def __init__(self, operation: Operation, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -93,7 +111,7 @@ class MessageAdmin(LiveAdmin):
         "queue_name",
         "state",
         "what",
-        "visible",
+        "visible_from",
         "receive_count",
         "size",
     )
@@ -101,7 +119,7 @@ class MessageAdmin(LiveAdmin):
     list_filter = (QueueFilter, "state")
     search_fields = ("message_id",)
     search_help_text = gettext_lazy("Words in ids, tasks, bodies and errors.")
-    sortable_by = ("visible",)
+    sortable_by = ("visible_from",)
     actions = tuple(action_for(operation) for operation in OPERATIONS.values())
 
     # -- The list -----------------------------------------------------------------------------------------------------
@@ -127,7 +145,7 @@ class MessageAdmin(LiveAdmin):
         return preview(message.stored.body, message.task, is_cut=_is_cut(message))
 
     @admin.display(description=gettext_lazy("visible"), ordering="visible_at")
-    def visible(self, message: Message) -> str:
+    def visible_from(self, message: Message) -> str:
         """Return when it can be received."""
         return relative(message.stored.visible_at_ms, message.now_ms)
 
@@ -155,6 +173,96 @@ class MessageAdmin(LiveAdmin):
         if not search_term.strip():
             return queryset, False
         return queryset.search(search_term, in_bodies=self.may(request, "view_body")), False
+
+    # -- One message --------------------------------------------------------------------------------------------------
+
+    def own_urls(self) -> Sequence[URLPattern]:
+        """Return the pages beside Django's."""
+        return (
+            self.own_url("<path:object_id>/operate/", self.operate_view, "operate", post_only=True),
+            self.own_url("<path:object_id>/body/", self.body_view, "body"),
+        )
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """Add what the page of a message shows."""
+        message, page = context["original"], MessagePage(context["original"])
+        failure = page.failure
+        context |= {
+            "title": _("Message"),
+            "subtitle": None,
+            "page": page,
+            "may": {"view_body": self.may(request, "view_body"), "view_result": self.may(request, "view_result")},
+            "operations": self._operations_for(request, message),
+            "queue_names": [place.key for place in all_places([])[:MAX_QUEUE_CHOICES]],
+            "message_id": visible(page.stored.id),
+            "task": visible(message.task),
+            "task_id": visible(page.task_id),
+            "size": as_size(page.stored.size_bytes),
+            "visible_in": as_duration(page.visible_in_s),
+            "ready_since": as_duration(-page.visible_in_s),
+            "failure": {name: visible(getattr(failure, name)) for name in FAILURE_TEXTS} if failure else {},
+            "died_at": as_datetime(failure.died_ms) if failure else None,
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def _operations_for(self, request: HttpRequest, message: Message) -> list[tuple[Operation, ParametersForm]]:
+        """Return what the user may do to a message, each with the form for what it needs."""
+        return [
+            (operation, ParametersForm(operation, auto_id=f"{operation.name}_%s"))
+            for operation in OPERATIONS.values()
+            if self.may(request, operation.codename) and (operation.name != "redrive" or message.state == DEAD)
+        ]
+
+    def operate_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Do one operation to one message, unless it has moved on."""
+        operation, key = OPERATIONS.get(request.POST.get("action", "")), unquote(object_id)
+        if operation is None:
+            raise Http404
+        self.demand(request, operation.codename)
+        form = ParametersForm(operation, request.POST)
+        if (operation.is_dangerous and "post" not in request.POST) or not form.is_valid():
+            return self._ask(request, operation, Message.objects.filter(pk=key), form if form.errors else None)
+        tally = self.operate(request, operation, seen_counts(request, [key]), form.cleaned_data)
+        self.tell(request, f"{operation.title}: {tally.sentence()}", is_good=tally.is_clean)
+        if Message.objects.filter(pk=key).exists():
+            return HttpResponseRedirect(reverse("admin:rsmq_message_change", args=[quote(key)]))
+        return HttpResponseRedirect(self._list_of(key))
+
+    def _list_of(self, key: str) -> str:
+        return f"{reverse('admin:rsmq_message_changelist')}?{urlencode({'queue': key.rpartition('/')[0]})}"
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        """Ask as Django does, but delete only what has not moved on."""
+        if request.method != "POST":
+            return super().delete_view(request, object_id, extra_context)
+        operation, key = OPERATIONS["delete_selected"], unquote(object_id)
+        tally = self.operate(request, operation, seen_counts(request, [key]), {})
+        self.tell(request, f"{operation.title}: {tally.sentence()}", is_good=tally.is_clean)
+        return HttpResponseRedirect(self._list_of(key))
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[list[str], dict[str, int], set[str], list[str]]:
+        """Return what is deleted: just the messages, because nothing refers to them."""
+        rows = list(objs)
+        missing = set() if self.has_delete_permission(request) else {str(self.opts.verbose_name)}
+        return [str(row) for row in rows], {str(self.opts.verbose_name_plural): len(rows)}, missing, []
+
+    def body_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Return the whole body as a file, with secrets hidden."""
+        self.demand(request, "view_body")
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        found = message_place_of(unquote(object_id))
+        if found is None:
+            raise Http404
+        place, message_id = found
+        call = pick(place.client.namespace, place.name, [message_id], body_bytes=MAX_DOWNLOAD_BYTES)
+        messages = place.client.run(call).messages
+        if not messages or messages[0].size_bytes is None:
+            raise Http404
+        if messages[0].size_bytes > MAX_DOWNLOAD_BYTES:
+            text = _("%(size)s are too much for a browser; use rsmqctl message show --raw.")
+            return HttpResponse(text % {"size": as_size(messages[0].size_bytes)}, "text/plain", status=413)
+        return as_file(messages[0].body)
 
     # -- Actions ------------------------------------------------------------------------------------------------------
 
@@ -184,13 +292,13 @@ class MessageAdmin(LiveAdmin):
         self.tell(request, tally.sentence(), is_good=tally.is_clean)
         return None
 
-    def _ask(self, request: HttpRequest, operation: Operation, queryset: Any, form: forms.Form) -> HttpResponse:
+    def _ask(self, request: HttpRequest, operation: Operation, queryset: Any, form: forms.Form | None) -> HttpResponse:
         rows = list(queryset)
         keys = {row.key for row in rows}
         context = {
-            "title": _("Are you sure?") if operation.is_dangerous else str(operation.label).rstrip("…"),
+            "title": _("Are you sure?") if operation.is_dangerous else operation.title,
             "operation": operation,
-            "form": form,
+            "form": form if form is not None else ParametersForm(operation),
             "rows": rows,
             "action_checkbox_name": ACTION_CHECKBOX_NAME,
             "seen": [value for value in request.POST.getlist("seen") if value.partition(" ")[2] in keys],
@@ -244,6 +352,17 @@ def by_queue(seen: dict[str, int | None]) -> dict[Place, dict[bytes, int | None]
         if found is not None:
             grouped.setdefault(found[0], {})[found[1]] = receive_count
     return grouped
+
+
+def as_file(body: bytes) -> HttpResponse:
+    """Return a body as a file that no browser will run."""
+    whole = shown(body, longest=None, task=task_name(body[:PREVIEW_BYTES]))
+    content: bytes | str = body if whole.kind == "binary" else whole.text
+    suffix = {"json": "json", "text": "txt", "binary": "bin"}[whole.kind]
+    response = HttpResponse(content, "application/octet-stream")
+    response["Content-Disposition"] = f'attachment; filename="body.{suffix}"'
+    response["X-Content-Type-Options"] = "nosniff"
+    return response
 
 
 def _is_cut(message: Message) -> bool:

@@ -89,6 +89,11 @@ class Operation:
     #: Whether it is asked once more before it is done.
     is_dangerous: bool = False
 
+    @property
+    def title(self) -> str:
+        """Return the label without the sign that says that a question follows."""
+        return str(self.label).rstrip("…")
+
 
 def _delete(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
     tally.note(place.client.run(moves.remove(place.client.namespace, place.name, messages)))

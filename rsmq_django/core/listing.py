@@ -15,7 +15,7 @@ from typing import Any, Literal
 from .browse import ALL, NO_BODY, START, Page, Position, StoredMessage, as_limit, read_page
 from .call import Argument, Call
 from .errors import InvalidValue
-from .keys import queue_keys, workers_key
+from .keys import queue_keys, worker_key, workers_key
 from .limits import MAX_BATCH, TimeUnit, checked_count
 from .records import QueueAttributes
 from .replies import read_attributes, read_message_id
@@ -145,6 +145,13 @@ def digest(
 def workers(namespace: str) -> Call[list[WorkerBeat]]:
     """Return the call that reads up to 1,000 workers, those heard of last first."""
     return Call("browse/workers", (workers_key(namespace),), (), _read_beats, repeatable=True)
+
+
+def holder(namespace: str, name: str, message: StoredMessage, worker_ids: Sequence[str]) -> Call[str | None]:
+    """Return the call that asks which of up to 1,000 workers notes that it holds a message. Their notes are advisory."""
+    keys = tuple(worker_key(namespace, worker_id) for worker_id in worker_ids[:MAX_BATCH])
+    args = (message.position.message_id, message.receive_count, name)
+    return Call("browse/holder", keys, args, lambda at: worker_ids[at - 1] if at else None, repeatable=True)
 
 
 def _keys(namespace: str, name: str) -> tuple[str, str, str]:

@@ -86,7 +86,7 @@ def test_a_search_says_what_it_did_not_look_at(browser: Browser, mail: Queue, se
 
 def test_the_order_of_one_queue_can_be_reversed(browser: Browser, mail: Queue):
     ids = mail.send_many([b"%d" % n for n in range(30)])
-    column = "-" + str(browser.get(MESSAGES).context["cl"].list_display.index("visible"))
+    column = "-" + str(browser.get(MESSAGES).context["cl"].list_display.index("visible_from"))
 
     page = browser.get(MESSAGES, {"queue": "mail", "o": column, "p": 2})
 
