@@ -24,11 +24,12 @@ local text = redis.call("GET", group.cursor)
 if not index_of(text) then return broken("cursor", text) end
 local seen_ms = tonumber(redis.call("ZSCORE", group.groups, name) or -1)
 local totals = redis.call("HMGET", group.own, "skipped", "dead")
-local position = position_now(group, log)
+local position, holds = position_now(group, log)
 local next_index = math.max(position + 1, log.first)
 return {
   (text or seen_ms >= 0) and 1 or 0, position, log.last, log.first,
-  redis.call("ZCARD", group.pending), redis.call("ZCOUNT", group.due, "-inf", integer(now_ms)),
+  holds and redis.call("ZCARD", group.pending) or 0,
+  holds and redis.call("ZCOUNT", group.due, "-inf", integer(now_ms)) or 0,
   tonumber(totals[1]) or 0, tonumber(totals[2]) or 0,
   redis.call("ZCOUNT", group.consumers, integer(now_ms - live_ms), "+inf"), seen_ms,
   next_index <= log.last and slot_ms(log.time, next_index) or -1, now_ms,

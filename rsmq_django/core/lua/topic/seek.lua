@@ -25,7 +25,8 @@ if failure then return failure end
 local live = redis.call("ZCOUNT", group.consumers, integer(now_ms - live_ms), "+inf")
 if live > 0 and not is_dry and not is_forced then return redis.error_reply("RSMQ GroupLive " .. live) end
 
-local position, held = position_now(group, log), redis.call("ZCARD", group.pending)
+local position, holds = position_now(group, log)
+local held = holds and redis.call("ZCARD", group.pending) or 0
 local target = target_of(log, kind, value, position)
 if not is_dry then
   forget_held(group)

@@ -12,12 +12,14 @@ local function target_of(log, kind, value, position)
   return math.min(math.max(wanted[kind](), log.first - 1, 0), log.last)
 end
 
--- Where a group is now, without changing anything; a cursor that is no number counts as none.
+-- Where a group is now, and whether it still holds anything: a plain client that set its cursor back ended that. Changes
+-- nothing. A cursor that is no number counts as none.
 local function position_now(group, log)
   local text = redis.call("GET", group.cursor)
   local cursor = text and index_of(text)
-  if not cursor then return log.first - 1 end
+  if not cursor then return log.first - 1, false end
   local read = tonumber(redis.call("HGET", group.own, "read"))
   local lowest = read and tonumber(redis.call("ZRANGE", group.pending, 0, 0)[1])
-  return lowest and cursor >= lowest - 1 and math.max(read, cursor) or cursor
+  local holds = lowest ~= nil and lowest ~= false and cursor >= lowest - 1
+  return holds and math.max(read, cursor) or cursor, holds
 end
