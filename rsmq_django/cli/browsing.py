@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from functools import partial
 from itertools import islice
 from typing import Any
 
 import click
 
 from ..core import Client
-from ..core.browse import ALL, NO_BODY, START, WHOLE_BODY, Page, Position, State, StoredMessage, page, pick
+from ..core.browse import ALL, START, WHOLE_BODY, Position, State, StoredMessage, pick
 from ..core.browse import count as count_call
 from ..core.limits import MAX_BATCH
+from ..core.transfers import pages
 from .dead_letters import Filter, filter_options
 from .failures import Failed
 from .forms import as_json, dead_row, description, new_table, received_as_json, row
@@ -24,23 +24,6 @@ from .session import Session
 #: More of a body does not fit on a line.
 PREVIEW_BYTES = 200
 STATES = {"ready": State.READY, "delayed": State.DELAYED, "in-flight": State.IN_FLIGHT}
-
-
-def pages(
-    client: Client,
-    name: str,
-    *,
-    after: Position = START,
-    until_ms: float | None = ALL,
-    body_bytes: int = NO_BODY,
-    with_failures: bool = False,
-    count: int = MAX_BATCH,
-) -> Iterator[Page]:
-    """Read a queue page by page. What moves meanwhile may be missed or seen twice; nothing else is."""
-    read = partial(page, client.namespace, name, body_bytes=body_bytes, with_failures=with_failures, count=count)
-    while (part := client.run(read(after=after, until_ms=until_ms))).end is not None:
-        yield part
-        after = part.end
 
 
 @click.command(cls=Command)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 from ..core import Client
 from ..core.browse import StoredMessage
-from ..core.errors import InvalidName
-from ..core.keys import checked_name
 from ..core.moves import move as move_call
-from ..core.moves import redrive as redrive_call
+from ..core.transfers import Transfer, by_target, redrive_slice
 from .dead_letters import Filter, filter_options
 from .failures import Failed
 from .options import Command, complete_queue_name, dry_run_option, name_option
 from .output import Table, printable
 from .session import Session
-from .transfers import Transfer, carry_out, tell
+from .transfers import carry_out, tell
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -84,7 +82,8 @@ def redrive(
 ) -> None:
     """Send dead letters back to where they came from.
 
-    They are run again. Each becomes a new message with the same body; its attempts start anew, and a task keeps its id.
+    They are run again. Each becomes a new message with the same body; its attempts start anew, a task keeps its id, and
+    what went wrong before stays on record.
 
     \b
     rsmqctl message redrive -n mail-dead --dry-run
@@ -102,8 +101,7 @@ def redrive(
     )
 
     def send(part: list[StoredMessage]) -> None:
-        for home, messages in by_target(transfer, part, target).items():
-            transfer.note(home, transfer.client.run(redrive_call(transfer.client.namespace, name, home, messages)))
+        redrive_slice(transfer, part, target)
 
     if dry_run:
         preview(session, transfer, target)
@@ -122,27 +120,6 @@ def client_for(session: Session, source: str, target: str | None) -> Client:
                 f"queues {source} and {target} are on different connections; a message moves within one server only",
             )
     return client
-
-
-def by_target(transfer: Transfer, part: Sequence[StoredMessage], target: str | None) -> dict[str, list[StoredMessage]]:
-    """Group dead letters by the queue they go to; those without one stay."""
-    found: dict[str, list[StoredMessage]] = {}
-    for message in part:
-        home = target or origin_of(message)
-        if home is None or home == transfer.source:
-            transfer.stayed["no_origin"] += 1
-        else:
-            found.setdefault(home, []).append(message)
-    return found
-
-
-def origin_of(message: StoredMessage) -> str | None:
-    """Return the queue that a dead letter came from, if its record names one."""
-    failure = message.failure()
-    try:
-        return checked_name(failure.queue) if failure else None
-    except InvalidName:
-        return None
 
 
 def preview(session: Session, transfer: Transfer, target: str | None) -> None:

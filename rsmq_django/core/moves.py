@@ -14,6 +14,7 @@ from typing import Any
 
 from .browse import StoredMessage
 from .call import Argument, Call
+from .dead_letters import lives_of
 from .errors import InvalidValue, QueueNotFound
 from .ids import random_suffixes
 from .keys import QueueKeys, checked_name, queue_keys, result_key
@@ -104,17 +105,18 @@ def redrive(namespace: str, source: str, target: str, messages: Sequence[StoredM
     """Return the call that sends dead letters again and removes them, with their failure records, in the same step.
 
     Each gets a new id, which is the answer for it, keeps its body, and with that a task keeps its id; its attempts
-    start anew. Raises QueueNotFound for either queue.
+    start anew, and what went wrong before stays on record. Raises QueueNotFound for either queue.
     """
     keys, target_keys = _both(namespace, source, target)
-    all_keys = [*_own(keys), target_keys.messages, target_keys.settings]
+    all_keys = [*_own(keys), target_keys.messages, target_keys.settings, target_keys.releases]
     args: list[Argument] = [target_keys.channel, target, REDRIVEN_RESULT_TTL_S]
     for message, suffix in zip(_sliced(messages), random_suffixes(len(messages)), strict=True):
         failure = message.failure()
         has_result = failure is not None and failure.task_id != ""
         if failure is not None and has_result:
             all_keys.append(result_key(namespace, failure.task_id))
-        args += (message.position.message_id, message.receive_count, suffix, int(has_result))
+        lives = lives_of(message.failure_json)
+        args += (message.position.message_id, message.receive_count, suffix, int(has_result), lives)
     return Call("moves/redrive", tuple(all_keys), tuple(args), _verdicts(target), subject=source)
 
 

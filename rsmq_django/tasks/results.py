@@ -4,7 +4,8 @@ A record is a hash with plain fields, so that a person or a program in another l
 
     status, queue, message      written when the task is sent
     worker:<n>, started_ms, attempted_ms    attempt n began (the first, the latest)
-    error:<n>                   JSON [exception path, traceback] of failed attempt n
+    error:<n>                   JSON [exception path, traceback] of failed attempt n; 0, -1 ... are attempts of an
+                                earlier life, before the message was redriven
     body, value, finished_ms    the end: the message's body, the return value as JSON
 
 While the message lives its body is read from the queue, so that nothing is stored twice.
@@ -59,7 +60,7 @@ def task_result(task_id: str, record: Fields, body: bytes | None, *, backend: st
         backend=backend,
         errors=[_error(text) for text in _by_attempt(record, "error:").values()],
         # An attempt whose worker died at once left no name; its place keeps the count right.
-        worker_ids=[workers.get(attempt, "") for attempt in range(1, max(workers, default=0) + 1)],
+        worker_ids=[workers.get(attempt, "") for attempt in range(min(1, *workers, 1), max(workers, default=0) + 1)],
     )
     object.__setattr__(result, "_return_value", json.loads(record.get("value", "null")))
     return result

@@ -216,7 +216,7 @@ class Supervisor:
         if misconfigured and self._stop_by is None:
             self._stop(by=time.monotonic() + self.options.worker.shutdown_timeout_s)  # the others would find the same
         if not (ended and code == ENDED and self._ends_when_done):
-            self._restart(child, is_at_fault=not (is_expected or running or child.asked_to_stop))
+            self._restart(child, is_at_fault=code == UNKNOWN_END or not (is_expected or running or child.asked_to_stop))
 
     @property
     def _ends_when_done(self) -> bool:

@@ -192,7 +192,7 @@ def test_redrive_sends_dead_letters_back_to_where_they_came_from(
     assert redriven.output == "redriven 2 messages from mail-dead: 1 to mail, 1 to jobs\n"
     received = mail.receive()
     assert received is not None
-    assert (received.body, received.receive_count) == (b'{"task": "shop.tasks.send", "id": "task-7"}', 1)
+    assert (received.body, received.receive_count) == (b'{"task": "shop.tasks.send", "id": "task-7"}', 2)
     assert received.id != old
     assert bodies(queue) == [b"of another queue"]
     assert (dead.attributes().messages, server.redis.exists("rsmq::dead:mail-dead")) == (0, 0)

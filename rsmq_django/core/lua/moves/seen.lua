@@ -25,9 +25,12 @@ local function receipts_from(first, width)
   return ids, receive_counts
 end
 
--- The fields of releases that belong to messages: how often each was given back, and how often its worker died.
+-- The fields of releases that belong to messages: how often each was given back, how often its worker died, and what
+-- went wrong in its earlier lives.
 local function release_fields(ids)
   local fields = {}
-  for n, id in ipairs(ids) do fields[2 * n - 1], fields[2 * n] = id, id .. ":crashes" end
+  for n, id in ipairs(ids) do
+    fields[3 * n - 2], fields[3 * n - 1], fields[3 * n] = id, id .. ":crashes", id .. ":lives"
+  end
   return fields
 end

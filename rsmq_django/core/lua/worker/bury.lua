@@ -3,7 +3,7 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  hash  message id -> deliveries that were given back unused
+--   KEYS[3]  hash  message id -> deliveries that were given back unused; id:lives -> what went wrong in earlier lives
 --   KEYS[4]  hash  what this worker holds: message id -> "receive count queue"
 --   KEYS[5], KEYS[6]  zset and hash of the dead-letter queue
 --   KEYS[7]  hash  message id -> failure record (JSON) of the dead-letter queue
@@ -30,7 +30,10 @@ if redis.call("HEXISTS", dead_settings, "vt") == 0 then return redis.error_reply
 -- A key of the wrong type raises here, before the message leaves its queue: nothing is undone after an error.
 redis.call("ZCARD", dead)
 redis.call("HLEN", failures)
-redis.call("HDEL", releases, id, id .. ":crashes")
+local lives = redis.call("HGET", releases, id .. ":lives")
+-- The record is one JSON object without a field of that name, written by the worker.
+if lives then record = record:sub(1, -2) .. ', "history": ' .. lives .. "}" end
+redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives")
 redis.call("HDEL", holds, id)
 
 local values = redis.call("HMGET", settings, id, id .. ":rc", id .. ":fr")

@@ -29,7 +29,7 @@ for i, id in ipairs(ids) do
   if ttls[i] ~= "0" then key = key + 1 end
   if verdicts[i] == 1 then
     done[#done + 1] = id
-    if receive_counts[i] ~= "1" then redis.call("HDEL", releases, id, id .. ":crashes") end
+    if receive_counts[i] ~= "1" then redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives") end
     if ttls[i] ~= "0" then
       write_result(KEYS[key], ttls[i], words[i])
       redis.call("HSET", KEYS[key], "body", redis.call("HGET", settings, id) or "")

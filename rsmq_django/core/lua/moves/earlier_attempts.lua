@@ -1,0 +1,21 @@
+-- Give the attempts in a result record numbers below 1, in the same order: 1, 2, 3 become -2, -1, 0. The next life counts
+-- from 1 again and overwrites none of them.
+local MOST_ATTEMPTS = 300
+
+local function make_attempts_earlier(record)
+  local fields, last, words, old = redis.call("HGETALL", record), 0, {}, {}
+  for at = 1, #fields, 2 do
+    last = math.max(last, tonumber(fields[at]:match("^%a+:(%-?%d+)$") or 0))
+  end
+  for at = 1, #fields, 2 do
+    local kind, number = fields[at]:match("^(%a+):(%-?%d+)$")
+    if (kind == "worker" or kind == "error") and last > 0 then
+      old[#old + 1] = fields[at]
+      if tonumber(number) - last > -MOST_ATTEMPTS then
+        words[#words + 1], words[#words + 2] = kind .. ":" .. (number - last), fields[at + 1]
+      end
+    end
+  end
+  for at = 1, #old, 1000 do redis.call("HDEL", record, unpack(old, at, math.min(at + 999, #old))) end
+  for at = 1, #words, 1000 do redis.call("HSET", record, unpack(words, at, math.min(at + 999, #words))) end
+end

@@ -1,0 +1,171 @@
+"""Messages on their way to another queue, slice by slice, and what became of them.
+
+Each slice is looked at and then moved by one script that leaves alone what somebody received meanwhile, so stopping at
+any moment loses nothing and doubles nothing; doing the same again goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from .browse import ALL, NO_BODY, START, Page, Position, StoredMessage, page, pick
+from .browse import count as count_call
+from .client import Client
+from .dead_letters import Filter
+from .errors import InvalidName
+from .keys import checked_name
+from .limits import MAX_BATCH
+from .moves import MAX_SLICE, MAX_SLICE_BYTES, Verdict, redrive
+
+#: Why a message stayed where it was: GONE and TAKEN are nobody's fault.
+GONE, TAKEN, TOO_LONG, DUPLICATE, NO_ORIGIN = "gone", "taken", "too_long", "duplicate", "no_origin"
+WORDS = {
+    Verdict.MISSING: GONE,
+    Verdict.TAKEN: TAKEN,
+    Verdict.TOO_LONG: TOO_LONG,
+    Verdict.DUPLICATE: DUPLICATE,
+}
+
+
+@dataclass
+class Transfer:
+    """Which messages of a queue are to go, how fast, and what became of them so far."""
+
+    client: Client
+    source: str
+    #: Only these; () means all that fit.
+    ids: Sequence[str] = ()
+    chosen: Filter = Filter()
+    #: Delayed messages and those in flight, too.
+    with_hidden: bool = False
+    limit: int | None = None
+    #: Messages a second; None means as fast as it goes.
+    rate: float | None = None
+    with_failures: bool = False
+    #: Target -> messages that went there.
+    moved: Counter[str] = field(default_factory=Counter)
+    #: Why (one of the words above) -> messages that did not go.
+    stayed: Counter[str] = field(default_factory=Counter)
+
+    def expected(self) -> int | None:
+        """Return how many messages will go, for the progress bar; None when only looking at each would tell."""
+        if not self.chosen.is_empty:
+            return self.limit
+        counts = self.client.run(count_call(self.client.namespace, self.source))
+        there = len(self.ids) or (counts.messages if self.with_hidden else counts.ready)
+        return there if self.limit is None else min(there, self.limit)
+
+    def note(self, target: str, verdicts: Sequence[Verdict | str]) -> None:
+        """Note what became of the messages of one slice; a text is the new id of one that went."""
+        for verdict in verdicts:
+            if isinstance(verdict, str) or verdict is Verdict.DONE:
+                self.moved[target] += 1
+            else:
+                self.stayed[WORDS[verdict]] += 1
+
+    def candidates(self) -> Iterator[list[StoredMessage]]:
+        """Read the messages that are meant, page by page, up to the limit."""
+        left = self.limit
+        for messages in self._picked() if self.ids else self._scanned():
+            fitting = [message for message in messages if self.chosen.fits(message)][:left]
+            yield fitting
+            left = None if left is None else left - len(fitting)
+            if left == 0:
+                return
+
+    def _picked(self) -> Iterator[list[StoredMessage]]:
+        for at in range(0, len(self.ids), MAX_SLICE):
+            part = self.ids[at : at + MAX_SLICE]
+            found = self.client.run(pick(self.client.namespace, self.source, part, body_bytes=NO_BODY)).messages
+            self.stayed[GONE] += len(part) - len(found)
+            yield found
+
+    def _scanned(self) -> Iterator[list[StoredMessage]]:
+        # What arrives from now on is not meant: a queue that fills as fast as it is emptied would never end.
+        counts = self.client.run(count_call(self.client.namespace, self.source))
+        left = counts.messages if self.with_hidden else counts.ready
+        until_ms = ALL if self.with_hidden else counts.now_ms
+        for part in pages(self.client, self.source, until_ms=until_ms, with_failures=self.with_failures):
+            yield part.messages[:left]
+            left -= len(part.messages)
+            if left <= 0:
+                return
+
+    def slices(self) -> Iterator[list[StoredMessage]]:
+        """Cut the messages that are meant into what one script may take, and keep to the rate."""
+        # With a rate, about ten slices a second, so that consumers get a stream and not a wave.
+        most = MAX_SLICE if self.rate is None else max(1, min(MAX_SLICE, int(self.rate / 10)))
+        began_s, taken = time.monotonic(), 0
+        for messages in self.candidates():
+            for part in cut(messages, most):
+                if self.rate is not None:
+                    time.sleep(max(0.0, began_s + taken / self.rate - time.monotonic()))
+                yield part
+                taken += len(part)
+
+
+def cut(messages: Sequence[StoredMessage], most: int) -> Iterator[list[StoredMessage]]:
+    """Cut messages into slices of at most `most` messages and MAX_SLICE_BYTES."""
+    part: list[StoredMessage] = []
+    weight = 0
+    for message in messages:
+        size = message.size_bytes or 0
+        if part and (len(part) == most or weight + size > MAX_SLICE_BYTES):
+            yield part
+            part, weight = [], 0
+        part.append(message)
+        weight += size
+    if part:
+        yield part
+
+
+def pages(
+    client: Client,
+    name: str,
+    *,
+    after: Position = START,
+    until_ms: float | None = ALL,
+    body_bytes: int = NO_BODY,
+    with_failures: bool = False,
+    count: int = MAX_BATCH,
+) -> Iterator[Page]:
+    """Read a queue page by page. What moves meanwhile may be missed or seen twice; nothing else is."""
+    read = partial(page, client.namespace, name, body_bytes=body_bytes, with_failures=with_failures, count=count)
+    while (part := client.run(read(after=after, until_ms=until_ms))).end is not None:
+        yield part
+        after = part.end
+
+
+# -- Redrive ----------------------------------------------------------------------------------------------------------
+
+
+def redrive_slice(transfer: Transfer, part: Sequence[StoredMessage], target: str | None) -> None:
+    """Send the dead letters of one slice to `target`, or each to where it came from."""
+    for home, messages in by_target(transfer, part, target).items():
+        call = redrive(transfer.client.namespace, transfer.source, home, messages)
+        transfer.note(home, transfer.client.run(call))
+
+
+def by_target(transfer: Transfer, part: Sequence[StoredMessage], target: str | None) -> dict[str, list[StoredMessage]]:
+    """Group dead letters by the queue they go to; those without one stay."""
+    found: dict[str, list[StoredMessage]] = {}
+    for message in part:
+        home = target or origin_of(message)
+        if home is None or home == transfer.source:
+            transfer.stayed[NO_ORIGIN] += 1
+        else:
+            found.setdefault(home, []).append(message)
+    return found
+
+
+def origin_of(message: StoredMessage) -> str | None:
+    """Return the queue that a dead letter came from, if its record names one."""
+    failure = message.failure()
+    try:
+        return checked_name(failure.queue) if failure else None
+    except InvalidName:
+        return None

@@ -1,0 +1,133 @@
+"""`./manage.py rsmq_redrive`: send dead letters back to work."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import Any
+
+import click
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from ...cli.options import MOMENT
+from ...cli.output import Progress, Table, counted, printable
+from ...cli.transfers import FAULTS, STAYED, so_far
+from ...core import RsmqError
+from ...core.dead_letters import Filter
+from ...core.errors import QueueNotFound
+from ...core.transfers import Transfer, redrive_slice
+from ...redrive import dead_letter_queues, preview, transfer_from
+
+EPILOG = """
+examples:
+  manage.py rsmq_redrive --dry-run                        what lies in all dead-letter queues, by task and error
+  manage.py rsmq_redrive mail-dead --error 'Connection*'  what failed because of a connection
+  manage.py rsmq_redrive --task send_receipt --since 2h --rate 50
+  manage.py rsmq_redrive mail-dead --limit 1              one, to see whether the mistake is mended
+
+Each becomes a new message at the end of the queue that it came from, and its attempts start anew. A task keeps its id,
+and its result keeps the attempts and errors so far. Ctrl-C at any moment loses and doubles nothing; the same command
+goes on with the rest. Exit status: 1 when something stayed that was meant to go.
+"""
+
+
+class Command(BaseCommand):
+    """See the module."""
+
+    help = "Sends dead letters back to the queues that they came from, to be run again."
+    requires_system_checks = ()
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """Keep the line breaks of the examples."""
+        kwargs |= {"epilog": EPILOG, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        return super().create_parser(prog_name, subcommand, **kwargs)
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        which = parser.add_argument_group("which")
+        which.add_argument(
+            "queues", nargs="*", metavar="QUEUE", help="dead-letter queues; default: all of the settings"
+        )
+        which.add_argument("--task", metavar="NAME", help="of this task: path or name; * and ? fit any letters")
+        which.add_argument("--error", metavar="NAME", help="of this exception: path or name; * and ? fit any letters")
+        which.add_argument("--reason", metavar="WORD", help="of this reason, for example gave_up")
+        which.add_argument("--since", type=_moment, metavar="TIME", help="that died since: 30m, 2h, 7d, or a time")
+        which.add_argument("--until", type=_moment, metavar="TIME", help="that died no later, as --since")
+        which.add_argument("--limit", type=_positive(int), metavar="N", help="at most N messages of each queue")
+        how = parser.add_argument_group("how")
+        how.add_argument("--to", metavar="QUEUE", help="default: where each came from")
+        how.add_argument("--rate", type=_positive(float), metavar="N", help="at most N messages a second")
+        how.add_argument("--dry-run", action="store_true", help="tell what would be done, and change nothing")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Go through the queues."""
+        chosen = Filter(
+            task=options["task"],
+            error=options["error"],
+            reason=options["reason"],
+            since_ms=options["since"],
+            until_ms=options["until"],
+        )
+        to, faults = options["to"], 0
+        for name in options["queues"] or dead_letter_queues():
+            try:
+                transfer = transfer_from(name, chosen, to=to, limit=options["limit"], rate=options["rate"])
+                if options["dry_run"]:
+                    self._show(transfer, preview(transfer, to=to))
+                else:
+                    self._carry_out(transfer, to)
+            except ImproperlyConfigured as error:
+                raise CommandError(str(error)) from error
+            except QueueNotFound as error:
+                if options["queues"] or to is not None or transfer.moved:
+                    raise CommandError(str(error) + so_far(transfer, "redriven", 0)) from error
+                continue  # nothing of this project has ever failed for good, so the queue was never made
+            except RsmqError as error:
+                raise CommandError(str(error) + so_far(transfer, "redriven", 0)) from error
+            faults += self._tell_what_stayed(transfer)
+        if faults:
+            raise CommandError(f"{counted(faults)} could not go")
+
+    def _show(self, transfer: Transfer, groups: Counter[tuple[str, str, str, str]]) -> None:
+        if groups:
+            rows = [[str(number), *map(printable, group)] for group, number in groups.most_common()]
+            self.stdout.write("\n".join(Table(["COUNT", "TO", "TASK", "REASON", "ERROR"], right=["COUNT"]).lines(rows)))
+        self.stdout.write(f"would redrive {counted(groups.total())} from {transfer.source}")
+
+    def _carry_out(self, transfer: Transfer, to: str | None) -> None:
+        try:
+            with Progress(f"redriving {transfer.source}", transfer.expected()) as bar:
+                for part in transfer.slices():
+                    before = transfer.moved.total()
+                    redrive_slice(transfer, part, to)
+                    bar.advance(transfer.moved.total() - before)
+        except KeyboardInterrupt as error:
+            raise CommandError("interrupted" + so_far(transfer, "redriven", 0)) from error
+        targets = ", ".join(f"{number} to {target}" for target, number in transfer.moved.items() if number)
+        text = f"redriven {counted(transfer.moved.total())} from {transfer.source}"
+        self.stdout.write(f"{text}: {targets}" if targets else text)
+
+    def _tell_what_stayed(self, transfer: Transfer) -> int:
+        """Write why messages stayed, and return how many of them were meant to go and could have."""
+        for word, number in transfer.stayed.items():
+            if number:
+                self.stderr.write(f"{counted(number)} stayed in {transfer.source}: {STAYED[word]}")
+        return sum(transfer.stayed[word] for word in FAULTS)
+
+
+def _moment(text: str) -> float:
+    try:
+        return MOMENT.convert(text, None, None)
+    except click.UsageError as error:
+        raise argparse.ArgumentTypeError(error.message) from error
+
+
+def _positive(kind: type[int] | type[float]) -> Any:
+    def number(text: str) -> float:
+        value = kind(text)
+        if not 0 < value < 1e12:
+            raise argparse.ArgumentTypeError(f"{text} must be more than 0")
+        return value
+
+    return number

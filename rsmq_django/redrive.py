@@ -1,0 +1,104 @@
+"""Sending dead letters back to work, from code: in a shell, a data migration, a scheduled task.
+
+    from rsmq_django.redrive import redrive
+    redrive("mail-dead", error="ConnectionError", since=timedelta(hours=2), rate=50)
+
+`manage.py rsmq_redrive` and the admin do the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils import timezone
+
+from .conf import get_settings
+from .core.browse import StoredMessage
+from .core.dead_letters import Filter
+from .core.transfers import Transfer, by_target, redrive_slice
+from .queues import get_client
+
+#: A moment: a time, or how long ago it was.
+Moment = datetime | timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """What became of the dead letters of one queue."""
+
+    #: Target queue -> how many went there, or would go.
+    moved: Counter[str] = field(default_factory=Counter)
+    #: Why -> how many stayed: gone, taken (by somebody else, meanwhile), too_long (for the target), no_origin.
+    stayed: Counter[str] = field(default_factory=Counter)
+
+
+def redrive(
+    dead_letter_queue: str,
+    *,
+    to: str | None = None,
+    task: str | None = None,
+    error: str | None = None,
+    reason: str | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    limit: int | None = None,
+    rate: float | None = None,
+    on_progress: Callable[[int], object] = lambda _moved: None,
+) -> Redriven:
+    """Send dead letters back to where they came from, or `to` another queue, and return what became of them.
+
+    `task` and `error` are dotted paths or their last parts, with `*` and `?` for any letters; `since` and `until` are
+    about when they died; `rate` is messages a second. Each becomes a new message whose attempts start anew; its task
+    keeps its id, and the attempts and errors so far stay on record. `on_progress` is told how many have gone in all.
+    Stopping it at any moment loses and doubles nothing. Raises ImproperlyConfigured for a queue that is not in the
+    settings, QueueNotFound for one that does not exist, and the errors of the connection.
+    """
+    chosen = Filter(task=task, error=error, reason=reason, since_ms=_as_ms(since), until_ms=_as_ms(until))
+    transfer = transfer_from(dead_letter_queue, chosen, to=to, limit=limit, rate=rate)
+    for part in transfer.slices():
+        redrive_slice(transfer, part, to)
+        on_progress(transfer.moved.total())
+    return Redriven(transfer.moved, transfer.stayed)
+
+
+def preview(transfer: Transfer, *, to: str | None = None) -> Counter[tuple[str, str, str, str]]:
+    """Count what a redrive would send, by target, task, reason and exception; nothing is changed."""
+    groups: Counter[tuple[str, str, str, str]] = Counter()
+    for part in transfer.candidates():
+        for home, messages in by_target(transfer, part, to).items():
+            groups.update((home, *_kind(message)) for message in messages)
+    return groups
+
+
+def transfer_from(
+    dead_letter_queue: str, chosen: Filter, *, to: str | None, limit: int | None, rate: float | None
+) -> Transfer:
+    """Return the transfer of what is chosen. Raises ImproperlyConfigured for queues that do not go together."""
+    source = get_settings().queue(dead_letter_queue)
+    if to is not None and get_settings().queue(to).connection != source.connection:
+        raise ImproperlyConfigured(
+            f"queues {dead_letter_queue!r} and {to!r} are on different connections; a message moves within one server"
+        )
+    client = get_client(source.connection)
+    return Transfer(client, dead_letter_queue, chosen=chosen, limit=limit, rate=rate, with_failures=True)
+
+
+def dead_letter_queues() -> list[str]:
+    """Return the names of all dead-letter queues of the settings, in the order of their queues."""
+    return list(dict.fromkeys(queue.dead_letter for queue in get_settings().queues.values()))
+
+
+def _kind(message: StoredMessage) -> tuple[str, str, str]:
+    failure = message.failure()
+    return (failure.task, failure.reason, failure.error) if failure else ("", "", "")
+
+
+def _as_ms(moment: Moment | None) -> float | None:
+    if moment is None:
+        return None
+    when = timezone.now() - moment if isinstance(moment, timedelta) else moment
+    return when.timestamp() * 1000
