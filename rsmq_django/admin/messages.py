@@ -22,15 +22,17 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from ..core.browse import pick
 from ..core.errors import RsmqError
-from ..core.limits import MAX_BODY_BYTES, MAX_SECONDS
+from ..core.limits import MAX_BODY_BYTES
 from ..live.envelopes import task_name
 from ..live.messages import DEAD, PREVIEW_BYTES
-from ..live.places import Place, message_place_of, place_of
+from ..live.places import Place, message_place_of
 from ..live.servers import all_places
 from ..live.times import as_datetime
 from ..models import Message
+from . import bulk_pages
 from .bodies import preview, shown
 from .formats import as_duration, as_size, one_line, relative, visible
+from .forms import ParametersForm
 from .message_page import MessagePage
 from .operations import OPERATIONS, Operation, Tally, as_seen, carry_out
 from .site import LiveAdmin, explanation_of
@@ -65,29 +67,6 @@ class QueueFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the messages of the queue."""
         return queryset.filter(queue=self.value()) if self.value() else queryset
-
-
-class ParametersForm(forms.Form):
-    """What operations ask for."""
-
-    seconds = forms.IntegerField(label=gettext_lazy("Seconds"), min_value=0, max_value=MAX_SECONDS)
-    target = forms.CharField(
-        label=gettext_lazy("Target queue"),
-        max_length=500,
-        widget=forms.TextInput(attrs={"list": "rsmq-queues", "autocomplete": "off"}),
-    )
-
-    def __init__(self, operation: Operation, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        for name in set(self.fields) - set(operation.asks):
-            del self.fields[name]
-
-    def clean_target(self) -> str:
-        """Return the key of a queue."""
-        key: str = self.cleaned_data["target"]
-        if place_of(key) is None:
-            raise forms.ValidationError(_("There is no such queue."))
-        return key
 
 
 def action_for(operation: Operation) -> Action:
@@ -179,6 +158,7 @@ class MessageAdmin(LiveAdmin):
     def own_urls(self) -> Sequence[URLPattern]:
         """Return the pages beside Django's."""
         return (
+            self.own_url("bulk/", self.bulk_view, "bulk", post_only=True),
             self.own_url("<path:object_id>/operate/", self.operate_view, "operate", post_only=True),
             self.own_url("<path:object_id>/body/", self.body_view, "body"),
         )
@@ -240,7 +220,9 @@ class MessageAdmin(LiveAdmin):
         self.tell(request, f"{operation.title}: {tally.sentence()}", is_good=tally.is_clean)
         return HttpResponseRedirect(self._list_of(key))
 
-    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[list[str], dict[str, int], set[str], list[str]]:
+    def get_deleted_objects(
+        self, objs: Any, request: HttpRequest
+    ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
         """Return what is deleted: just the messages, because nothing refers to them."""
         rows = list(objs)
         missing = set() if self.has_delete_permission(request) else {str(self.opts.verbose_name)}
@@ -281,6 +263,8 @@ class MessageAdmin(LiveAdmin):
     def operate_on_selected(self, request: HttpRequest, operation: Operation, queryset: Any) -> HttpResponse | None:
         """Do an operation to the selected rows, after asking for what it needs."""
         self.demand(request, operation.codename)
+        if request.POST.get("select_across") == "1":
+            return self._operate_on_all(request, operation, queryset)
         keys = request.POST.getlist(ACTION_CHECKBOX_NAME)
         is_asked = "post" in request.POST
         form = ParametersForm(operation, request.POST if is_asked else None)
@@ -291,6 +275,18 @@ class MessageAdmin(LiveAdmin):
         tally = self.operate(request, operation, seen_counts(request, keys), params)
         self.tell(request, tally.sentence(), is_good=tally.is_clean)
         return None
+
+    def _operate_on_all(self, request: HttpRequest, operation: Operation, queryset: Any) -> HttpResponse | None:
+        job = bulk_pages.job_of_selection(request, operation, queryset.selection)
+        if job is None:
+            text = _("Choose one queue first: all messages of a list are those of one queue.")
+            self.tell(request, text, is_good=False)
+            return None
+        return bulk_pages.ask(self, request, job)
+
+    def bulk_view(self, request: HttpRequest) -> HttpResponse:
+        """Do the next part of an operation on many messages."""
+        return bulk_pages.carry_on(self, request)
 
     def _ask(self, request: HttpRequest, operation: Operation, queryset: Any, form: forms.Form | None) -> HttpResponse:
         rows = list(queryset)

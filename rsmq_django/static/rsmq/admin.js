@@ -11,3 +11,13 @@ for (const place of document.querySelectorAll("[data-rsmq-countdown]")) {
   };
   tick();
 }
+
+// Go on with a job by itself, a part at a time, until it is stopped or done.
+for (const form of document.querySelectorAll("form[data-rsmq-goes-on]")) {
+  const live = document.createElement("input");
+  live.type = "hidden";
+  live.name = live.value = "live";
+  form.append(live);
+  const timer = setTimeout(() => form.requestSubmit(), 100);
+  form.querySelector("a").addEventListener("click", () => clearTimeout(timer));
+}

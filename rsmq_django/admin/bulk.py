@@ -1,0 +1,172 @@
+"""Operations on all messages of a queue that fit a filter, however many: done slice by slice, request by request.
+
+A job is data that travels with the page, signed: no process, table or key remembers it. Closing the page stops it, and
+what was done stays done. Each slice is looked at and then carried out by scripts that leave alone what somebody has
+received meanwhile. What was sent after the operator was asked is not meant.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any, Literal, Self
+
+from django.core import signing
+from django.utils.translation import gettext as _
+
+from ..core.browse import ALL, START, Position, StoredMessage
+from ..core.fingerprint import fingerprint
+from ..core.limits import MAX_BATCH
+from ..core.listing import search
+from ..live.messages import READY, RECEIVED
+from ..live.places import Place, place_of
+from .operations import OPERATIONS, Operation, Tally, carry_out
+
+SALT = "rsmq_django.admin.bulk"
+#: A page that was left open for longer has to be opened anew.
+MAX_AGE_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be done to which messages, and how far it got."""
+
+    operation: str
+    #: Key of the queue.
+    queue: str
+    user_id: int
+    #: Server time when the operator was asked, in epoch milliseconds.
+    asked_ms: int
+    #: Messages to look at: as many as there were.
+    to_look_at: int
+    state: str = ""
+    words: tuple[str, ...] = ()
+    in_bodies: bool = False
+    #: Fingerprint of a failure.
+    failure: str = ""
+    #: Names with * and ?, of the task and the exception of dead letters.
+    task: str = ""
+    error: str = ""
+    limit: int | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    #: How far it got.
+    looked_at: int = 0
+    score: str = ""
+    message_id: str = ""
+    done: int = 0
+    stayed: Mapping[str, int] = field(default_factory=dict)
+    is_finished: bool = False
+    log_entry: int | None = None
+
+    @property
+    def what(self) -> Operation:
+        """Return what is done."""
+        return OPERATIONS[self.operation]
+
+    @property
+    def place(self) -> Place:
+        """Return the queue."""
+        place = place_of(self.queue)
+        if place is None:
+            raise signing.BadSignature(f"{self.queue!r} is no queue of this project any more")
+        return place
+
+    @property
+    def tally(self) -> Tally:
+        """Return what became of the messages so far."""
+        return Tally(self.done, dict(self.stayed))
+
+    @property
+    def position(self) -> Position:
+        """Return where to go on."""
+        return Position(bytes.fromhex(self.score), bytes.fromhex(self.message_id)) if self.score else self._first()
+
+    def _first(self) -> Position:
+        return Position.behind_all_of(self.asked_ms) if self.state in RECEIVED else START
+
+    def token(self) -> str:
+        """Return the job as text that nobody can change."""
+        return signing.dumps(asdict(self), salt=SALT, compress=True)
+
+    @classmethod
+    def from_token(cls, token: str) -> Self:
+        """Return the job of a text. Raises BadSignature."""
+        fields = signing.loads(token, salt=SALT, max_age=MAX_AGE_S)
+        return cls(**{**fields, "words": tuple(fields["words"])})
+
+    def description(self) -> str:
+        """Return which messages are meant, for the page and the log; words of a search may be secret."""
+        parts = [_("of queue %(queue)s") % {"queue": self.queue}]
+        texts = {
+            "state": (_("in state %s"), self.state),
+            "words": (_("found by %d words"), len(self.words)),
+            "failure": (_("of failure %s"), self.failure),
+            "task": (_("of task %s"), self.task),
+            "error": (_("of error %s"), self.error),
+            "limit": (_("at most %d"), self.limit),
+        }
+        parts += [text % value for text, value in texts.values() if value]
+        return ", ".join(parts)
+
+    def fits(self, message: StoredMessage) -> bool:
+        """Return whether a message is meant, as far as the search did not say."""
+        if message.sent_ms is not None and message.sent_ms > self.asked_ms:
+            return False
+        if not (self.failure or self.task or self.error):
+            return True
+        found = message.failure()
+        if self.failure:
+            return fingerprint(found) == self.failure
+        return found is not None and _is_named(found.task, self.task) and _is_named(found.error, self.error)
+
+
+def go_on(job: Job, seconds: float) -> Job:
+    """Carry on with a job for about so many seconds, and return how far it got."""
+    until = time.monotonic() + seconds
+    while not job.is_finished:
+        job = _step(job)
+        if time.monotonic() > until:
+            break
+    return job
+
+
+def _step(job: Job) -> Job:
+    """Look at up to a thousand messages, and do it to those that are meant."""
+    place, tally = job.place, job.tally
+    which: Literal["all", "received", "new"] = RECEIVED.get(job.state, "all")
+    left = job.to_look_at - job.looked_at
+    if left <= 0:
+        return replace(job, is_finished=True)
+    found = place.client.run(
+        search(
+            place.client.namespace,
+            place.name,
+            words=job.words,
+            which=which,
+            everywhere=job.in_bodies,
+            after=job.position,
+            until_ms=job.asked_ms if job.state == READY else ALL,
+            count=min(left, MAX_BATCH),
+        )
+    )
+    meant = [message for message in found.messages if job.fits(message)]
+    if job.limit is not None:
+        meant = meant[: max(0, job.limit - tally.all)]
+    carry_out(job.what, place, meant, job.params, tally)
+    is_enough = job.limit is not None and tally.all >= job.limit
+    end = found.end
+    return replace(
+        job,
+        looked_at=job.looked_at + found.looked_at,
+        score=end.score.hex() if end else "",
+        message_id=end.message_id.hex() if end else "",
+        done=tally.done,
+        stayed=tally.stayed,
+        is_finished=end is None or is_enough or job.looked_at + found.looked_at >= job.to_look_at,
+    )
+
+
+def _is_named(path: str, pattern: str) -> bool:
+    return not pattern or fnmatchcase(path, pattern) or fnmatchcase(path.rpartition(".")[2], pattern)

@@ -1,0 +1,140 @@
+"""The pages of a job: the question before it, and how far it got. Without JavaScript each click goes on with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.utils import quote
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
+from django.core.signing import BadSignature
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from ..core.browse import count
+from ..live.conditions import Selection
+from ..live.messages import DELAYED, IN_FLIGHT, READY
+from ..live.places import Place
+from ..models import Queue
+from .bulk import Job, go_on
+from .forms import ParametersForm
+from .operations import Operation
+
+if TYPE_CHECKING:
+    from .site import LiveAdmin
+
+#: How long one request works. With JavaScript the next one follows by itself, without it somebody has to click.
+LIVE_SLICE_S, SLICE_S = 0.2, 2.0
+
+
+def job_of_selection(request: HttpRequest, operation: Operation, selection: Selection) -> Job | None:
+    """Return the job for all that a list shows; None when that is more than one queue, or a filter of another kind."""
+    queues, states = selection.values("queue"), selection.values("state")
+    is_plain = selection.is_exact and set(selection.equal) <= {"queue", "state"}
+    if not is_plain or queues is None or len(queues) != 1 or (states is not None and len(states) != 1):
+        return None
+    return new_job(
+        request,
+        operation,
+        next(iter(queues)),
+        state=next(iter(states)) if states else "",
+        words=selection.words,
+        in_bodies=selection.searches_bodies,
+    )
+
+
+def new_job(request: HttpRequest, operation: Operation, queue: str, **choices: Any) -> Job | None:
+    """Return a job that has not begun; None when there is no such queue."""
+    job = Job(operation=operation.name, queue=queue, user_id=user_id(request), asked_ms=0, to_look_at=0, **choices)
+    try:
+        place = job.place
+    except BadSignature:
+        return None
+    counts = place.client.run(count(place.client.namespace, place.name))
+    sizes = {READY: counts.ready, DELAYED: counts.hidden, IN_FLIGHT: counts.hidden}
+    to_look_at = sizes.get(job.state, counts.messages)
+    return replace(job, asked_ms=counts.now_ms, to_look_at=to_look_at)
+
+
+def ask(model_admin: LiveAdmin, request: HttpRequest, job: Job, form: Any = None) -> HttpResponse:
+    """Return the question before a job."""
+    model_admin.demand(request, job.what.codename)
+    context = {
+        "title": _("Are you sure?"),
+        "operation": job.what,
+        "job": job,
+        "token": job.token(),
+        "form": form if form is not None else ParametersForm(job.what),
+        "back": back_to(job),
+    }
+    return model_admin.own_page(request, "message/ask_bulk.html", context)
+
+
+def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
+    """Do the next part of a job, and tell how far it got."""
+    try:
+        job = Job.from_token(request.POST.get("token", ""))
+    except (BadSignature, TypeError, KeyError):
+        model_admin.tell(request, _("This page is too old, or was changed. Begin again."), is_good=False)
+        return HttpResponseRedirect(reverse("admin:rsmq_message_changelist"))
+    model_admin.demand(request, job.what.codename)
+    if job.user_id != user_id(request):
+        raise PermissionDenied
+    if job.log_entry is None:
+        form = ParametersForm(job.what, request.POST)
+        if not form.is_valid():
+            return ask(model_admin, request, job, form)
+        job = _begun(request, replace(job, params=form.cleaned_data))
+    job = go_on(job, LIVE_SLICE_S if "live" in request.POST else SLICE_S)
+    if job.log_entry is not None:
+        LogEntry.objects.filter(pk=job.log_entry).update(change_message=_logged(job))
+    if job.is_finished:
+        model_admin.tell(request, f"{job.what.title}: {job.tally.sentence()}", is_good=job.tally.is_clean)
+        return HttpResponseRedirect(back_to(job))
+    context = {
+        "title": job.what.title,
+        "job": job,
+        "token": job.token(),
+        "sentence": job.tally.sentence(),
+        "percent": round(100 * job.looked_at / max(1, job.to_look_at)),
+        "back": back_to(job),
+    }
+    return model_admin.own_page(request, "message/progress.html", context)
+
+
+def _begun(request: HttpRequest, job: Job) -> Job:
+    """Write down who begins, before anything is done."""
+    entry = LogEntry.objects.create(
+        user_id=user_id(request),
+        content_type=ContentType.objects.get_for_model(Queue),
+        object_id=job.queue,
+        object_repr=job.queue[:200],
+        action_flag=CHANGE,
+        change_message=_logged(job),
+    )
+    return replace(job, log_entry=entry.pk)
+
+
+def _logged(job: Job) -> str:
+    outcome = job.tally.sentence() if job.looked_at else _("begun")
+    return f"{job.what.logged % job.params} ({job.description()}): {outcome}"
+
+
+def back_to(job: Job) -> str:
+    """Return the address of the list of the queue's messages."""
+    return f"{reverse('admin:rsmq_message_changelist')}?{urlencode({'queue': job.queue})}"
+
+
+def queue_url(place: Place) -> str:
+    """Return the address of a queue's page."""
+    return reverse("admin:rsmq_queue_change", args=[quote(place.key)])
+
+
+def user_id(request: HttpRequest) -> Any:
+    """Return the primary key of who is logged in."""
+    user: Any = request.user
+    return user.pk

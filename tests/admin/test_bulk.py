@@ -1,0 +1,151 @@
+"""Operations on all messages that fit a filter: asked once, done slice by slice, written down once."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client as Browser
+
+from rsmq_django.admin import bulk_pages
+from rsmq_django.core import Queue
+from tests.admin.conftest import MESSAGES
+from tests.admin.pages import text_of, told
+
+BULK = MESSAGES + "bulk/"
+
+
+def ask_for_all(browser: Browser, action: str, query: str) -> Any:
+    """Tick "select all" in a list and choose an action."""
+    page = browser.get(MESSAGES + query)
+    first = page.context["cl"].result_list[0].key
+    return browser.post(MESSAGES + query, {"action": action, "select_across": "1", "_selected_action": [first]})
+
+
+def token_in(page: Any) -> str:
+    return re.search(r'name="token" value="([^"]+)"', page.content.decode())[1]
+
+
+def carry_out(browser: Browser, asked: Any, **params: Any) -> tuple[Any, int]:
+    """Say yes, and click "go on" until it is done; return the last page and how many clicks it took."""
+    clicks, page = 1, browser.post(BULK, {"token": token_in(asked), **params})
+    while page.status_code == 200:
+        clicks, page = clicks + 1, browser.post(BULK, {"token": token_in(page)})
+    return browser.get(page["location"]), clicks
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One slice a request."""
+    monkeypatch.setattr(bulk_pages, "SLICE_S", 0.0)
+
+
+def test_all_messages_of_a_queue_are_done_in_slices(browser: Browser, mail: Queue, hasty: None):
+    mail.send_many([b"x"] * 2500, delay_s=600)
+
+    asked = ask_for_all(browser, "run_now", "?queue=mail")
+    assert "This looks at 2500 messages of queue mail" in text_of(asked)
+    assert mail.attributes().ready_messages == 0
+    done, clicks = carry_out(browser, asked)
+
+    assert told(done) == ["Run now: 2500 of 2500 done"]
+    assert clicks == 3, "a thousand messages a slice"
+    assert mail.attributes().ready_messages == 2500
+
+
+def test_progress_is_shown_on_the_way(browser: Browser, mail: Queue, hasty: None):
+    mail.send_many([b"x"] * 2500)
+
+    page = browser.post(BULK, {"token": token_in(ask_for_all(browser, "delete_selected", "?queue=mail"))})
+
+    assert "1000 of 1000 done. 1000 of 2500 messages looked at" in text_of(page)
+    assert mail.attributes().messages == 1500, "what was done stays done when nobody goes on"
+
+
+def test_the_filter_of_the_list_is_the_filter_of_the_job(browser: Browser, mail: Queue):
+    mail.send_many([b"late"] * 3, delay_s=60)
+    mail.send_many([b"red"] * 4 + [b"blue"] * 5)
+
+    carry_out(browser, ask_for_all(browser, "delete_selected", "?queue=mail&state__exact=ready&q=RED"))
+
+    assert mail.attributes().messages == 8 and mail.attributes().hidden_messages == 3
+
+
+def test_what_is_sent_after_the_question_is_left_alone(browser: Browser, mail: Queue):
+    mail.send_many([b"before"] * 5)
+    asked = ask_for_all(browser, "delete_selected", "?queue=mail")
+    mail.send_many([b"after"] * 5)
+
+    carry_out(browser, asked)
+
+    assert mail.receive().body == b"after"
+    assert mail.attributes().messages == 5
+
+
+def test_parameters_are_asked_for(browser: Browser, mail: Queue, dead: Queue):
+    mail.send_many([b"x"] * 5)
+    asked = ask_for_all(browser, "move", "?queue=mail")
+
+    assert "This field is required" in text_of(browser.post(BULK, {"token": token_in(asked)}))
+    carry_out(browser, asked, target="mail-dead")
+
+    assert (mail.attributes().messages, dead.attributes().messages) == (0, 5)
+
+
+def test_dead_letters_go_back_to_where_they_came_from(browser: Browser, mail: Queue, dead: Queue, server):
+    ids = dead.send_many([b"x"] * 300)
+    record = json.dumps({"reason": "gave_up", "queue": "mail", "task": "a.b", "error": "E"})
+    server.redis.hset("rsmq::dead:mail-dead", mapping=dict.fromkeys(ids[:200], record))
+
+    done, _ = carry_out(browser, ask_for_all(browser, "redrive", "?queue=mail-dead"))
+
+    assert told(done) == [
+        "Redrive: send again to where it came from: 200 of 300 done, 100 do not say where they came from"
+    ]
+    assert mail.attributes().messages == 200
+
+
+def test_one_line_of_the_log_tells_who_did_what_and_how_far(browser: Browser, mail: Queue, hasty: None):
+    mail.send_many([b"secret word"] * 1500)
+
+    asked = ask_for_all(browser, "delete_selected", "?queue=mail&q=secret")
+    browser.post(BULK, {"token": token_in(asked)})
+
+    (entry,) = LogEntry.objects.all()
+    assert entry.object_id == "mail" and entry.user.username == "root"
+    assert entry.change_message == "Deleted (of queue mail, found by 1 words): 1000 of 1000 done"
+
+
+def test_a_list_of_several_queues_is_not_taken_at_once(browser: Browser, mail: Queue, dead: Queue):
+    mail.send(b"x")
+    dead.send(b"x")
+
+    page = browser.get(MESSAGES)
+    first = page.context["cl"].result_list[0].key
+    done = browser.post(MESSAGES, {"action": "run_now", "select_across": "1", "_selected_action": [first]}, follow=True)
+
+    assert "Choose one queue first" in told(done)[0]
+
+
+def test_a_job_is_bound_to_its_user_and_their_permission(
+    browser: Browser, browser_of: Callable[..., Browser], mail: Queue
+):
+    mail.send(b"x")
+    token = token_in(ask_for_all(browser, "delete_selected", "?queue=mail"))
+
+    assert browser_of("view_message").post(BULK, {"token": token}).status_code == 403
+    assert browser_of("view_message", "delete_message").post(BULK, {"token": token}).status_code == 403
+    assert mail.attributes().messages == 1
+
+
+def test_a_changed_job_is_refused(browser: Browser, mail: Queue):
+    mail.send(b"x")
+    token = token_in(ask_for_all(browser, "delete_selected", "?queue=mail"))
+
+    for broken in ("", "x", token[:-1], token.replace(":", "x", 1), "a" + token):
+        done = browser.post(BULK, {"token": broken}, follow=True)
+        assert "Begin again" in told(done)[0]
+    assert browser.get(BULK).status_code == 405
+    assert mail.attributes().messages == 1
