@@ -25,6 +25,7 @@ from .messages import message
 from .options import JSON_OPTION, VERBOSE_OPTION, Group
 from .output import printable
 from .queues import queue
+from .reliable import reliable
 from .session import Session, console_session
 
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
@@ -60,6 +61,7 @@ def root(session: Session, /, url: str | None, ns: str | None, vt_unit: TimeUnit
 root.params += [JSON_OPTION, VERBOSE_OPTION]
 root.add_command(queue)
 root.add_command(message)
+root.add_command(reliable)
 root.add_command(doctor)
 root.add_command(completion)
 

@@ -1,0 +1,227 @@
+"""`rsmqctl reliable ...`: reliable queues, whose messages stay on record until they are acknowledged."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+import click
+
+from ..core.limits import MAX_BATCH, MAX_BODY_BYTES
+from ..core.reliable import Kind, ReliableMessage
+from .failures import Failed
+from .options import Group
+from .output import counted, message_fields, write_json
+from .reliable_queues import (
+    CONSUMER,
+    delete,
+    info,
+    inspect,
+    list_,
+    load_functions_,
+    name_option,
+    reliable_queue,
+    set_,
+    tell,
+)
+from .sending import batches
+from .session import Session
+
+count_option = click.option(
+    "-c",
+    "--count",
+    type=click.IntRange(1, MAX_BATCH),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="At most so many.",
+)
+consumer_option = click.option(
+    "--consumer", default=CONSUMER, show_default=True, metavar="TEXT", help="The name on record for what is taken."
+)
+receipts_option = click.option(
+    "-i",
+    "--message-id",
+    "receipts",
+    required=True,
+    multiple=True,
+    metavar="ID",
+    help="Can be given repeatedly. ID:N is good for delivery number N only.",
+)
+
+
+@click.group(cls=Group)
+def reliable() -> None:
+    """Push, pop, acknowledge and recover on reliable queues.
+
+    A message that was popped stays on record as delivered until it is acknowledged (ack), given back (nack) or taken
+    again because its consumer seems to have died (recover).
+
+    \b
+    rsmqctl reliable push -n orders -m 'order 7'
+    rsmqctl reliable pop -n orders --wait 5
+    rsmqctl reliable ack -n orders -i 1795190885422-1
+    """  # fmt: skip
+
+
+for command in (list_, info, inspect, set_, delete, load_functions_):
+    reliable.add_command(command)
+
+
+@reliable.command()
+@name_option
+@click.option("-m", "--message", "texts", multiple=True, metavar="TEXT", help="A body; can be given repeatedly.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="The body is what arrives on standard input.")
+@click.option("--lines", is_flag=True, help="Each line of the input (standard input, or --file) is a message.")
+@click.option("--file", "file", type=click.File("rb"), metavar="PATH", help="The body is the content of a file.")
+@click.option("-d", "--delay", type=float, default=0, metavar="S", help="Seconds until it can be popped.")
+@click.pass_obj
+def push(
+    session: Session,
+    /,
+    name: str,
+    texts: tuple[str, ...],
+    from_stdin: bool,
+    lines: bool,
+    file: IO[bytes] | None,
+    delay: float,
+) -> None:
+    """Push messages and print their ids.
+
+    The first push makes the queue. Of --lines, a thousand at a time are stored together.
+    """
+    if sum((bool(texts), from_stdin, file is not None)) > 1 or (lines and texts):
+        raise click.UsageError("Give only one of -m, --stdin and --file; --lines goes with the latter two.")
+    if not (texts or from_stdin or file or lines):
+        raise click.UsageError("Missing option '-m' / '--message'; or give --stdin, --file or --lines.")
+    queue = reliable_queue(session, name)
+    for bodies in _bodies(texts, file or sys.stdin.buffer, by_line=lines):
+        for message_id in queue.push(*bodies, delay_s=delay):
+            tell(session, message_id, queue=name, id=message_id)
+
+
+def _bodies(texts: Sequence[str], source: IO[bytes], *, by_line: bool) -> Iterator[list[bytes]]:
+    if texts:
+        yield [os.fsencode(text) for text in texts]
+    elif by_line:
+        for numbered, _ in batches(source):
+            yield [body for _, body in numbered]
+    else:
+        yield [source.read(MAX_BODY_BYTES + 1)]  # one byte more than is allowed is enough to be refused
+
+
+@reliable.command()
+@click.option(
+    "-n", "--name", "names", required=True, multiple=True, metavar="QUEUE", help="Repeat it: the first comes first."
+)
+@count_option
+@click.option(
+    "--wait", type=click.FloatRange(min=0), default=0, metavar="S", help="Wait up to S seconds for a message."
+)
+@consumer_option
+@click.pass_obj
+def pop(session: Session, /, names: tuple[str, ...], count: int, wait: float, consumer: str) -> None:
+    """Take messages, from the first queue first.
+
+    Each is printed as a JSON object, with the receipt that 'ack' and 'nack' take. They stay delivered until then.
+    """
+    first, *others = names
+    queue = reliable_queue(session, first, consumer)
+    _print_taken(session, queue.pop_messages(count, round(wait * 1000), *others), f"No messages on: {', '.join(names)}")
+
+
+@reliable.command()
+@name_option
+@receipts_option
+@click.pass_obj
+def ack(session: Session, /, name: str, receipts: tuple[str, ...]) -> None:
+    """Acknowledge delivered messages: they are done, and removed."""
+    _settle(session, name, receipts, "acknowledged", reliable_queue(session, name).ack(*receipts))
+
+
+@reliable.command()
+@name_option
+@receipts_option
+@click.option("-d", "--delay", type=float, default=0, metavar="S", help="Seconds until it can be popped again.")
+@click.option("--unused", is_flag=True, help="Do not count the delivery: nobody worked on it.")
+@click.pass_obj
+def nack(session: Session, /, name: str, receipts: tuple[str, ...], delay: float, unused: bool) -> None:
+    """Give delivered messages back.
+
+    They are next in line; with a delay they join its end. One that was delivered as often as the queue allows is dead.
+    """
+    queue = reliable_queue(session, name)
+    _settle(session, name, receipts, "given_back", queue.nack(*receipts, delay_s=delay, is_unused=unused))
+
+
+@reliable.command()
+@name_option
+@receipts_option
+@click.option("-s", "--seconds", type=float, default=0, metavar="S", help="From now; 0 says 'still working on it'.")
+@click.pass_obj
+def extend(session: Session, /, name: str, receipts: tuple[str, ...], seconds: float) -> None:
+    """Let delivered messages count as delivered later, so that nobody recovers them."""
+    _settle(session, name, receipts, "extended", reliable_queue(session, name).extend(*receipts, seconds=seconds))
+
+
+@reliable.command()
+@name_option
+@count_option
+@click.option(
+    "-e", "--elapsed", type=float, required=True, metavar="S", help="Seconds since the last delivery, at least."
+)
+@consumer_option
+@click.pass_obj
+def recover(session: Session, /, name: str, count: int, elapsed: float, consumer: str) -> None:
+    """Take delivered messages again whose consumer seems to have died.
+
+    Those whose last delivery is the longest ago come first. Workers do this by themselves.
+    """
+    taken = reliable_queue(session, name, consumer).recover_messages(count, round(elapsed * 1000))
+    _print_taken(session, taken, f"Nothing to recover on: {name}")
+
+
+@reliable.command()
+@name_option
+@click.option("-i", "--message-id", "ids", multiple=True, metavar="ID", help="Can be given repeatedly.")
+@click.option("-c", "--count", type=click.IntRange(1, MAX_BATCH), metavar="N", help="Or the N that died first.")
+@click.pass_obj
+def redrive(session: Session, /, name: str, ids: tuple[str, ...], count: int | None) -> None:
+    """Put dead messages at the end of their queue, to be tried again."""
+    if bool(ids) == bool(count):
+        raise click.UsageError("Give either -i or --count.")
+    queue = reliable_queue(session, name)
+    if ids:
+        _settle(session, name, ids, "redriven", queue.redrive(*ids), kind="dead")
+    else:
+        done = queue.redrive(count=count or 0) or []
+        tell(session, f"redrove {counted(len(done))} of {name}", queue=name, redriven=done)
+
+
+# -- Shared -----------------------------------------------------------------------------------------------------------
+
+
+def _settle(
+    session: Session, name: str, said: Sequence[str], word: str, done: list[str] | None, *, kind: Kind = "delivered"
+) -> None:
+    """Print which messages it was done to. Raises Failed that names the others."""
+    settled = set(done or ())
+    missing = [receipt for receipt in said if receipt not in settled and receipt.split(":")[0] not in settled]
+    if session.json and done:
+        write_json({"queue": name, word: done})
+    if missing:
+        raise Failed(
+            "messageNotFound",
+            f"not {word.replace('_', ' ')}: {', '.join(missing)}; queue {name} does not have it there, or delivered it "
+            f"again since; look with: rsmqctl reliable inspect -n {name} --kind {kind}",
+        )
+
+
+def _print_taken(session: Session, messages: Sequence[ReliableMessage], nothing: str) -> None:
+    for message in messages:
+        fields = {"queue": message.queue, "id": message.id, "receipt": message.receipt}
+        write_json({**fields, "deliveries": message.deliveries, **message_fields(message.body)})
+    if not messages:
+        click.echo("null" if session.json else nothing)

@@ -1,0 +1,137 @@
+"""`rsmqctl reliable list, info, inspect, set, delete, load-functions`: reliable queues as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from ..core.limits import MAX_BATCH
+from ..core.reliable import KINDS, Kind, ReliableQueue, StoredMessage, list_reliable_queues
+from ..core.reliable.library import LIBRARY, load_functions
+from .options import Command, yes_option
+from .output import Table, as_duration, as_text, confirm, counted, message_fields, printable, write_json
+from .session import Session
+
+#: What the record of deliveries says about messages that were popped here.
+CONSUMER = "rsmqctl"
+
+name_option = click.option("-n", "--name", required=True, metavar="QUEUE", help="The reliable queue.")
+
+
+def reliable_queue(session: Session, name: str, consumer: str = CONSUMER) -> ReliableQueue:
+    """Return a queue of this run's server."""
+    return ReliableQueue(name, session.client(), consumer=consumer)
+
+
+def tell(session: Session, text: str, **fields: object) -> None:
+    """Print a line, or its fields as JSON."""
+    if session.json:
+        write_json(fields)
+    else:
+        click.echo(text)
+
+
+@click.command("list", cls=Command)
+@click.pass_obj
+def list_(session: Session, /) -> None:
+    """Print the names of all reliable queues as a JSON array."""
+    write_json(list_reliable_queues(session.client()))
+
+
+@click.command(cls=Command)
+@name_option
+@click.pass_obj
+def info(session: Session, /, name: str) -> None:
+    """Print all numbers of a queue as a JSON object.
+
+    How many messages are undelivered, delayed, delivered and dead; since when the oldest delivery waits for its
+    acknowledgement; totals; which consumers hold how many (of the thousand oldest deliveries).
+    """
+    write_json({"queue": name, **asdict(reliable_queue(session, name).statistics())})
+
+
+@click.command(cls=Command)
+@name_option
+@click.option("--kind", type=click.Choice(KINDS), default="undelivered", show_default=True, help="Which ones.")
+@click.option("--start", type=int, default=0, metavar="N", help="The first to show; -10 means the last ten.")
+@click.option("-c", "--count", type=click.IntRange(1, MAX_BATCH), default=50, show_default=True, metavar="N")
+@click.pass_obj
+def inspect(session: Session, /, name: str, kind: Kind, start: int, count: int) -> None:
+    """Show messages without taking them.
+
+    'delivered' are those that somebody popped and did not acknowledge; with --json, one object a line.
+    """
+    messages = reliable_queue(session, name).messages(kind, start, count)
+    if session.json:
+        for message in messages:
+            write_json(_stored_as_json(message))
+    elif not messages:
+        click.echo(f"No {kind} messages on: {name}")
+    else:
+        table = Table(["ID", "TRIES", "SINCE", "CONSUMER", "BODY"], right=["TRIES", "SINCE"])
+        table.print([_stored_as_row(message) for message in messages])
+
+
+@click.command("set", cls=Command)
+@name_option
+@click.option(
+    "--max-deliveries", type=click.IntRange(0), required=True, metavar="N", help="0 means: as often as it takes."
+)
+@click.pass_obj
+def set_(session: Session, /, name: str, max_deliveries: int) -> None:
+    """Set how often a message may be delivered before it is put aside as dead.
+
+    Makes the queue where there is none.
+    """
+    reliable_queue(session, name).configure(max_deliveries=max_deliveries)
+    if session.json:
+        write_json({"queue": name, "max_deliveries": max_deliveries})
+
+
+@click.command(cls=Command)
+@name_option
+@yes_option
+@click.pass_obj
+def delete(session: Session, /, name: str, yes: bool) -> None:
+    """Delete a queue with all its messages."""
+    queue = reliable_queue(session, name)
+    there = queue.statistics()
+    messages = there.undelivered + there.delayed + there.delivered + there.dead
+    if messages:
+        confirm(f"Delete reliable queue {name} with {counted(messages)}?", yes=yes)
+    queue.delete_queue()
+    if session.json:
+        write_json({"queue": name, "deleted": True})
+
+
+@click.command("load-functions", cls=Command)
+@click.pass_obj
+def load_functions_(session: Session, /) -> None:
+    """Load the functions rq_push, rq_pop, ... into the server.
+
+    Programs in other languages then call them by name (FCALL), without this package. Needs Redis 7 or Valkey. Loading
+    them again replaces those of an earlier release.
+    """
+    names = load_functions(session.client())
+    tell(session, f"loaded {LIBRARY}: {', '.join(names)}", library=LIBRARY, functions=names)
+
+
+def _stored_as_json(message: StoredMessage) -> dict[str, object]:
+    fields = {"id": message.id, "at_ms": message.at_ms, "elapsed_ms": message.elapsed_ms}
+    return {
+        **fields,
+        "deliveries": message.deliveries,
+        "consumer": message.consumer,
+        **message_fields(message.body),
+    }
+
+
+def _stored_as_row(message: StoredMessage) -> list[str]:
+    elapsed_ms = message.elapsed_ms
+    if elapsed_ms is None:
+        since = "-"
+    else:
+        since = ("in " if elapsed_ms < 0 else "") + as_duration(abs(elapsed_ms) / 1000)
+    body = printable(as_text(message.body[:200], is_cut=len(message.body) > 200))
+    return [printable(message.id), str(message.deliveries), since, printable(message.consumer) or "-", body]
