@@ -4,6 +4,7 @@ Knows the keys of a plain client (`{topic}:nextIndex`, `{topic}:messages:{n}`, `
 them byte for byte; everything else lies under `rsmqt:`. See docs/topics.md.
 """
 
+from .bridge import Bridge, Forwarded
 from .group import Group, GroupOptions
 from .listing import alist_topics, list_topics
 from .records import Batch, Entry, GroupStatus, Range, Retention, SeekResult, TopicMessage, TopicStatus
@@ -11,7 +12,9 @@ from .topic import Topic
 
 __all__ = [
     "Batch",
+    "Bridge",
     "Entry",
+    "Forwarded",
     "Group",
     "GroupOptions",
     "GroupStatus",

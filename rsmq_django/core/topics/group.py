@@ -112,23 +112,25 @@ class Group:
 
     def read_call(self, count: int) -> Call[Batch]:
         """Return read() without waiting as a call."""
-        log, own = self.topic.keys, self.keys
-        keys = (log.index, log.meta, log.headers, log.keys, *own.all)
-        args: tuple[Argument, ...] = (
-            log.prefix,
-            self.name,
-            checked_count(count),
-            self.options.start,
-            self.options.on_reset,
-            self._beat(),
-        )
+        keys, args = self.read_keys, self.read_words(checked_count(count))
         if not self.options.at_least_once:
-            return Call("topic/read", keys, args, read_batch, subject=self._subject)
+            return Call("topic/read", keys, args, read_batch, subject=self.subject)
         dead_letters = topic_keys(dead_letter_topic(self.topic.name))
         origin = json.dumps({"topic": self.topic.name, "group": self.name})[:-1]
         timeout_ms = short_milliseconds("visibility_timeout_s", self.options.visibility_timeout_s)
         args += (timeout_ms, self.options.max_deliveries, dead_letters.prefix, origin)
-        return Call("topic/lease", (*keys, *dead_letters.log), args, read_leased, subject=self._subject)
+        return Call("topic/lease", (*keys, *dead_letters.log), args, read_leased, subject=self.subject)
+
+    @property
+    def read_keys(self) -> tuple[str, ...]:
+        """Return the keys that every script which reads begins with."""
+        log = self.topic.keys
+        return (log.index, log.meta, log.headers, log.keys, *self.keys.all)
+
+    def read_words(self, count: int) -> tuple[Argument, ...]:
+        """Return the arguments that every script which reads begins with."""
+        options = self.options
+        return (self.topic.keys.prefix, self.name, count, options.start, options.on_reset, self._beat())
 
     def ack(self, messages: Iterable[Held] | Held) -> int:
         """Say that messages are done with; return how many of them the group still held.
@@ -145,7 +147,7 @@ class Group:
         own = self.keys
         keys = (own.cursor, own.own, own.pending, own.due, own.counts)
         return [
-            Call("topic/ack", keys, tuple(part), int, repeatable=True, subject=self._subject)
+            Call("topic/ack", keys, tuple(part), int, repeatable=True, subject=self.subject)
             for part in _index_batches(messages)
         ]
 
@@ -164,7 +166,7 @@ class Group:
         after_ms = short_milliseconds("after_s", after_s)
         keys = (self.keys.pending, self.keys.due)
         return [
-            Call("topic/retry", keys, (after_ms, *part), int, repeatable=True, subject=self._subject)
+            Call("topic/retry", keys, (after_ms, *part), int, repeatable=True, subject=self.subject)
             for part in _index_batches(messages)
         ]
 
@@ -193,7 +195,7 @@ class Group:
 
     def _seek(self, kind: str, value: Argument, *, force: bool, dry_run: bool) -> Call[SeekResult]:
         args = (self.name, kind, value, int(dry_run), int(force), LIVE_MS)
-        return Call("topic/seek", self._log_and_own, args, read_seek, subject=self._subject)
+        return Call("topic/seek", self._log_and_own, args, read_seek, subject=self.subject)
 
     # -- Looking, leaving ---------------------------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ class Group:
         """Return status() as a call."""
         reader = read_group_status(self.name)
         args = (self.name, LIVE_MS)
-        return Call("topic/group_status", self._log_and_own, args, reader, repeatable=True, subject=self._subject)
+        return Call("topic/group_status", self._log_and_own, args, reader, repeatable=True, subject=self.subject)
 
     def lag(self) -> int:
         """Return how many indexes the group has not been given yet; takes no longer for a million than for one."""
@@ -230,7 +232,7 @@ class Group:
     def _leave(self) -> Call[int]:
         self._next_beat_at = 0.0
         keys = (self.keys.consumers,)
-        return Call("topic/leave", keys, (self.consumer,), int, repeatable=True, subject=self._subject)
+        return Call("topic/leave", keys, (self.consumer,), int, repeatable=True, subject=self.subject)
 
     def drop(self) -> bool:
         """Forget the group and where it is; return whether there was one. Raises GroupLive while consumers read."""
@@ -243,7 +245,7 @@ class Group:
     def drop_call(self, *, idle_ms: int | None = None) -> Call[bool]:
         """Return drop() as a call; with `idle_ms` only a group goes that was not seen for so long."""
         args = (self.name, "" if idle_ms is None else idle_ms, LIVE_MS)
-        return Call("topic/drop_group", self.keys.all, args, bool, repeatable=True, subject=self._subject)
+        return Call("topic/drop_group", self.keys.all, args, bool, repeatable=True, subject=self.subject)
 
     # -- Shared -------------------------------------------------------------------------------------------------------
 
@@ -269,8 +271,8 @@ class Group:
         return (log.index, log.meta, log.time, *self.keys.all)
 
     @property
-    def _subject(self) -> str:
-        # Neither name has a colon, so an error message can tell them apart.
+    def subject(self) -> str:
+        """Return what error messages are about. Neither name has a colon, so they can tell them apart."""
         return f"{self.topic.name}:{self.name}"
 
 

@@ -48,7 +48,8 @@ class Patience:
     def slice_ms(self, batch: Batch) -> int:
         """Return how long to wait before the next look; 0 when the batch is the answer."""
         left_ms = int((self._until - time.monotonic()) * 1000)
-        if batch.messages or left_ms <= 0:
+        has_news = batch.messages or batch.skipped or batch.dead_lettered
+        if has_news or left_ms <= 0:
             return 0
         due_ms = SLICE_MS if batch.due_ms is None else batch.due_ms
         return max(1, min(left_ms, SLICE_MS, due_ms))

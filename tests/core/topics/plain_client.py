@@ -6,6 +6,8 @@ Three kinds of keys, optimistic locking, no scripts: `{topic}:nextIndex` is the 
 
 from __future__ import annotations
 
+from typing import Any
+
 import redis
 
 
@@ -44,7 +46,7 @@ class PlainClient:
                     pipe.multi()
                     pipe.incr(cursor_key)
                     pipe.execute()
-                    body = self.server.get(f"{self.topic}:messages:{cursor + 1}")
+                    body: Any = self.server.get(f"{self.topic}:messages:{cursor + 1}")
                     if body is not None:
                         return body
                 except redis.WatchError:

@@ -33,7 +33,8 @@ def test_one_publish_wakes_readers_of_all_groups(topic: Topic, server: PrivateSe
 
 
 def test_no_wake_up_is_lost_between_looking_and_waiting(topic: Topic, server: PrivateServer):
-    total, got = 300, []
+    total = 300
+    got: list[bytes] = []
 
     def consume() -> None:
         group = Topic("orders", Client(Connection(server.url, timeout_s=15))).group("g")

@@ -83,6 +83,6 @@ def test_restart_of_the_server_keeps_everything(topic: Topic, careful, server: P
     assert topic.publish("next") == range(11, 12)
 
 
-def state(server: PrivateServer) -> dict[bytes, bytes]:
+def state(server: PrivateServer) -> dict:
     """Return every key of the server as it is stored."""
     return {key: server.redis.dump(key) for key in server.redis.keys()}

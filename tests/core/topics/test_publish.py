@@ -79,7 +79,7 @@ def test_other_numbers_of_messages_are_refused(topic: Topic, count: int):
         (Entry(b"", key=""), InvalidValue),
         (Entry(b"", key=7), InvalidValue),
         (Entry(b"", key="x" * 1025), InvalidValue),
-        (Entry(b"", headers={"a": 1}), InvalidValue),
+        (Entry(b"", headers={"a": 1}), InvalidValue),  # type: ignore[dict-item]
         (Entry(b"", headers={"a": "x" * 9000}), InvalidValue),
     ],
 )

@@ -1,5 +1,7 @@
 """Reading: fan-out to groups, sharing within one, at most once and at least once, dead letters."""
 
+from typing import Any
+
 import pytest
 
 from rsmq_django.core import Client
@@ -160,7 +162,8 @@ def test_acknowledging_twice_or_what_nobody_holds_changes_nothing(topic: Topic, 
 
     assert [careful.ack([1, 2]), careful.ack(3), careful.ack([]), careful.ack(10**9)] == [0, 0, 0, 0]
     assert server.redis.get(careful.keys.cursor) == b"2"
-    for wrong in (0, -1, "1", None, True):
+    impossible: list[Any] = [0, -1, "1", None, True]
+    for wrong in impossible:
         with pytest.raises((InvalidValue, TypeError)):
             careful.ack([wrong])
 

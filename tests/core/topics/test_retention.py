@@ -17,7 +17,7 @@ def kept(server: PrivateServer) -> list[int]:
 def test_count_is_kept_within_a_hundred_by_publishing_and_exactly_by_trimming(topic: Topic, server: PrivateServer):
     topic.set_retention(Retention(max_count=50))
     longest = 0
-    for n in range(60):
+    for _ in range(60):
         topic.publish(*map(str, range(10)))
         longest = max(longest, topic.status().length)
 

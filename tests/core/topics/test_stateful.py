@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rsmq_django.core import Client, Connection
-from rsmq_django.core.topics import Topic
+from rsmq_django.core.topics import Batch, Topic
 from tests.core.topics.plain_client import PlainClient
 from tests.redis_server import PrivateServer
 
@@ -54,7 +55,7 @@ class TopicMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.topic.client.connection.close()
 
-    # -- Writing --------------------------------------------------------------------------------------------------------
+    # -- Writing -------------------------------------------------------------------------------------------------------
 
     @rule(bodies=st.lists(st.binary(max_size=5), min_size=1, max_size=8))
     def publish(self, bodies: list[bytes]) -> None:
@@ -85,7 +86,7 @@ class TopicMachine(RuleBasedStateMachine):
             self.server.redis.delete(f"orders:messages:{index}")
             del self.log[index]
 
-    # -- Reading --------------------------------------------------------------------------------------------------------
+    # -- Reading -------------------------------------------------------------------------------------------------------
 
     def _locate(self, model: GroupModel) -> int:
         """Return how many messages the group missed, and let it jump over them."""
@@ -127,7 +128,7 @@ class TopicMachine(RuleBasedStateMachine):
             due = sorted(model.held)
         self._check_lease(model, group.read(count), due, count)
 
-    def _check_lease(self, model: GroupModel, batch: object, due: list[int], count: int) -> None:
+    def _check_lease(self, model: GroupModel, batch: Batch, due: list[int], count: int) -> None:
         assert batch.skipped == self._locate(model)
         # Those that are due at the same time come in the order of their names, then of their indexes.
         due = sorted(sorted(due, key=str)[:count])
@@ -171,7 +172,7 @@ class TopicMachine(RuleBasedStateMachine):
             assert self.plain.poll(name) is None
         model.position = position
 
-    # -- Going somewhere else -------------------------------------------------------------------------------------------
+    # -- Going somewhere else ------------------------------------------------------------------------------------------
 
     @rule(name=GROUPS, by_plain_client=st.booleans())
     def replay(self, name: str, by_plain_client: bool) -> None:
@@ -192,7 +193,7 @@ class TopicMachine(RuleBasedStateMachine):
         model.position = min(max(index - 1, self.first - 1), self.last)
         assert result.after == model.position + 1
 
-    # -- What always holds ----------------------------------------------------------------------------------------------
+    # -- What always holds ---------------------------------------------------------------------------------------------
 
     @invariant()
     def stored_messages_are_the_models(self) -> None:
@@ -221,7 +222,7 @@ class TopicMachine(RuleBasedStateMachine):
 
 
 def test_histories_of_a_topic_agree_with_the_model(server: PrivateServer) -> None:
-    machine = type("Machine", (TopicMachine,), {"server": server})
+    machine: Any = type("Machine", (TopicMachine,), {"server": server})
     machine.TestCase.settings = settings(
         max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
     )

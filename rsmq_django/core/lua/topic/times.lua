@@ -1,0 +1,10 @@
+-- When messages were published: one entry for each time slot in which some were, its first index, scored with the
+-- slot's start (ms). Those of other clients count to the slot in which we came to know of them, so never as too old.
+local SLOT_MS = 100
+
+-- The last index that was certainly published before a time.
+local function last_before(log, ms)
+  local next_slot = redis.call("ZRANGEBYSCORE", log.time, "(" .. integer(ms - SLOT_MS), "+inf", "LIMIT", 0, 1)[1]
+  if next_slot then return tonumber(next_slot) - 1 end
+  return tonumber(redis.call("HGET", log.meta, "last")) or 0
+end
