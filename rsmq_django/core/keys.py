@@ -133,6 +133,16 @@ def totals_key(namespace: str, name: str) -> str:
     return f"{namespace}::stats:{name}:total"
 
 
+def cancelled_key(namespace: str) -> str:
+    """Return the key of the sorted set of cancelled messages: message id -> time in epoch milliseconds."""
+    return f"{namespace}::cancelled"
+
+
+def cancellations_channel(namespace: str) -> str:
+    """Return the channel on which workers hear that a message was cancelled: its id."""
+    return f"{namespace}::cancelled"
+
+
 def checked_name(name: str) -> str:
     """Return `name`, or raise InvalidName when no RSMQ queue may have it."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):

@@ -1,5 +1,6 @@
 """Declaring and sending tasks: Django's Tasks framework with retries, dead letters, time limits and raw consumers."""
 
+from .cancellation import acancel, cancel
 from .compat import TaskContext, TaskResult, TaskResultStatus
 from .interrupts import HardTimeout, TaskCancelled
 from .retry import Retry, TaskTimeout, exponential, fixed
@@ -15,6 +16,8 @@ __all__ = [
     "TaskResult",
     "TaskResultStatus",
     "TaskTimeout",
+    "acancel",
+    "cancel",
     "consumer",
     "cron",
     "every",

@@ -1,0 +1,44 @@
+"""`./manage.py rsmq_cancel`: cancel tasks by their ids."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from ...core import RsmqError
+from ...tasks.cancellation import cancel
+from ...tasks.compat import TaskResultDoesNotExist
+
+
+class Command(BaseCommand):
+    """See the module."""
+
+    help = (
+        "Cancels tasks that have not finished: one that waits is deleted, one that runs is told to stop. "
+        'With "-" the ids are read from standard input, one a line. Exit status: 1 when one had finished or is unknown.'
+    )
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        parser.add_argument("ids", nargs="+", metavar="ID", help="a task's id: the id of its result")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Cancel one after the other."""
+        ids = [line.strip() for line in sys.stdin if line.strip()] if options["ids"] == ["-"] else options["ids"]
+        late = 0
+        for task_id in ids:
+            try:
+                is_cancelled = cancel(task_id)
+            except TaskResultDoesNotExist as error:
+                self.stderr.write(str(error))
+                late += 1
+                continue
+            except RsmqError as error:
+                raise CommandError(str(error)) from error
+            self.stdout.write(f"{task_id} {'cancelled' if is_cancelled else 'had finished'}")
+            late += not is_cancelled
+        if late:
+            raise CommandError(f"{late} of {len(ids)} could not be cancelled")

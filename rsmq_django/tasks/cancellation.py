@@ -1,0 +1,187 @@
+"""Cancelling a task by its id, before it runs and while it does.
+
+A cancelled task ends as FAILED with the error `TaskCancelled`: Django's four states have no fifth one, and a result
+that says nothing would be waited for. Its message is gone at once, arguments included, so nothing can run it again. A
+worker that runs it is told: a coroutine is cancelled, a function gets `TaskCancelled` raised.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..conf import get_settings
+from ..core import Client, alist_queues, list_queues
+from ..core.call import Call
+from ..core.keys import cancellations_channel, cancelled_key, queue_keys, result_key
+from ..core.replies import read_message_id
+from ..queues import get_client
+from .compat import TaskResultDoesNotExist, TaskResultStatus
+from .envelope import Unreadable, decode
+from .interrupts import TaskCancelled
+from .registry import find_task
+from .results import encode_error, read_body, read_record
+
+#: A worker that did not hear of it looks whether it was cancelled when it renews the lease: long before this.
+REMEMBERED_FOR_S = 86_400
+#: A task that goes from queue to queue (redriven, moved) is followed so often.
+MOST_LOOKS = 5
+
+_FINISHED = (TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED)
+
+
+def cancel(task_id: str) -> bool:
+    """Cancel a task that has not finished; return whether that was in time. Not even a retry will run it then.
+
+    True for one that runs: it is told, and whatever it still does, its result is discarded. False for one that has
+    finished. Raises TaskResultDoesNotExist for an id that nobody knows: it has finished and its result is gone, or its
+    transaction has not been committed. Without a result record (`result_ttl_s=0`) all queues have to be searched.
+    """
+    for client in _clients():
+        for _ in range(MOST_LOOKS):
+            record = client.run(read_record(client.namespace, task_id))
+            if not record:
+                break
+            place = _place(record)
+            if place is None:
+                return False
+            body = client.run(read_body(queue_keys(client.namespace, place.queue), place.message_id))
+            if client.run(_cancel(client, place, task_id, body)):
+                return True
+        else:
+            return False
+    return _cancel_without_record(task_id)
+
+
+async def acancel(task_id: str) -> bool:
+    """See cancel()."""
+    for client in _clients():
+        for _ in range(MOST_LOOKS):
+            record = await client.arun(read_record(client.namespace, task_id))
+            if not record:
+                break
+            place = _place(record)
+            if place is None:
+                return False
+            body = await client.arun(read_body(queue_keys(client.namespace, place.queue), place.message_id))
+            if await client.arun(_cancel(client, place, task_id, body)):
+                return True
+        else:
+            return False
+    return await _acancel_without_record(task_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    queue: str
+    message_id: str
+
+
+def _place(record: Mapping[str, str]) -> _Place | None:
+    """Return where the message of an unfinished task is; None for a finished one."""
+    if record.get("status") in _FINISHED:
+        return None
+    return _Place(record.get("queue", ""), record.get("message", ""))
+
+
+def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> Call[bool]:
+    keys = queue_keys(client.namespace, place.queue)
+    error = TaskCancelled()
+    path = _path_in(body)
+    task = find_task(path)
+    own_s = task.options.result_ttl_s if task is not None else None
+    keep_s = get_settings().tasks.result_ttl_s if own_s is None else own_s
+    # The arguments go, but the result still says whose it is.
+    rest = json.dumps({"task": path, "id": task_id})
+    return Call(
+        "tasks/cancel",
+        (
+            keys.messages,
+            keys.settings,
+            keys.releases,
+            result_key(client.namespace, task_id),
+            cancelled_key(client.namespace),
+        ),
+        (
+            place.message_id,
+            cancellations_channel(client.namespace),
+            encode_error(error, str(error)),
+            rest,
+            max(1, keep_s),
+            REMEMBERED_FOR_S,
+        ),
+        bool,
+        subject=place.queue,
+    )
+
+
+def _path_in(body: bytes | None) -> str:
+    try:
+        return decode(body or b"", message_id="-").task
+    except Unreadable:
+        return ""
+
+
+# -- Tasks without a result record ------------------------------------------------------------------------------------
+
+
+def _cancel_without_record(task_id: str) -> bool:
+    for client in _clients():
+        for queue_name in _alive(list_queues(client)):
+            cursor = b"0"
+            while True:
+                cursor, found = client.run(_find(client, queue_name, task_id, cursor))
+                for place in found:
+                    body = client.run(read_body(queue_keys(client.namespace, queue_name), place.message_id))
+                    if _is_its_body(body, task_id) and client.run(_cancel(client, place, task_id, body)):
+                        return True
+                if cursor == b"0":
+                    break
+    raise _unknown(task_id)
+
+
+async def _acancel_without_record(task_id: str) -> bool:
+    for client in _clients():
+        for queue_name in _alive(await alist_queues(client)):
+            cursor = b"0"
+            while True:
+                cursor, found = await client.arun(_find(client, queue_name, task_id, cursor))
+                for place in found:
+                    body = await client.arun(read_body(queue_keys(client.namespace, queue_name), place.message_id))
+                    if _is_its_body(body, task_id) and await client.arun(_cancel(client, place, task_id, body)):
+                        return True
+                if cursor == b"0":
+                    break
+    raise _unknown(task_id)
+
+
+def _alive(queue_names: Iterable[str]) -> list[str]:
+    """Leave out the queues of what has failed for good: that is over, and kept to be looked at."""
+    return [name for name in queue_names if name not in get_settings().dead_letters]
+
+
+def _find(client: Client, queue_name: str, task_id: str, cursor: bytes) -> Call[tuple[bytes, list[_Place]]]:
+    def read(reply: list[bytes]) -> tuple[bytes, list[_Place]]:
+        following, *ids = reply
+        return following, [_Place(queue_name, read_message_id(message_id)) for message_id in ids]
+
+    keys = queue_keys(client.namespace, queue_name)
+    return Call("tasks/find_message", (keys.messages,), (cursor, task_id), read, repeatable=True, subject=queue_name)
+
+
+def _is_its_body(body: bytes | None, task_id: str) -> bool:
+    try:
+        return decode(body or b"", message_id="-").id == task_id
+    except Unreadable:
+        return False
+
+
+def _clients() -> Iterator[Client]:
+    return (get_client(alias) for alias in get_settings().connections)
+
+
+def _unknown(task_id: str) -> Exception:
+    return TaskResultDoesNotExist(
+        f"no task {task_id!r}: it has finished and its result is gone, or its transaction was not committed"
+    )
