@@ -72,6 +72,7 @@ class Queue(LiveModel):
     connection = models.CharField(_("connection"), max_length=100, editable=False)
     is_configured = models.BooleanField(_("in the settings"), default=False, editable=False)
     holds_dead_letters = models.BooleanField(_("dead letters"), default=False, editable=False)
+    is_paused = models.BooleanField(_("paused"), default=False, editable=False)
     is_broken = models.BooleanField(_("broken"), default=False, editable=False)
     visibility_timeout_s = models.FloatField(_("visibility timeout (s)"), default=0)
     delay_s = models.FloatField(_("delay (s)"), default=0)

@@ -88,7 +88,7 @@ def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
         form = ParametersForm(job.what, request.POST)
         if not form.is_valid():
             return ask(model_admin, request, job, form)
-        job = _begun(request, replace(job, params=form.cleaned_data))
+        job = _begun(request, replace(job, params={**job.params, **form.cleaned_data}))
     job = go_on(job, LIVE_SLICE_S if "live" in request.POST else SLICE_S)
     if job.log_entry is not None:
         LogEntry.objects.filter(pk=job.log_entry).update(change_message=_logged(job))

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..core.limits import MAX_SECONDS
+from ..core.errors import InvalidValue
+from ..core.limits import MAX_SECONDS, checked_max_size
 from ..live.places import place_of
+from ..models import Queue
 from .operations import Operation
+
+if TYPE_CHECKING:
+    _QueueForm = forms.ModelForm[Queue]
+else:
+    _QueueForm = forms.ModelForm  # generic for type checkers only
 
 
 class ParametersForm(forms.Form):
@@ -32,5 +39,108 @@ class ParametersForm(forms.Form):
         """Return the key of a queue."""
         key: str = self.cleaned_data["target"]
         if place_of(key) is None:
+            raise forms.ValidationError(_("There is no such queue."))
+        return key
+
+
+class AttributesForm(_QueueForm):
+    """What a queue is set to."""
+
+    visibility_timeout_s = forms.IntegerField(
+        label=gettext_lazy("Visibility timeout (s)"),
+        min_value=0,
+        max_value=MAX_SECONDS,
+        help_text=gettext_lazy("How long a received message is hidden, for receivers that do not say."),
+    )
+    delay_s = forms.IntegerField(
+        label=gettext_lazy("Delay (s)"),
+        min_value=0,
+        max_value=MAX_SECONDS,
+        help_text=gettext_lazy("How long a new message is hidden, for senders that do not say."),
+    )
+    max_size_bytes = forms.IntegerField(
+        label=gettext_lazy("Maximum size (bytes)"),
+        help_text=gettext_lazy("1024 to 65536, or -1 for no limit. It concerns new messages."),
+    )
+
+    class Meta:
+        model = Queue
+        fields = ("visibility_timeout_s", "delay_s", "max_size_bytes")
+
+    def clean_max_size_bytes(self) -> int:
+        """Return the size. Raises ValidationError for one that RSMQ does not allow."""
+        try:
+            return checked_max_size(self.cleaned_data["max_size_bytes"])
+        except InvalidValue as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+class SendForm(forms.Form):
+    """A message as it is."""
+
+    body = forms.CharField(
+        label=gettext_lazy("Body"), widget=forms.Textarea(attrs={"rows": 10, "cols": 80}), strip=False
+    )
+    delay_s = forms.IntegerField(
+        label=gettext_lazy("Delay (s)"),
+        required=False,
+        min_value=0,
+        max_value=MAX_SECONDS,
+        help_text=gettext_lazy("Empty: the queue's own."),
+    )
+
+
+class PurgeForm(forms.Form):
+    """The name of the queue, typed, and what was seen of it."""
+
+    name = forms.CharField(
+        label=gettext_lazy("Name of the queue"), widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
+    total_sent = forms.IntegerField(widget=forms.HiddenInput)
+    whatever = forms.BooleanField(
+        label=gettext_lazy("Also what has been sent since this page was shown"), required=False
+    )
+
+    def __init__(self, expected: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.expected = expected
+
+    def clean_name(self) -> str:
+        """Return the name. Raises ValidationError unless it is the queue's."""
+        name: str = self.cleaned_data["name"]
+        if name != self.expected:
+            raise forms.ValidationError(_("This is not the name of the queue."))
+        return name
+
+
+class RedriveForm(forms.Form):
+    """Which dead letters are sent again, and where to."""
+
+    task = forms.CharField(
+        label=gettext_lazy("Task"),
+        required=False,
+        max_length=300,
+        help_text=gettext_lazy("Path or name; * and ? fit any letters. Empty: every task."),
+    )
+    error = forms.CharField(
+        label=gettext_lazy("Error"),
+        required=False,
+        max_length=300,
+        help_text=gettext_lazy("Path or name of the exception, in the same way."),
+    )
+    limit = forms.IntegerField(
+        label=gettext_lazy("At most"), required=False, min_value=1, help_text=gettext_lazy("Empty: all of them.")
+    )
+    target = forms.CharField(
+        label=gettext_lazy("Target queue"),
+        required=False,
+        max_length=500,
+        help_text=gettext_lazy("Empty: where each came from."),
+    )
+
+    def clean_target(self) -> str:
+        """Return the key of a queue, or ""."""
+        key: str = self.cleaned_data["target"]
+        if key and place_of(key) is None:
             raise forms.ValidationError(_("There is no such queue."))
         return key

@@ -1,19 +1,23 @@
-"""The pages of queues: the list of all of them, and what can be done to one."""
+"""The pages of queues: the list of all of them, and what one is set to. What is done to one is in `queue_pages.py`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.http import HttpRequest
-from django.urls import reverse
+from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ..core.errors import InvalidName, QueueNotFound
 from ..models import Queue
-from .formats import as_duration, as_size, one_line
+from . import queue_pages
+from .formats import as_duration, as_size, one_line, visible
+from .forms import AttributesForm
 from .site import LiveAdmin
 
 
@@ -21,14 +25,40 @@ from .site import LiveAdmin
 class QueueAdmin(LiveAdmin):
     """See the module."""
 
-    list_display = ("shown_name", "ready", "hidden", "messages", "oldest", "total_sent", "total_received", "links")
-    list_filter = ("is_configured", "holds_dead_letters")
+    form = AttributesForm
+    fields = ("visibility_timeout_s", "delay_s", "max_size_bytes")
+    list_display = (
+        "shown_name",
+        "status",
+        "ready",
+        "hidden",
+        "messages",
+        "oldest",
+        "total_sent",
+        "total_received",
+        "links",
+    )
+    list_display_links = ("shown_name",)
+    list_filter = ("is_configured", "holds_dead_letters", "is_paused")
     search_fields = ("name",)
+
+    # -- The list -----------------------------------------------------------------------------------------------------
 
     @admin.display(description=gettext_lazy("queue"), ordering="name")
     def shown_name(self, queue: Queue) -> str:
         """Return the name, which is what the row links from."""
         return one_line(queue.key, 60)
+
+    @admin.display(description=gettext_lazy("status"))
+    def status(self, queue: Queue) -> str:
+        """Return what is out of the ordinary."""
+        words = [
+            _("paused") if queue.is_paused else "",
+            _("dead letters") if queue.holds_dead_letters else "",
+            _("broken") if queue.is_broken else "",
+            "" if queue.is_configured else _("not in the settings"),
+        ]
+        return ", ".join(word for word in words if word) or "-"
 
     @admin.display(description=gettext_lazy("oldest ready"), ordering="oldest_ready_s")
     def oldest(self, queue: Queue) -> str:
@@ -37,19 +67,81 @@ class QueueAdmin(LiveAdmin):
 
     @admin.display(description=gettext_lazy("look at"))
     def links(self, queue: Queue) -> str:
-        """Return a link to the messages."""
-        return format_html('<a href="{}">{}</a>', messages_url(queue), gettext_lazy("messages"))
+        """Return links to the messages."""
+        return format_html('<a href="{}">{}</a>', messages_url(queue), _("messages"))
 
-    @admin.display(description=gettext_lazy("maximum size"))
-    def max_size(self, queue: Queue) -> str:
-        """Return how long a message may be."""
-        return _("no limit") if queue.max_size_bytes < 0 else as_size(queue.max_size_bytes)
+    # -- One queue ----------------------------------------------------------------------------------------------------
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return whether the user may change attributes."""
-        return self.may(request, "change_queue")
+        """Return whether the user may change attributes, and whether the queue is one whose attributes we can."""
+        return self.may(request, "change_queue") and not (obj is not None and _is_foreign(obj))
+
+    def own_urls(self) -> Sequence[URLPattern]:
+        """Return the pages beside Django's."""
+        return [
+            self.own_url(f"<path:object_id>/{name}/", queue_pages.view_of(self, name), name)
+            for name in queue_pages.VIEWS
+        ]
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """Add what the page of a queue shows."""
+        queue: Queue = context["original"]
+        context |= {
+            "title": _("Queue"),
+            "subtitle": visible(queue.name),
+            "messages_url": messages_url(queue),
+            "states": [(label, messages_url(queue, state__exact=state)) for state, label in STATES],
+            "oldest": as_duration(queue.oldest_ready_s),
+            "max_size": _("no limit") if queue.max_size_bytes < 0 else as_size(queue.max_size_bytes),
+            "pages": [] if _is_foreign(queue) else queue_pages.links_for(self, request, queue),
+            "may": {"pause": self.may(request, "pause_queue"), "delete": self.may(request, "delete_queue")},
+            "is_foreign": _is_foreign(queue),
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """Set only what was changed: another operator may have set the rest meanwhile."""
+        changes = {name: form.cleaned_data[name] for name in form.changed_data}
+        if changes:
+            obj.place.queue().set_attributes(**changes)
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Return what is deleted: queues, and the messages in them."""
+        rows = list(objs)
+        lines = [_("%(queue)s: %(count)d messages") % {"queue": row.key, "count": row.messages} for row in rows]
+        missing = set() if self.has_delete_permission(request) else {str(self.opts.verbose_name)}
+        counts = {_("queues"): len(rows), _("messages"): sum(row.messages for row in rows)}
+        return lines, counts, missing, []
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        """Delete a queue with its messages."""
+        self.delete_queryset(request, [obj])
+
+    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
+        """Delete queues with their messages. One that somebody else has deleted is gone, which is what was wanted."""
+        for row in queryset:
+            try:
+                row.place.queue().delete_queue()
+            except QueueNotFound:
+                pass
+
+
+STATES = (
+    ("ready", gettext_lazy("Ready messages")),
+    ("delayed", gettext_lazy("Delayed messages")),
+    ("in_flight", gettext_lazy("Messages in flight")),
+)
 
 
 def messages_url(queue: Queue, **filters: str) -> str:
     """Return the address of the list of a queue's messages."""
     return f"{reverse('admin:rsmq_message_changelist')}?{urlencode({'queue': queue.key, **filters})}"
+
+
+def _is_foreign(queue: Queue) -> bool:
+    """Return whether only other programs give such names: we look at such a queue, and do nothing to it."""
+    try:
+        queue.place.queue()
+    except InvalidName:
+        return True
+    return False

@@ -53,6 +53,16 @@ def purge(namespace: str, name: str) -> Call[int]:
     return Call("moves/purge", _own(keys), (), int, subject=name)
 
 
+def purge_as_seen(namespace: str, name: str, total_sent: int) -> Call[int | None]:
+    """Return the call that purges a queue unless messages were sent since `total_sent` was seen; None says so."""
+    keys = queue_keys(namespace, checked_name(name))
+
+    def read(removed: int) -> int | None:
+        return None if removed < 0 else removed
+
+    return Call("moves/purge", _own(keys), (total_sent,), read, subject=name)
+
+
 def discard(namespace: str, name: str, ids: Sequence[str]) -> Call[list[bool]]:
     """Return the call that deletes messages by id, whoever holds them, and says of each whether it was there.
 

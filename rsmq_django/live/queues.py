@@ -7,9 +7,11 @@ from typing import Any
 
 from django.db import models
 
+from ..core.bands import split_band
 from ..core.listing import QueueSummary
+from ..core.pause import paused
 from .conditions import Selection
-from .places import Place, in_order, place_of
+from .places import Place, by_client, in_order, place_of
 from .queryset import Scan
 from .servers import all_places, summaries_of
 from .times import as_datetime
@@ -56,7 +58,20 @@ class QueueSource:
         return Scan(self._rows(places), len(places), len(places))
 
     def _rows(self, places: list[Place]) -> list[Any]:
-        return [self.model(**fields_of(place, summary)) for place, summary in summaries_of(places).items()]
+        stopped = paused_places(places)
+        return [
+            self.model(**fields_of(place, summary), is_paused=place in stopped)
+            for place, summary in summaries_of(places).items()
+        ]
+
+
+def paused_places(places: list[Place]) -> set[Place]:
+    """Return which of the queues are paused. A priority band pauses with its queue."""
+    found: set[Place] = set()
+    for group in by_client(places).values():
+        names = group[0].client.run(paused(group[0].client.namespace))
+        found.update(place for place in group if split_band(place.name)[0] in names)
+    return found
 
 
 def fields_of(place: Place, summary: QueueSummary) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> failure record; KEYS[4] hash of releases
+--   ARGV     how many messages were sent in all when somebody looked; absent or "": it does not matter
 --
--- Returns how many there were. Takes no longer for a million messages than for one: the server frees whole keys in the
+-- Returns how many there were, or -1 when more were sent since: nothing was removed. Takes no longer for a million messages than for one: the server frees whole keys in the
 -- background, and only the known fields are written back. Errors: QueueNotFound.
 local messages, settings, failures, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- The last one is written by a client in Go.
@@ -12,6 +13,7 @@ local KEPT = {"vt", "delay", "maxsize", "created", "modified", "totalrecv", "tot
 
 local values = redis.call("HMGET", settings, unpack(KEPT))
 if not values[1] then return redis.error_reply("RSMQ QueueNotFound") end
+if (ARGV[1] or "") ~= "" and (values[7] or "0") ~= ARGV[1] then return -1 end
 
 local words = {}
 for i, field in ipairs(KEPT) do

@@ -1,0 +1,101 @@
+"""Dead letters by what went wrong: one line for all that failed in the same way."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ..core.browse import START, Failure, Position, StoredMessage, count
+from ..core.fingerprint import fingerprint, pattern_of
+from ..core.limits import MAX_BATCH
+from ..core.listing import digest
+from ..live.messages import scan_limit
+from ..live.places import Place
+from ..live.times import as_datetime
+from .formats import one_line, visible
+from .message_page import as_safe_text
+
+#: A page answers within this; what was not looked at is told.
+LOOK_S = 0.2
+MAX_GROUPS = 200
+
+
+@dataclass
+class FailureGroup:
+    """Dead letters with one fingerprint."""
+
+    fingerprint: str
+    failure: Failure | None
+    number: int = 0
+    first_ms: float = field(default=float("inf"))
+    last_ms: float = 0
+
+    def add(self, message: StoredMessage) -> None:
+        """Count a dead letter. It became visible in the dead-letter queue when it died."""
+        self.number += 1
+        self.first_ms = min(self.first_ms, message.visible_at_ms)
+        self.last_ms = max(self.last_ms, message.visible_at_ms)
+
+    @property
+    def task(self) -> str:
+        """Return the task, as it is shown."""
+        return visible(self.failure.task) if self.failure else ""
+
+    @property
+    def error(self) -> str:
+        """Return the exception, as it is shown."""
+        return visible(self.failure.error) if self.failure else ""
+
+    @property
+    def reason(self) -> str:
+        """Return the word for why it was given up."""
+        return visible(self.failure.reason) if self.failure else ""
+
+    @property
+    def pattern(self) -> str:
+        """Return the exception's text without its data, for those who may see bodies."""
+        return one_line(as_safe_text(pattern_of(self.failure.message)), 160) if self.failure else ""
+
+    @property
+    def first_at(self) -> datetime | None:
+        """Return when the first of them died."""
+        return as_datetime(self.first_ms)
+
+    @property
+    def last_at(self) -> datetime | None:
+        """Return when the last of them died."""
+        return as_datetime(self.last_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroups:
+    """The groups of a queue, the largest first, and how much was looked at."""
+
+    groups: list[FailureGroup]
+    looked_at: int
+    of: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether every dead letter was looked at."""
+        return self.looked_at >= self.of
+
+
+def failure_groups(place: Place) -> FailureGroups:
+    """Group the dead letters of a queue, as many as a page may look at."""
+    client = place.client
+    of = client.run(count(client.namespace, place.name)).messages
+    found: dict[str, FailureGroup] = {}
+    looked_at, until_s = 0, time.monotonic() + LOOK_S
+    after: Position | None = START
+    while after is not None and looked_at < scan_limit() and time.monotonic() < until_s:
+        page = client.run(digest(client.namespace, place.name, after=after, count=MAX_BATCH))
+        for message in page.messages:
+            failure = message.failure()
+            key = fingerprint(failure)
+            found.setdefault(key, FailureGroup(key, failure)).add(message)
+        looked_at += len(page.messages)
+        after = page.end
+    groups = sorted(found.values(), key=lambda group: -group.number)[:MAX_GROUPS]
+    return FailureGroups(groups, looked_at, max(of, looked_at) if after is not None else looked_at)

@@ -1,0 +1,256 @@
+"""What can be done to a queue: send, enqueue, purge, pause, redrive, and its dead letters by what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.utils import quote, unquote
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ..core import moves
+from ..core.errors import RedisFailure, RsmqError
+from ..core.pause import pause, resume
+from ..models import Queue
+from . import bulk_pages
+from .failures import failure_groups
+from .forms import PurgeForm, RedriveForm, SendForm
+from .operations import OPERATIONS
+from .site import explanation_of
+from .task_forms import WhenForm, arguments_of, known_tasks, task_form
+
+if TYPE_CHECKING:
+    from .queues import QueueAdmin
+
+Page = Callable[["QueueAdmin", HttpRequest, Queue], HttpResponse]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """A page of one queue, and the permission that it needs."""
+
+    page: Page
+    codename: str
+    label: Any
+
+
+def view_of(model_admin: QueueAdmin, name: str) -> Callable[..., HttpResponse]:
+    """Return the view of a page: it checks the permission, then looks for the queue."""
+
+    def view(request: HttpRequest, object_id: str) -> HttpResponse:
+        own = VIEWS[name]
+        model_admin.demand(request, own.codename)
+        if not model_admin.has_view_permission(request):
+            raise PermissionDenied
+        queue = Queue.objects.filter(pk=unquote(object_id)).first()
+        if queue is None:
+            raise Http404
+        return own.page(model_admin, request, queue)
+
+    return view
+
+
+def links_for(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> list[tuple[str, str]]:
+    """Return the pages that a user may see, with their addresses."""
+    names = ["send", *(["enqueue"] if queue.is_configured else []), "purge"]
+    names += ["failures", "redrive"] if queue.holds_dead_letters else []
+    views = {name: VIEWS[name] for name in names}
+    return [
+        (str(view.label), url_of(queue, name))
+        for name, view in views.items()
+        if model_admin.may(request, view.codename)
+    ]
+
+
+def url_of(queue: Queue, name: str) -> str:
+    """Return the address of a page of a queue."""
+    return reverse(f"admin:rsmq_queue_{name}", args=[quote(queue.key)])
+
+
+# -- Sending ----------------------------------------------------------------------------------------------------------
+
+
+def send_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
+    """Send a message as it was typed."""
+    form = SendForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        # Browsers send line ends as CRLF.
+        body = form.cleaned_data["body"].replace("\r\n", "\n").encode("utf-8", "surrogatepass")
+        try:
+            message_id = queue.place.queue().send(body, delay_s=form.cleaned_data["delay_s"])
+        except RedisFailure:
+            raise
+        except RsmqError as error:
+            form.add_error("body", explanation_of(error))
+        else:
+            log(request, queue, f"Sent message {message_id} of {len(body)} bytes")
+            model_admin.tell(request, _("Message %(id)s was sent.") % {"id": message_id})
+            return HttpResponseRedirect(bulk_pages.queue_url(queue.place))
+    return _form_page(model_admin, request, queue, "send", forms=[form], button=_("Send"))
+
+
+def enqueue_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
+    """Enqueue a task: choose one, then fill in its arguments."""
+    tasks = known_tasks()
+    path = request.GET.get("task", "")
+    task = tasks.get(path)
+    if task is None or not queue.is_configured:
+        # The queue's own tasks first: another one would usually be a mistake.
+        paths = sorted(tasks, key=lambda path: (tasks[path].queue_name != queue.name, path))
+        context = {"title": _("Enqueue a task"), "queue": queue, "paths": paths if queue.is_configured else []}
+        return model_admin.own_page(request, "queue/tasks.html", context)
+    data = request.POST if request.method == "POST" else None
+    form, when = task_form(task, data), WhenForm(data)
+    if data is not None and form.is_valid() and when.is_valid():
+        args, kwargs = arguments_of(task, form)
+        delay_s = when.cleaned_data["delay_s"]
+        run_after: Any = timedelta(seconds=delay_s) if delay_s else None
+        try:
+            result = task.using(queue_name=queue.name, run_after=run_after).enqueue(*args, **kwargs)
+        except RedisFailure:
+            raise
+        except (RsmqError, TypeError, ValueError) as error:
+            form.add_error(None, explanation_of(error) if isinstance(error, RsmqError) else str(error))
+        else:
+            log(request, queue, f"Enqueued {path} as task {result.id}")
+            model_admin.tell(request, _("Task %(id)s was enqueued.") % {"id": result.id})
+            return HttpResponseRedirect(bulk_pages.queue_url(queue.place))
+    title = _("Enqueue %(task)s") % {"task": path}
+    return _form_page(model_admin, request, queue, "enqueue", forms=[form, when], button=_("Enqueue"), title=title)
+
+
+# -- Removing ---------------------------------------------------------------------------------------------------------
+
+
+def purge_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
+    """Remove all messages, after the name was typed; what was sent after the page was shown only when that is said."""
+    form = PurgeForm(queue.name, request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        client, name = queue.place.client, queue.name
+        seen = form.cleaned_data["total_sent"]
+        call: Any = moves.purge_as_seen(client.namespace, name, seen)
+        if form.cleaned_data["whatever"]:
+            call = moves.purge(client.namespace, name)
+        removed = client.run(call)
+        if removed is not None:
+            log(request, queue, f"Purged {removed} messages")
+            model_admin.tell(request, _("%(count)d messages were removed.") % {"count": removed})
+            return HttpResponseRedirect(bulk_pages.queue_url(queue.place))
+        form.add_error(None, _("Messages have been sent since this page was shown. Nothing was removed; look again."))
+        queue.refresh_from_db()
+    if form.is_bound:
+        form.data = {**request.POST.dict(), "total_sent": str(queue.total_sent)}
+    form.initial["total_sent"] = queue.total_sent
+    return _form_page(model_admin, request, queue, "purge", forms=[form], button=_("Purge"), is_dangerous=True)
+
+
+# -- Pausing ----------------------------------------------------------------------------------------------------------
+
+
+def pause_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
+    """Pause or resume a queue; POST only."""
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    client, is_pause = queue.place.client, request.POST.get("action") == "pause"
+    changed = client.run((pause if is_pause else resume)(client.namespace, queue.name))
+    if changed:
+        log(request, queue, "Paused" if is_pause else "Resumed")
+    model_admin.tell(request, _("Workers take nothing from it now.") if is_pause else _("Workers take from it again."))
+    return HttpResponseRedirect(bulk_pages.queue_url(queue.place))
+
+
+# -- Dead letters -----------------------------------------------------------------------------------------------------
+
+
+def redrive_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
+    """Choose which dead letters are sent again; the question and the work follow."""
+    form = RedriveForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        choices = form.cleaned_data
+        job = bulk_pages.new_job(
+            request,
+            OPERATIONS["redrive"],
+            queue.key,
+            task=choices["task"],
+            error=choices["error"],
+            limit=choices["limit"],
+            params={"target": choices["target"]} if choices["target"] else {},
+        )
+        if job is not None:
+            return bulk_pages.ask(model_admin, request, job)
+    return _form_page(model_admin, request, queue, "redrive", forms=[form], button=_("Redrive…"))
+
+
+def failures_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
+    """Show dead letters by what went wrong; POST asks whether to redrive or delete all of one kind."""
+    operation = OPERATIONS.get(request.POST.get("action", ""))
+    if request.method == "POST" and operation is not None and operation.name in ("redrive", "delete_selected"):
+        model_admin.demand(request, operation.codename)
+        job = bulk_pages.new_job(request, operation, queue.key, failure=request.POST.get("failure", "")[:12] or "-")
+        if job is not None:
+            return bulk_pages.ask(model_admin, request, job)
+    groups = failure_groups(queue.place)
+    context = {
+        "title": _("Dead letters by failure"),
+        "queue": queue,
+        "groups": groups,
+        "operations": [
+            OPERATIONS[name]
+            for name in ("redrive", "delete_selected")
+            if model_admin.may(request, OPERATIONS[name].codename)
+        ],
+        "may_view_body": model_admin.may(request, "view_body"),
+    }
+    return model_admin.own_page(request, "queue/failures.html", context)
+
+
+VIEWS: Mapping[str, QueueView] = {
+    "send": QueueView(send_page, "send_message", gettext_lazy("Send a message")),
+    "enqueue": QueueView(enqueue_page, "send_message", gettext_lazy("Enqueue a task")),
+    "purge": QueueView(purge_page, "purge_queue", gettext_lazy("Purge")),
+    "pause": QueueView(pause_page, "pause_queue", gettext_lazy("Pause")),
+    "failures": QueueView(failures_page, "view_message", gettext_lazy("Failures")),
+    "redrive": QueueView(redrive_page, "redrive_message", gettext_lazy("Redrive")),
+}
+
+
+def _form_page(
+    model_admin: QueueAdmin,
+    request: HttpRequest,
+    queue: Queue,
+    name: str,
+    *,
+    forms: list[Any],
+    button: str,
+    **more: Any,
+) -> HttpResponse:
+    context = {
+        "title": str(VIEWS[name].label),
+        "queue": queue,
+        "name": name,
+        "forms": forms,
+        "button": button,
+        "back": bulk_pages.queue_url(queue.place),
+        **more,
+    }
+    return model_admin.own_page(request, "queue/form.html", context)
+
+
+def log(request: HttpRequest, queue: Queue, text: str) -> None:
+    """Write down who did what to a queue. Never a body or an argument."""
+    LogEntry.objects.create(
+        user_id=bulk_pages.user_id(request),
+        content_type=ContentType.objects.get_for_model(Queue),
+        object_id=queue.key,
+        object_repr=queue.key[:200],
+        action_flag=CHANGE,
+        change_message=text,
+    )
