@@ -19,7 +19,7 @@ Argument = str | bytes | int
 _INCLUDE = re.compile(r"^--#include (\S+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call(Generic[T_co]):
     """One script call.
 

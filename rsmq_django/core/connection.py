@@ -14,7 +14,7 @@ import re
 import select
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -68,7 +68,7 @@ class Connection:
         """Send all commands in one write and return their replies in order; error replies are returned, not raised."""
         link = self._take()
         try:
-            link.send_packed_command(_packed(link, commands), check_health=False)
+            link.send_packed_command([packed(commands)], check_health=False)
             replies = [_read(link) for _ in commands]
         except _REFUSED_ALL as error:
             link.disconnect()
@@ -139,7 +139,7 @@ class Connection:
         try:
             # Our own time-out: redis-py's wait_for() loses a cancellation now and then before Python 3.12.
             async with asyncio.timeout(self.timeout_s):
-                await link.send_packed_command(b"".join(_packed(link, commands)), check_health=False)
+                await link.send_packed_command(packed(commands), check_health=False)
                 replies = [await _aread(link) for _ in commands]
         except _REFUSED_ALL as error:
             await link.disconnect(nowait=True)
@@ -207,16 +207,19 @@ class _LoopPool:
 # -- What redis-py tells us -------------------------------------------------------------------------------------------
 
 
-def _packed(link: Any, commands: Sequence[Command]) -> Any:
-    try:
-        return link.pack_commands(commands)
-    except UnicodeEncodeError:
-        # Rare, so nothing is looked at before: an id of another client that is no UTF-8, read with surrogates.
-        return link.pack_commands([tuple(map(_as_read, command)) for command in commands])
-
-
-def _as_read(word: str | bytes | int) -> str | bytes | int:
-    return word.encode("utf-8", "surrogateescape") if isinstance(word, str) else word
+def packed(commands: Iterable[Command]) -> bytes:
+    """Return commands as the server reads them. redis-py does the same at twice the cost, which is most of a send."""
+    parts: list[bytes] = []
+    for command in commands:
+        parts.append(b"*%d\r\n" % len(command))
+        for word in command:
+            if isinstance(word, str):
+                # Surrogates: an id of another client that is no UTF-8 becomes the same bytes again.
+                word = word.encode("utf-8", "surrogateescape")
+            elif isinstance(word, int):
+                word = b"%d" % word
+            parts.append(b"$%d\r\n%b\r\n" % (len(word), word))
+    return b"".join(parts)
 
 
 def _read(link: Any) -> Reply:

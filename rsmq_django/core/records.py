@@ -8,9 +8,9 @@ from enum import IntEnum
 from .ids import sent_ms
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, which would cost a microsecond: workers make many
 class Message:
-    """One received message. Together, `id` and `receive_count` are the receipt: they prove who holds the lease."""
+    """One received message, never changed. Its `id` and `receive_count` are the receipt: they prove who holds it."""
 
     id: str
     body: bytes

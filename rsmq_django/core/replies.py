@@ -15,6 +15,8 @@ from .records import Message, QueueAttributes, Settlement
 _MILLISECONDS_FROM = 1e11
 #: First-receive times above this are microseconds.
 _MICROSECONDS_FROM = 1e14
+#: Looking up is much faster than asking the class.
+_SETTLEMENTS = {int(settlement): settlement for settlement in Settlement}
 
 
 def read_nothing(_reply: Any) -> None:
@@ -48,7 +50,7 @@ def read_message_id(raw: bytes) -> str:
 
 def read_settlements(reply: list[int]) -> list[Settlement]:
     """Read what became of each message of a batch."""
-    return [Settlement(number) for number in reply]
+    return [_SETTLEMENTS[number] for number in reply]
 
 
 def read_message(reply: list[Any]) -> Message | None:
@@ -92,6 +94,8 @@ def read_attributes(unit: TimeUnit) -> Callable[[list[Any]], QueueAttributes]:
 
 def first_received_ms(raw: bytes) -> int | None:
     """Read a time of first receive; None when another client left it out or stored something that is no time."""
+    if len(raw) == 13 and raw.isdigit():  # what RSMQ writes
+        return int(raw)
     milliseconds = _number(raw, math.nan)
     if math.isnan(milliseconds):
         return None

@@ -36,6 +36,8 @@ else:
 
 #: Where Django itself logs what its task signals say.
 _signals_module = sys.modules["django.tasks.signals" if HAS_NATIVE_TASKS else "django_tasks.signals"]
+#: Receivers that were found to be Django's: workers ask twice a message.
+_djangos_own: list[object] = []
 _signals_logger = logging.getLogger("django.tasks" if HAS_NATIVE_TASKS else "django_tasks")
 
 
@@ -48,7 +50,10 @@ def anybody_listens(signal: Signal) -> bool:
     receivers = signal.receivers
     if len(receivers) != 1 or _signals_logger.isEnabledFor(logging.INFO):
         return bool(receivers)
-    return not _is_djangos(receivers[0][1])
+    (only,) = receivers
+    if only not in _djangos_own and _is_djangos(only[1]):
+        _djangos_own.append(only)
+    return only not in _djangos_own
 
 
 def _is_djangos(receiver: object) -> bool:

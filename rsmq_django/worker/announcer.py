@@ -135,7 +135,7 @@ def log_outcome(execution: Execution, outcome: Outcome) -> None:
         return  # before anything is put together: most outcomes are these
     delivery = execution.delivery
     what = execution.path or f"a message of queue {delivery.work_queue.name}"
-    message_id, attempt, most = delivery.message.id, delivery.attempt, execution.policy.max_attempts
+    message_id, attempt, most = delivery.message.id, delivery.attempt, execution.max_attempts
     extra = log_fields(execution, outcome)
     match outcome:
         case Succeeded():
@@ -163,7 +163,7 @@ def log_fields(execution: Execution, outcome: Outcome) -> dict[str, Any]:
         "rsmq_task_id": envelope.id if envelope else "",
         "rsmq_message_id": delivery.message.id,
         "rsmq_attempt": delivery.attempt,
-        "rsmq_max_attempts": execution.policy.max_attempts,
+        "rsmq_max_attempts": execution.max_attempts,
         "rsmq_worker": execution.announcer.worker_id,
     }
     if delivery.started_ms is not None and execution.finished_ms is not None:

@@ -30,8 +30,6 @@ class Board:
         self._end = _SLOTS_AT + slots * _SLOT.size
         self._memory = mmap.mmap(-1, self._end)
         self._free = deque(range(_SLOTS_AT, self._end, _SLOT.size))
-        #: Receipt (id, receive count) -> where the slot begins. Two deliveries of a message may be here for a moment.
-        self._slots: dict[tuple[str, int], int] = {}
 
     # -- Written by the child -----------------------------------------------------------------------------------------
 
@@ -39,38 +37,34 @@ class Board:
         """Note that the child has just looked for messages, or would have if it had room, and that all is well."""
         _TIME.pack_into(self._memory, _POLLED_AT, time.monotonic())
 
-    def enter(self, receipt: tuple[str, int], *, run_by: float = 0.0) -> None:
-        """Note that a message begins to run, and until when on the monotonic clock it may.
+    def enter(self, message_id: str, *, run_by: float = 0.0) -> int | None:
+        """Note that a message begins to run, and until when on the monotonic clock it may; returns its slot.
 
         Without a free slot it goes unnoted: a crash will not count for it, and nobody limits it.
         """
-        name = receipt[0].encode("utf-8", "surrogateescape")
-        if len(name) > _ID_BYTES:  # an id of RSMQ has 32 characters
-            return
+        name = message_id.encode("utf-8", "surrogateescape")
+        if len(name) >= _ID_BYTES:  # an id of RSMQ has 32 characters
+            return None
         try:
-            at = self._free.popleft()
+            slot = self._free.popleft()
         except IndexError:
-            return
-        self._slots[receipt] = at
+            return None
         # The limit before the name: the supervisor may look between the two.
-        _TIME.pack_into(self._memory, at + _ID_BYTES, run_by)
-        self._memory[at : at + _ID_BYTES] = name.ljust(_ID_BYTES, b"\0")
+        _TIME.pack_into(self._memory, slot + _ID_BYTES, run_by)
+        self._memory[slot : slot + len(name) + 1] = name + b"\0"
+        return slot
 
-    def lift_limit(self, receipt: tuple[str, int]) -> None:
+    def lift_limit(self, slot: int) -> None:
         """Note that a message has run: only its outcome waits to be told, and nothing is to be stopped any more."""
-        at = self._slots.get(receipt)
-        if at is not None:
-            _TIME.pack_into(self._memory, at + _ID_BYTES, 0.0)
+        _TIME.pack_into(self._memory, slot + _ID_BYTES, 0.0)
 
-    def leave(self, receipt: tuple[str, int]) -> None:
+    def leave(self, slot: int) -> None:
         """Note that Redis knows how it went with a message, or that nobody will tell.
 
         Not already when it has run: what the task did to its process may show a moment later.
         """
-        at = self._slots.pop(receipt, None)
-        if at is not None:
-            self._memory[at : at + _SLOT.size] = bytes(_SLOT.size)
-            self._free.append(at)
+        self._memory[slot] = 0
+        self._free.append(slot)
 
     def note_end(self) -> None:
         """Note that the child ends by itself. A task that ends the process can choose any exit status, but not this."""
@@ -114,4 +108,4 @@ class Board:
     def _taken_slots(self) -> Iterator[tuple[str, float]]:
         for name, run_by in _SLOT.iter_unpack(self._memory[_SLOTS_AT : self._end]):
             if name[0]:
-                yield name.rstrip(b"\0").decode("utf-8", "surrogateescape"), run_by
+                yield name.partition(b"\0")[0].decode("utf-8", "surrogateescape"), run_by

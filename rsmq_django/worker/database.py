@@ -8,11 +8,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections, connections
+from django.db import close_old_connections
+from django.db.backends.signals import connection_created
+from django.dispatch import receiver
 
 #: A connection that was looked at so recently cannot have been idle for long.
 _FRESH_S = 1.0
-_looked = threading.local()
+
+
+class _Looks(threading.local):
+    #: Whether this thread ever connected to a database. Asking Django costs more than a short task.
+    has_connected = False
+    #: When its connections were last looked at, on the monotonic clock.
+    looked_at = 0.0
+    #: They belong to whoever runs tasks in this thread.
+    are_kept = False
+
+
+_here = _Looks()
 
 #: Async tasks share one database thread; looking at it after each of them would cost more than the task.
 _ASYNC_INTERVAL_S = 1.0
@@ -21,27 +34,25 @@ _last_async_look = 0.0
 
 def close_stale_connections() -> None:
     """Before a task: close this thread's connections that may have broken while it waited for work."""
-    if time.monotonic() - getattr(_looked, "at", 0.0) > _FRESH_S:
+    if _here.has_connected and time.monotonic() - _here.looked_at > _FRESH_S:
         close_unusable_connections()
 
 
 def close_unusable_connections() -> None:
     """Close this thread's connections that are broken or older than CONN_MAX_AGE, as Django does around a request."""
-    _looked.at = time.monotonic()
-    if getattr(_looked, "are_kept", False):
-        return
-    if connections.all(initialized_only=True):
+    if _here.has_connected and not _here.are_kept:
+        _here.looked_at = time.monotonic()
         close_old_connections()
 
 
 @contextmanager
 def connections_kept() -> Iterator[None]:
     """Leave this thread's connections alone: they belong to whoever runs tasks in it, a test for example."""
-    _looked.are_kept = True
+    _here.are_kept = True
     try:
         yield
     finally:
-        _looked.are_kept = False
+        _here.are_kept = False
 
 
 async def close_unusable_connections_async() -> None:
@@ -51,3 +62,8 @@ async def close_unusable_connections_async() -> None:
     if now - _last_async_look >= _ASYNC_INTERVAL_S:
         _last_async_look = now
         await sync_to_async(close_unusable_connections)()
+
+
+@receiver(connection_created)
+def _note_connection(**_: object) -> None:
+    _here.has_connected = True

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..conf import QueueSettings, get_settings
 from ..core import Message, Queue
 from ..core.bands import split_band
 
 
-@dataclass(slots=True)
 class WorkQueue:
     """A queue that this worker takes messages from."""
 
-    settings: QueueSettings
-    queue: Queue
-    #: How long a received message stays hidden; as stored in Redis, read when the worker starts.
-    lease_s: float
-    #: Key of the record of what this worker holds.
-    holds_key: str
-    #: The configured queue that this is, or whose priority band it is.
-    base_name: str = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, settings: QueueSettings, queue: Queue, lease_s: float, holds_key: str) -> None:
+        self.settings = settings
+        self.queue = queue
+        #: How long a received message stays hidden; as stored in Redis, read when the worker starts.
+        self.lease_s = lease_s
+        #: Key of the record of what this worker holds.
+        self.holds_key = holds_key
+        self.name = settings.name
         base, priority = split_band(self.name)
+        #: The configured queue that this is, or whose priority band it is.
         self.base_name = base if priority and base in get_settings().queues else self.name
-
-    @property
-    def name(self) -> str:
-        """Return the queue's name."""
-        return self.settings.name
 
 
 @dataclass(slots=True, eq=False)
@@ -42,13 +35,17 @@ class Delivery:
     attempt: int
     #: When the lease was last known to be good, on this process's monotonic clock.
     renewed_at: float
+    #: Under which name the record of what this worker holds lists it, with others of the same fetch and queue.
+    batch: str = ""
     #: How many processes died while they ran this message.
     crashes: int = 0
     #: Set when somebody else may hold the message by now: the result will be discarded.
     lease_lost: bool = False
     #: Server time at which the function was called, in epoch milliseconds.
-    started_ms: float | None = field(default=None)
+    started_ms: float | None = None
     start_noted: bool = False
+    #: Where the board says that it runs.
+    slot: int | None = None
 
     @property
     def receipt(self) -> tuple[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from .outcomes import Dead, Outcome, Released, RetryIn, Succeeded
 Verdicts = list[Settlement]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ending:
     """A message's outcome on its way to Redis."""
 
@@ -56,68 +56,105 @@ class Ending:
         """Return what write_result() in shared/results.lua reads, or nothing when no result is kept."""
         if not self.result_keys:
             return ()
+        fields |= {"queue": self.delivery.work_queue.name, "message": self.delivery.message.id}
+        return self.record_of_run(ttl_s, **fields)
+
+    def record_of_run(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
+        """See record(); without what the sender has written."""
         attempt, started_ms = self.delivery.attempt, f"{self.delivery.started_ms or 0:.3f}"
-        fields |= {
-            "queue": self.delivery.work_queue.name,
-            "message": self.delivery.message.id,
-            f"worker:{attempt}": self.worker_id,
-            "attempted_ms": started_ms,
-        }
+        words = [f"worker:{attempt}", self.worker_id, "attempted_ms", started_ms]
         if attempt == 1:
-            fields["started_ms"] = started_ms
-        words = [word for field in fields.items() for word in field]
+            words += ("started_ms", started_ms)
+        for field in fields.items():
+            words += field
         return ttl_s, len(words), *words
 
 
-def ending_calls(endings: Sequence[Ending]) -> list[tuple[list[Ending], Call[Verdicts]]]:
-    """Return the calls that carry the outcomes out, each with the endings that its verdicts are about."""
-    together: dict[tuple[str, type[Outcome]], list[Ending]] = {}
-    calls: list[tuple[list[Ending], Call[Verdicts]]] = []
+EndingBatches = Callable[[Sequence[Delivery]], list[str]]
+
+
+@dataclass(slots=True)
+class EndingCall:
+    """A call that carries outcomes out."""
+
+    endings: list[Ending]
+    #: The batches that it strikes off the record as a whole.
+    over: list[str]
+    call: Call[Verdicts]
+
+
+def ending_calls(endings: Sequence[Ending], ending_batches: EndingBatches = lambda deliveries: []) -> list[EndingCall]:
+    """Return the calls that carry the outcomes out.
+
+    `ending_batches` says which batches a worker holds nothing of any more when these deliveries have ended.
+    """
+    groups: dict[tuple[WorkQueue, str], list[Ending]] = {}
+    alone: list[list[Ending]] = []
     for ending in endings:
-        match ending.outcome:
-            case Succeeded() | Released():
-                together.setdefault((ending.delivery.work_queue.name, type(ending.outcome)), []).append(ending)
-            case RetryIn():
-                calls.append(([ending], retry(ending, ending.outcome)))
-            case Dead():
-                calls.append(([ending], bury(ending, ending.outcome)))
-    for (_, kind), group in together.items():
-        work_queue = group[0].delivery.work_queue
-        call = succeed(work_queue, group) if kind is Succeeded else release(work_queue, [e.delivery for e in group])
-        calls.append((group, call))
-    return calls
+        kind = type(ending.outcome)
+        if kind is Succeeded or kind is Released:
+            how = kind.__name__ if kind is Released or not ending.result_keys else "kept"
+            groups.setdefault((ending.execution.delivery.work_queue, how), []).append(ending)
+        else:
+            alone.append([ending])
+    return [_ending_call(group, ending_batches) for group in [*alone, *groups.values()]]
 
 
-def succeed(work_queue: WorkQueue, endings: Sequence[Ending]) -> Call[Verdicts]:
+def _ending_call(group: list[Ending], ending_batches: EndingBatches) -> EndingCall:
+    first, deliveries = group[0], [ending.execution.delivery for ending in group]
+    over, work_queue = ending_batches(deliveries), deliveries[0].work_queue
+    match first.outcome:
+        case Succeeded() if first.result_keys:
+            call = keep_results(work_queue, group, over)
+        case Succeeded():
+            call = succeed(work_queue, deliveries, over)
+        case Released():
+            call = release(work_queue, deliveries, over)
+        case RetryIn():
+            call = retry(first, first.outcome, over)
+        case Dead():
+            call = bury(first, first.outcome, over)
+    return EndingCall(group, over, call)
+
+
+def succeed(work_queue: WorkQueue, deliveries: Sequence[Delivery], over: Sequence[str] = ()) -> Call[Verdicts]:
+    """Return the call that deletes messages whose functions returned."""
+    args: list[Argument] = [*_strikes(over)]
+    for delivery in deliveries:
+        message = delivery.message
+        args += (message.id, message.receive_count)
+    read = _read_refused(len(deliveries))
+    return Call("worker/succeed", _queue_keys(work_queue), tuple(args), read, True, work_queue.name)
+
+
+def keep_results(work_queue: WorkQueue, endings: Sequence[Ending], over: Sequence[str] = ()) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned, and keeps their results."""
     keys = [*_queue_keys(work_queue)]
-    args: list[Argument] = []
+    args: list[Argument] = [*_strikes(over), work_queue.name]
     for ending in endings:
         assert isinstance(ending.outcome, Succeeded)
-        if not ending.keep_result_s:
-            args += (*ending.delivery.receipt, 0)
-            continue
         finished_ms = f"{ending.execution.finished_ms:.3f}"
-        record = ending.record(
+        record = ending.record_of_run(
             ending.keep_result_s, status="SUCCESSFUL", value=ending.outcome.value, finished_ms=finished_ms
         )
         keys += ending.result_keys
         args += (*ending.delivery.receipt, *record)
-    return Call("worker/succeed", tuple(keys), tuple(args), read_settlements, True, work_queue.name)
+    read = _read_refused(len(endings))
+    return Call("worker/keep_results", tuple(keys), tuple(args), read, True, work_queue.name)
 
 
-def retry(ending: Ending, outcome: RetryIn) -> Call[Verdicts]:
+def retry(ending: Ending, outcome: RetryIn, over: Sequence[str] = ()) -> Call[Verdicts]:
     """Return the call that makes a message visible again later."""
     delivery = ending.delivery
     error = {f"error:{delivery.attempt}": encode_error(outcome.error, outcome.traceback)}
     wait_ms = round(outcome.after_s * 1000)
     record = ending.record(UNFINISHED_TTL_S + round(outcome.after_s), status="READY", **error)
     keys = (*_queue_keys(delivery.work_queue), *ending.result_keys)
-    args = (*delivery.receipt, wait_ms, *record)
+    args = (*_strikes(over, [delivery]), *delivery.receipt, wait_ms, *record)
     return Call("worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
 
 
-def bury(ending: Ending, outcome: Dead) -> Call[Verdicts]:
+def bury(ending: Ending, outcome: Dead, over: Sequence[str] = ()) -> Call[Verdicts]:
     """Return the call that moves a message to its dead-letter queue."""
     delivery, work_queue = ending.delivery, ending.delivery.work_queue
     dead = queue_keys(work_queue.queue.client.namespace, dead_letter_queue(ending))
@@ -125,14 +162,15 @@ def bury(ending: Ending, outcome: Dead) -> Call[Verdicts]:
     finished_ms = f"{ending.execution.finished_ms:.3f}"
     result = ending.record(ending.keep_result_s, status="FAILED", finished_ms=finished_ms, **error)
     keys = (*_queue_keys(work_queue), dead.messages, dead.settings, dead.failures)
-    args = (*delivery.receipt, failure_record(ending, outcome), *result)
+    args = (*_strikes(over, [delivery]), *delivery.receipt, failure_record(ending, outcome), *result)
     return Call("worker/bury", (*keys, *ending.result_keys), args, _read_verdict, True, work_queue.name)
 
 
-def release(work_queue: WorkQueue, deliveries: Sequence[Delivery]) -> Call[Verdicts]:
+def release(work_queue: WorkQueue, deliveries: Sequence[Delivery], over: Sequence[str] = ()) -> Call[Verdicts]:
     """Return the call that gives messages back untouched."""
     keys = _queue_keys(work_queue)
-    args = (work_queue.queue.keys.channel, *(word for delivery in deliveries for word in delivery.receipt))
+    receipts = [word for delivery in deliveries for word in delivery.receipt]
+    args = (*_strikes(over, deliveries), work_queue.queue.keys.channel, *receipts)
     return Call("worker/release", keys, args, read_settlements, True, work_queue.name)
 
 
@@ -168,10 +206,23 @@ def failure_record(ending: Ending, outcome: Dead) -> str:
     return json.dumps(record)
 
 
-def unhold(holds_key: str, deliveries: Sequence[Delivery]) -> Call[None]:
-    """Return the call that strikes messages off the record, so that nobody renews their leases."""
-    ids = tuple(delivery.message.id for delivery in deliveries)
-    return Call("worker/unhold", (holds_key,), ids, read_nothing, True)
+def unhold(holds_key: str, deliveries: Sequence[Delivery], over: Sequence[str] = ()) -> Call[None]:
+    """Return the call that strikes messages and batches off the record, so that nobody renews their leases."""
+    return Call("worker/unhold", (holds_key,), _strikes(over, deliveries), read_nothing, True)
+
+
+def strike_of(batch: str, message_id: str) -> tuple[Argument, ...]:
+    """Return what shared/strike.lua reads, for one message."""
+    return 1, batch, message_id
+
+
+def _strikes(over: Sequence[str], deliveries: Sequence[Delivery] = ()) -> tuple[Argument, ...]:
+    """Return what shared/strike.lua reads: batches that are over, and messages that stay in a queue."""
+    words: list[Argument] = [word for batch in over for word in (batch, "")]
+    for delivery in deliveries:
+        if delivery.batch not in over:
+            words += (delivery.batch, delivery.message.id)
+    return len(words) // 2, *words
 
 
 def _queue_keys(work_queue: WorkQueue) -> tuple[str, str, str, str]:
@@ -182,3 +233,15 @@ def _queue_keys(work_queue: WorkQueue) -> tuple[str, str, str, str]:
 
 def _read_verdict(reply: int) -> Verdicts:
     return [Settlement(reply)]
+
+
+def _read_refused(count: int) -> Callable[[list[int]], Verdicts]:
+    """Return a reader of replies that tell only what was not done."""
+
+    def read(reply: list[int]) -> Verdicts:
+        verdicts = [Settlement.DONE] * count
+        for at in range(0, len(reply), 2):
+            verdicts[reply[at]] = Settlement(reply[at + 1])
+        return verdicts
+
+    return read

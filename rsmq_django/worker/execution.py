@@ -33,16 +33,17 @@ logger = logging.getLogger(__name__)
 
 
 _encode = json.JSONEncoder(allow_nan=False).encode
+_NO_LIMIT = nullcontext()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Returned:
     """The function returned."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Raised:
     """The function raised."""
 
@@ -65,6 +66,22 @@ class Desk(Protocol):
 class Execution:
     """One attempt at one message."""
 
+    __slots__ = (
+        "_now_ms",
+        "announcer",
+        "delivery",
+        "desk",
+        "finished_ms",
+        "interrupted",
+        "is_async",
+        "keep_result_s",
+        "max_attempts",
+        "task_result",
+        "time_limit",
+        "unreadable",
+        "work",
+    )
+
     def __init__(self, delivery: Delivery, *, desk: Desk, announcer: Announcer, now_ms: Callable[[], float]) -> None:
         self.delivery = delivery
         self.announcer = announcer
@@ -73,8 +90,9 @@ class Execution:
         self.finished_ms: float | None = None
         self.work: Work | None = None
         self.unreadable: Unreadable | None = None
-        #: What to do about failures.
-        self.policy = RetryPolicy(delivery.work_queue.settings.max_attempts)
+        self.max_attempts = delivery.work_queue.settings.max_attempts
+        #: Whether the function is a coroutine function.
+        self.is_async = False
         self.time_limit: TimeLimit | None = None
         #: How long the finished result is kept; 0 for messages without one.
         self.keep_result_s = 0
@@ -110,11 +128,13 @@ class Execution:
             logger.exception("message %s cannot be read", self.delivery.message.id)
             self.unreadable = Unreadable("undecodable", f"cannot be read: {one_line(error)}")
             return
-        self.policy = self.work.options.retry_policy(self.policy.max_attempts)
-        if self.work.task is not None:
-            self.keep_result_s = result_ttl_s(self.work.task)
-        if self.work.options.timeout_s is not None and not self.is_async:
-            self.time_limit = TimeLimit(self.work.options.timeout_s)
+        work, options = self.work, self.work.options
+        self.is_async = work.is_async
+        self.max_attempts = options.max_attempts or self.max_attempts
+        if work.task is not None:
+            self.keep_result_s = result_ttl_s(work.task)
+        if options.timeout_s is not None and not work.is_async:
+            self.time_limit = TimeLimit(options.timeout_s)
 
     def begin(self) -> None:
         """Note the start and tell it."""
@@ -155,22 +175,28 @@ class Execution:
             return Raised(_WorkerDied(self.delivery.attempt - 1))
         assert self.work is not None
         try:
-            async with asyncio.timeout(self.work.options.timeout_s) as limit:
+            if self.work.options.timeout_s is None:
                 return Returned(await self._call())
-        except TimeoutError as error:
-            return Raised(TaskTimeout() if limit.expired() else error)
+            return await self._acall_limited(self.work.options.timeout_s)
         except BaseException as error:
             return Raised(error)
         finally:
             await close_unusable_connections_async()
 
+    async def _acall_limited(self, timeout_s: float) -> Result:
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return Returned(await self._call())
+        except TimeoutError as error:
+            return Raised(TaskTimeout() if limit.expired() else error)
+
     def decide(self, result: Result) -> Outcome:
         """Turn what happened into what becomes of the message. Does no I/O."""
         match result:
-            case Unreadable():
-                return Dead(result.reason, result)
             case Returned(value):
                 return self._decide_return(value)
+            case Unreadable():
+                return Dead(result.reason, result)
             case Raised() if self.interrupted:
                 return Released()  # the worker stops: no failure of the task
             case Raised(error):
@@ -207,9 +233,9 @@ class Execution:
         return self.work.path if self.work else ""
 
     @property
-    def is_async(self) -> bool:
-        """Say whether the function is a coroutine function."""
-        return self.work is not None and self.work.is_async
+    def policy(self) -> RetryPolicy:
+        """Return what to do about failures."""
+        return self.work.options.retry_policy(self.max_attempts) if self.work else RetryPolicy(self.max_attempts)
 
     @property
     def envelope(self) -> Envelope | None:
@@ -221,7 +247,7 @@ class Execution:
     @property
     def may_run(self) -> bool:
         """Say whether an attempt is left. A message whose worker died at each attempt has none at some point."""
-        return self.unreadable is None and self.delivery.attempt <= self.policy.max_attempts
+        return self.unreadable is None and self.delivery.attempt <= self.max_attempts
 
     def _call(self) -> Any:
         assert self.work is not None
@@ -231,7 +257,7 @@ class Execution:
         return self.work.func(*self.work.args, **self.work.kwargs)
 
     def _limited(self) -> AbstractContextManager[None]:
-        return self.time_limit or nullcontext()
+        return self.time_limit or _NO_LIMIT
 
     def _decide_return(self, value: Any) -> Outcome:
         if value is None or self.work is None or self.work.task is None:
@@ -248,7 +274,7 @@ class Execution:
         text = traceback_of(error)
         if self.policy.gives_up_on(error):
             return Dead("gave_up", error, text)
-        if self.delivery.attempt >= self.policy.max_attempts:
+        if self.delivery.attempt >= self.max_attempts:
             return Dead("attempts_used_up", error, text)
         return RetryIn(self._wait_s(error), error, text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import time
@@ -66,7 +67,12 @@ class Fetcher:
         self._refused: list[Ending] = []
         self._damage = Outage(f"outcomes on {client.connection!r}")
         self._let_go: deque[Delivery] = deque()
+        #: Batches of which nothing is held any more, to be struck off the record.
+        self._over: list[str] = []
+        self._fetch_numbers = itertools.count(1)
         self._running: dict[Delivery, Execution] = {}
+        #: When to look for runs whose start should be noted, on the monotonic clock.
+        self._note_starts_at = 0.0
         self._look_at = 0.0
         self._was_told_to_look = False
         self._provisioned = False
@@ -89,9 +95,10 @@ class Fetcher:
 
     def began(self, execution: Execution) -> None:
         """Take over that an attempt began, to be noted in its result record if it runs for long."""
-        self._running[execution.delivery] = execution
+        delivery = execution.delivery
+        self._running[delivery] = execution
         if self._board is not None:
-            self._board.enter(execution.delivery.receipt)
+            delivery.slot = self._board.enter(delivery.message.id)
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
         """Take over an outcome; the next exchange carries it out."""
@@ -103,9 +110,10 @@ class Fetcher:
         self._let_go.append(execution.delivery)
         self._wake()
 
-    def let_go_again(self, deliveries: Iterable[Delivery]) -> None:
+    def let_go_again(self, deliveries: Iterable[Delivery], over: Iterable[str]) -> None:
         """Keep what could not be struck off the record for the next exchange."""
         self._let_go.extend(deliveries)
+        self._over.extend(over)
 
     def look_now(self) -> None:
         """Look for messages at the next exchange: somebody sent one."""
@@ -126,12 +134,19 @@ class Fetcher:
         """Say whether nothing is held and nothing waits to be carried out."""
         return not self._endings and not self._refused and not len(self.leases)
 
-    def forget(self, delivery: Delivery) -> None:
-        """Hold a message no longer: Redis knows its outcome, or there will be none."""
-        self.leases.drop(delivery)
-        self._running.pop(delivery, None)
-        if self._board is not None:
-            self._board.leave(delivery.receipt)
+    def forget(self, deliveries: Sequence[Delivery], *, struck: Sequence[str]) -> None:
+        """Hold messages no longer: Redis knows their outcomes, or there will be none."""
+        self._over += [batch for batch in self.leases.drop(deliveries) if batch not in struck]
+        for delivery in deliveries:
+            self._running.pop(delivery, None)
+            if delivery.slot is not None:
+                assert self._board is not None
+                self._board.leave(delivery.slot)
+                delivery.slot = None
+
+    def next_fetch_number(self) -> int:
+        """Return a number that no other fetch of this worker has."""
+        return next(self._fetch_numbers)
 
     # -- The exchange -------------------------------------------------------------------------------------------------
 
@@ -192,18 +207,21 @@ class Fetcher:
 
     def _let_go_steps(self) -> list[LetGoStep]:
         deliveries = [self._let_go.popleft() for _ in range(min(len(self._let_go), MAX_BATCH))]
-        for delivery in deliveries:
-            self.forget(delivery)
-        return [LetGoStep(self, deliveries)] if deliveries else []
+        self.forget(deliveries, struck=())
+        over, self._over = self._over, []
+        return [LetGoStep(self, deliveries, over)] if deliveries or over else []
 
     def _steps(self, endings: list[Ending], room: int) -> tuple[list[Step], FetchStep | None]:
         now = time.monotonic()
-        steps: list[Step] = [EndStep(self, group, call) for group, call in ending_calls(endings)]
-        # Renewing a message whose outcome is decided could undo it: a retry would come a lease later.
-        ended = {ending.delivery for ending in [*endings, *self._endings, *self._refused]}
-        due = [held for held in self.leases.due(now) if held not in ended]
-        steps += [RenewStep(self, held, call) for held, call in renewal_calls(due)]
-        steps += [StartStep(ending) for ending in self._starts_to_note(ended)]
+        steps: list[Step] = [EndStep(self, each) for each in ending_calls(endings, self.leases.ending_batches)]
+        due = self.leases.due(now)
+        if due or now >= self._note_starts_at:
+            self._note_starts_at = now + NOTE_START_AFTER_S
+            # Renewing a message whose outcome is decided could undo it: a retry would come a lease later.
+            ended = {ending.delivery for ending in [*endings, *self._endings, *self._refused]}
+            renewals = renewal_calls([held for held in due if held not in ended])
+            steps += [RenewStep(self, held, call) for held, call in renewals]
+            steps += [StartStep(ending) for ending in self._starts_to_note(ended)]
         steps += self._let_go_steps()
         if room <= 0 or not (self._was_told_to_look or now >= self._look_at):
             return steps, None
@@ -294,9 +312,11 @@ class Fetcher:
         renewal_at = self.leases.next_renewal_at()
         if renewal_at is not None:
             times.append(renewal_at)
+        if self._over:
+            times.append(0.0)
         if self.leases.has_unnoted_start():
             # Nobody tells when a held message begins to run, or that it waits behind tasks that do not end.
-            times.append(time.monotonic() + NOTE_START_AFTER_S)
+            times.append(max(self._note_starts_at, time.monotonic() + NOTE_START_AFTER_S / 2))
         return max(min(times), self.outage.next_try_at) if times else None
 
 

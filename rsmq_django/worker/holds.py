@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..core import Client, Message
+from ..core import Client, Message, Settlement
 from ..core.call import Argument, Call
 from ..core.keys import worker_key, workers_key
 from ..core.limits import batches
@@ -28,15 +28,22 @@ class Hold:
 
     message_id: str
     receive_count: int
-    queue_name: str
+    #: The field of the record that lists it: the number of a fetch, and the queue's name.
+    batch: str
+
+    @property
+    def queue_name(self) -> str:
+        """Return the name of the queue that it came from."""
+        return self.batch.partition(" ")[2]
 
     def delivery(self, work_queue: WorkQueue) -> Delivery:
         """Return the message as a delivery of which only the receipt is known."""
-        return Delivery(work_queue, Message(self.message_id, b"", self.receive_count, None), 1, time.monotonic())
+        message = Message(self.message_id, b"", self.receive_count, None)
+        return Delivery(work_queue, message, 1, time.monotonic(), self.batch)
 
 
 def read_holds(client: Client, holds_key: str) -> list[Hold]:
-    """Return what a worker holds."""
+    """Return what a worker holds; and what it has deleted, as long as others of the same batch are held."""
     holds, cursor = [], b"0"
     while True:
         cursor, page = client.run(Call("worker/read_holds", (holds_key,), (cursor,), _read_page, repeatable=True))
@@ -45,9 +52,9 @@ def read_holds(client: Client, holds_key: str) -> list[Hold]:
             return holds
 
 
-def renew_holds(client: Client, queues: Sequence[WorkQueue], holds_key: str) -> list[str]:
-    """Renew all leases of a worker and return the ids of the messages that are lost."""
-    lost: list[str] = []
+def renew_holds(client: Client, queues: Sequence[WorkQueue], holds_key: str) -> int:
+    """Renew all leases of a worker and return how many there were."""
+    renewed = 0
     keys = (key for each in queues for key in (each.queue.keys.messages, each.queue.keys.settings))
     words: list[Argument] = []
     for each in queues:
@@ -55,10 +62,10 @@ def renew_holds(client: Client, queues: Sequence[WorkQueue], holds_key: str) -> 
     call_keys, cursor = (holds_key, *keys), b"0"
     while True:
         call = Call("worker/renew", call_keys, (cursor, *words), lambda reply: reply, repeatable=True)
-        cursor, *ids = client.run(call)
-        lost += [read_message_id(message_id) for message_id in ids]
+        cursor, count = client.run(call)
+        renewed += int(count)
         if cursor == b"0":
-            return lost
+            return renewed
 
 
 def release_unknown(client: Client, queues: Sequence[WorkQueue], holds_key: str, known: set[tuple[str, int]]) -> int:
@@ -73,19 +80,21 @@ def release_unknown(client: Client, queues: Sequence[WorkQueue], holds_key: str,
 
 def release_holds(client: Client, queues: Sequence[WorkQueue], holds_key: str, holds: Sequence[Hold]) -> int:
     """Give messages back untouched, without counting an attempt. Returns how many there were."""
+    verdicts: list[Settlement] = []
     for work_queue, deliveries in _by_queue(queues, holds):
         for batch in batches(deliveries):
-            client.run(release(work_queue, batch))
-    return len(holds)
+            verdicts += client.run(release(work_queue, batch))
+    return verdicts.count(Settlement.DONE)
 
 
 def expire_holds(client: Client, queues: Sequence[WorkQueue], holds_key: str, holds: Sequence[Hold]) -> int:
     """Make messages visible that a dead worker held. Their deliveries count as attempts: it may have run them."""
+    verdicts: list[Settlement] = []
     for work_queue, deliveries in _by_queue(queues, holds):
         for batch in batches(deliveries):
-            client.run(work_queue.queue.change_visibility_call([each.message for each in batch], 0))
+            verdicts += client.run(work_queue.queue.change_visibility_call([each.message for each in batch], 0))
             client.run(unhold(holds_key, batch))
-    return len(holds)
+    return verdicts.count(Settlement.DONE)
 
 
 def beat(client: Client, worker_ids: Sequence[str]) -> tuple[int, list[str]]:
@@ -109,16 +118,15 @@ def _by_queue(queues: Sequence[WorkQueue], holds: Sequence[Hold]) -> Iterator[tu
 
 def _read_page(reply: list[bytes]) -> tuple[bytes, list[Hold]]:
     cursor, *words = reply
-    holds = [_read_hold(words[at], words[at + 1]) for at in range(0, len(words), 2)]
-    return cursor, [hold for hold in holds if hold is not None]
+    return cursor, [hold for at in range(0, len(words), 2) for hold in _read_batch(words[at], words[at + 1])]
 
 
-def _read_hold(message_id: bytes, value: bytes) -> Hold | None:
-    """Read a field of the record; None for what no worker wrote."""
-    receive_count, _, queue_name = value.partition(b" ")
-    if not (receive_count.isdigit() and queue_name):
-        return None
-    return Hold(read_message_id(message_id), int(receive_count), queue_name.decode("utf-8", "backslashreplace"))
+def _read_batch(name: bytes, text: bytes) -> Iterator[Hold]:
+    """Read a field of the record, without what no worker wrote."""
+    for line in text.split(b"\n")[1:]:
+        message_id, _, receive_count = line.rpartition(b" ")
+        if message_id and receive_count.isdigit():
+            yield Hold(read_message_id(message_id), int(receive_count), name.decode("utf-8", "surrogateescape"))
 
 
 def _read_beat(reply: list[bytes]) -> tuple[int, list[str]]:

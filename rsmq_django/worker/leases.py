@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ..core import Settlement
@@ -19,25 +20,42 @@ class Leases:
 
     def __init__(self) -> None:
         self._held: set[Delivery] = set()
+        #: How many messages of each batch are held.
+        self._left: Counter[str] = Counter()
         #: No lease has to be renewed before this time; a lower bound, so that looking costs nothing most of the time.
         self._quiet_until = math.inf
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, deliveries: Iterable[Delivery]) -> None:
+    def hold(self, deliveries: Sequence[Delivery]) -> None:
         """Begin to renew the leases of messages just received."""
-        for delivery in deliveries:
-            self._held.add(delivery)
+        self._held.update(deliveries)
+        self._left.update([delivery.batch for delivery in deliveries])
+        # Those of one batch have one lease.
+        for delivery in {delivery.batch: delivery for delivery in deliveries}.values():
             self._quiet_until = min(self._quiet_until, _renewal_at(delivery))
 
     def held(self) -> list[Delivery]:
         """Return the messages held now."""
         return list(self._held)
 
-    def drop(self, delivery: Delivery) -> None:
-        """Forget a message: its outcome is known to Redis, or somebody else holds it."""
-        self._held.discard(delivery)
+    def ending_batches(self, deliveries: Iterable[Delivery]) -> list[str]:
+        """Return the batches of which nothing is held any more when these messages are dropped."""
+        return [batch for batch, count in self._count(deliveries).items() if count == self._left[batch]]
+
+    def drop(self, deliveries: Sequence[Delivery]) -> list[str]:
+        """Forget messages: their outcome is known to Redis, or somebody else holds them.
+
+        Returns the batches of which nothing is held any more.
+        """
+        over = self.ending_batches(deliveries)
+        self._left -= self._count(deliveries)  # which leaves no entries of zero
+        self._held.difference_update(deliveries)
+        return over
+
+    def _count(self, deliveries: Iterable[Delivery]) -> Counter[str]:
+        return Counter([delivery.batch for delivery in deliveries if delivery in self._held])
 
     def due(self, now: float) -> list[Delivery]:
         """Return the messages whose leases should be renewed now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -49,14 +50,22 @@ class Pool:
         self._async_tasks = async_tasks
         self._wake = wake
         self._todo: SimpleQueue[Runnable | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._running: set[Runnable] = set()
-        self._waiting = 0
+        #: What each thread runs, and how many runs it has ended. Each place has one writer, so nothing is locked.
+        self._now: list[Runnable | None] = [None] * threads
+        self._ended = [0] * threads
+        #: How many were handed to threads, without those that were taken back.
+        self._handed_out = 0
         self._coroutines: dict[Runnable, asyncio.Task[None]] = {}
         self._arrived: deque[Runnable] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread_id: int | None = None
         self._is_closing = False
+        self._is_wake_planned = False
         self._average_run_s = 1.0  # unknown yet: a careful guess, so that nothing is prefetched
+        #: Which part of the latest messages were functions; the others were coroutine functions.
+        self._sync_share = 1.0
+        #: Below so many waiting messages, whatever happens wakes the worker at once.
+        self._few = math.inf
         #: When a run last ended, or a message began to wait behind none.
         self._moved_at = 0.0
 
@@ -66,7 +75,7 @@ class Pool:
         self._loop_thread = threading.Thread(target=self._run_loop, args=(loop_is_up,), name="rsmq-async", daemon=True)
         self._loop_thread.start()
         for number in range(self._threads):
-            threading.Thread(target=self._work, name=f"rsmq-task-{number}", daemon=True).start()
+            threading.Thread(target=self._work, args=(number,), name=f"rsmq-task-{number}", daemon=True).start()
         loop_is_up.wait()
 
     def stop(self) -> None:
@@ -82,24 +91,31 @@ class Pool:
 
     def room(self) -> int:
         """Return how many more messages to fetch: free threads, and up to PREFETCH_S of work ahead for each."""
+        ahead = min(MOST_PREFETCHED, int(self._threads * PREFETCH_S / self._average_run_s))
+        # Short tasks are fetched by the batch: again when half of it is done.
+        self._few = ahead / 2 if ahead > self._threads else math.inf
         if self.is_ahead:
             return 0
-        # Of which kind the next messages are shows only when they are here: there must be room for either.
-        return max(0, min(self._threads + self._ahead() - self.sync_count, self._async_tasks - len(self._coroutines)))
+        # Of which kind the next messages are shows only when they are here; it is mostly that of the latest ones.
+        for_functions = (self._threads + ahead - self.sync_count) / max(self._sync_share, 0.001)
+        return max(0, min(int(for_functions), self._async_tasks - len(self._coroutines)))
 
     @property
     def is_ahead(self) -> bool:
-        """Say whether more than half of what may wait here is waiting: short tasks are fetched by the batch then."""
-        ahead = self._ahead()
-        return ahead > self._threads and self._waiting * 2 > ahead
+        """Say whether so much waits for the threads that nothing is urgent."""
+        return self._todo.qsize() > self._few
 
-    def _ahead(self) -> int:
-        return min(MOST_PREFETCHED, int(self._threads * PREFETCH_S / self._average_run_s))
+    def wake_unless_ahead(self) -> None:
+        """Wake the worker unless it can wait. Called where tasks run."""
+        if threading.get_ident() == self._loop_thread_id:
+            self._plan_wake()
+        elif self._todo.qsize() <= self._few:
+            self._wake()
 
     @property
     def sync_count(self) -> int:
         """Return how many functions run or wait for a thread."""
-        return len(self._running) + self._waiting
+        return self._handed_out - sum(self._ended)
 
     @property
     def is_idle(self) -> bool:
@@ -108,6 +124,7 @@ class Pool:
 
     def submit(self, execution: Runnable) -> None:
         """Run it as soon as there is a thread for it, or on the event loop."""
+        self._sync_share += ((not execution.is_async) - self._sync_share) * _SMOOTHING
         if execution.is_async:
             assert self._loop is not None
             self._coroutines[execution] = None  # type: ignore[assignment]  # counted before it begins
@@ -115,10 +132,9 @@ class Pool:
             if len(self._arrived) == 1:  # waking the loop costs a system call; those that come meanwhile share it
                 self._loop.call_soon_threadsafe(self._begin_arrived)
         else:
-            with self._lock:
-                if self._waiting == 0:
-                    self._moved_at = time.monotonic()
-                self._waiting += 1
+            if self._todo.empty():
+                self._moved_at = time.monotonic()
+            self._handed_out += 1
             self._todo.put(execution)
 
     def take_back(self) -> list[Runnable]:
@@ -129,13 +145,12 @@ class Pool:
                 execution = self._todo.get_nowait()
                 if execution is not None:
                     taken.append(execution)
-        with self._lock:
-            self._waiting -= len(taken)
+        self._handed_out -= len(taken)
         return taken
 
     def is_stuck(self) -> bool:
         """Say whether messages wait behind tasks that have all been running for a while."""
-        return self._waiting > 0 and time.monotonic() - self._moved_at > STUCK_AFTER_S
+        return not self._todo.empty() and time.monotonic() - self._moved_at > STUCK_AFTER_S
 
     def slow_down(self) -> None:
         """Fetch nothing ahead until short runs have been seen again."""
@@ -144,14 +159,14 @@ class Pool:
     def expire_limits(self) -> float | None:
         """Interrupt functions whose time limit has passed; return the next deadline, None when there is none."""
         now = time.monotonic()
-        limits = [execution.time_limit for execution in list(self._running) if execution.time_limit is not None]
+        limits = [execution.time_limit for execution in self._now if execution is not None and execution.time_limit]
         for limit in limits:
             limit.expire(now)
         return min((limit.deadline for limit in limits), default=None)
 
     def running(self) -> list[Runnable]:
         """Return everything that runs now, on threads and on the loop."""
-        return [*list(self._running), *list(self._coroutines)]
+        return [*(execution for execution in self._now if execution is not None), *list(self._coroutines)]
 
     def cancel_coroutines(self) -> None:
         """Cancel all coroutines; they end as interrupted, not as failed."""
@@ -163,11 +178,9 @@ class Pool:
 
     # -- Threads ------------------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
+    def _work(self, number: int) -> None:
         while (execution := self._todo.get()) is not None:
-            with self._lock:
-                self._waiting -= 1
-                self._running.add(execution)
+            self._now[number] = execution
             if execution.time_limit is not None:
                 execution.time_limit.on_start = self._wake
             began = time.monotonic()
@@ -175,22 +188,17 @@ class Pool:
                 execution.run()
             except BaseException:
                 _let_go(execution)
-            self._note_end(execution, began)
-
-    def _note_end(self, execution: Runnable, began: float) -> None:
-        now = time.monotonic()
-        with self._lock:
-            self._running.discard(execution)
+            self._now[number] = None
+            self._ended[number] += 1
+            self._moved_at = now = time.monotonic()
             self._average_run_s += (now - began - self._average_run_s) * _SMOOTHING
-        self._moved_at = now
-        if not self.is_ahead:
-            self._wake()
+            self.wake_unless_ahead()
 
     # -- Event loop ---------------------------------------------------------------------------------------------------
 
     def _run_loop(self, is_up: threading.Event) -> None:
         with asyncio.Runner() as runner:
-            self._loop = runner.get_loop()
+            self._loop, self._loop_thread_id = runner.get_loop(), threading.get_ident()
             is_up.set()
             while not self._is_closing:
                 try:
@@ -214,7 +222,18 @@ class Pool:
             _let_go(execution)
         finally:
             del self._coroutines[execution]
-            self._wake()
+            self._plan_wake()
+
+    def _plan_wake(self) -> None:
+        """Wake the worker when this pass of the loop is over: all coroutines that end in it share one."""
+        assert self._loop is not None
+        if not self._is_wake_planned:
+            self._is_wake_planned = True
+            self._loop.call_soon(self._wake_as_planned)
+
+    def _wake_as_planned(self) -> None:
+        self._is_wake_planned = False
+        self._wake()
 
 
 def _let_go(execution: Runnable) -> None:

@@ -22,7 +22,7 @@ from ..core.replies import first_received_ms
 from ..tasks.interrupts import HardTimeout
 from .announcer import Announcer, log_outcome
 from .delivery import Delivery, WorkQueue
-from .endings import Ending, ending_calls
+from .endings import Ending, ending_calls, strike_of
 from .execution import Execution, Raised
 from .holds import Hold, forget, read_holds, release_holds
 from .outcomes import Dead, Outcome
@@ -69,16 +69,13 @@ def recover(client: Client, queues: Sequence[WorkQueue], death: Death, *, max_cr
         _fail(client, queues, hold, death)
     for at in range(0, len(running), CRASHES_AT_ONCE):
         _count_crashes(client, queues, running[at : at + CRASHES_AT_ONCE], death, max_crashes=max_crashes)
-    release_holds(client, queues, holds_key, waiting)
+    released = release_holds(client, queues, holds_key, waiting)
     # Not the record: its last fetch may be carried out at this very moment, and what came of it must be found later.
     forget(client, death.worker_id, with_record=False)
-    if holds:
-        logger.warning(
-            "%s held %d messages, %d of them running; they are free again",
-            death.worker_id,
-            len(holds),
-            len(running) + len(overdue),
-        )
+    begun = len(running) + len(overdue)
+    if held := released + begun:
+        text = "%s held %d messages, %d of them running; they are free again"
+        logger.warning(text, death.worker_id, held, begun)
 
 
 def _count_crashes(
@@ -97,7 +94,8 @@ def _count_crashes(
 def _crash(hold: Hold, work_queue: WorkQueue) -> Call[list[Any]]:
     keys = work_queue.queue.keys
     call_keys = (keys.messages, keys.settings, keys.releases, work_queue.holds_key)
-    args = (hold.message_id, hold.receive_count, round(CRASH_WAIT_S * 1000))
+    receipt = (hold.message_id, hold.receive_count)
+    args = (*strike_of(hold.batch, hold.message_id), *receipt, round(CRASH_WAIT_S * 1000))
     return Call("worker/crash", call_keys, args, lambda reply: reply, subject=work_queue.name)
 
 
@@ -117,7 +115,8 @@ def _after_crash(
         )
         return
     message = Message(hold.message_id, body, hold.receive_count, first_received_ms(first))
-    delivery = Delivery(work_queue, message, hold.receive_count - int(released), time.monotonic())
+    attempt = hold.receive_count - int(released)
+    delivery = Delivery(work_queue, message, attempt, time.monotonic(), hold.batch)
     text = f"the process that ran it ended with {death.how}, {crashes} times in all; see the log of the worker"
     try:
         _bury(client, delivery, Announcer(death.worker_id), Dead("crashed", ProcessDied(text)))
@@ -134,7 +133,7 @@ def _fail(client: Client, queues: Sequence[WorkQueue], hold: Hold, death: Death)
     body, first, released, crashes = reply
     message = Message(hold.message_id, body, hold.receive_count, first_received_ms(first))
     attempt = hold.receive_count - int(released)
-    delivery = Delivery(work_queue, message, attempt, time.monotonic(), int(crashes))
+    delivery = Delivery(work_queue, message, attempt, time.monotonic(), hold.batch, int(crashes))
     execution = _execution(delivery, Announcer(death.worker_id))
     limit_s = execution.work.options.hard_timeout_s if execution.work else None
     _end(client, execution, execution.decide(Raised(HardTimeout(limit_s))))
@@ -163,8 +162,8 @@ def _end(client: Client, execution: Execution, outcome: Outcome) -> None:
     """
     execution.finished_ms = time.time() * 1000
     log_outcome(execution, outcome)
-    ((_, call),) = ending_calls([Ending(execution, outcome, execution.announcer.worker_id)])
-    client.run(call)
+    (ending,) = ending_calls([Ending(execution, outcome, execution.announcer.worker_id)])
+    client.run(ending.call)
 
 
 class _NoDesk:

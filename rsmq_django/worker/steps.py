@@ -14,7 +14,7 @@ from ..core.errors import RedisFailure
 from ..core.keys import paused_key, queues_key
 from ..core.replies import first_received_ms, read_message_id
 from .delivery import Delivery
-from .endings import Ending, start, unhold
+from .endings import Ending, EndingCall, start, unhold
 from .lineup import Look
 from .outcomes import Released, RetryIn
 from .provision import SHORTEST_LEASE_S
@@ -35,18 +35,28 @@ class EndStep:
     """Carries outcomes out."""
 
     fetcher: Fetcher
-    endings: list[Ending]
-    call: Call[list[Settlement]]
+    ending_call: EndingCall
+
+    @property
+    def endings(self) -> list[Ending]:
+        """Return the outcomes."""
+        return self.ending_call.endings
+
+    @property
+    def call(self) -> Call[list[Settlement]]:
+        """Return the call."""
+        return self.ending_call.call
 
     def done(self, verdicts: Sequence[Settlement]) -> None:
         """Forget what has ended, and tell what was lost."""
         self.fetcher.is_drained = False  # what has ended may have sent more since the last look
+        self.fetcher.forget([ending.execution.delivery for ending in self.endings], struck=self.ending_call.over)
         for ending, verdict in zip(self.endings, verdicts, strict=True):
-            self.fetcher.forget(ending.delivery)
-            if verdict is Settlement.LEASE_LOST and not isinstance(ending.outcome, Released):
+            outcome = ending.outcome
+            if verdict is Settlement.LEASE_LOST and not isinstance(outcome, Released):
                 self.fetcher.announcer.lost(ending.delivery)
-            if isinstance(ending.outcome, RetryIn):
-                self.fetcher.look_within(ending.outcome.after_s)
+            if isinstance(outcome, RetryIn):
+                self.fetcher.look_within(outcome.after_s)
             # MISSING: the reply to an earlier try was lost, or somebody deleted the message. Either way it is gone.
 
     def failed(self, error: RsmqError) -> None:
@@ -98,21 +108,22 @@ class StartStep:
 
 @dataclass(slots=True)
 class LetGoStep:
-    """Strikes messages off the record that will have no outcome here."""
+    """Strikes messages off the record that will have no outcome here, and batches of which nothing is left."""
 
     fetcher: Fetcher
     deliveries: list[Delivery]
+    over: list[str]
     call: Call[None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.call = unhold(self.fetcher.holds_key, self.deliveries)
+        self.call = unhold(self.fetcher.holds_key, self.deliveries, self.over)
 
     def done(self, _reply: None) -> None:
         """Nothing remains to be done: their leases run out."""
 
     def failed(self, _error: RsmqError) -> None:
         """Try it again at the next exchange."""
-        self.fetcher.let_go_again(self.deliveries)
+        self.fetcher.let_go_again(self.deliveries, self.over)
 
 
 @dataclass(slots=True)
@@ -126,8 +137,8 @@ class Fetched:
     queue_count: int
     #: Positions of queues that do not exist or whose attributes cannot be read.
     unreadable: list[int]
-    #: Position of the queue, message, how often it was given back unused, and how often its process died.
-    messages: list[tuple[int, Message, int, int]]
+    #: Position of the queue, message, and b"0" or how often it was given back unused and how often its process died.
+    messages: list[tuple[int, Message, bytes]]
 
 
 @dataclass(slots=True)
@@ -140,12 +151,14 @@ class FetchStep:
     look: Look = field(init=False)
     deliveries: list[Delivery] = field(default_factory=list)
     _sent_at: float = field(default_factory=time.monotonic)
+    _number: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.look = self.fetcher.lineup.look(self.room)
+        self._number = self.fetcher.next_fetch_number()
         namespace = self.fetcher.client.namespace
         keys = [self.fetcher.holds_key, queues_key(namespace), paused_key(namespace)]
-        args: list[Argument] = [self.room, round(SHORTEST_LEASE_S * 1000)]
+        args: list[Argument] = [self.room, round(SHORTEST_LEASE_S * 1000), self._number]
         for work_queue, quota in zip(self.look.queues, self.look.limits, strict=True):
             queue = work_queue.queue
             keys += (queue.keys.messages, queue.keys.settings, queue.keys.releases, queue.keys.phantoms)
@@ -156,12 +169,12 @@ class FetchStep:
         """Hold what came."""
         self.fetcher.clock.set(fetched.server_ms)
         # The lease began at the server some time after the request was sent: counting from then errs on the safe side.
-        self.deliveries = [
-            Delivery(
-                self.look.queues[position - 1], message, message.receive_count - released, self._sent_at, crashes
-            )
-            for position, message, released, crashes in fetched.messages
-        ]
+        batches = {position: f"{self._number} {queue.name}" for position, queue in enumerate(self.look.queues, 1)}
+        for position, message, history in fetched.messages:
+            released, crashes = (0, 0) if history == b"0" else _read_history(history)
+            work_queue, attempt = self.look.queues[position - 1], message.receive_count - released
+            delivery = Delivery(work_queue, message, attempt, self._sent_at, batches[position], crashes)
+            self.deliveries.append(delivery)
         self.fetcher.leases.hold(self.deliveries)
         self.fetcher.looked(fetched, self.look)
 
@@ -175,22 +188,12 @@ Step = EndStep | RenewStep | StartStep | LetGoStep | FetchStep
 
 def read_fetched(reply: list[Any]) -> Fetched:
     """Read the reply of worker/fetch."""
-    server_ms, next_ms, queue_count, unreadable = int(reply[0]), reply[1], reply[2], reply[3]
-    first = 4 + unreadable
-    messages = [
-        (
-            reply[at],
-            Message(
-                read_message_id(reply[at + 1]),
-                reply[at + 2],
-                int(reply[at + 3]),
-                first_received_ms(reply[at + 4]),
-            ),
-            *_read_history(reply[at + 5]),
-        )
-        for at in range(first, len(reply), 6)
-    ]
-    return Fetched(server_ms, next_ms, queue_count, reply[4:first], messages)
+    messages = []
+    for at in range(4, len(reply), 6):
+        position, message_id, body, receive_count, first_received, history = reply[at : at + 6]
+        message = Message(read_message_id(message_id), body, int(receive_count), first_received_ms(first_received))
+        messages.append((position, message, history))
+    return Fetched(int(reply[0]), reply[1], reply[2], [int(position) for position in reply[3].split()], messages)
 
 
 def _read_history(text: bytes) -> tuple[int, int]:

@@ -42,6 +42,7 @@ class Waiter:
     def wake(self) -> None:
         """End the current sleep; free when nobody sleeps."""
         if self._is_asleep:
+            self._is_asleep = False
             with contextlib.suppress(BlockingIOError):  # the pipe is full of reasons to wake up
                 os.write(self._writer, b".")
 

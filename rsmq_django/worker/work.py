@@ -15,7 +15,7 @@ from ..tasks.registry import Function, find_consumer, find_task
 from ..tasks.task import Task
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Work:
     """What one message asks for."""
 

@@ -379,12 +379,13 @@ def test_records_of_a_vanished_machine_are_freed_whatever_is_in_them(
     long_ago = {"ghost": 0, "phantom": 0, "wreck": 0, b"\xff\xfe": 0}
     server.redis.zadd("rsmq::workers", long_ago)
     garbage: dict[Any, Any] = {
-        "a" * 32: "no number",
-        b"\xff" * 32: b"\xff \xff",
-        "b" * 32: "",
-        "c" * 32: "1 no-such-queue",
+        "1 a": "no line",
+        b"2 \xff": b"\n\xff \xff\n\xff 1",
+        "b" * 32: "1 default",
+        "": "\n1 1\n\n 1\n1\n",
+        "c no-such-queue": "\n" + "c" * 32 + " 1",
     }
-    server.redis.hset("rsmq::worker:ghost", mapping={**garbage, orphan.id: "1 default"})
+    server.redis.hset("rsmq::worker:ghost", mapping={**garbage, "1 default": f"\nno number\n{orphan.id} 1\n"})
     server.redis.set("rsmq::worker:wreck", "not a hash")
 
     worker = start("--burst", *ONE)
@@ -410,14 +411,14 @@ def hold(server: PrivateServer, worker_id: str, *, for_s: float = 1000) -> Messa
     """Let a worker of this name hold a message, as its fetch would have left it in Redis."""
     message_id = ensure_queue("default").send("{}", delay_s=for_s)  # delayed, so that no other worker can take it
     server.redis.hset("rsmq:default:Q", f"{message_id}:rc", 1)
-    server.redis.hset(f"rsmq::worker:{worker_id}", message_id, "1 default")
+    server.redis.hset(f"rsmq::worker:{worker_id}", f"{message_id[:10]} default", f"\n{message_id} 1")
     return Message(message_id, b"{}", 1, None)
 
 
 def test_task_whose_outcome_died_with_its_process_is_a_suspect(keeper: Keeper, server: PrivateServer):
     finished, waiting = hold(server, "dead"), hold(server, "dead")
     board = Board(2)
-    board.enter((finished.id, finished.receive_count))
+    board.enter(finished.id)
 
     keeper.note_death(Death(worker_id="dead", how="exit status 3", running=board.running()))
     keeper.look([])

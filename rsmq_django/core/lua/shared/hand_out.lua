@@ -15,12 +15,12 @@ end
 
 -- Append the messages that have a body to `ids` and `values`; returns how many of `found` are still in the queue.
 local function keep_whole(messages, settings, phantoms, found, ids, values)
-  local stored, left = read_messages(settings, found), #found
+  local stored, left, n = read_messages(settings, found), #found, #ids
   for i, id in ipairs(found) do
     if stored[3 * i - 2] then
-      local n = #ids
-      ids[n + 1] = id
-      values[3 * n + 1], values[3 * n + 2], values[3 * n + 3] = stored[3 * i - 2], stored[3 * i - 1], stored[3 * i]
+      n = n + 1
+      ids[n] = id
+      values[3 * n - 2], values[3 * n - 1], values[3 * n] = stored[3 * i - 2], stored[3 * i - 1], stored[3 * i]
     elseif tonumber(redis.call("ZSCORE", messages, id)) <= now_ms - PHANTOM_GRACE_MS then
       quarantine(messages, settings, phantoms, id)
       left = left - 1
@@ -30,10 +30,10 @@ local function keep_whole(messages, settings, phantoms, found, ids, values)
 end
 
 local function hand_out(messages, settings, phantoms, count, visible_ms, give)
-  local ids, values, seen = {}, {}, 0
+  local ids, values, seen, now_text = {}, {}, 0, integer(now_ms)
   for _ = 1, MAX_LOOKS do
     local wanted = count - #ids
-    local found = redis.call("ZRANGEBYSCORE", messages, "-inf", integer(now_ms), "LIMIT", seen, wanted)
+    local found = redis.call("ZRANGEBYSCORE", messages, "-inf", now_text, "LIMIT", seen, wanted)
     if #found > 0 then seen = seen + keep_whole(messages, settings, phantoms, found, ids, values) end
     if #ids == count or #found < wanted then break end
   end

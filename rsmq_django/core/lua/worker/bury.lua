@@ -4,11 +4,11 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> deliveries that were given back unused; id:lives -> what went wrong in earlier lives
---   KEYS[4]  hash  what this worker holds: message id -> "receive count queue"
+--   KEYS[4]  hash  what this worker holds (shared/strike)
 --   KEYS[5], KEYS[6]  zset and hash of the dead-letter queue
 --   KEYS[7]  hash  message id -> failure record (JSON) of the dead-letter queue
 --   KEYS[8]  hash  result record; absent when none is kept
---   ARGV     id, receive count, failure record; if a result is kept: seconds to keep it, number of words, words
+--   ARGV     strikes; id, receive count, failure record; if a result is kept: seconds to keep it, number of words, words
 --
 -- Returns 1 done, 0 no such message, -1 lease lost. Errors: DeadLetterQueueNotFound; nothing was written then.
 --#include shared/clock
@@ -16,13 +16,15 @@
 --#include shared/fence
 --#include shared/remove
 --#include shared/results
+--#include shared/strike
 local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local dead, dead_settings, failures, result = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local id, receive_count, record = ARGV[1], ARGV[2], ARGV[3]
+local at = 2 * ARGV[1] + 2 -- behind the strikes, which come when nothing can fail any more
+local id, receive_count, record = ARGV[at], ARGV[at + 1], ARGV[at + 2]
 
 local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
 if verdict ~= 1 then
-  redis.call("HDEL", holds, id)
+  strike(holds, 1)
   return verdict
 end
 if redis.call("HEXISTS", dead_settings, "vt") == 0 then return redis.error_reply("RSMQ DeadLetterQueueNotFound") end
@@ -34,7 +36,7 @@ local lives = redis.call("HGET", releases, id .. ":lives")
 -- The record is one JSON object without a field of that name, written by the worker.
 if lives then record = record:sub(1, -2) .. ', "history": ' .. lives .. "}" end
 redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives")
-redis.call("HDEL", holds, id)
+strike(holds, 1)
 
 local values = redis.call("HMGET", settings, id, id .. ":rc", id .. ":fr")
 remove(messages, settings, {id})
@@ -44,7 +46,7 @@ if values[3] then redis.call("HSET", dead_settings, id .. ":fr", values[3]) end
 raise_counter(dead_settings, "totalsent", 1)
 redis.call("HSET", failures, id, record)
 if result then
-  write_result(result, ARGV[4], 5)
+  write_result(result, ARGV[at + 3], at + 4)
   redis.call("HSET", result, "body", values[1] or "")
 end
 return 1

@@ -3,17 +3,18 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> deliveries given back unused; id:crashes -> workers that died
---   KEYS[4]  hash  what the dead worker held
---   ARGV     id, receive count, ms until it becomes visible for each crash so far
+--   KEYS[4]  hash  what the dead worker held (shared/strike)
+--   ARGV     strikes; id, receive count, ms until it becomes visible for each crash so far
 --
 -- Returns an empty list when somebody else holds it or it is gone; else: crashes so far, body, first receive
 -- (ms or ""), and how often it was given back unused.
 --#include shared/clock
 --#include shared/fence
+--#include shared/strike
 local messages, settings, deliveries, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local id, receive_count, wait_ms = ARGV[1], ARGV[2], ARGV[3]
+local at = strike(holds, 1)
+local id, receive_count, wait_ms = ARGV[at], ARGV[at + 1], ARGV[at + 2]
 
-redis.call("HDEL", holds, id)
 if verdicts_on(messages, settings, {id}, {receive_count})[1] ~= 1 then return {} end
 -- Counting comes before the message leaves its place: it fails when its key has the wrong type.
 local crashes = redis.call("HINCRBY", deliveries, id .. ":crashes", 1)

@@ -1,17 +1,18 @@
 -- Take ready messages for a worker: from the first queue first, then from the next, until there is no more room.
 --
---   KEYS[1]  hash  what this worker holds: message id -> "receive count queue"; expires when nobody renews it
+--   KEYS[1]  hash  what this worker holds (shared/strike); expires when nobody renews it
 --   KEYS[2]  set   names of all queues
 --   KEYS[3]  set   names of paused queues, from which nothing is taken
 --   KEYS[4..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies; hash
 --          message id -> deliveries given back unused, id:crashes -> processes that died; hash of removed phantoms
---   ARGV   how many messages there is room for; the shortest lease in ms; per queue "s" or "ms", the unit of its
---          visibility timeout; its name; the name under which it is paused; and how many messages may come from it and
---          the queues after it that have "" here, before the others had their turn ("" for all: no limit)
+--   ARGV   how many messages there is room for; the shortest lease in ms; number of this fetch; per queue "s" or "ms",
+--          the unit of its visibility timeout; its name; the name under which it is paused; and how many messages may
+--          come from it and the queues after it that have "" here, before the others had their turn ("" for all: no
+--          limit)
 --
 -- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
--- all queues, the number of queues that cannot be read and their positions, and then per message: queue position, id,
--- body, receive count, first receive, and how often it was given back unused and its process died ("0", or two numbers).
+-- all queues, the positions of queues that cannot be read ("2 5"), and then per message: queue position, id, body,
+-- receive count, first receive, and how often it was given back unused and its process died ("0", or two numbers).
 --#include shared/clock
 --#include shared/units
 --#include shared/counters
@@ -20,34 +21,37 @@
 --#include shared/hand_out
 --#include shared/history
 local holds, names, paused, room, shortest_lease_ms = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), tonumber(ARGV[2])
-local FIRST_KEY, FIRST_ARG, PER_QUEUE = 4, 3, 4
-local unreadable, out, n, next_ms, held, longest_ms, skipped = {}, {}, 0, -1, {}, 0, {}
+local FIRST_KEY, FIRST_ARG, PER_QUEUE = 4, 4, 4
+local out, n = {integer(now_ms), -1, redis.call("SCARD", names), ""}, 4
+local unreadable, next_ms, longest_ms, skipped, batches = {}, -1, 0, {}, {}
 
 local function fetch(position, most, messages, settings, deliveries, phantoms)
-  local arg = FIRST_ARG + PER_QUEUE * (position - 1)
-  local own_ms, name = given_or_own_ms(ARGV[arg], redis.call("HGET", settings, "vt")), ARGV[arg + 1]
+  local wait_ms = ms_until_next(messages)
+  local own_ms = given_or_own_ms(ARGV[FIRST_ARG + PER_QUEUE * (position - 1)], redis.call("HGET", settings, "vt"))
   if not own_ms then error("no visibility timeout") end
-  local lease_ms = math.max(own_ms, shortest_lease_ms)
+  if wait_ms ~= 0 then return 0, wait_ms end
+
+  local lease_ms, batch = math.max(own_ms, shortest_lease_ms), batches[position] or {}
   local function give(id, body, receive_count, first_received)
     out[n + 1], out[n + 2], out[n + 3], out[n + 4] = position, id, body, receive_count
     out[n + 5], out[n + 6], n = first_received, history(deliveries, id, receive_count), n + 6
-    held[#held + 1] = id
-    held[#held + 1] = receive_count .. " " .. name
+    local b = #batch
+    batch[b + 1], batch[b + 2], batch[b + 3], batch[b + 4] = "\n", id, " ", receive_count
   end
   local taken = hand_out(messages, settings, phantoms, most, now_ms + lease_ms, give)
+  if taken > 0 then batches[position] = batch end
   room, longest_ms = room - taken, math.max(longest_ms, lease_ms)
-  return taken, ms_until_next(messages)
+  return taken, taken < most and ms_until_next(messages) or 0
 end
 
 -- Take up to `most` from one queue; returns how many, and the ms until its next message, if there is one.
 local function take(position, most)
   if skipped[position] then return 0 end
-  local before, held_before, key = n, #held, FIRST_KEY + PER_QUEUE * (position - 1)
+  local before, key = n, FIRST_KEY + PER_QUEUE * (position - 1)
   local ok, taken, wait_ms = pcall(fetch, position, most, unpack(KEYS, key, key + PER_QUEUE - 1))
   if ok then return taken, wait_ms end
   -- A key of the wrong type raises at the first read of a queue, before anything is written; the others go on.
   unreadable[#unreadable + 1], skipped[position], n = position, true, before
-  for at = #held, held_before + 1, -1 do held[at] = nil end
   return 0
 end
 
@@ -69,13 +73,12 @@ for position = 1, queues do
   if wait_ms and (next_ms < 0 or wait_ms < next_ms) then next_ms = wait_ms end
 end
 
-if #held > 0 then
-  redis.call("HSET", holds, unpack(held))
-  redis.call("PEXPIRE", holds, integer(10 * longest_ms + 60000))
+for position, batch in pairs(batches) do
+  local name = ARGV[FIRST_ARG + PER_QUEUE * (position - 1) + 1]
+  redis.call("HSET", holds, ARGV[3] .. " " .. name, table.concat(batch))
 end
+if longest_ms > 0 then redis.call("PEXPIRE", holds, integer(10 * longest_ms + 60000)) end
 
-local reply = {integer(now_ms), next_ms, redis.call("SCARD", names), #unreadable}
-for _, position in ipairs(unreadable) do reply[#reply + 1] = position end
-local first = #reply
-for i = 1, n do reply[first + i] = out[i] end
-return reply
+out[2], out[4] = next_ms, table.concat(unreadable, " ")
+for at = #out, n + 1, -1 do out[at] = nil end -- what a queue gave before it turned out to be broken
+return out

@@ -3,16 +3,18 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> deliveries that were given back unused
---   KEYS[4]  hash  what this worker holds: message id -> "receive count queue"
---   ARGV     channel to wake other workers; then per message: id, receive count
+--   KEYS[4]  hash  what this worker holds (shared/strike)
+--   ARGV     strikes; channel to wake other workers; then per message: id, receive count
 --
 -- The receive count of a living message never goes down, because it is the fence; so what was given back is counted
 -- beside it. Returns 1 done, 0 no such message, -1 lease lost, in the order given.
 --#include shared/clock
 --#include shared/fence
+--#include shared/strike
 local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
-local ids, verdicts = check_receipts(messages, settings, 2)
+local at = strike(holds, 1)
+local ids, verdicts = check_receipts(messages, settings, at + 1)
 for n, id in ipairs(ids) do
   if verdicts[n] == 1 then
     -- Visible already: given back by an earlier try whose reply was lost. It must not count twice.
@@ -22,6 +24,5 @@ for n, id in ipairs(ids) do
     if is_held then redis.call("HINCRBY", releases, id, 1) end
   end
 end
-if #ids > 0 then redis.call("HDEL", holds, unpack(ids)) end
-redis.call("PUBLISH", ARGV[1], redis.call("ZCARD", messages))
+redis.call("PUBLISH", ARGV[at], redis.call("ZCARD", messages))
 return verdicts
