@@ -411,7 +411,7 @@ def hold(server: PrivateServer, worker_id: str, *, for_s: float = 1000) -> Messa
     """Let a worker of this name hold a message, as its fetch would have left it in Redis."""
     message_id = ensure_queue("default").send("{}", delay_s=for_s)  # delayed, so that no other worker can take it
     server.redis.hset("rsmq:default:Q", f"{message_id}:rc", 1)
-    server.redis.hset(f"rsmq::worker:{worker_id}", f"{message_id[:10]} default", f"\n{message_id} 1")
+    server.redis.hset(f"rsmq::worker:{worker_id}", f"{int(message_id[:10], 36)} default", f"\n{message_id} 1")
     return Message(message_id, b"{}", 1, None)
 
 
