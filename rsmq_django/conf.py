@@ -41,7 +41,18 @@ from .options import (
 )
 from .schedule_entry import Schedule, from_options
 
-SECTIONS = ("CONNECTIONS", "QUEUES", "TASKS", "WORKER", "SCHEDULES", "ADMIN", "STATISTICS", "EVENTS", "TRACING")
+SECTIONS = (
+    "CONNECTIONS",
+    "QUEUES",
+    "RELIABLE",
+    "TASKS",
+    "WORKER",
+    "SCHEDULES",
+    "ADMIN",
+    "STATISTICS",
+    "EVENTS",
+    "TRACING",
+)
 PLACES = ("URL", "CACHE", "EMBEDDED")
 DEAD_LETTER_SUFFIX = "-dead"
 
@@ -92,6 +103,20 @@ class QueueSettings:
     weight: Annotated[int | None, whole("parts", least=1, most=1_000)] = None
     #: Where messages go that failed for good. Left out, it is the queue's name and "-dead".
     dead_letter: Annotated[str, QUEUE_NAME]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReliableQueueSettings:
+    """One reliable queue that workers work on."""
+
+    name: str
+    connection: Annotated[str, TEXT] = "default"
+    #: A message whose worker has not said anything for so long is given to another one. Workers say something at a
+    #: third of it; a function that holds the interpreter lock for longer keeps them from it.
+    lease_s: Annotated[int, whole("seconds", least=1, most=86_400)] = 60
+    #: Deliveries after which a message is put aside as dead, whoever it was delivered to. Left out, it is the number
+    #: of attempts of TASKS. 0: as often as it takes.
+    max_deliveries: Annotated[int, whole("deliveries", least=0, most=1_000_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +210,8 @@ class Settings:
     connections: Mapping[str, ConnectionSettings]
     #: In the order in which they are written.
     queues: Mapping[str, QueueSettings]
+    #: Reliable queues, in the order in which they are written.
+    reliable: Mapping[str, ReliableQueueSettings]
     #: Dead-letter queues that are not in QUEUES themselves: no worker takes from them unless it is told to.
     dead_letters: Mapping[str, QueueSettings]
     tasks: TaskSettings
@@ -255,6 +282,7 @@ def read_settings(given: object) -> tuple[Settings, list[Problem]]:
     settings = Settings(
         connections=MappingProxyType(connections),
         queues=MappingProxyType(queues),
+        reliable=MappingProxyType(_read_reliable(reader, table.get("RELIABLE", {}), connections, queues, tasks)),
         dead_letters=MappingProxyType(_find_dead_letters(reader, queues)),
         tasks=tasks,
         worker=reader.options(WorkerSettings, table.get("WORKER", {}), "RSMQ['WORKER']"),
@@ -354,6 +382,30 @@ def _read_schedules(reader: OptionReader, given: object, queues: Mapping[str, Qu
 def project_zone() -> str:
     """Return the time zone in which cron expressions are read that do not say."""
     return django_settings.TIME_ZONE or "UTC"
+
+
+def _read_reliable(
+    reader: OptionReader,
+    given: object,
+    connections: Mapping[str, ConnectionSettings],
+    queues: Mapping[str, QueueSettings],
+    tasks: TaskSettings,
+) -> dict[str, ReliableQueueSettings]:
+    found = {}
+    for name, options in reader.table(given, "RSMQ['RELIABLE']").items():
+        where = f"RSMQ['RELIABLE'][{shown(name)}]"
+        if not QUEUE_NAME.accepts(name):
+            reader.note(WRONG_NAME, f"{where} has an impossible name", f"It must be {QUEUE_NAME.expects}.")
+            continue
+        if name in queues:
+            said = f"{where} has the name of a queue of RSMQ['QUEUES']"
+            reader.note(WRONG_NAME, said, "Give one of them another name: a worker is told by name which one it is.")
+        queue = reader.options(ReliableQueueSettings, options, where, name=name, max_deliveries=tasks.max_attempts)
+        if connections and queue.connection not in connections:
+            said = f"{where} is on {shown(queue.connection)}, which is not in RSMQ['CONNECTIONS']"
+            reader.note(UNKNOWN_CONNECTION, said, nearest(queue.connection, connections))
+        found[name] = queue
+    return found
 
 
 def _derived_defaults(name: str, tasks: TaskSettings) -> dict[str, Any]:

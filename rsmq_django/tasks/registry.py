@@ -75,7 +75,8 @@ def register_consumer(consumer: Consumer) -> None:
 
     Raises InvalidTask when the settings do not have its queues, or when the queue has another consumer already.
     """
-    check_queues(consumer.module_path, consumer.queue_name, consumer.options.dead_letter_queue)
+    if not _is_of_reliable_queue(consumer):
+        check_queues(consumer.module_path, consumer.queue_name, consumer.options.dead_letter_queue)
     known = _consumers.get(consumer.queue_name)
     if known is not None and known.module_path != consumer.module_path:
         raise InvalidTask(
@@ -83,6 +84,19 @@ def register_consumer(consumer: Consumer) -> None:
             f"{consumer.module_path} needs a queue of its own"
         )
     _consumers[consumer.queue_name] = consumer
+
+
+def _is_of_reliable_queue(consumer: Consumer) -> bool:
+    try:
+        is_reliable = consumer.queue_name in get_settings().reliable
+    except ImproperlyConfigured:
+        return False
+    if is_reliable and consumer.options.dead_letter_queue:
+        raise InvalidTask(
+            f"{consumer.module_path}: queue {consumer.queue_name!r} is reliable and keeps its dead messages itself; "
+            "leave dead_letter_queue out"
+        )
+    return is_reliable
 
 
 def find_consumer(queue_name: str) -> Consumer | None:

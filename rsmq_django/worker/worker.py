@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 
 from django.core.exceptions import ImproperlyConfigured
@@ -27,6 +27,8 @@ from .fetcher import Fetcher
 from .isolation import Isolation
 from .outcomes import Released
 from .pool import Pool
+from .reliable import ReliableFetcher, make_reliable_fetchers
+from .reliable_wake_up import ReliableWakeUp
 from .waiter import Subscription, Waiter
 
 logger = logging.getLogger(__name__)
@@ -58,6 +60,8 @@ class WorkerOptions:
     #: Stop after this many messages.
     max_tasks: int | None = None
     worker_id: str = field(default_factory=random_worker_id)
+    #: Names of reliable queues to work on, beside the others.
+    reliable: tuple[str, ...] = ()
 
     @classmethod
     def from_settings(cls, settings: WorkerSettings, **changes: object) -> WorkerOptions:
@@ -81,7 +85,7 @@ class Worker:
         self.announcer = Announcer(options.worker_id)
         self.waiter = Waiter()
         self.pool = Pool(threads=options.threads, async_tasks=options.async_tasks, wake=self.waiter.wake)
-        self.fetchers = self._make_fetchers(queues)
+        self.fetchers: list[Fetcher | ReliableFetcher] = [*self._make_fetchers(queues), *self._make_reliable_fetchers()]
         self.isolation = Isolation(self.pool)
         self.taken = 0
         self._said_what_is_awaited = False
@@ -100,6 +104,15 @@ class Worker:
             )
             for client, work_queues in work_queues_by_client(queues, self.options.worker_id)
         ]
+
+    def _make_reliable_fetchers(self) -> list[ReliableFetcher]:
+        return make_reliable_fetchers(
+            self.options.reliable,
+            announcer=self.announcer,
+            poll_interval_s=self.options.poll_interval_s,
+            wake=self._wake_unless_ahead,
+            board=self.board,
+        )
 
     def _wake_unless_ahead(self) -> None:
         if not self.pool.is_ahead:
@@ -174,7 +187,10 @@ class Worker:
             logger.warning("%s again: stopping now", _name(number))
             self.stop(within_s=0)
 
-    def _subscribe(self, fetcher: Fetcher) -> Subscription:
+    def _subscribe(self, fetcher: Fetcher | ReliableFetcher) -> Subscription | ReliableWakeUp:
+        if isinstance(fetcher, ReliableFetcher):
+            fetcher.wake_up.start()
+            return fetcher.wake_up
         channels = [work_queue.queue.keys.channel for work_queue in fetcher.queues]
         subscription = Subscription(fetcher.client, channels, on_publish=fetcher.look_now)
         subscription.start()
@@ -210,7 +226,7 @@ class Worker:
         left = self.options.max_tasks - self.taken if self.options.max_tasks is not None else None
         return self.pool.room() if left is None else min(self.pool.room(), left)
 
-    def _execution(self, fetcher: Fetcher, delivery: Delivery) -> Execution:
+    def _execution(self, fetcher: Fetcher | ReliableFetcher, delivery: Delivery) -> Execution:
         return Execution(delivery, desk=fetcher, announcer=self.announcer, now_ms=fetcher.clock.now_ms)
 
     def _give_back_waiting(self) -> None:
@@ -287,9 +303,22 @@ def queue_settings(names: Sequence[str]) -> list[QueueSettings]:
     return [settings.queue(name) for name in (list(names) or list(settings.queues))]
 
 
+def split_reliable(names: Sequence[str]) -> tuple[list[QueueSettings], tuple[str, ...]]:
+    """Return the settings of the queues among these, and the names of the reliable queues; without names, of all.
+
+    Raises ImproperlyConfigured for a name that is not there.
+    """
+    reliable = get_settings().reliable
+    if not names:
+        return queue_settings([]), tuple(reliable)
+    others = [name for name in names if name not in reliable]
+    return queue_settings(others) if others else [], tuple(name for name in names if name in reliable)
+
+
 def make_worker(queue_names: Sequence[str], options: WorkerOptions) -> Worker:
-    """Return a worker on these queues, in this order; without names, on all of RSMQ["QUEUES"]."""
-    return Worker(queue_settings(queue_names), options)
+    """Return a worker on these queues, in this order; without names, on all of RSMQ["QUEUES"] and RSMQ["RELIABLE"]."""
+    queues, reliable = split_reliable(queue_names)
+    return Worker(queues, replace(options, reliable=reliable))
 
 
 def _within(seconds: float) -> str:

@@ -7,10 +7,12 @@ has the operations, `arguments.py` what they accept, `waiting.py` how a pop bloc
 
 from .queue import ReliableQueue, alist_reliable_queues, list_reliable_queues
 from .records import KINDS, Kind, ReliableMessage, ReliableStatistics, StoredMessage
+from .replies import Popped
 
 __all__ = [
     "KINDS",
     "Kind",
+    "Popped",
     "ReliableMessage",
     "ReliableQueue",
     "ReliableStatistics",

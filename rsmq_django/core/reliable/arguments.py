@@ -12,7 +12,7 @@ Receipt = ReliableMessage | str
 MAX_DELIVERIES = 1_000_000
 #: About three hundred years.
 MAX_MS = 10_000_000_000_000
-MAX_CONSUMER_LENGTH = 200
+MAX_LABEL_LENGTH = 200
 
 
 def receipt_word(queue: str, message: Receipt) -> str:
@@ -66,8 +66,8 @@ def checked_block_ms(block_ms: int) -> int:
     return checked_whole("block_ms", block_ms, -MAX_MS, MAX_MS)
 
 
-def checked_consumer(consumer: str) -> str:
-    """Return the consumer's name, or raise InvalidName."""
-    if not isinstance(consumer, str) or len(consumer) > MAX_CONSUMER_LENGTH or not (consumer + "x").isprintable():
-        raise InvalidName(f"invalid consumer name: {consumer!r}; use up to {MAX_CONSUMER_LENGTH} printable characters")
-    return consumer
+def checked_label(what: str, text: str) -> str:
+    """Return a name or reason that goes on record with a message, or raise InvalidName."""
+    if not isinstance(text, str) or len(text) > MAX_LABEL_LENGTH or not (text + "x").isprintable():
+        raise InvalidName(f"invalid {what}: {text!r}; use up to {MAX_LABEL_LENGTH} printable characters")
+    return text

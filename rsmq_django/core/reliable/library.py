@@ -46,6 +46,7 @@ FUNCTIONS = (
     Function("info", "no-writes"),
     Function("nack", "allow-oom"),
     Function("extend", "allow-oom"),
+    Function("bury", "allow-oom"),
     Function("configure"),
     Function("redrive", "allow-oom"),
     Function("discard", "allow-oom"),

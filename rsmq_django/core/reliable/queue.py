@@ -17,7 +17,7 @@ import redis
 from ..call import Argument, Call
 from ..client import Client, as_our_error
 from ..errors import ConnectionFailed, InvalidName, InvalidValue, OutcomeUnknown
-from ..keys import RELIABLE_PARTS, checked_name, reliable_keys, reliable_queues_key
+from ..keys import checked_name, reliable_keys, reliable_queues_key
 from ..limits import MAX_BATCH, Body, batches, checked_count, milliseconds
 from ..replies import read_names, read_nothing
 from .arguments import (
@@ -26,8 +26,8 @@ from .arguments import (
     Receipt,
     checked_block_ms,
     checked_body,
-    checked_consumer,
     checked_kind,
+    checked_label,
     checked_room,
     checked_whole,
     receipt_word,
@@ -42,14 +42,13 @@ from .replies import (
     read_statistics,
     read_stored,
 )
-from .waiting import Wait, patient, take_token
+from .waiting import Wait, patient, take_token, wake_keys
 
 T = TypeVar("T")
 #: [queue, id, body], [id, body], or a row of the pending ones.
 Row = list[Any]
 
 MAX_QUEUES_PER_POP = 100
-_WAKE = RELIABLE_PARTS.index("wake")
 
 
 class ReliableQueue:
@@ -61,7 +60,7 @@ class ReliableQueue:
     def __init__(self, name: str, client: Client, *, consumer: str = "") -> None:
         self.name = checked_name(name)
         self.client = client
-        self.consumer = checked_consumer(consumer)
+        self.consumer = checked_label("consumer", consumer)
         self.keys = (reliable_queues_key(client.namespace), *reliable_keys(client.namespace, name))
 
     def __repr__(self) -> str:
@@ -162,14 +161,14 @@ class ReliableQueue:
 
     def _block(self, call: Call[Popped], block_s: float) -> None:
         try:
-            (reply,) = patient(self.client.connection).exchange([take_token(_wake_keys(call), block_s)])
+            (reply,) = patient(self.client.connection).exchange([take_token(wake_keys(call.keys), block_s)])
         except OutcomeUnknown as error:
             raise _lost_while_waiting(call, error) from error
         _raise_refusal(call, reply)
 
     async def _ablock(self, call: Call[Popped], block_s: float) -> None:
         try:
-            (reply,) = await patient(self.client.connection).aexchange([take_token(_wake_keys(call), block_s)])
+            (reply,) = await patient(self.client.connection).aexchange([take_token(wake_keys(call.keys), block_s)])
         except OutcomeUnknown as error:
             raise _lost_while_waiting(call, error) from error
         _raise_refusal(call, reply)
@@ -247,6 +246,21 @@ class ReliableQueue:
         room = checked_room(count)
         args = (room, checked_whole("elapsed_ms", elapsed_ms, 0, MAX_MS), self.consumer)
         return self._call("recover", args, read_recovered(self.name))
+
+    def bury(self, *messages: Receipt, reason: str = "") -> list[str] | None:
+        """Put messages aside as dead: no further delivery can help.
+
+        The reason, up to 200 printable characters, is on record in the place of the consumer. Returns the ids that are
+        dead now. See ack() for what is left out.
+        """
+        return _joined([self.client.run(call) for call in self._bury(messages, reason)])
+
+    async def abury(self, *messages: Receipt, reason: str = "") -> list[str] | None:
+        """See bury()."""
+        return _joined([await self.client.arun(call) for call in self._bury(messages, reason)])
+
+    def _bury(self, messages: Sequence[Receipt], reason: str) -> list[Call[list[str] | None]]:
+        return self._settling("bury", (checked_label("reason", reason),), messages)
 
     # -- Dead messages ------------------------------------------------------------------------------------------------
 
@@ -417,10 +431,6 @@ def _joined(parts: Sequence[list[str] | None]) -> list[str] | None:
 
 
 # -- Waiting ----------------------------------------------------------------------------------------------------------
-
-
-def _wake_keys(call: Call[Popped]) -> tuple[str, ...]:
-    return call.keys[1 + _WAKE :: len(RELIABLE_PARTS)]
 
 
 def _lost_while_waiting(call: Call[Popped], error: OutcomeUnknown) -> ConnectionFailed:

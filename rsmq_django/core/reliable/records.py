@@ -50,7 +50,7 @@ class StoredMessage:
     #: Milliseconds since then; negative when that is still to come.
     elapsed_ms: int | None
     deliveries: int
-    #: Who holds a delivered one; "" when the consumer gave no name.
+    #: Who holds a delivered one, or why a dead one was buried; "" when nobody said.
     consumer: str
 
 

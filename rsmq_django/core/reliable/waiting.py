@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
 from ..connection import Command, Connection
+from ..keys import RELIABLE_PARTS
 
 #: The longest single BLPOP: how late a message is taken whose token was lost.
 SLICE_S = 2.0
@@ -58,6 +59,11 @@ class Wait:
         return left_s if next_due_ms is None else min(left_s, next_due_ms / 1000)
 
 
-def take_token(wake_keys: Sequence[str], block_s: float) -> Command:
-    """Return the command that waits for the token of one of these queues."""
-    return ("BLPOP", *wake_keys, f"{block_s:.3f}")
+def wake_keys(keys: Sequence[str]) -> Sequence[str]:
+    """Return those keys of a pop that hold tokens."""
+    return keys[1 + RELIABLE_PARTS.index("wake") :: len(RELIABLE_PARTS)]
+
+
+def take_token(keys: Sequence[str], block_s: float) -> Command:
+    """Return the command that waits for one of these tokens."""
+    return ("BLPOP", *keys, f"{block_s:.3f}")

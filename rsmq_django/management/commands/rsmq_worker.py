@@ -21,14 +21,14 @@ from ...worker.health import MAX_AGE_S
 from ...worker.presence import PidFileTaken, PresenceOptions
 from ...worker.reload import run_with_reload
 from ...worker.supervisor import Supervisor, SupervisorOptions
-from ...worker.worker import WorkerOptions, queue_settings, random_worker_id
+from ...worker.worker import WorkerOptions, random_worker_id, split_reliable
 
 LEVELS = {0: logging.CRITICAL, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 EPILOG = """
 examples:
-  manage.py rsmq_worker                        all queues of RSMQ["QUEUES"], until it is stopped
+  manage.py rsmq_worker                        all queues of RSMQ["QUEUES"] and RSMQ["RELIABLE"], until it is stopped
   manage.py rsmq_worker --queues urgent,mail   urgent first, mail when nothing urgent is ready
   manage.py rsmq_worker --batch                until nothing is ready any more, for cron and scripts
   manage.py rsmq_worker --burst                until no message is left, delayed and retried ones included, for tests
@@ -69,9 +69,10 @@ class Command(BaseCommand):
         set_up_logging(options["verbosity"])
         autodiscover_modules("tasks")
         try:
-            queues = chosen_queues(options["queues"], options["exclude_queues"], backend=options["backend"])
+            queues, reliable = chosen_queues(options["queues"], options["exclude_queues"], backend=options["backend"])
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
+        options["reliable"] = reliable
         if not wants_reload(options):
             sys.exit(self._run(queues, options))
         sys.exit(run_with_reload(lambda lifeline: self._run(queues, options, lifeline=lifeline)))
@@ -84,7 +85,7 @@ class Command(BaseCommand):
         if lifeline is not None:
             supervisor.end_with(lifeline)
         if options["verbosity"]:
-            names = ", ".join(queue.name for queue in queues)
+            names = ", ".join([*(queue.name for queue in queues), *supervisor.options.worker.reliable])
             processes = supervisor.options.processes
             with_processes = "1 process" if processes == 1 else f"{processes} processes"
             worker_id = supervisor.options.worker.worker_id
@@ -178,18 +179,24 @@ def _add_development(group: Any) -> None:
     )
 
 
-def chosen_queues(names: str, excluded: str, *, backend: str | None) -> list[QueueSettings]:
-    """Return the queues that the command line asks for. Raises ImproperlyConfigured."""
+def chosen_queues(names: str, excluded: str, *, backend: str | None) -> tuple[list[QueueSettings], tuple[str, ...]]:
+    """Return the queues that the command line asks for, and the names of the reliable ones among them.
+
+    Raises ImproperlyConfigured.
+    """
     wanted = split_names(names)
     if excluded and wanted:
         raise ImproperlyConfigured("--exclude-queues leaves queues out of all; it does not go with --queues")
     if backend is not None and not wanted:
         wanted = _queues_of_backend(backend)
-    left_out = {queue.name for queue in queue_settings(split_names(excluded))} if excluded else set()
-    queues = [queue for queue in queue_settings(wanted) if queue.name not in left_out]
-    if not queues:
+    queues, reliable = split_reliable(wanted)
+    if excluded:
+        without, without_reliable = split_reliable(split_names(excluded))
+        queues = [queue for queue in queues if queue not in without]
+        reliable = tuple(name for name in reliable if name not in without_reliable)
+    if not queues and not reliable:
         raise ImproperlyConfigured("--exclude-queues leaves no queue to work on")
-    return queues
+    return queues, reliable
 
 
 def _queues_of_backend(alias: str) -> list[str]:
@@ -262,6 +269,7 @@ def _worker_options(options: dict[str, Any]) -> WorkerOptions:
         shutdown_timeout_s=options["shutdown_timeout"],
         max_tasks=options["max_tasks"],
         worker_id=options["worker_id"] or random_worker_id(),
+        reliable=options["reliable"],
         until_drained=options["batch"],
         until_empty=options["burst"],
     )

@@ -31,7 +31,7 @@ def test_impossible_name_is_refused(make: MakeQueue, name: Any):
 
 @pytest.mark.parametrize("consumer", ["two\nlines", "x" * 201, "\0", 5])
 def test_impossible_consumer_is_refused(make: MakeQueue, consumer: Any):
-    with pytest.raises(InvalidName, match="consumer name"):
+    with pytest.raises(InvalidName, match="invalid consumer"):
         make("jobs", consumer=consumer)
 
 

@@ -172,6 +172,19 @@ def test_failure_of_the_last_delivery_is_the_end(jobs: ReliableQueue):
     assert jobs.statistics().dead == jobs.statistics().total_buried == 1
 
 
+def test_message_that_no_delivery_can_help_is_buried_with_the_reason(jobs: ReliableQueue):
+    jobs.push("no JSON", "good")
+    hopeless = pop_one(jobs)
+
+    assert jobs.bury("zzz", hopeless, reason="undecodable: line 1") == [hopeless.id]
+
+    [dead] = jobs.messages("dead")
+    assert (dead.body, dead.consumer, dead.deliveries) == (b"no JSON", "undecodable: line 1", 1)
+    assert jobs.bury(hopeless) == []
+    assert jobs.redrive(count=1) == [hopeless.id]
+    assert jobs.statistics().total_buried == 1
+
+
 def test_lowered_limit_is_looked_at_when_popping_and_others_take_the_place(jobs: ReliableQueue):
     jobs.push("old", "new")
     jobs.nack(pop_one(jobs))
@@ -281,6 +294,7 @@ async def test_every_method_has_a_twin_that_does_the_same(jobs: ReliableQueue):
     assert await jobs.arecover(1, 0) == [], "that was its last delivery"
     assert await jobs.aredrive(count=5) == [a]
     assert await jobs.adiscard(a) == []
+    assert await jobs.abury("zzz") == []
     assert await jobs.ainspect(0, 5) == [[b, b"b"], [c, b"c"], [a, b"a"]]
     assert bodies(await jobs.amessages("undelivered", -1, 1)) == [b"a"]
     assert await jobs.ainfo() == ["undelivered", 3, "delivered", 0]

@@ -1,0 +1,397 @@
+"""Workers on reliable queues: the same functions, acknowledged when they return, recovered when a worker is silent."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from rsmq_django.core import Message
+from rsmq_django.core.reliable import ReliableQueue
+from rsmq_django.management.commands.rsmq_worker import chosen_queues
+from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.reliable_queues import get_reliable_queue, task_body
+from rsmq_django.tasks import Retry, TaskContext, consumer, fixed
+from rsmq_django.tasks.compat import InvalidTask
+from rsmq_django.worker.announcer import Announcer
+from rsmq_django.worker.reliable import make_reliable_fetchers
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.workshop import declare, new_worker, work, working
+
+
+@pytest.fixture
+def orders(settings: Any, server: PrivateServer) -> ReliableQueue:
+    """A project with a queue "default" and a reliable queue "orders"."""
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": server.url, "TIMEOUT_S": 15}},
+        "QUEUES": {"default": {}},
+        "RELIABLE": {"orders": {"LEASE_S": 30, "MAX_DELIVERIES": 3}, "urgent": {"LEASE_S": 1}},
+        "TASKS": {"ENQUEUE_ON_COMMIT": False},
+    }
+    return get_reliable_queue("orders")
+
+
+def make_abandoned(queue: ReliableQueue, server: PrivateServer, *, seconds: int) -> None:
+    """Let the last deliveries be so long ago."""
+    for message_id, _ in server.redis.zscan_iter(f"rsmq::reliable:{queue.name}:delivered"):
+        server.redis.zincrby(f"rsmq::reliable:{queue.name}:delivered", -seconds * 1000 * 4096, message_id)
+
+
+# -- What becomes of a message ----------------------------------------------------------------------------------------
+
+
+def test_task_is_called_and_its_message_acknowledged(orders: ReliableQueue):
+    seen: list[Any] = []
+
+    def ship(number: int, *, to: str) -> str:
+        seen.append((number, to))
+        return "shipped"
+
+    orders.push(task_body(declare(ship), 7, to="Brno"))
+
+    assert work("orders")
+
+    assert seen == [(7, "Brno")]
+    assert orders.info() == ["undelivered", 0, "delivered", 0]
+    assert orders.statistics().total_acked == 1
+
+
+def test_consumer_gets_every_message_of_its_queue_as_it_is(orders: ReliableQueue):
+    seen: list[Message] = []
+    consumer("orders")(seen.append)
+    ids = orders.push(b"\xff", "two")
+
+    work("orders")
+
+    assert [(message.id, message.body, message.receive_count) for message in seen] == [
+        (ids[0], b"\xff", 1),
+        (ids[1], b"two", 1),
+    ]
+
+
+def test_coroutines_run_on_the_event_loop(orders: ReliableQueue):
+    seen: list[bytes] = []
+
+    @consumer("orders")
+    async def note(message: Message) -> None:
+        await asyncio.sleep(0)
+        seen.append(message.body)
+
+    orders.push(*[str(n) for n in range(50)])
+
+    work("orders")
+
+    assert sorted(map(int, seen)) == list(range(50))
+
+
+def test_failed_attempt_is_given_back_with_its_wait_and_the_attempts_are_counted(orders: ReliableQueue):
+    attempts: list[int] = []
+
+    def fail_twice(context: TaskContext[Any, Any]) -> None:
+        attempts.append(context.attempt)
+        if context.attempt < 3:
+            raise Retry("not yet", after_s=0.01)
+
+    orders.push(task_body(declare(takes_context=True)(fail_twice)))
+
+    work("orders")
+
+    assert attempts == [1, 2, 3]
+    assert (orders.statistics().total_nacked, orders.statistics().total_acked) == (2, 1)
+
+
+def test_message_that_used_up_its_attempts_is_dead_with_the_reason(orders: ReliableQueue):
+    @consumer("orders", max_attempts=2, backoff=fixed(0))
+    def fail(message: Message) -> None:
+        raise ValueError("no such\norder")
+
+    [message_id] = orders.push("x")
+
+    work("orders")
+
+    [dead] = orders.messages("dead")
+    assert (dead.id, dead.body, dead.deliveries) == (message_id, b"x", 2)
+    assert dead.consumer.startswith("attempts_used_up: ") and "no such" in dead.consumer
+
+
+def test_message_that_is_no_task_is_dead_at_once_and_does_not_stop_the_worker(orders: ReliableQueue):
+    seen: list[int] = []
+    orders.push("no JSON", b"\xff\xfe", '{"task": "nowhere.at_all"}', task_body(declare(lambda n: seen.append(n)), 1))
+
+    work("orders")
+
+    assert seen == [1]
+    assert sorted(dead.consumer.split(":")[0] for dead in orders.messages("dead")) == [
+        "undecodable",
+        "undecodable",
+        "unknown_task",
+    ]
+
+
+def test_limit_of_the_settings_is_stored_for_consumers_in_all_languages(orders: ReliableQueue):
+    work("orders", "urgent")
+
+    assert orders.statistics().max_deliveries == 3
+    assert get_reliable_queue("urgent").statistics().max_deliveries == 5, "that of TASKS"
+
+
+# -- Abandoned messages -----------------------------------------------------------------------------------------------
+
+
+def test_message_of_a_silent_consumer_is_recovered_by_itself(orders: ReliableQueue, server: PrivateServer):
+    seen: list[int] = []
+    consumer("orders")(lambda message: seen.append(message.receive_count))
+    orders.push("left behind")
+    orders.pop()
+    make_abandoned(orders, server, seconds=31)
+
+    work("orders")
+
+    assert seen == [2]
+
+
+def test_message_that_kills_its_workers_dies(orders: ReliableQueue, server: PrivateServer):
+    seen: list[bytes] = []
+    consumer("orders")(lambda message: seen.append(message.body))
+    orders.push("poison", "good")
+    orders.configure(max_deliveries=3)
+    for _ in range(3):  # each taken by a worker that died
+        orders.pop() if not orders.info()[3] else orders.recover(1, 0)
+
+    make_abandoned(orders, server, seconds=31)
+    work("orders")
+
+    assert seen == [b"good"]
+    assert [dead.body for dead in orders.messages("dead")] == [b"poison"]
+
+
+def test_running_message_is_extended_and_nobody_else_gets_it(orders: ReliableQueue):
+    may_end, runs = threading.Event(), []
+    urgent = get_reliable_queue("urgent")
+
+    @consumer("urgent")
+    def run_long(message: Message) -> None:
+        runs.append(message.receive_count)
+        may_end.wait(30)
+
+    urgent.push("x")
+    with working("urgent"):
+        wait_until(lambda: runs)
+        first = urgent.messages("delivered")[0]
+        # Its lease is a second: a moved time of delivery means that the worker has said something meanwhile.
+        wait_until(lambda: urgent.messages("delivered")[0].at_ms >= first.at_ms + 1500)
+        assert urgent.recover(1, 1000) == []
+        may_end.set()
+
+    assert runs == [1] and urgent.info()[3] == 0
+
+
+def test_result_of_a_message_that_somebody_else_holds_is_discarded(orders: ReliableQueue, caplog: Any):
+    @consumer("orders")
+    def lose(message: Message) -> None:
+        orders.recover(1, 0)
+
+    orders.push("x")
+
+    with working("orders"):
+        wait_until(lambda: "the result is discarded" in caplog.text)
+
+    assert orders.messages("delivered")[0].deliveries == 2, "the other one still holds it"
+
+
+def test_stopped_worker_gives_back_what_runs_and_no_attempt_is_counted(orders: ReliableQueue):
+    may_end, began = threading.Event(), threading.Event()
+
+    @consumer("orders")
+    def run_long(message: Message) -> None:
+        began.set()
+        may_end.wait(30)
+
+    orders.push("x")
+    with working("orders") as worker:
+        assert began.wait(30)
+        worker.stop(within_s=0)
+    may_end.set()
+
+    [message] = orders.pop_messages()
+    assert (message.deliveries, message.attempt) == (2, 1)
+
+
+# -- Waking and waiting -----------------------------------------------------------------------------------------------
+
+
+def test_idle_worker_is_woken_by_a_push(orders: ReliableQueue, server: PrivateServer):
+    seen: list[bytes] = []
+    consumer("orders")(lambda message: seen.append(message.body))
+
+    with working("orders", poll_interval_s=60.0):
+        for number in range(3):
+            wait_until(lambda: server.redis.info("clients")["blocked_clients"] == 1)
+            orders.push(str(number))
+            wait_until(lambda number=number: len(seen) == number + 1)  # type: ignore[misc]
+
+
+def test_busy_worker_does_not_keep_the_token_from_others(orders: ReliableQueue, server: PrivateServer):
+    may_end, began = threading.Event(), threading.Event()
+
+    @consumer("orders")
+    def run_long(message: Message) -> None:
+        began.set()
+        may_end.wait(30)
+
+    with working("orders", threads=1, poll_interval_s=60.0):
+        wait_until(lambda: server.redis.info("clients")["blocked_clients"] == 1)
+        orders.push("first")
+        assert began.wait(30)
+        orders.push("second")
+        others = orders.pop_messages(1, 20_000)
+        may_end.set()
+
+    assert [message.body for message in others] == [b"second"]
+
+
+def test_delayed_message_runs_when_its_time_has_come(orders: ReliableQueue):
+    seen: list[bytes] = []
+    consumer("orders")(lambda message: seen.append(message.body))
+    orders.push("later", delay_s=0.3)
+
+    work("orders", poll_interval_s=60.0)
+
+    assert seen == [b"later"]
+
+
+def test_first_reliable_queue_comes_first(orders: ReliableQueue):
+    seen: list[bytes] = []
+    for name in ("orders", "urgent"):
+        consumer(name)(lambda message: seen.append(message.body))
+    orders.push("1", "2")
+    get_reliable_queue("urgent").push("now")
+
+    new_worker("urgent", "orders", threads=1, until_drained=True).run()
+
+    assert seen[0] == b"now"
+
+
+def test_one_worker_works_on_both_kinds_of_queues(orders: ReliableQueue):
+    seen: list[bytes] = []
+    for name in ("orders", "default"):
+        consumer(name)(lambda message: seen.append(message.body))
+    orders.push("reliable")
+    ensure_queue("default").send(b"ordinary")
+
+    work()
+
+    assert sorted(seen) == [b"ordinary", b"reliable"]
+    assert get_queue("default").attributes().messages == orders.info()[3] == 0
+
+
+# -- Trouble ----------------------------------------------------------------------------------------------------------
+
+
+def test_worker_goes_on_when_the_server_was_away(orders: ReliableQueue, server: PrivateServer):
+    seen: list[bytes] = []
+    consumer("orders")(lambda message: seen.append(message.body))
+
+    with working("orders"):
+        orders.push("before")
+        wait_until(lambda: seen == [b"before"])
+        server.restart()
+        orders.push("after")
+        wait_until(lambda: seen == [b"before", b"after"])
+
+
+def test_outcome_that_could_not_be_told_is_told_later(orders: ReliableQueue, server: PrivateServer):
+    may_end, began = threading.Event(), threading.Event()
+
+    @consumer("orders")
+    def run(message: Message) -> None:
+        began.set()
+        may_end.wait(30)
+
+    orders.push("x")
+    with working("orders"):
+        assert began.wait(30)
+        server.kill()
+        may_end.set()
+        server.start()
+        wait_until(lambda: orders.info() == ["undelivered", 0, "delivered", 0])
+
+
+def test_damaged_queue_is_waited_for(orders: ReliableQueue, server: PrivateServer):
+    seen: list[bytes] = []
+    consumer("orders")(lambda message: seen.append(message.body))
+    orders.push("x")
+    server.redis.set("rsmq::reliable:orders:dead", "foreign")
+
+    with working("orders") as worker:
+        wait_until(lambda: worker.fetchers[0].outage.is_on)
+        server.redis.delete("rsmq::reliable:orders:dead")
+        wait_until(lambda: seen == [b"x"])
+
+
+# -- Settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_name_that_is_not_configured_is_refused_with_the_nearest(orders: ReliableQueue):
+    with pytest.raises(ImproperlyConfigured, match="Did you mean 'orders'"):
+        get_reliable_queue("order")
+
+
+def test_consumer_of_a_reliable_queue_has_no_dead_letter_queue(orders: ReliableQueue):
+    with pytest.raises(InvalidTask, match="leave dead_letter_queue out"):
+        consumer("orders", dead_letter_queue="default")(print)
+
+
+def test_names_and_connections_of_reliable_queues_are_checked(settings: Any, server: PrivateServer):
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": server.url}},
+        "QUEUES": {"mail": {}},
+        "RELIABLE": {"a:b": {}, "mail": {}, "x": {"CONNECTION": "defualt"}, "y": {"LEASE_S": 0, "LEASE": 1}},
+    }
+
+    with pytest.raises(ImproperlyConfigured) as failure:
+        get_reliable_queue("x")
+
+    for complaint in ("impossible name", "'mail'] has the name of a queue", "Did you mean 'default'", "'LEASE_S'"):
+        assert complaint in str(failure.value)
+
+
+def test_there_is_one_fetcher_for_each_connection(settings: Any, server: PrivateServer):
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": server.url}, "other": {"URL": server.url, "NAMESPACE": "other"}},
+        "RELIABLE": {"a": {}, "b": {"CONNECTION": "other"}, "c": {}},
+    }
+
+    fetchers = make_reliable_fetchers(["a", "b", "c"], announcer=Announcer("w"), poll_interval_s=1, wake=lambda: None)
+
+    assert [list(fetcher.works) for fetcher in fetchers] == [["a", "c"], ["b"]]
+
+
+# -- The command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "excluded", "expected"),
+    [
+        ("", "", (["default"], ("orders", "urgent"))),
+        ("urgent,default", "", (["default"], ("urgent",))),
+        ("orders", "", ([], ("orders",))),
+        ("", "orders", (["default"], ("urgent",))),
+        ("", "default,orders", ([], ("urgent",))),
+    ],
+)
+def test_command_line_names_queues_of_both_kinds(orders: ReliableQueue, names: str, excluded: str, expected: Any):
+    queues, reliable = chosen_queues(names, excluded, backend=None)
+
+    assert ([queue.name for queue in queues], reliable) == expected
+
+
+def test_command_line_without_any_queue_left_is_refused(orders: ReliableQueue):
+    with pytest.raises(ImproperlyConfigured, match="leaves no queue"):
+        chosen_queues("", "default,orders,urgent", backend=None)
+    with pytest.raises(ImproperlyConfigured, match="'order' is not in"):
+        chosen_queues("order", "", backend=None)
