@@ -27,6 +27,7 @@ from .output import printable
 from .queues import queue
 from .reliable import reliable
 from .session import Session, console_session
+from .topic import topic
 
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -62,6 +63,7 @@ root.params += [JSON_OPTION, VERBOSE_OPTION]
 root.add_command(queue)
 root.add_command(message)
 root.add_command(reliable)
+root.add_command(topic)
 root.add_command(doctor)
 root.add_command(completion)
 

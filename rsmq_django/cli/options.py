@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from ..core import Client, Connection, RsmqError, list_queues
+from ..core.topics import list_topics
 from .session import Session, console_session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -79,6 +80,16 @@ def complete_queue_name(context: click.Context, _parameter: click.Parameter, typ
     try:
         client = Client(Connection(str(url), timeout_s=COMPLETION_TIMEOUT_S), namespace=chosen.get("ns") or "rsmq")
         return [name for name in list_queues(client) if name.startswith(typed)]
+    except (RsmqError, ValueError):
+        return []
+
+
+def complete_topic_name(context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
+    """Return the topics that begin with what was typed."""
+    url = context.find_root().params.get("url") or console_session().url
+    try:
+        client = Client(Connection(str(url), timeout_s=COMPLETION_TIMEOUT_S))
+        return [name for name in list_topics(client) if name.startswith(typed)]
     except (RsmqError, ValueError):
         return []
 

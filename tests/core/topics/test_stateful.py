@@ -25,6 +25,8 @@ class GroupModel:
 
     position: int = 0
     held: dict[int, int] = field(default_factory=dict)  #: index -> deliveries
+    #: Those of them that may be handed out again at once.
+    due: set[int] = field(default_factory=set)
     exists: bool = False
     #: The cursor was deleted, and nothing was read since: the group is wherever the log begins.
     is_at_start: bool = False
@@ -122,16 +124,16 @@ class TopicMachine(RuleBasedStateMachine):
     def lease(self, name: str, count: int, expired: bool) -> None:
         model = self.groups[name]
         group = self.topic.group(name, at_least_once=True, max_deliveries=MAX_DELIVERIES)
-        due: list[int] = []
         if expired:
             group.retry(list(model.held))
-            due = sorted(model.held)
-        self._check_lease(model, group.read(count), due, count)
+            model.due = set(model.held)
+        self._check_lease(model, group.read(count), count)
 
-    def _check_lease(self, model: GroupModel, batch: Batch, due: list[int], count: int) -> None:
+    def _check_lease(self, model: GroupModel, batch: Batch, count: int) -> None:
         assert batch.skipped == self._locate(model)
         # Those that are due at the same time come in the order of their names, then of their indexes.
-        due = sorted(sorted(due, key=str)[:count])
+        due = sorted(sorted(model.due & model.held.keys(), key=str)[:count])
+        model.due -= set(due)
         gone = [index for index in due if index not in self.log]
         dead = [index for index in due if index in self.log and model.held[index] >= MAX_DELIVERIES]
         again = [index for index in due if index not in gone and index not in dead]

@@ -4,17 +4,16 @@
 --   KEYS[2..5]       own, pending, due, counts (topic/group)
 --   ARGV     indexes (1..1000)
 --
--- Returns how many of them were held. A replay or seek meanwhile is not undone by it.
+-- Returns how many of them were held. A replay or seek meanwhile, also by a plain client, is not undone by it.
 --#include topic/index
 --#include topic/group
 --#include topic/again
 local group = {cursor = KEYS[1], own = KEYS[2], pending = KEYS[3], due = KEYS[4], counts = KEYS[5]}
 local lowest = tonumber(redis.call("ZRANGE", group.pending, 0, 0)[1])
-local done = let_go(group, ARGV)
-if done == 0 then return 0 end
-
 local text, read = redis.call("GET", group.cursor), tonumber(redis.call("HGET", group.own, "read"))
-local cursor = index_of(text)
--- A plain client that removed the cursor, or set it back, wants to have the messages again.
-if text and cursor and cursor >= lowest - 1 and read then settle_cursor(group, math.max(read, cursor)) end
+local cursor = text and index_of(text)
+if not lowest or not cursor or cursor < lowest - 1 or not read then return 0 end
+
+local done = let_go(group, ARGV)
+if done > 0 then settle_cursor(group, math.max(read, cursor)) end
 return done

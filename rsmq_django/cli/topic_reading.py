@@ -1,0 +1,211 @@
+"""`rsmqctl topic tail, read, replay, seek`: the messages of topics, and where groups go on."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from ..core.errors import InvalidValue
+from ..core.limits import MAX_BATCH
+from ..core.topics import SeekResult, Topic, TopicMessage, list_topics
+from ..core.topics.seeking import Target, seek_words
+from .failures import Failed, Interrupted
+from .options import MOMENT, Command, complete_topic_name, dry_run_option
+from .output import message_fields, write_json
+from .session import Session
+
+topic_option = click.option(
+    "-n", "--name", required=True, metavar="TOPIC", shell_complete=complete_topic_name, help="The topic."
+)
+group_option = click.option("-g", "--group", required=True, metavar="GROUP", help="The group of readers.")
+force_option = click.option("--force", is_flag=True, help="Although consumers of the group are reading.")
+
+FOLLOW_EVERY_MS = 1000
+
+
+def existing(session: Session, name: str) -> Topic:
+    """Return a topic that has been used. Raises Failed with the nearest name for one that has not."""
+    topic = Topic(name, session.client())
+    if not topic.status().exists:
+        near = difflib.get_close_matches(name, list_topics(topic.client), n=1)
+        hint = f"did you mean {near[0]}?" if near else "'topic list' shows those there are, 'topic publish' begins one"
+        raise Failed("topicNotFound", f"topic not found: {name}; {hint}")
+    return topic
+
+
+def as_json(message: TopicMessage) -> dict[str, Any]:
+    """Return a message for programs; what it does not have is left out."""
+    body = message_fields(message.body)
+    fields: dict[str, Any] = {"index": message.index, "message": body.pop("message"), **body}
+    if message.key is not None:
+        fields["key"] = message.key
+    if message.headers:
+        fields["headers"] = dict(message.headers)
+    if message.published_ms is not None:
+        fields["published"] = message.published_ms
+    return fields
+
+
+# -- Reading -----------------------------------------------------------------------------------------------------------
+
+
+@click.command(cls=Command)
+@topic_option
+@click.option(
+    "--last", type=click.IntRange(0), default=10, show_default=True, metavar="N", help="Begin N messages back."
+)
+@click.option("--from", "first", type=click.IntRange(0), metavar="INDEX", help="Begin with this one instead.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is published, until Ctrl-C.")
+@click.pass_obj
+def tail(session: Session, /, name: str, last: int, first: int | None, follow: bool) -> None:
+    """Print messages without reading for a group.
+
+    Each is printed as a JSON object. No group is moved by it.
+    """
+    topic = Topic(name, session.client()) if follow else existing(session, name)
+    status = topic.status()
+    try:
+        for message in _ranges(topic, first if first is not None else status.last - last + 1, is_endless=follow):
+            write_json(as_json(message))
+    except KeyboardInterrupt as error:
+        raise Interrupted() from error
+
+
+def _ranges(topic: Topic, index: int, *, is_endless: bool) -> Iterator[TopicMessage]:
+    """Read on from an index; at the end wait, or stop."""
+    while True:
+        found = topic.read_range(max(0, index), MAX_BATCH)
+        yield from found.messages
+        index = min(max(index, found.first) + MAX_BATCH, found.last + 1)
+        if index <= found.last:
+            continue
+        if not is_endless:
+            return
+        topic.waiter.wait(topic.name, topic.keys.wake, found.last, FOLLOW_EVERY_MS)
+
+
+@click.command(cls=Command)
+@topic_option
+@group_option
+@click.option(
+    "--count", type=click.IntRange(1, MAX_BATCH), default=1, show_default=True, metavar="N", help="At most N."
+)
+@click.option("--wait", type=click.FloatRange(0, 86_400), default=0, metavar="S", help="Wait for one up to S seconds.")
+@click.option(
+    "--start",
+    type=click.Choice(["earliest", "latest", "error"]),
+    default="earliest",
+    show_default=True,
+    help="Where a group begins that is new.",
+)
+@click.pass_obj
+def read(session: Session, /, name: str, group: str, count: int, wait: float, start: str) -> None:
+    """Read the next messages of a group.
+
+    Each is printed as a JSON object. The group moves on at once: what is read here, no other consumer of the group
+    gets. To look only, use 'topic tail'.
+    """
+    reader = Topic(name, session.client()).group(group, start=start)
+    batch = reader.read(count, block_ms=int(wait * 1000))
+    for message in batch:
+        write_json(as_json(message))
+    if batch.skipped:
+        click.echo(f"{batch.skipped} messages were dropped before this group read them", err=True)
+    if not batch.messages:
+        click.echo("null" if session.json else f"No messages for group {group} on topic: {name}")
+    reader.leave()
+
+
+# -- Going somewhere else ----------------------------------------------------------------------------------------------
+
+
+@click.command(cls=Command)
+@topic_option
+@group_option
+@dry_run_option
+@force_option
+@click.pass_obj
+def replay(session: Session, /, name: str, group: str, dry_run: bool, force: bool) -> None:
+    """Have a group read everything again that is kept.
+
+    Refused while its consumers read (they count for 15 seconds), unless forced.
+    """
+    reader = existing(session, name).group(group)
+    _known(reader.status().exists, name, group)
+    _tell(session, name, group, reader.replay(force=force, dry_run=dry_run), dry_run=dry_run)
+
+
+@click.command(cls=Command)
+@topic_option
+@group_option
+@click.option("--to", "target", required=True, metavar="WHERE", help="See above.")
+@dry_run_option
+@force_option
+@click.pass_obj
+def seek(session: Session, /, name: str, group: str, target: str, dry_run: bool, force: bool) -> None:
+    """Choose which message a group reads next.
+
+    \b
+    --to 1042               this index
+    --to earliest           the first that is kept
+    --to latest             only what is published from now on
+    --to +10, --to -10      so many on, or back
+    --to 30m, --to 2h       what was published since then
+    --to 2026-03-01T12:00   the same, with a time (local unless it names a zone)
+
+    What lies outside the topic becomes its nearer end. A group that does not exist yet is made. Refused while
+    consumers of the group read, unless forced.
+    """  # fmt: skip
+    reader = existing(session, name).group(group)
+    _tell(session, name, group, reader.seek(_place(target), force=force, dry_run=dry_run), dry_run=dry_run)
+
+
+def _place(words: str) -> Target:
+    """Return what was written as a target of `Group.seek()`."""
+    if re.fullmatch(r"\d+", words):
+        return int(words)
+    try:
+        seek_words(words)
+    except InvalidValue:
+        pass
+    else:
+        return words
+    try:
+        return datetime.fromtimestamp(MOMENT.convert(words, None, None) / 1000, UTC)
+    except (click.BadParameter, ValueError, OverflowError, OSError) as error:
+        raise click.UsageError(
+            f"Cannot seek to {words!r}; give an index, 'earliest', 'latest', '+10', '-10', an age such as 30m or 2h, "
+            "or a time such as 2026-03-01T12:00."
+        ) from error
+
+
+def _known(exists: bool, name: str, group: str) -> None:
+    if not exists:
+        raise Failed(
+            "groupNotFound", f"group not found: {group}; 'topic groups -n {name}' shows those that topic {name} has"
+        )
+
+
+def _tell(session: Session, name: str, group: str, result: SeekResult, *, dry_run: bool) -> None:
+    if session.json:
+        write_json(
+            {
+                "topic": name,
+                "group": group,
+                "before": result.before,
+                "after": result.after,
+                "ahead": result.ahead,
+                "held": result.held,
+                "live": result.live_consumers,
+                "dry_run": dry_run,
+            }
+        )
+        return
+    would = "would read" if dry_run else "reads"
+    held = f"; {result.held} that are held would come again" if result.held and dry_run else ""
+    click.echo(f"{group} {would} index {result.after} next instead of {result.before}, {result.ahead} lie ahead{held}")

@@ -1,0 +1,234 @@
+"""`rsmqctl topic ...`: publishing, looking, reading, replaying, trimming, bridging."""
+
+from collections.abc import Callable
+
+import pytest
+
+from rsmq_django.core import Client, Queue
+from rsmq_django.core.topics import Entry, Topic
+from tests.cli.conftest import Result, Terminal
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def topic(client: Client) -> Topic:
+    """A topic "orders" with five messages, one group that has read two of them, and one that holds one."""
+    topic = Topic("orders", client)
+    topic.publish(Entry("a", key="k", headers={"type": "x"}), "b", "c", "d", b"\xff")
+    billing = topic.group("billing")
+    billing.read(2)
+    billing.leave()
+    audit = topic.group("audit", at_least_once=True)
+    audit.read(1)
+    audit.leave()
+    return topic
+
+
+# -- Publishing --------------------------------------------------------------------------------------------------------
+
+
+def test_publish_prints_the_index(rsmqctl: Run, client: Client):
+    done = rsmqctl("topic", "publish", "-n", "orders", "-m", "hi", "-k", "c7", "-H", "a=1", "-H", "b=x=y")
+
+    assert (done.exit_code, done.output) == (0, "1\n")
+    (message,) = Topic("orders", client).read_range(1, 1).messages
+    assert (message.body, message.key, message.headers) == (b"hi", "c7", {"a": "1", "b": "x=y"})
+
+
+def test_publish_lines_of_a_file(rsmqctl: Run, client: Client):
+    done = rsmqctl("topic", "publish", "-n", "orders", "--lines", "--json", stdin=b"a\n\nb\r\nc")
+
+    assert done.json_lines == [{"index": 1}, {"index": 2}, {"index": 3}]
+    assert [m.body for m in Topic("orders", client).read_range(1, 9).messages] == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "Missing option '-m'"),
+        (["-m", "a", "--stdin"], "Give only one of"),
+        (["-m", "a", "-H", "b"], "has no '='"),
+    ],
+)
+def test_publish_says_what_is_wrong(rsmqctl: Run, words: list[str], says: str):
+    done = rsmqctl("topic", "publish", "-n", "orders", *words)
+
+    assert done.exit_code == 2 and says in done.errors
+
+
+@pytest.mark.parametrize("name", ["a:b", "rsmq", ""])
+def test_impossible_name_is_an_error_in_one_line(rsmqctl: Run, name: str):
+    done = rsmqctl("topic", "publish", "-n", name, "-m", "a")
+
+    assert done.exit_code == 1
+    assert done.errors.startswith("Error: ") and done.errors.count("\n") == 1
+
+
+# -- Looking -----------------------------------------------------------------------------------------------------------
+
+
+def test_list_shows_topics(rsmqctl: Run, topic: Topic):
+    table, lines = rsmqctl("topic", "list"), rsmqctl("topic", "list", "--json").json_lines
+
+    assert table.output.split()[:11] == "TOPIC KEPT FIRST LAST GROUPS NEWEST orders 5 1 5 2".split()
+    assert [(line["topic"], line["messages"], line["groups"]) for line in lines] == [("orders", 5, 2)]
+
+
+def test_list_of_nothing_says_so(rsmqctl: Run, client: Client):
+    done = rsmqctl("topic", "list")
+
+    assert (done.exit_code, done.output, done.errors) == (0, "", "No topics\n")
+
+
+def test_info_shows_limits(rsmqctl: Run, topic: Topic):
+    assert rsmqctl("topic", "set", "-n", "orders", "--max-count", "1000", "--max-age", "3600").json["max_age"] == 3600
+    assert rsmqctl("topic", "set", "-n", "orders", "--max-age", "0", "--wait-for-groups").exit_code == 0
+
+    text = rsmqctl("topic", "info", "-n", "orders").output
+    fields = rsmqctl("topic", "info", "-n", "orders", "--json").json
+
+    assert "5 kept, indexes 1 to 5" in text and "kept for all groups" in text
+    assert (fields["max_count"], fields["max_age"], fields["wait_for_groups"]) == (1000, None, True)
+
+
+def test_groups_shows_how_far_behind_they_are(rsmqctl: Run, topic: Topic):
+    table = rsmqctl("topic", "groups", "-n", "orders").output
+    lines = {line["group"]: line for line in rsmqctl("topic", "groups", "-n", "orders", "--json").json_lines}
+
+    assert table.splitlines()[0].split() == "GROUP NEXT LAG OLDEST HELD SKIPPED DEAD LIVE SEEN".split()
+    assert (lines["billing"]["next"], lines["billing"]["lag"], lines["billing"]["held"]) == (3, 3, 0)
+    assert (lines["audit"]["lag"], lines["audit"]["held"]) == (4, 1)
+
+
+def test_tail_prints_messages_and_moves_nobody(rsmqctl: Run, topic: Topic):
+    all_lines = rsmqctl("topic", "tail", "-n", "orders").json_lines
+    two = rsmqctl("topic", "tail", "-n", "orders", "--last", "2").json_lines
+    from_three = rsmqctl("topic", "tail", "-n", "orders", "--from", "3").json_lines
+
+    published = all_lines[0].pop("published")
+    assert all_lines[0] == {"index": 1, "message": "a", "key": "k", "headers": {"type": "x"}}
+    assert published > 1e12
+    assert [line["index"] for line in two] == [4, 5] and [line["index"] for line in from_three] == [3, 4, 5]
+    assert (two[1]["message"], two[1]["encoding"]) == ("/w==", "base64")
+    assert topic.group("billing").status().position == 2
+
+
+def test_tail_follows_until_interrupted(terminal: Callable[..., Terminal], topic: Topic):
+    following = terminal("topic", "tail", "-n", "orders", "--last", "1", "-f")
+    following.wait_for('"index": 5')
+
+    topic.publish("fresh")
+    following.wait_for("fresh")
+
+    assert following.finish(pressing="\x03") == 130
+
+
+@pytest.mark.parametrize("words", [["info"], ["groups"], ["tail"], ["trim"], ["replay", "-g", "g"]])
+def test_unknown_topic_is_an_error_with_the_nearest_name(rsmqctl: Run, topic: Topic, words: list[str]):
+    done = rsmqctl("topic", *words, "-n", "order")
+
+    assert (done.exit_code, done.errors) == (1, "Error: topic not found: order; did you mean orders?\n")
+
+
+# -- Reading -----------------------------------------------------------------------------------------------------------
+
+
+def test_read_moves_the_group(rsmqctl: Run, topic: Topic):
+    first = rsmqctl("topic", "read", "-n", "orders", "-g", "billing", "--count", "2").json_lines
+    second = rsmqctl("topic", "read", "-n", "orders", "-g", "billing").json_lines
+    none = rsmqctl("topic", "read", "-n", "orders", "-g", "billing", "--wait", "0.05", "--json")
+
+    assert [line["message"] for line in first] == ["c", "d"] and second[0]["index"] == 5
+    assert (none.exit_code, none.output) == (0, "null\n")
+
+
+def test_read_tells_what_was_missed(rsmqctl: Run, topic: Topic):
+    topic.trim(before=5)
+
+    done = rsmqctl("topic", "read", "-n", "orders", "-g", "billing")
+
+    assert done.json["index"] == 5
+    assert done.errors == "2 messages were dropped before this group read them\n"
+
+
+def test_replay_and_dry_run(rsmqctl: Run, topic: Topic):
+    planned = rsmqctl("topic", "replay", "-n", "orders", "-g", "billing", "--dry-run")
+    assert planned.output == "billing would read index 1 next instead of 3, 5 lie ahead\n"
+    assert topic.group("billing").status().position == 2
+
+    done = rsmqctl("topic", "replay", "-n", "orders", "-g", "billing", "--json")
+
+    numbers = {"before": 3, "after": 1, "ahead": 5, "held": 0, "live": 0}
+    assert done.json == {"topic": "orders", "group": "billing", **numbers, "dry_run": False}
+    assert topic.group("billing").status().position == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "after"),
+    [("4", 4), ("latest", 6), ("earliest", 1), ("+1", 4), ("-1", 2), ("1h", 1), ("2001-01-01T00:00", 1)],
+)
+def test_seek_goes_there(rsmqctl: Run, topic: Topic, where: str, after: int):
+    assert rsmqctl("topic", "seek", "-n", "orders", "-g", "billing", "--to", where, "--json").json["after"] == after
+
+
+def test_seek_says_where_one_can_go(rsmqctl: Run, topic: Topic):
+    done = rsmqctl("topic", "seek", "-n", "orders", "-g", "billing", "--to", "yesterday")
+
+    assert done.exit_code == 2 and "an age such as 30m" in done.errors
+
+
+def test_group_that_reads_is_not_moved_unless_forced(rsmqctl: Run, topic: Topic):
+    topic.group("billing").read()
+
+    refused = rsmqctl("topic", "replay", "-n", "orders", "-g", "billing")
+    forced = rsmqctl("topic", "replay", "-n", "orders", "-g", "billing", "--force")
+
+    assert refused.exit_code == 1 and "live consumers of group 'billing'" in refused.errors
+    assert forced.exit_code == 0
+
+
+def test_replay_of_an_unknown_group_is_an_error(rsmqctl: Run, topic: Topic):
+    done = rsmqctl("topic", "replay", "-n", "orders", "-g", "biling", "--json")
+
+    assert done.exit_code == 1 and '"groupNotFound"' in done.errors
+
+
+# -- Keeping it small --------------------------------------------------------------------------------------------------
+
+
+def test_trim_asks_and_tells(rsmqctl: Run, topic: Topic):
+    planned = rsmqctl("topic", "trim", "-n", "orders", "--keep", "2", "--dry-run")
+    refused = rsmqctl("topic", "trim", "-n", "orders", "--keep", "2")
+    done = rsmqctl("topic", "trim", "-n", "orders", "--keep", "2", "--yes")
+
+    assert planned.output == "would drop 3 messages of orders\n"
+    assert refused.exit_code == 1 and "add --yes" in refused.errors
+    assert done.output == "dropped 3 messages of orders\n"
+    assert topic.status().first == 4
+
+
+def test_trim_keeps_to_the_settings_and_compacts(rsmqctl: Run, topic: Topic):
+    topic.publish("newer", key="k")
+
+    assert rsmqctl("topic", "trim", "-n", "orders", "--json").json == {"topic": "orders", "dropped": 0}
+    assert rsmqctl("topic", "trim", "-n", "orders", "--compact").output == "dropped 1 message of orders\n"
+    assert rsmqctl("topic", "trim", "-n", "orders", "--compact", "--keep", "1").exit_code == 2
+
+
+def test_bridge_moves_messages_into_a_queue(rsmqctl: Run, topic: Topic, client: Client):
+    queue = Queue("mail", client)
+    assert "queue not found: mail" in rsmqctl("topic", "bridge", "-n", "orders", "-g", "node", "--to", "mail").errors
+    queue.create()
+
+    done = rsmqctl("topic", "bridge", "-n", "orders", "-g", "node", "--to", "mail")
+
+    assert done.output == "moved 5 messages from orders to mail\n"
+    assert [message.body for message in queue.receive_many(10)] == [b"a", b"b", b"c", b"d", b"\xff"]
+
+
+@pytest.mark.parametrize("command", ["list", "info", "publish", "tail", "read", "replay", "seek", "trim", "groups"])
+def test_every_command_has_a_help_that_says_more_than_its_name(rsmqctl: Run, command: str):
+    done = rsmqctl("topic", command, "--help")
+
+    assert done.exit_code == 0 and len(done.output.splitlines()) > 8
