@@ -56,7 +56,8 @@ def preview(body: bytes, task: str, *, is_cut: bool) -> str:
         text = "".join(part if kind != "space" else " " for kind, part in pieces(text, secret_args=secret_args(task)))
     else:
         text = redact(text)
-    line = one_line(text)
+    # The name of the task stands beside it.
+    line = one_line(text[max(text.find('"args"'), 0) :] if task else text)
     return line + "…" if is_cut and not line.endswith("…") else line
 
 

@@ -24,7 +24,7 @@ from ..core.browse import pick
 from ..core.errors import RsmqError
 from ..core.limits import MAX_BODY_BYTES
 from ..live.envelopes import task_name
-from ..live.messages import DEAD, PREVIEW_BYTES
+from ..live.messages import PREVIEW_BYTES
 from ..live.places import Place, message_place_of
 from ..live.servers import all_places
 from ..live.times import as_datetime
@@ -105,8 +105,11 @@ class MessageAdmin(LiveAdmin):
 
     @admin.display(description=gettext_lazy("message"))
     def short_id(self, message: Message) -> str:
-        """Return the id, which is what the row links from."""
-        return one_line(message.message_id, 32)
+        """Return the beginning of the id, which is when it was sent, and its end: the row links from it."""
+        shown_id = one_line(message.message_id, 40)
+        if len(shown_id) > 18:
+            shown_id = f"{shown_id[:10]}…{shown_id[-6:]}"
+        return format_html('<span class="rsmq-mono" title="{}">{}</span>', visible(message.message_id), shown_id)
 
     @admin.display(description=gettext_lazy("queue"))
     def queue_name(self, message: Message) -> str:
@@ -116,12 +119,14 @@ class MessageAdmin(LiveAdmin):
     @admin.display(description=gettext_lazy("what"))
     def what(self, message: Message) -> str:
         """Return the task, and the error of a dead letter; see get_list_display() for bodies."""
-        return one_line(" · ".join(part for part in (message.task, message.error) if part), 100) or "-"
+        parts = [one_line(part, 60) for part in (message.task, message.error) if part]
+        return " · ".join(parts) or "-"
 
-    @admin.display(description=gettext_lazy("body"))
-    def body(self, message: Message) -> str:
-        """Return the beginning of the body, for those who may see it."""
-        return preview(message.stored.body, message.task, is_cut=_is_cut(message))
+    @admin.display(description=gettext_lazy("what"))
+    def what_and_body(self, message: Message) -> str:
+        """Return the same with the beginning of the body, for those who may see it."""
+        body = preview(message.stored.body, message.task, is_cut=_is_cut(message))
+        return format_html('{}<span class="rsmq-preview">{}</span>', self.what(message), body)
 
     @admin.display(description=gettext_lazy("visible"), ordering="visible_at")
     def visible_from(self, message: Message) -> str:
@@ -142,10 +147,9 @@ class MessageAdmin(LiveAdmin):
 
     def get_list_display(self, request: HttpRequest) -> Any:
         """Return the columns: bodies are for those who may see them."""
-        columns: list[Any] = list(self.list_display)
-        if self.may(request, "view_body"):
-            columns.insert(columns.index("what") + 1, "body")
-        return columns
+        bodies = {"what": "what_and_body"} if self.may(request, "view_body") else {}
+        hidden = {"queue_name"} if request.GET.get("queue") else set()
+        return [bodies.get(str(column), column) for column in self.list_display if column not in hidden]
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
         """Search bodies and errors only for those who may see them."""
@@ -190,7 +194,7 @@ class MessageAdmin(LiveAdmin):
         return [
             (operation, ParametersForm(operation, auto_id=f"{operation.name}_%s"))
             for operation in OPERATIONS.values()
-            if self.may(request, operation.codename) and (operation.name != "redrive" or message.state == DEAD)
+            if self.may(request, operation.codename) and message.state in operation.states
         ]
 
     def operate_view(self, request: HttpRequest, object_id: str) -> HttpResponse:

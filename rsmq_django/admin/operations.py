@@ -18,6 +18,7 @@ from ..core.errors import InvalidName, InvalidValue
 from ..core.keys import checked_name
 from ..core.limits import MAX_BATCH
 from ..core.moves import MAX_SLICE, MAX_SLICE_BYTES, Verdict
+from ..live.messages import DEAD, DELAYED, IN_FLIGHT, READY
 from ..live.places import Place, place_of
 
 #: Why messages stayed where they were, in the order in which it is told.
@@ -88,6 +89,8 @@ class Operation:
     asks: tuple[str, ...] = ()
     #: Whether it is asked once more before it is done.
     is_dangerous: bool = False
+    #: The states in which the page of a message offers it.
+    states: tuple[str, ...] = (READY, DELAYED, IN_FLIGHT, DEAD)
 
     @property
     def title(self) -> str:
@@ -128,7 +131,14 @@ def _redrive(place: Place, messages: Sequence[StoredMessage], params: Mapping[st
 OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
     for operation in (
-        Operation("run_now", "move_message", gettext_lazy("Run now"), "Made visible at once", _run_now),
+        Operation(
+            "run_now",
+            "move_message",
+            gettext_lazy("Run now"),
+            "Made visible at once",
+            _run_now,
+            states=(DELAYED, IN_FLIGHT),
+        ),
         Operation(
             "delay",
             "move_message",
@@ -136,6 +146,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "Hidden for %(seconds)s s",
             _delay,
             asks=("seconds",),
+            states=(READY, DELAYED, IN_FLIGHT),
         ),
         Operation(
             "move",
@@ -148,9 +159,10 @@ OPERATIONS: Mapping[str, Operation] = {
         Operation(
             "redrive",
             "redrive_message",
-            gettext_lazy("Redrive: send again to where it came from"),
+            gettext_lazy("Redrive"),
             "Redriven",
             _redrive,
+            states=(DEAD,),
         ),
         Operation("delete_selected", "delete_message", gettext_lazy("Delete…"), "Deleted", _delete, is_dangerous=True),
     )

@@ -26,17 +26,15 @@ class QueueAdmin(LiveAdmin):
     """See the module."""
 
     form = AttributesForm
-    fields = ("visibility_timeout_s", "delay_s", "max_size_bytes")
+    fieldsets = ((gettext_lazy("Attributes"), {"fields": ("visibility_timeout_s", "delay_s", "max_size_bytes")}),)
     list_display = (
         "shown_name",
         "status",
         "ready",
         "hidden",
-        "messages",
+        "all_messages",
         "oldest",
         "total_sent",
-        "total_received",
-        "links",
     )
     list_display_links = ("shown_name",)
     list_filter = ("is_configured", "holds_dead_letters", "is_paused")
@@ -65,10 +63,10 @@ class QueueAdmin(LiveAdmin):
         """Return how long the first ready message has been waiting."""
         return as_duration(queue.oldest_ready_s)
 
-    @admin.display(description=gettext_lazy("look at"))
-    def links(self, queue: Queue) -> str:
-        """Return links to the messages."""
-        return format_html('<a href="{}">{}</a>', messages_url(queue), _("messages"))
+    @admin.display(description=gettext_lazy("messages"), ordering="messages")
+    def all_messages(self, queue: Queue) -> str:
+        """Return how many there are, with a link to them."""
+        return format_html('<a href="{}">{}</a>', messages_url(queue), queue.messages)
 
     # -- One queue ----------------------------------------------------------------------------------------------------
 
@@ -87,14 +85,14 @@ class QueueAdmin(LiveAdmin):
         """Add what the page of a queue shows."""
         queue: Queue = context["original"]
         context |= {
-            "title": _("Queue"),
-            "subtitle": visible(queue.name),
+            "title": _("Queue %(name)s") % {"name": visible(queue.name)},
+            "subtitle": None,
             "messages_url": messages_url(queue),
             "states": [(label, messages_url(queue, state__exact=state)) for state, label in STATES],
             "oldest": as_duration(queue.oldest_ready_s),
             "max_size": _("no limit") if queue.max_size_bytes < 0 else as_size(queue.max_size_bytes),
             "pages": [] if _is_foreign(queue) else queue_pages.links_for(self, request, queue),
-            "may": {"pause": self.may(request, "pause_queue"), "delete": self.may(request, "delete_queue")},
+            "may_pause": self.may(request, "pause_queue"),
             "is_foreign": _is_foreign(queue),
         }
         return super().render_change_form(request, context, *args, **kwargs)

@@ -44,7 +44,7 @@ def test_the_list_shows_what_queues_hold(browser: Browser, mail: Queue, dead: Qu
 def test_queues_are_ordered_filtered_and_found(browser: Browser, mail: Queue, dead: Queue):
     ensure_queue("default")
     mail.send_many([b"x"] * 3)
-    column = browser.get(QUEUES).context["cl"].list_display.index("messages")
+    column = browser.get(QUEUES).context["cl"].list_display.index("all_messages")
 
     assert [row.name for row in rows_of(browser.get(QUEUES, {"o": f"-{column}"}))][0] == "mail"
     assert [row.name for row in rows_of(browser.get(QUEUES, {"holds_dead_letters__exact": 1}))] == ["mail-dead"]
