@@ -21,6 +21,7 @@ from .call import Argument, Call
 from .errors import InvalidName
 from .keys import checked_name, job_key, publishing_key, queue_keys
 from .limits import MAX_BATCH
+from .topics.keys import checked_topic, topic_keys
 
 #: Stages of attempts that died go away by themselves.
 STAGE_TTL_S = 86_400
@@ -28,8 +29,6 @@ STAGE_TTL_S = 86_400
 JOB_TTL_S = 30 * 86_400
 #: How many stages one script handles.
 MAX_STAGES = 250
-#: Length of a slot in the time index of a topic, as its own publisher writes it.
-TOPIC_SLOT_MS = 100
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
 Kind = Literal["queue", "topic"]
@@ -113,13 +112,13 @@ class Job:
         kind, target = Stage.target_of(name)
         stage = self._stage_keys(name)
         if kind == "topic":
-            side = f"rsmqt:{target}:"
-            topic = (f"{target}:nextIndex", f"{side}meta", f"{side}time", f"{side}wake")
-            args = (most, target, TOPIC_SLOT_MS)
-            return Call("spark/publish_topic", (*topic, *stage, self._key), args, int, repeatable=True)
+            topic = topic_keys(checked_topic(target, namespace=self.namespace))
+            args = (topic.prefix, target, most)
+            all_keys = (*topic.log, topic.groups, *stage, self._key)
+            return Call("spark/publish_topic", all_keys, args, int, repeatable=True, subject=target)
         keys = queue_keys(self.namespace, checked_name(target))
-        all_keys = (keys.messages, keys.settings, *stage, self._key)
-        return Call("spark/publish", all_keys, (most, keys.channel), int, repeatable=True, subject=target)
+        queue_and_stage = (keys.messages, keys.settings, *stage, self._key)
+        return Call("spark/publish", queue_and_stage, (most, keys.channel), int, repeatable=True, subject=target)
 
     def finish(self, run: str, *, forget: str = "") -> Call[tuple[int, int]]:
         """Return the call that ends the job; its answer: rows that were staged, rows that were published.

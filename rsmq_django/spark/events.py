@@ -9,30 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..core.events import FIELDS as NAMES
+from ..core.events import MAX_ERROR_CHARACTERS
 from .columns import Column, Rows, columns
-from .fingerprint import MAX_CHARACTERS, fingerprint
+from .fingerprint import fingerprint
 from .log import Entry, Range, StreamLog
 from .options import Options
 
-#: Column, type, field of the entry, in the order in which a worker writes them.
-FIELDS = (
-    ("event", "STRING", b"e"),
-    ("queue", "STRING", b"q"),
-    ("task", "STRING", b"t"),
-    ("task_id", "STRING", b"i"),
-    ("message_id", "STRING", b"m"),
-    ("attempt", "INT", b"a"),
-    ("enqueued_at", "TIMESTAMP", b"s"),
-    ("wait_us", "BIGINT", b"w"),
-    ("run_us", "BIGINT", b"r"),
-    ("body_bytes", "INT", b"b"),
-    ("worker", "STRING", b"k"),
-    ("error_type", "STRING", b"x"),
-    ("error", "STRING", b"y"),
+#: What the fields of an entry are called here, in their order (core.events).
+OF_THE_ENTRY = columns(
+    "event STRING, queue STRING, task STRING, task_id STRING, message_id STRING, attempt INT, enqueued_at TIMESTAMP, "
+    "wait_us BIGINT, run_us BIGINT, body_bytes INT, worker STRING, error_type STRING, error STRING"
 )
+#: Column, type, field of the entry.
+FIELDS = tuple((column.name, column.kind, name.encode()) for column, name in zip(OF_THE_ENTRY, NAMES, strict=True))
 SCHEMA = (
     *columns("shard STRING, entry_id STRING, event_at TIMESTAMP"),
-    *(Column(name, kind) for name, kind, _ in FIELDS),
+    *OF_THE_ENTRY,
     Column("fingerprint", "STRING"),
 )
 #: Values outside are not what the column means, and would stop the write.
@@ -67,7 +60,7 @@ def rows(stream: str, entries: list[Entry]) -> Rows:
         table[name] = _texts(values) if kind == "STRING" else _numbers(values, kind)
     for name in ("event", "queue", "task"):
         table[name] = [value or "" for value in table[name]]  # what everything is grouped by
-    table["error"] = [error and error[:MAX_CHARACTERS] for error in table["error"]]
+    table["error"] = [error and error[:MAX_ERROR_CHARACTERS] for error in table["error"]]
     table["fingerprint"] = [
         fingerprint(task, error_type, error or "") if error_type else None
         for task, error_type, error in zip(table["task"], table["error_type"], table["error"], strict=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..core.keys import checked_name, checked_namespace
+from ..core.keys import checked_name, checked_namespace, events_key
 from ..core.limits import MAX_BATCH
 from ..core.streams import BEGINNING, id_order
 from .errors import WrongOption
@@ -91,7 +91,7 @@ class Options:
         if self.kind == "topic" and not self.topic:
             raise WrongOption("kind=topic needs the option topic")
         if self.kind == "events" and not self.streams:
-            return replace(self, streams=(f"{self.namespace}::events",))
+            return replace(self, streams=(events_key(self.namespace),))
         return self
 
 

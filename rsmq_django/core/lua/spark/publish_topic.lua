@@ -1,41 +1,36 @@
 -- Move one chunk of a stage to the end of a topic.
 --
---   KEYS[1]  string  {topic}:nextIndex: index of the last message
---   KEYS[2]  hash    meta of the topic
---   KEYS[3]  zset    time index: first index of a slot -> start of the slot (ms)
---   KEYS[4]  stream  wake
---   KEYS[5]  zset    stage: final id -> time of staging (ms)
---   KEYS[6]  hash    stage: final id -> body
---   KEYS[7]  hash    job
---   ARGV     most messages (1..1000); name of the topic; length of a slot in ms
+--   KEYS[1..10] those of topic/publish
+--   KEYS[11] zset  stage: final id -> time of staging (ms)
+--   KEYS[12] hash  stage: final id -> body
+--   KEYS[13] hash  job
+--   ARGV     prefix of message keys, topic, most messages (1..1000)
 --
--- The keys of the messages follow from the index, which is not known before: all of a topic share its slot.
--- Returns how many were moved; 0 when the stage is empty.
+-- Returns how many were moved; 0 when the stage is empty. Errors: TopicBroken <field> <value>.
 --#include shared/clock
-local next_index, time_index, wake = KEYS[1], KEYS[3], KEYS[4]
-local stage, bodies, job = KEYS[5], KEYS[6], KEYS[7]
-local topic, slot_ms = ARGV[2], tonumber(ARGV[3])
+--#include topic/index
+--#include topic/times
+--#include topic/append
+--#include topic/attach
+--#include topic/retain
+--#include topic/limits
+local log = {
+  index = KEYS[1], meta = KEYS[2], time = KEYS[3], wake = KEYS[4], headers = KEYS[5], keys = KEYS[6],
+  latest = KEYS[7], stale = KEYS[8], tombstones = KEYS[9], groups = KEYS[10], prefix = ARGV[1], name = ARGV[2],
+}
+local stage, bodies, job = KEYS[11], KEYS[12], KEYS[13]
 
-local ids = redis.call("ZRANGE", stage, 0, ARGV[1] - 1)
+local ids = redis.call("ZRANGE", stage, 0, ARGV[3] - 1)
 if #ids == 0 then return 0 end
+local failure = open_log(log)
+if failure then return failure end
+
 local values = redis.call("HMGET", bodies, unpack(ids))
+for i = 1, #ids do values[i] = values[i] or "" end
+-- First what a server at its memory limit refuses: all or nothing.
+append(log, values, 1, #ids)
 redis.call("ZREM", stage, unpack(ids))
 redis.call("HDEL", bodies, unpack(ids))
-
-local last = redis.call("INCRBY", next_index, #ids)
-local words = {}
-for i, body in ipairs(values) do
-  words[2 * i - 1] = topic .. ":messages:" .. integer(last - #ids + i)
-  words[2 * i] = body or ""
-end
-redis.call("MSET", unpack(words))
-
-local slot = now_ms - now_ms % slot_ms
-local newest = redis.call("ZRANGE", time_index, -1, -1, "WITHSCORES")
-if not newest[2] or tonumber(newest[2]) < slot then
-  redis.call("ZADD", time_index, integer(slot), integer(last - #ids + 1))
-end
--- The index may have gone back, which a stream refuses; readers look once a second anyway.
-redis.pcall("XADD", wake, "MAXLEN", 1, integer(last) .. "-0", "e", "")
 redis.call("HINCRBY", job, "published", #ids)
+retain(log, 100)
 return #ids

@@ -1,0 +1,155 @@
+"""The steps of the pipeline in one Spark session, with or without Django.
+
+    spark-submit --py-files rsmq_django.zip rsmq_django/spark/submit.py job.json archive rollup analyse
+
+`manage.py rsmq_pipeline` runs the same; `manage.py rsmq_pipeline config` writes the JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from . import steps
+from .archive import ArchiveJob
+from .config import JobConfig
+from .drained import drain_queue
+from .lock import RunLock
+from .runs import DONE, Run, record
+from .session import start_session
+
+#: What `run` does, in this order.
+ALL_STEPS = ("archive", "rollup", "analyse", "compact", "expire")
+STEPS = (*ALL_STEPS, "snapshot", "drain")
+
+
+@dataclass
+class Pipeline:
+    """Runs steps. The session starts with the first step that needs it, and serves all of them."""
+
+    config: JobConfig
+    since: dt.date | None = None
+    queues: Sequence[str] = ()
+    every_s: float | None = None
+    new_checkpoint: bool = False
+    lease_s: float = 0.0
+    on_progress: Callable[[str, int], None] = lambda step, rows: None
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    @cached_property
+    def spark(self) -> Any:
+        """Return the session."""
+        return start_session(self.config.master, conf=self.config.conf, py_files=self.config.py_files)
+
+    def run(self, step: str) -> Run:
+        """Run one step and return its record."""
+        return record(self.config.find_lake(), step, getattr(self, f"_{step}"))
+
+    def close(self) -> None:
+        """End the session, if there was one."""
+        if "spark" in self.__dict__:
+            self.spark.stop()
+
+    # -- Steps --------------------------------------------------------------------------------------------------------
+
+    def _archive(self, run: Run) -> None:
+        server = self.config.server()
+        job = ArchiveJob(
+            self.spark,
+            self.config.find_lake(),
+            server,
+            self.config.options(),
+            every_s=self.every_s,
+            new_checkpoint=self.new_checkpoint,
+            on_progress=lambda rows: self.on_progress("archive", rows),
+            stopped=self.stopped,
+        )
+        done = job.run()
+        server.close()
+        run.rows_in = run.rows_out = done.rows
+        run.lost, run.offsets = done.lost, done.offsets
+
+    def _rollup(self, run: Run) -> None:
+        self._on_tables(run, lambda: steps.rollup(self.spark, self.config.find_lake(), since=self.since))
+
+    def _analyse(self, run: Run) -> None:
+        self._on_tables(run, lambda: steps.analyse(self.spark, self.config, since=self.since))
+
+    def _compact(self, run: Run) -> None:
+        today = dt.datetime.now(dt.UTC).date()
+        lake = self.config.find_lake()
+        if steps.closed_days(lake, today=today):  # a session only when there is something to do
+            self._on_tables(run, lambda: steps.compact(self.spark, lake, today=today))
+
+    def _expire(self, run: Run) -> None:
+        removed = self.config.find_lake().expire(dt.datetime.now(dt.UTC).date(), self.config.keep_days)
+        run.rows_out = sum(removed.values())
+
+    def _snapshot(self, run: Run) -> None:
+        self._on_tables(run, lambda: steps.snapshot(self.spark, self.config, queues=self.queues))
+
+    def _drain(self, run: Run) -> None:
+        for queue in self.queues:
+            done = drain_queue(self.spark, self.config, queue, lease_s=self.lease_s)
+            run.rows_in, run.rows_out = run.rows_in + done.rows, run.rows_out + done.rows
+
+    def _on_tables(self, run: Run, work: Callable[[], steps.StepResult]) -> None:
+        """Do what replaces days of tables; one run at a time, after what an earlier one left was mended."""
+        lake, server = self.config.find_lake(), self.config.server()
+        with RunLock(server, f"{lake.root}/tables"):
+            lake.clean_up()
+            result = work()
+        server.close()
+        run.rows_in, run.rows_out = result.rows_in, result.rows_out
+
+
+def run_steps(pipeline: Pipeline, names: Sequence[str], tell: Callable[[Run], None]) -> int:
+    """Run steps until one fails; return the exit code: that of the first that was not done.
+
+    Losses are told and do not keep the following steps from what is there.
+    """
+    worst = DONE
+    try:
+        for name in names:
+            run = pipeline.run(name)
+            tell(run)
+            worst = worst or run.exit_code
+            if run.error:
+                break
+    finally:
+        pipeline.close()
+    return worst
+
+
+def stop_on_signals(stopped: threading.Event) -> None:
+    """Let SIGTERM and SIGINT end a continuous run after its batch."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+
+
+def main(words: Sequence[str]) -> int:
+    """Run steps from a JSON configuration; one line of JSON per step."""
+    parser = argparse.ArgumentParser(
+        prog="submit.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("config", help="JSON, as `manage.py rsmq_pipeline config` writes it")
+    parser.add_argument("steps", nargs="+", choices=STEPS)
+    parser.add_argument("--since", type=dt.date.fromisoformat)
+    parser.add_argument("--queue", default="")
+    parser.add_argument("--continuous", type=float, metavar="SECONDS")
+    given = parser.parse_args(words)
+    pipeline = Pipeline(
+        JobConfig.from_file(given.config),
+        since=given.since,
+        queues=tuple(filter(None, given.queue.split(","))),
+        every_s=given.continuous,
+    )
+    if given.continuous:
+        stop_on_signals(pipeline.stopped)
+    return run_steps(pipeline, given.steps, lambda run: print(run.to_json(), flush=True))  # noqa: T201

@@ -1,0 +1,254 @@
+"""Where everything lies: a directory of Parquet files, checkpoints and small notes. Needs no Spark.
+
+    {lake}/events/dt=2026-11-20/b=q3f2a91c4-000012/part-*.parquet     raw, by batch
+    {lake}/events_compact/dt=2026-11-18/*.parquet, _done              `_done` names files, and the batches in them
+    {lake}/hourly/dt=.../  failures/  slo/  capacity/  anomalies/  depth/  drained/{queue}/
+    {lake}/_checkpoints/{job}/  {lake}/_state/{job}.json
+
+A day is a directory that appears whole or not at all. Names that begin with "_" or "." are no data.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.streams import BEGINNING, id_order
+from .columns import arrow_schema
+from .errors import PipelineError
+from .schemas import EVENTS, TABLES, Table
+
+DONE = "_done"
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """A lake on a file system that this machine sees."""
+
+    root: Path
+
+    @classmethod
+    def at(cls, place: str | Path) -> Lake:
+        """Return the lake at a path. Raises PipelineError for what is not one."""
+        if "://" in str(place) and not str(place).startswith("file://"):
+            raise PipelineError(f"the lake {str(place)!r} is no path of this machine; mount it, and give that path")
+        return cls(Path(str(place).removeprefix("file://")).expanduser().absolute())
+
+    def table(self, table: Table) -> Path:
+        """Return the directory of a table."""
+        return self.root / table.name
+
+    @property
+    def compact(self) -> Path:
+        """Return the directory of the compacted events."""
+        return self.root / "events_compact"
+
+    def drained(self, queue: str) -> Path:
+        """Return the directory of the messages that were taken out of a queue."""
+        return self.root / "drained" / queue
+
+    def checkpoint(self, job: str) -> Path:
+        """Return the directory of a job's checkpoint."""
+        return self.root / "_checkpoints" / job
+
+    # -- Notes --------------------------------------------------------------------------------------------------------
+
+    def read_note(self, name: str) -> dict[str, Any]:
+        """Return a small note of a job, or an empty one. A half-written one cannot exist, a damaged one is ignored."""
+        try:
+            note = json.loads((self.root / "_state" / f"{name}.json").read_text("utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return note if isinstance(note, dict) else {}
+
+    def write_note(self, name: str, note: Mapping[str, Any]) -> None:
+        """Replace a note, whole or not at all."""
+        write_whole(self.root / "_state" / f"{name}.json", json.dumps(note, sort_keys=True).encode())
+
+    # -- Days ---------------------------------------------------------------------------------------------------------
+
+    def days(self, table: Table) -> list[dt.date]:
+        """Return the days of a table, oldest first; those of events include the compacted ones."""
+        found = set(_days_in(self.table(table)))
+        if table is EVENTS:
+            found |= {day for day in _days_in(self.compact) if self._done(day)["files"]}
+        return sorted(found)
+
+    def day_path(self, table: Table, day: dt.date) -> Path:
+        """Return the directory of one day."""
+        return self.table(table) / f"dt={day.isoformat()}"
+
+    def write_day(self, table: Table, day: dt.date, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Replace one day of a small table; return how many rows it has now. Needs pyarrow."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        content = pa.Table.from_pylist(list(rows), schema=arrow_schema(table.columns))
+        target = self.day_path(table, day)
+        fresh = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
+        fresh.mkdir(parents=True)
+        pq.write_table(content, fresh / "part-00000.parquet")
+        replace_directory(fresh, target)
+        return int(content.num_rows)
+
+    def read_day(self, table: Table, day: dt.date, *, names: Iterable[str] | None = None) -> Any:
+        """Return one day as an Arrow table. Needs pyarrow."""
+        paths = self.event_paths(day) if table is EVENTS else [self.day_path(table, day)]
+        return read_parquet(paths, table, names)
+
+    # -- Events -------------------------------------------------------------------------------------------------------
+
+    def batches(self, day: dt.date) -> frozenset[str]:
+        """Return the batches of a day, compacted or raw: what a rollup of it has seen when it is up to date."""
+        return frozenset(self._raw(day)) | frozenset(self._done(day)["batches"])
+
+    def event_paths(self, day: dt.date) -> list[Path]:
+        """Return the files and directories that hold a day's events, each event once."""
+        done = self._done(day)
+        raw = [path for name, path in sorted(self._raw(day).items()) if name not in done["batches"]]
+        return [*(self.compact / f"dt={day.isoformat()}" / name for name in done["files"]), *raw]
+
+    def raw_paths(self, day: dt.date) -> list[Path]:
+        """Return the directories of a day's batches, those that are compacted already included."""
+        return [path for _, path in sorted(self._raw(day).items())]
+
+    def newest_ids(self) -> dict[str, str]:
+        """Return the newest id of each shard of the log that is in the lake. Needs pyarrow."""
+        newest: dict[str, str] = {}
+        for day in reversed(self.days(EVENTS)):  # all of them: a shard may have been idle for long
+            rows = self.read_day(EVENTS, day, names=["shard", "entry_id"])
+            of_the_day: dict[str, str] = {}
+            for shard, entry_id in zip(rows["shard"].to_pylist(), rows["entry_id"].to_pylist(), strict=True):
+                if id_order(entry_id) > id_order(of_the_day.get(shard, BEGINNING)):
+                    of_the_day[shard] = entry_id
+            newest = of_the_day | newest
+        return newest
+
+    def _raw(self, day: dt.date) -> dict[str, Path]:
+        directory = self.table(EVENTS) / f"dt={day.isoformat()}"
+        if not directory.is_dir():
+            return {}
+        return {path.name.removeprefix("b="): path for path in directory.iterdir() if path.name.startswith("b=")}
+
+    def replace_compacted(self, day: dt.date, files: Iterable[Path], *, rows: int, batches: list[str]) -> None:
+        """Take files as the compacted day, and remove what they replace.
+
+        The switch is one rename of `_done`: before it the new files count for nothing, after it the old ones do.
+        """
+        directory = self.compact / f"dt={day.isoformat()}"
+        directory.mkdir(parents=True, exist_ok=True)
+        names = []
+        for file in files:
+            names.append(f"{uuid.uuid4().hex}.parquet")
+            os.replace(file, directory / names[-1])
+        note = {"rows": rows, "batches": batches, "files": names}
+        write_whole(directory / DONE, json.dumps(note).encode())
+        for file in directory.glob("*.parquet"):
+            if file.name not in names:
+                file.unlink()
+        for name, path in self._raw(day).items():
+            if name in batches:
+                shutil.rmtree(path)
+        raw = self.table(EVENTS) / f"dt={day.isoformat()}"
+        if raw.exists() and not any(raw.iterdir()):
+            raw.rmdir()
+
+    def _done(self, day: dt.date) -> dict[str, Any]:
+        """Return what the compacted day consists of."""
+        done = self.compact / f"dt={day.isoformat()}" / DONE
+        return dict(json.loads(done.read_text("utf-8"))) if done.exists() else {"files": [], "batches": []}
+
+    # -- Expiry -------------------------------------------------------------------------------------------------------
+
+    def expire(self, today: dt.date, keep_days: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Remove days that are older than their table keeps; return how many of each."""
+        removed: dict[str, int] = {}
+        for table in TABLES:
+            oldest = today - dt.timedelta(days=(keep_days or {}).get(table.name, table.keep_days))
+            places = [self.table(table), self.compact] if table is EVENTS else [self.table(table)]
+            for place in places:
+                for day in _days_in(place):
+                    if day < oldest:
+                        remove_directory(place / f"dt={day.isoformat()}")
+                        removed[table.name] = removed.get(table.name, 0) + 1
+        return removed
+
+    def clean_up(self) -> None:
+        """Mend what a run that died left behind: days between two names, and half-written ones.
+
+        For whoever holds the lock of the tables.
+        """
+        places = [self.root, self.compact, *(self.table(table) for table in TABLES)]
+        for hidden in [path for place in places if place.is_dir() for path in place.glob(".old-*")]:
+            target = hidden.with_name(hidden.name.removeprefix(".old-").rpartition("-")[0])
+            if target.exists() or target.parent in (self.table(EVENTS), self.compact):
+                shutil.rmtree(hidden, ignore_errors=True)
+            else:
+                os.replace(hidden, target)
+        for table in TABLES:
+            if table is not EVENTS:  # Spark's own leftovers there belong to the archive
+                for hidden in self.table(table).glob(".dt=*"):
+                    shutil.rmtree(hidden, ignore_errors=True)
+        for fresh in self.root.glob(".fresh-*"):
+            shutil.rmtree(fresh, ignore_errors=True)
+
+
+def read_parquet(paths: Iterable[Path], table: Table, names: Iterable[str] | None = None) -> Any:
+    """Return the rows of some directories as an Arrow table; columns that a file lacks are null."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    schema = arrow_schema(table.columns)
+    wanted = list(names) if names is not None else schema.names
+    files = [str(file) for path in paths for file in ([path] if path.is_file() else parquet_files(path))]
+    if not files:
+        return pa.schema([schema.field(name) for name in wanted]).empty_table()
+    return ds.dataset(files, schema=schema, format="parquet").to_table(columns=wanted)
+
+
+def parquet_files(directory: Path) -> Iterator[Path]:
+    """Yield the data files of a directory: no marks, no hidden leftovers of a killed write, nothing empty."""
+    for file in sorted(directory.glob("*.parquet")):
+        if not file.name.startswith(("_", ".")) and file.stat().st_size:
+            yield file
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all, whatever dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+    fresh.write_bytes(content)
+    os.replace(fresh, path)
+
+
+def replace_directory(fresh: Path, target: Path) -> None:
+    """Put a directory in the place of another. A crash between the two steps leaves none: the step is run again."""
+    old = target.with_name(f".old-{target.name}-{uuid.uuid4().hex}")
+    if target.exists():
+        os.replace(target, old)
+    os.replace(fresh, target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_directory(path: Path) -> None:
+    """Remove a directory; readers see it whole or not at all."""
+    hidden = path.with_name(f".old-{path.name}-{uuid.uuid4().hex}")
+    os.replace(path, hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _days_in(directory: Path) -> list[dt.date]:
+    if not directory.is_dir():
+        return []
+    return sorted(
+        dt.date.fromisoformat(path.name.removeprefix("dt="))
+        for path in directory.iterdir()
+        if path.name.startswith("dt=") and path.is_dir()
+    )

@@ -1,0 +1,70 @@
+"""What each run of a step did: one small file of JSON each, for people, for the web pages and for exit codes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .errors import AlreadyRunning, DataLoss
+from .lake import Lake, write_whole
+
+DONE, FAILED, WRONG_USAGE, LOST_DATA, BUSY = 0, 1, 2, 3, 4
+#: Records that are kept.
+KEPT = 500
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of one step. Holds no address and no password."""
+
+    step: str
+    started_at: str
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    seconds: float = 0.0
+    rows_in: int = 0
+    rows_out: int = 0
+    #: Events that were trimmed before they could be read.
+    lost: int = 0
+    offsets: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+    exit_code: int = DONE
+
+    def to_json(self) -> str:
+        """Return the run on one line."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def record(lake: Lake, step: str, work: Callable[[Run], None]) -> Run:
+    """Do one step and write down what became of it; errors become part of the record."""
+    run = Run(step, dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"))
+    started = time.monotonic()
+    try:
+        work(run)
+        run.exit_code = LOST_DATA if run.lost else DONE
+    except Exception as error:
+        run.error = f"{type(error).__name__}: {error}"[:2000]
+        run.exit_code = _exit_code(error)
+    run.seconds = round(time.monotonic() - started, 3)
+    if run.exit_code != BUSY:
+        write_whole(lake.root / "_state" / "runs" / f"{run.started_at}-{run.id}.json", run.to_json().encode())
+    return run
+
+
+def read_runs(lake: Lake) -> list[Run]:
+    """Return the runs that are on record, newest first; older ones than the last `KEPT` are removed."""
+    directory = lake.root / "_state" / "runs"
+    files = sorted(directory.glob("*.json"), reverse=True) if directory.is_dir() else []
+    for file in files[KEPT:]:
+        file.unlink(missing_ok=True)
+    return [Run(**json.loads(file.read_text("utf-8"))) for file in files[:KEPT]]
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, AlreadyRunning):
+        return BUSY
+    return LOST_DATA if isinstance(error, DataLoss) else FAILED

@@ -1,0 +1,77 @@
+"""The tables of the lake: their columns, and how long their days are kept.
+
+All are partitioned by `dt`, the day in UTC. Every reader names its schema, so an empty table is a table too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import events
+from .columns import Column, columns
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of the lake."""
+
+    name: str
+    columns: tuple[Column, ...]
+    #: Days after which `expire` removes a day.
+    keep_days: int
+
+
+#: Error texts may hold personal data, and a month is long enough to look into a failure.
+EVENTS = Table("events", events.SCHEMA, 30)
+#: A little over a year, so that a month can be compared with the same one of last year. A few MB a day at most.
+HOURLY = Table(
+    "hourly",
+    columns(
+        "hour TIMESTAMP, queue STRING, task STRING, attempts BIGINT, first_attempts BIGINT, succeeded BIGINT, "
+        "retried BIGINT, dead BIGINT, released BIGINT, lost BIGINT, cancelled BIGINT, busy_us BIGINT, "
+        "run_s_squared DOUBLE, body_bytes BIGINT, workers INT, wait_hist MAP<INT,BIGINT>, run_hist MAP<INT,BIGINT>"
+    ),
+    400,
+)
+#: A quarter of a year, for all that follow.
+FAILURES = Table(
+    "failures",
+    columns(
+        "task STRING, fingerprint STRING, error_type STRING, n BIGINT, retried BIGINT, dead BIGINT, "
+        "first_at TIMESTAMP, last_at TIMESTAMP, sample STRING, sample_task_id STRING, queues ARRAY<STRING>, workers INT"
+    ),
+    90,
+)
+SLO = Table(
+    "slo",
+    columns(
+        "at TIMESTAMP, queue STRING, objective STRING, window STRING, total BIGINT, bad BIGINT, target DOUBLE, "
+        "burn_rate DOUBLE, budget_left DOUBLE"
+    ),
+    90,
+)
+CAPACITY = Table(
+    "capacity",
+    columns(
+        "queue STRING, attempts BIGINT, arrivals_per_s DOUBLE, mean_run_s DOUBLE, run_cv_squared DOUBLE, load DOUBLE, "
+        "slots_seen INT, slots_needed INT, wait_target_s DOUBLE, quantile DOUBLE, silent_because STRING"
+    ),
+    90,
+)
+ANOMALIES = Table(
+    "anomalies",
+    columns(
+        "hour TIMESTAMP, queue STRING, task STRING, metric STRING, value DOUBLE, median DOUBLE, mad DOUBLE, z DOUBLE, "
+        "n BIGINT"
+    ),
+    90,
+)
+DEPTH = Table(
+    "depth",
+    columns(
+        "taken_at TIMESTAMP, queue STRING, waiting BIGINT, delayed BIGINT, in_flight BIGINT, oldest_age_us BIGINT, "
+        "body_bytes BIGINT, max_receive_count INT"
+    ),
+    90,
+)
+TABLES = (EVENTS, HOURLY, FAILURES, SLO, CAPACITY, ANOMALIES, DEPTH)

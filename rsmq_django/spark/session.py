@@ -1,0 +1,70 @@
+"""A Spark session as the pipeline wants it, and the environment that it needs before it starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+APP_NAME = "rsmq"
+#: Spark's choices in which ours differ, and why.
+DEFAULTS = {
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",  # a port and 30 MB
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",  # the day of an event must not depend on the machine
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 has no statistics, and others read it as ns
+    "spark.sql.shuffle.partitions": "2",  # 200 tiny tasks cost seconds; raise it with the cores
+    "spark.default.parallelism": "2",
+    "spark.sql.streaming.stopTimeout": "60s",  # so that a stop returns
+}
+#: One machine needs no name of its own, and a wrong one in /etc/hosts would stop the start.
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def is_local(master: str) -> bool:
+    """Say whether driver and executors are on this machine."""
+    return master.startswith("local")
+
+
+def prepare_environment(master: str) -> None:
+    """Set what Spark reads from the environment before its first session.
+
+    Otherwise its workers run whatever `python3` is first on PATH, which may be another version, or lack pyarrow.
+    """
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(name, sys.executable)
+    if is_local(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Executors that have not installed the package find it where the driver does: right on one machine only.
+    root = str(Path(__file__).resolve().parents[2])
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if is_local(master) and root not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
+
+
+def start_session(master: str = "local[2]", *, conf: Mapping[str, str] | None = None, py_files: str = "") -> Any:
+    """Return a session with our source in it.
+
+    `py_files` is a zip of the package for executors that have not installed it. The source is registered by call:
+    Spark's own lookup does not see shipped files.
+    """
+    prepare_environment(master)
+    from pyspark.sql import SparkSession
+
+    from .source import DefaultSource
+
+    settings = DEFAULTS | (LOOPBACK if is_local(master) else {}) | dict(conf or {})
+    if py_files:
+        settings["spark.submit.pyFiles"] = py_files
+    builder = SparkSession.builder.master(master).appName(APP_NAME)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel(settings["spark.log.level"])
+    if py_files:
+        session.dataSource.register(DefaultSource)
+    return session

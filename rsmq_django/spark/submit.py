@@ -1,0 +1,8 @@
+"""What spark-submit runs by its path: see `job`."""
+
+import sys
+
+from rsmq_django.spark.job import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,42 @@
+"""Reading and writing the tables of the lake with Spark: explicit schemas, whole days."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .columns import ddl
+from .lake import Lake, replace_directory
+from .schemas import EVENTS, Table
+
+
+def read_events(spark: Any, lake: Lake, days: Iterable[dt.date]) -> Any:
+    """Return the events of some days, each once, compacted or not."""
+    return _read(spark, EVENTS, [path for day in days for path in lake.event_paths(day)])
+
+
+def _read(spark: Any, table: Table, paths: Sequence[Any]) -> Any:
+    schema = ddl(table.columns)
+    if not paths:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*map(str, paths))
+
+
+def write_days(frame: Any, lake: Lake, table: Table, days: Sequence[dt.date]) -> None:
+    """Replace whole days of a table by the rows of a frame with a column `dt`; a day without rows becomes empty.
+
+    Each day appears whole or not at all. A crash leaves some days old and some new; running it again mends that.
+    """
+    fresh = lake.root / f".fresh-{table.name}-{uuid.uuid4().hex}"
+    try:
+        frame.repartition(1, "dt").write.partitionBy("dt").parquet(str(fresh))
+        for day in days:
+            written = fresh / f"dt={day.isoformat()}"
+            written.mkdir(exist_ok=True)
+            lake.table(table).mkdir(parents=True, exist_ok=True)
+            replace_directory(written, lake.day_path(table, day))
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)

@@ -1,0 +1,26 @@
+"""One Spark session for all tests that start the engine, with a JVM that starts fast rather than runs fast."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rsmq_django.spark.session import start_session
+from tests.redis_server import PrivateServer
+
+FAST_START = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"}
+
+
+@pytest.fixture(scope="session")
+def _session(_server_of_this_process: PrivateServer) -> Iterator[Any]:
+    os.environ["RSMQ_REDIS_URL"] = _server_of_this_process.url
+    session = start_session("local[2]", conf=FAST_START)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def spark(_session: Any, server: PrivateServer) -> Any:
+    """The session, and an empty server behind it."""
+    return _session

@@ -1,0 +1,128 @@
+"""Event log -> Parquet: every event in exactly one row, whatever is repeated, deleted, trimmed or run twice."""
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rsmq_django.spark.archive import JOB, Archived, ArchiveJob
+from rsmq_django.spark.checkpoint import finished_batch
+from rsmq_django.spark.columns import arrow_schema
+from rsmq_django.spark.errors import AlreadyRunning, DataLoss
+from rsmq_django.spark.lake import Lake, parquet_files
+from rsmq_django.spark.lock import RunLock
+from rsmq_django.spark.schemas import EVENTS
+from rsmq_django.spark.server import Server
+from tests.redis_server import PrivateServer
+from tests.spark.samples import STREAM, add_all, log_events
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def lake(tmp_path) -> Lake:
+    return Lake.at(tmp_path / "lake")
+
+
+@pytest.fixture
+def archive(spark: Any, lake: Lake, server: PrivateServer, pipeline_server: Server) -> Callable[..., Archived]:
+    """Run the archive to its end."""
+
+    def run(*, new_checkpoint: bool = False, **source: str) -> Archived:
+        given = {"url": server.url, "maxRowsPerBatch": "2000", **source}
+        return ArchiveJob(spark, lake, pipeline_server, given, new_checkpoint=new_checkpoint).run()
+
+    return run
+
+
+def ids_in(lake: Lake) -> list[str]:
+    return [value for day in lake.days(EVENTS) for value in lake.read_day(EVENTS, day)["entry_id"].to_pylist()]
+
+
+def test_events_of_two_days_are_stored_once_and_leave_redis(archive, lake: Lake, server: PrivateServer):
+    days_ms = (1_795_000_000_000, 1_795_100_000_000)
+    add_all(server.redis, ({"id": f"{ms}-{n}", "task_id": f"t{n}"} for ms in days_ms for n in range(1, 1501)))
+
+    first, second = archive(), archive()
+
+    assert (first.rows, first.trimmed, first.lost) == (3000, 3000, 0)
+    assert (second.rows, second.trimmed, second.lost) == (0, 0, 0)
+    assert len(ids_in(lake)) == len(set(ids_in(lake))) == 3000
+    assert [day.isoformat() for day in lake.days(EVENTS)] == ["2026-11-18", "2026-11-19"]
+    assert server.redis.xlen(STREAM) == 0
+
+
+def test_files_have_the_types_of_the_schema_and_no_old_timestamps(archive, lake: Lake, server: PrivateServer):
+    import pyarrow.parquet as pq
+
+    log_events(server.redis, 10, error_type="ValueError", error="no row 7")
+    archive()
+
+    for directory in lake.event_paths(lake.days(EVENTS)[0]):
+        for file in parquet_files(directory):
+            found = pq.read_schema(file)
+            assert {field.name: str(field.type).replace("[ns", "[us") for field in found} == {
+                field.name: str(field.type) for field in arrow_schema(EVENTS.columns)
+            }
+            assert "INT96" not in str(pq.ParquetFile(file).schema)
+
+
+def test_batch_that_was_written_and_not_noted_is_written_again_and_not_twice(
+    archive, lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    log_events(server.redis, 3000)
+    with monkeypatch.context() as killed:
+        killed.setattr("rsmq_django.spark.archive.trim_events", lambda *_: 0)  # died before it let go of anything
+        archive()
+    commits = lake.checkpoint(JOB) / "commits"
+    for path in commits.glob(f"*{finished_batch(lake.checkpoint(JOB))}*"):
+        path.unlink()  # as if the process had been killed between the write and the note
+
+    again = archive()
+
+    assert again.rows == 1000
+    assert len(ids_in(lake)) == len(set(ids_in(lake))) == 3000
+
+
+@pytest.mark.parametrize("how", ["deleted", "new"])
+def test_new_checkpoint_goes_on_behind_what_the_lake_has(
+    archive, lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, how: str
+):
+    log_events(server.redis, 500)
+    with monkeypatch.context() as kept:
+        kept.setattr("rsmq_django.spark.archive.trim_events", lambda *_: 0)  # everything is still in Redis
+        archive()
+    log_events(server.redis, 100)
+    if how == "deleted":
+        shutil.rmtree(lake.checkpoint(JOB))
+
+    result = archive(new_checkpoint=how == "new")
+
+    assert result.rows == 100
+    assert len(ids_in(lake)) == len(set(ids_in(lake))) == 600
+    assert server.redis.xlen(STREAM) == 0
+
+
+def test_events_trimmed_unread_stop_the_run_or_are_counted(archive, lake: Lake, server: PrivateServer):
+    log_events(server.redis, 100)
+    archive()
+    log_events(server.redis, 100)
+    server.redis.xtrim(STREAM, maxlen=60, approximate=False)
+
+    with pytest.raises(DataLoss, match="40 entries after"):
+        archive()
+    result = archive(failOnDataLoss="false")
+
+    assert (result.rows, result.lost) == (60, 40)
+    assert len(ids_in(lake)) == 160
+
+
+def test_log_that_does_not_exist_is_archived_as_nothing(archive, lake: Lake):
+    assert archive().rows == 0
+    assert lake.days(EVENTS) == []
+
+
+def test_two_runs_at_once_are_refused(archive, lake: Lake, pipeline_server: Server):
+    with RunLock(pipeline_server, str(lake.checkpoint(JOB))), pytest.raises(AlreadyRunning):
+        archive()

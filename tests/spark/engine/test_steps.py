@@ -1,0 +1,229 @@
+"""Rollup, analysis, snapshot, compaction, draining: the same rows however often they run."""
+
+import datetime as dt
+import re
+from typing import Any
+
+import pytest
+
+from rsmq_django.core import Queue
+from rsmq_django.spark import histogram, steps
+from rsmq_django.spark.archive import ArchiveJob
+from rsmq_django.spark.columns import arrow_schema
+from rsmq_django.spark.config import JobConfig
+from rsmq_django.spark.drained import drain_queue
+from rsmq_django.spark.lake import Lake
+from rsmq_django.spark.schemas import ANOMALIES, CAPACITY, DEPTH, EVENTS, FAILURES, HOURLY, SLO, TABLES
+from rsmq_django.spark.server import Server
+from tests.redis_server import PrivateServer
+from tests.spark.samples import add_all
+
+pytestmark = pytest.mark.spark
+
+DAY = dt.date(2026, 11, 18)
+MIDNIGHT_MS = int(dt.datetime(2026, 11, 18, tzinfo=dt.UTC).timestamp() * 1000)
+
+
+@pytest.fixture
+def config(tmp_path, spark) -> JobConfig:
+    objectives = {"mail": {"success": 0.99, "wait_p95_ms": 2}}
+    return JobConfig(lake=str(tmp_path / "lake"), objectives=objectives)
+
+
+@pytest.fixture
+def lake(config: JobConfig) -> Lake:
+    return config.find_lake()
+
+
+def write_day(server: PrivateServer, day: int = 0, *, count: int = 1200) -> None:
+    """Log attempts of two hours: one in ten of them fails, in two groups."""
+    start_ms = MIDNIGHT_MS + day * 86_400_000
+
+    def event(number: int) -> dict[str, Any]:
+        at_ms = start_ms + number * 6000
+        failed = number % 10 == 0
+        return {
+            "id": f"{at_ms}-1",
+            "task_id": f"t{number}",
+            "event": "dead" if failed else "succeeded",
+            "wait_us": 1000 + number,
+            "run_us": 20_000 + number % 7 * 1000,
+            "enqueued_at": at_ms - 50,
+            "worker": f"web1:{number % 3}",
+            "error_type": "shop.Cancelled" if failed else "",
+            "error": f"flight {number} {'cancelled' if number % 20 else 'lost'}" if failed else "",
+        }
+
+    add_all(server.redis, map(event, range(count)))
+
+
+def archive(spark: Any, config: JobConfig, server: Server) -> None:
+    ArchiveJob(spark, config.find_lake(), server, config.options(maxRowsPerBatch="700")).run()
+
+
+def contents(lake: Lake, table: Any) -> list[dict[str, Any]]:
+    rows = [row for day in lake.days(table) for row in lake.read_day(table, day).to_pylist()]
+    return sorted(rows, key=repr)
+
+
+def test_day_is_rolled_up_and_analysed_the_same_however_often(
+    spark, config: JobConfig, lake: Lake, server: PrivateServer, pipeline_server: Server
+):
+    write_day(server)
+    archive(spark, config, pipeline_server)
+
+    first = steps.rollup(spark, lake)
+    again = steps.rollup(spark, lake)
+    rows, groups = contents(lake, HOURLY), contents(lake, FAILURES)
+    forced = steps.rollup(spark, lake, since=DAY)
+
+    assert (first.rows_in, first.rows_out, first.days) == (1200, 2, 1)
+    assert again.days == 0, "nothing changed"
+    assert forced.days == 1
+    assert (rows, groups) == (contents(lake, HOURLY), contents(lake, FAILURES))
+    assert [(row["attempts"], row["dead"], row["succeeded"], row["workers"]) for row in rows] == [
+        (600, 60, 540, 3),
+        (600, 60, 540, 3),
+    ]
+    exact = histogram.of(20_000 + number % 7 * 1000 for number in range(600))
+    assert dict(rows[0]["run_hist"]) == exact, "Spark and Python put a time into the same bucket"
+    assert [(group["n"], group["dead"], group["queues"]) for group in groups] == [(60, 60, ["mail"])] * 2
+    assert {group["sample"] for group in groups} == {"flight 1190 cancelled", "flight 1180 lost"}
+
+
+def test_late_events_change_their_day_and_no_other(
+    spark, config: JobConfig, lake: Lake, server: PrivateServer, pipeline_server: Server
+):
+    write_day(server, 0)
+    archive(spark, config, pipeline_server)
+    steps.rollup(spark, lake)
+    write_day(server, 1, count=100)
+    archive(spark, config, pipeline_server)
+
+    assert steps.changed_days(lake) == [DAY + dt.timedelta(days=1)]
+    assert steps.rollup(spark, lake).rows_in == 100
+    assert sum(row["attempts"] for row in contents(lake, HOURLY)) == 1300
+
+
+def test_analysis_gives_advice_burn_rates_and_odd_hours(
+    spark, config: JobConfig, lake: Lake, server: PrivateServer, pipeline_server: Server
+):
+    write_day(server)
+    archive(spark, config, pipeline_server)
+    steps.rollup(spark, lake)
+
+    for _ in range(2):
+        steps.analyse(spark, config)
+
+    (advice,) = contents(lake, CAPACITY)
+    assert (advice["queue"], advice["attempts"], advice["slots_seen"], advice["slots_needed"]) == ("mail", 1200, 24, 1)
+    assert advice["arrivals_per_s"] == pytest.approx(50 / 300)
+    assert advice["mean_run_s"] == pytest.approx(0.023, rel=0.01)
+    burns = {(row["objective"], row["window"]): row for row in contents(lake, SLO)}
+    assert len(burns) == len(contents(lake, SLO)) == 6
+    assert (burns["success", "1h"]["total"], burns["success", "1h"]["bad"]) == (600, 60)
+    assert burns["success", "1h"]["burn_rate"] == pytest.approx(10)
+    assert burns["wait_p95_ms", "3d"]["bad"] == sum(1000 + number > 2000 for number in range(1200))
+    assert contents(lake, ANOMALIES) == []
+
+
+def test_compacted_day_holds_each_event_once_and_replaces_the_batches(
+    spark, config: JobConfig, lake: Lake, server: PrivateServer, pipeline_server: Server
+):
+    write_day(server)
+    archive(spark, config, pipeline_server)
+    write_day(server, 20, count=1)  # a later day, so that the first one is closed
+    archive(spark, config, pipeline_server)
+    before = contents(lake, EVENTS)
+    steps.rollup(spark, lake)
+
+    today = DAY + dt.timedelta(days=21)
+    result = steps.compact(spark, lake, today=today)
+
+    assert (result.rows_in, result.rows_out, result.days) == (1200, 1200, 1)
+    assert contents(lake, EVENTS) == before
+    assert lake.raw_paths(DAY) == []
+    assert len(lake.event_paths(DAY)) == 1
+    assert steps.changed_days(lake) == [], "the rollup has seen all that is in it"
+    assert steps.compact(spark, lake, today=today).days == 0
+
+
+def test_batches_that_come_after_compaction_are_merged_without_duplicates(
+    spark, config: JobConfig, lake: Lake, server: PrivateServer, pipeline_server: Server
+):
+    import shutil
+
+    write_day(server, count=300)
+    archive(spark, config, pipeline_server)
+    batch = lake.raw_paths(DAY)[0]
+    shutil.copytree(batch, batch.with_name("b=qcafecafe-000000"))  # as a second checkpoint would have written it
+    steps.compact(spark, lake, today=DAY, days=[DAY])
+    assert len(contents(lake, EVENTS)) == 300
+    late = lake.table(EVENTS) / f"dt={DAY}" / "b=qbeefbeef-000000"
+    late.mkdir(parents=True)
+    shutil.copy(lake.event_paths(DAY)[0], late / "part-0.parquet")
+
+    assert len(contents(lake, EVENTS)) == 600, "until the next run"
+    steps.compact(spark, lake, today=DAY, days=[DAY])
+
+    assert len(contents(lake, EVENTS)) == 300
+    assert "qbeefbeef-000000" in lake.batches(DAY)
+
+
+def test_every_table_has_the_types_of_its_schema(
+    spark, config: JobConfig, lake: Lake, server: PrivateServer, pipeline_server: Server, mail: Queue
+):
+    import pyarrow.parquet as pq
+
+    write_day(server)
+    archive(spark, config, pipeline_server)
+    steps.rollup(spark, lake)
+    steps.analyse(spark, config)
+    steps.snapshot(spark, config)
+
+    for table in TABLES:
+        (day, *_) = lake.days(table)
+        path = lake.event_paths(day)[0] if table is EVENTS else lake.day_path(table, day)
+        found = pq.read_schema(next(path.glob("*.parquet")))
+        # Spark names the parts of a map or list after the column.
+        assert [(field.name, re.sub(r" \('\w+'\)", "", str(field.type))) for field in found] == [
+            (field.name, str(field.type)) for field in arrow_schema(table.columns)
+        ]
+
+
+def test_snapshot_counts_what_messages_do_and_knows_empty_queues(
+    spark, config: JobConfig, lake: Lake, mail: Queue, client
+):
+    Queue("empty", client).create()
+    mail.send_many(["one", "two", "three"])
+    mail.send("later", delay_s=60)
+    mail.receive()
+
+    result = steps.snapshot(spark, config)
+
+    empty, row = contents(lake, DEPTH)
+    row, empty = (row, empty) if row["queue"] == "mail" else (empty, row)
+    assert (row["waiting"], row["delayed"], row["in_flight"]) == (2, 1, 1)
+    assert (row["body_bytes"], row["max_receive_count"]) == (16, 1)
+    assert 0 <= row["oldest_age_us"] < 60_000_000
+    assert (empty["queue"], empty["waiting"], empty["oldest_age_us"]) == ("empty", 0, None)
+    assert (result.rows_in, result.rows_out) == (4, 2)
+
+
+@pytest.mark.parametrize("lease_s", [0, 300])
+def test_drained_queue_is_in_the_lake_and_gone_from_redis(
+    spark, config: JobConfig, lake: Lake, server: PrivateServer, mail: Queue, lease_s: int
+):
+    import pyarrow.dataset as ds
+
+    mail.send_many(f"order {number}" for number in range(2500))
+
+    result = drain_queue(spark, config, "mail", lease_s=lease_s)
+
+    stored = ds.dataset(lake.drained("mail"), format="parquet", partitioning="hive").to_table(columns=["body"])
+    assert (result.rows, result.left) == (2500, 0)
+    assert {body.decode() for body in stored["body"].to_pylist()} == {f"order {number}" for number in range(2500)}
+    assert stored.num_rows == 2500
+    assert mail.attributes().messages == 0
+    assert server.redis.hlen("rsmq:mail:Q") == 7
+    assert server.redis.xlen("rsmq::spark:drain:lake:mail") == 0
