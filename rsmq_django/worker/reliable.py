@@ -191,7 +191,7 @@ class ReliableFetcher:
 
     def _settle(self) -> None:
         while self._let_go:
-            self.leases.drop(self._let_go.popleft())
+            self.leases.drop([self._let_go.popleft()])
         groups: dict[tuple[str, object], list[Settled]] = {}
         for _ in range(min(len(self._settled), MAX_BATCH)):
             settled = self._settled.popleft()
@@ -224,7 +224,7 @@ class ReliableFetcher:
             if delivery.message.id not in (done or ()) and delivery not in self._uncertain:
                 self.announcer.lost(delivery)
             self._uncertain.discard(delivery)
-            self.leases.drop(delivery)
+            self.leases.drop([delivery])
 
     def _extend(self) -> None:
         now = time.monotonic()
@@ -283,6 +283,7 @@ class ReliableFetcher:
                 Message(each.id, each.body, each.deliveries, None),
                 each.attempt,
                 began_at,
+                batch=each.queue,  # those of one queue have one lease
             )
             for each in messages
         ]
