@@ -1,0 +1,157 @@
+"""What a process counts between two reports: how attempts began and ended, how long they waited and ran.
+
+Counting is an append to a list; buckets are computed and fields are put together once a second. A report goes out with
+the next exchange, and is kept until its reply has arrived: the script adds it once, however often it is sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+
+from ..core import RsmqError
+from ..core.call import Call
+from ..core.counters import MOST_FIELDS, report
+from ..core.errors import RedisFailure
+from ..core.histogram import bucket_of
+
+logger = logging.getLogger(__name__)
+
+#: How much is lost when a process is killed. More often would cost more and tell no more.
+REPORT_EVERY_S = 1.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one task of one queue did since the last report."""
+
+    ends: Counter[str] = field(default_factory=Counter)
+    waits_us: list[int] = field(default_factory=list)
+    runs_us: list[int] = field(default_factory=list)
+
+
+class Statistics:
+    """Counts for one process on one connection."""
+
+    def __init__(self, namespace: str, reporter: str, *, now_ms: Callable[[], float]) -> None:
+        self._namespace = namespace
+        self._reporter = reporter
+        self._now_ms = now_ms
+        #: Queue and task of attempts that began. Threads append to it.
+        self._begun: deque[tuple[str, str]] = deque()
+        self._tallies: dict[tuple[str, str], Tally] = {}
+        #: By queue, fields that are ready to be reported.
+        self._grown: dict[str, Counter[str]] = {}
+        #: By queue, the report whose reply has not arrived.
+        self._open: dict[str, ReportStep] = {}
+        self._number = 0
+        self._report_at = 0.0
+        self._refused: set[str] = set()
+
+    def began(self, queue: str, task: str) -> None:
+        """Count an attempt that begins to run. From any thread."""
+        self._begun.append((queue, task))
+
+    def ended(self, queue: str, task: str, end: str, *, wait_us: int | None = None, run_us: int | None = None) -> None:
+        """Count an attempt that ended, when Redis has carried it out."""
+        tally = self._tallies.get((queue, task))
+        if tally is None:
+            tally = self._tallies[queue, task] = Tally()
+        tally.ends[end] += 1
+        if wait_us is not None:
+            tally.waits_us.append(wait_us)
+        if run_us is not None:
+            tally.runs_us.append(run_us)
+
+    # -- Reports ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether everything has been reported."""
+        return not (self._open or self._grown or self._tallies or self._begun)
+
+    def next_report_at(self) -> float | None:
+        """Return when a report is due, on the monotonic clock; None when there is nothing to report."""
+        return None if self.is_empty else self._report_at
+
+    def hurry(self) -> None:
+        """Report at the next exchange: the process ends."""
+        self._report_at = 0.0
+
+    def steps(self) -> list[ReportStep]:
+        """Return the reports that are due as steps of an exchange."""
+        now = time.monotonic()
+        if now < self._report_at or self.is_empty:
+            return []
+        self._fold()
+        for queue in list(self._grown):
+            if queue not in self._open:
+                self._open_report(queue)
+        # What is too much for one report follows with the next exchange.
+        self._report_at = 0.0 if self._grown else now + REPORT_EVERY_S
+        return list(self._open.values())
+
+    def reported(self, queue: str) -> None:
+        """Forget a report that has arrived."""
+        self._open.pop(queue, None)
+        self._refused.discard(queue)
+
+    def refused(self, queue: str, error: RsmqError) -> None:
+        """Drop a report that can never be carried out, and say so once."""
+        self._open.pop(queue, None)
+        if queue not in self._refused:
+            self._refused.add(queue)
+            logger.error("the counters of queue %s cannot be written; its statistics have a gap: %s", queue, error)
+
+    def _fold(self) -> None:
+        for (queue, task), count in Counter(self._begun.popleft() for _ in range(len(self._begun))).items():
+            self._grown.setdefault(queue, Counter())[f"started:{task}"] += count
+        tallies, self._tallies = self._tallies, {}
+        for (queue, task), tally in tallies.items():
+            grown = self._grown.setdefault(queue, Counter())
+            for end, count in tally.ends.items():
+                grown[f"{end}:{task}"] += count
+            _add_histogram(grown, "wait", task, tally.waits_us)
+            _add_histogram(grown, "run", task, tally.runs_us)
+
+    def _open_report(self, queue: str) -> None:
+        grown = self._grown[queue]
+        part = dict(islice(grown.items(), MOST_FIELDS))
+        for name in part:
+            del grown[name]
+        if not grown:
+            del self._grown[queue]
+        self._number += 1
+        at_s = self._now_ms() / 1000
+        call = report(self._namespace, queue, reporter=self._reporter, number=self._number, at_s=at_s, grown=part)
+        self._open[queue] = ReportStep(self, queue, call)
+
+
+@dataclass(slots=True)
+class ReportStep:
+    """Adds what was counted to the counters of a queue."""
+
+    statistics: Statistics
+    queue: str
+    call: Call[bool]
+
+    def done(self, _is_new: bool) -> None:
+        """Forget it."""
+        self.statistics.reported(self.queue)
+
+    def failed(self, error: RsmqError) -> None:
+        """Send it again with the next exchange, unless that would change nothing."""
+        if not isinstance(error, RedisFailure):
+            self.statistics.refused(self.queue, error)
+
+
+def _add_histogram(grown: Counter[str], name: str, task: str, durations_us: list[int]) -> None:
+    if not durations_us:
+        return
+    for bucket, count in Counter(map(bucket_of, durations_us)).items():
+        grown[f"{name}:{bucket}:{task}"] += count
+    grown[f"{name}_us:{task}"] += sum(durations_us)

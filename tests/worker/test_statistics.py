@@ -1,0 +1,144 @@
+"""What a process counts and reports: nothing twice, nothing forgotten, little at a time."""
+
+import time
+from typing import Any
+
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from rsmq_django.core import Client
+from rsmq_django.core.counters import Counts, read_totals
+from rsmq_django.core.errors import BrokenQueue, ConnectionFailed
+from rsmq_django.core.histogram import Histogram
+from rsmq_django.worker.statistics import Statistics
+
+
+def new_statistics(reporter: str = "w1") -> Statistics:
+    return Statistics("rsmq", reporter, now_ms=lambda: time.time() * 1000)
+
+
+def exchange(client: Client, statistics: Statistics) -> int:
+    """Carry out what is due now; returns how many reports that were."""
+    statistics.hurry()
+    steps = statistics.steps()
+    for step in steps:
+        step.done(client.run(step.call))
+    return len(steps)
+
+
+def totals(client: Client, queue: str = "mail") -> dict[str, Counts]:
+    return read_totals(client, [queue])[queue]
+
+
+def test_what_was_counted_arrives_with_its_times(client: Client):
+    statistics = new_statistics()
+    statistics.began("mail", "send")
+    statistics.began("mail", "send")
+    statistics.ended("mail", "send", "succeeded", wait_us=1_500, run_us=250)
+    statistics.ended("mail", "send", "dead", wait_us=2_500, run_us=350)
+    statistics.ended("pay", "charge", "released")
+
+    assert exchange(client, statistics) == 2
+
+    sent = totals(client)["send"]
+    assert (sent.started, sent.succeeded, sent.dead) == (2, 1, 1)
+    assert sent.wait == Histogram.of([1_500, 2_500])
+    assert sent.run == Histogram.of([250, 350])
+    assert totals(client, "pay") == {"charge": Counts(released=1)}
+
+
+def test_nothing_is_reported_twice(client: Client):
+    statistics = new_statistics()
+    statistics.ended("mail", "send", "succeeded")
+    exchange(client, statistics)
+
+    assert statistics.is_empty
+    assert statistics.next_report_at() is None
+    assert exchange(client, statistics) == 0
+
+
+def test_there_is_one_report_in_a_second_however_much_happens(client: Client):
+    statistics = new_statistics()
+    statistics.ended("mail", "send", "succeeded")
+    first = statistics.steps()
+    for step in first:
+        step.done(True)
+    statistics.ended("mail", "send", "succeeded")
+
+    assert len(first) == 1
+    assert statistics.steps() == []
+    assert statistics.next_report_at() > time.monotonic()
+
+
+def test_report_whose_reply_was_lost_is_sent_again_and_added_once(client: Client):
+    statistics = new_statistics()
+    statistics.ended("mail", "send", "succeeded")
+    statistics.hurry()
+    (step,) = statistics.steps()
+    client.run(step.call)  # carried out, but nobody heard of it
+    step.failed(ConnectionFailed("the reply was lost"))
+    statistics.ended("mail", "send", "succeeded")
+
+    exchange(client, statistics)
+    exchange(client, statistics)
+
+    assert statistics.is_empty
+    assert totals(client)["send"].succeeded == 2
+
+
+def test_report_that_can_never_arrive_is_dropped_and_told_once(caplog: Any):
+    statistics = new_statistics()
+    for _ in range(2):
+        statistics.ended("mail", "send", "succeeded")
+        statistics.hurry()
+        (step,) = statistics.steps()
+        step.failed(BrokenQueue("wrong type"))
+
+    assert statistics.is_empty
+    assert caplog.text.count("its statistics have a gap") == 1
+
+
+def test_more_fields_than_one_report_takes_follow_in_the_next_ones(client: Client):
+    statistics = new_statistics()
+    durations = [1.02**bucket for bucket in range(10, 900)]
+    for run_us in durations:
+        statistics.ended("mail", "send", "succeeded", run_us=round(run_us))
+
+    reports = 0
+    while not statistics.is_empty:
+        reports += exchange(client, statistics)
+
+    assert reports > 1
+    assert totals(client)["send"].run == Histogram.of(map(round, durations))
+    assert totals(client)["send"].succeeded == len(durations)
+
+
+@hypothesis_settings(max_examples=200)
+@given(st.lists(st.sampled_from(["began", "succeeded", "retried", "report", "lost report"]), max_size=60))
+def test_any_history_adds_up(history: list):
+    statistics = new_statistics()
+    received: list[tuple[Any, Any]] = []
+    seen: set[int] = set()
+
+    def arrive(step: Any) -> None:
+        number, fields = step.call.args[1], step.call.args[6:]
+        if number not in seen:
+            seen.add(number)
+            received.extend(zip(fields[::2], fields[1::2], strict=True))
+
+    for event in [*history, "report", "report"]:
+        if event == "began":
+            statistics.began("q", "t")
+        elif event in ("report", "lost report"):
+            statistics.hurry()
+            for step in statistics.steps():
+                arrive(step)
+                step.done(True) if event == "report" else step.failed(ConnectionFailed("lost"))
+        else:
+            statistics.ended("q", "t", event)
+
+    for name in ("began", "succeeded", "retried"):
+        field = f"{'started' if name == 'began' else name}:t"
+        assert sum(by for found, by in received if found == field) == history.count(name)
+    assert statistics.is_empty
