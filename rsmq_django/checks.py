@@ -5,6 +5,7 @@ server, so that `migrate` and `check` work while it is down. Every id is explain
 """
 
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import redis
@@ -44,6 +45,7 @@ def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
         *check_shutdown(settings),
         *check_schedules(settings),
         *check_redis_version(redis.__version__),
+        *check_tracing(settings),
     ]
 
 
@@ -165,3 +167,10 @@ def _place(connection: ConnectionSettings) -> str:
         except ImproperlyConfigured:  # reported by check_caches
             return f"cache:{connection.cache}"
     return connection.url or f"embedded:{connection.state_dir}"
+
+
+def check_tracing(settings: Settings) -> Iterator[CheckMessage]:
+    """Check that there is something to trace with."""
+    if settings.tracing.enabled and find_spec("opentelemetry") is None:
+        said = "RSMQ['TRACING'] is enabled, but OpenTelemetry is not installed: nothing is traced."
+        yield checks.Warning(said, hint="pip install 'rsmq-django[otel]', or switch it off.", id="rsmq.W040")

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django.core.signals import setting_changed
 from django.dispatch import receiver
@@ -20,7 +20,11 @@ from django.dispatch import receiver
 from .conf import get_settings
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.trace import Span as OpenTelemetrySpan
+    from opentelemetry.trace import Tracer
+
+#: Others pass spans around without importing OpenTelemetry.
+Span: TypeAlias = "OpenTelemetrySpan"
 
 logger = logging.getLogger(__name__)
 

@@ -28,6 +28,7 @@ from ..core.keys import queue_keys, result_key
 from ..core.limits import MAX_BATCH
 from ..core.replies import read_ids
 from ..queues import aensure_queue, ensure_queue, get_client, get_queue
+from ..tracing import Span, carried_by, sending, start_sending
 from .compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -50,6 +51,8 @@ class Outgoing:
     queue: Queue
     ids: list[str]
     bodies: list[bytes]
+    #: Ends when they are sent; None when nothing is traced.
+    span: Span | None = None
 
     def call(self) -> Call[list[str]]:
         """Return the Redis call that sends them; a delay counts from now, the moment of sending."""
@@ -211,8 +214,10 @@ def prepare(
     """Encode calls of a task, and check what can be checked before they are sent. Without `ids`, new ones are drawn."""
     queue = get_queue(band_name(task.queue_name, int(task.priority)))
     ids = list(ids or random_suffixes(len(calls)))
+    span = start_sending(queue.name, task.module_path, ids)
+    meta = carried_by(span) or None
     envelopes: list[Envelope] = [
-        new_envelope(task.module_path, task_id, args, kwargs)
+        new_envelope(task.module_path, task_id, args, kwargs, meta)
         for task_id, (args, kwargs) in zip(ids, calls, strict=True)
     ]
     bodies = [envelope.encode() for envelope in envelopes]
@@ -224,25 +229,27 @@ def prepare(
             f"a call of {task.module_path} is {longest} bytes, queue {queue.name!r} allows {limit}; "
             "store what it works on elsewhere and pass its id"
         )
-    return Outgoing(task, queue, ids, bodies)
+    return Outgoing(task, queue, ids, bodies, span)
 
 
 def send(outgoing: Outgoing) -> None:
     """Send prepared calls. A queue that does not exist yet is created as the settings say."""
-    try:
-        outgoing.queue.client.run(outgoing.call())
-    except QueueNotFound:  # nothing was stored
-        ensure_queue(outgoing.queue.name)
-        outgoing.queue.client.run(outgoing.call())
+    with sending(outgoing.span):
+        try:
+            outgoing.queue.client.run(outgoing.call())
+        except QueueNotFound:  # nothing was stored
+            ensure_queue(outgoing.queue.name)
+            outgoing.queue.client.run(outgoing.call())
 
 
 async def asend(outgoing: Outgoing) -> None:
     """See send()."""
-    try:
-        await outgoing.queue.client.arun(outgoing.call())
-    except QueueNotFound:
-        await aensure_queue(outgoing.queue.name)
-        await outgoing.queue.client.arun(outgoing.call())
+    with sending(outgoing.span):
+        try:
+            await outgoing.queue.client.arun(outgoing.call())
+        except QueueNotFound:
+            await aensure_queue(outgoing.queue.name)
+            await outgoing.queue.client.arun(outgoing.call())
 
 
 def after_commit(do: Callable[[], Any]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ..conf import QueueSettings, get_settings
 from ..core import Client, Queue, RsmqError
 from ..core.bands import bands_of
+from ..core.counters import sample
 from ..core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueNotFound, RedisFailure
 from ..core.keys import worker_key
 from ..queues import get_client
@@ -34,6 +35,8 @@ CUT_OFF_S = DEAD_AFTER_S / 2
 RETURN_WAIT_S = 2 * BEAT_EVERY_S
 #: The last fetch of a killed child may still wait in the server's socket when its record is read: look again then.
 LOOK_AGAIN_AFTER_S = (1.0, 5.0)
+#: How often the lengths of queues are noted for charts: a few times in each minute, so that peaks show.
+NOTE_LENGTHS_EVERY_S = 15.0
 #: The longest time between two renewals; also the time in which a changed visibility timeout is noticed.
 LONGEST_RENEWAL_WAIT_S = 10.0
 
@@ -84,6 +87,8 @@ class Keeper:
         self._silence_tells_from_ms = 0.0
         self._outage = Outage(f"supervisor, {connection!r}")
         self._chores = [Chore("beats of workers", self._beat), Chore("renewal of leases", self._renew)]
+        if get_settings().statistics.enabled:
+            self._chores.append(Chore("lengths of queues", self._note_lengths))
         if fires_schedules:
             self._chores.append(Chore("schedules", Scheduler(self._client, queues[0].connection).look))
 
@@ -150,6 +155,15 @@ class Keeper:
             except RsmqError as error:
                 logger.error("what %s held comes back when its leases are over: %s", death.worker_id, error)
             self._deaths.remove(death)
+
+    def _note_lengths(self, living: Sequence[str]) -> float:
+        names = {settings.name for settings, _ in self._queues} | {settings.dead_letter for settings, _ in self._queues}
+        at_s = (self._last_beat_ms or time.time() * 1000) / 1000
+        calls = [sample(self._client.namespace, name, at_s=at_s) for name in sorted(names)]
+        for reply in self._client.run_many(calls):
+            if isinstance(reply, RsmqError):
+                raise reply
+        return NOTE_LENGTHS_EVERY_S
 
     def _beat(self, living: Sequence[str]) -> float:
         known = {*living, *(death.worker_id for death in self._deaths)}
