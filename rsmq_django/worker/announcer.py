@@ -29,6 +29,11 @@ EVENT_NAMES: dict[type[Outcome], str] = {
 }
 
 
+def event_name(outcome: Outcome) -> str:
+    """Return what an outcome is called."""
+    return EVENT_NAMES.get(type(outcome)) or type(outcome).__name__.lower()
+
+
 class Announcer:
     """Speaks for one worker process."""
 
@@ -157,7 +162,7 @@ def log_fields(execution: Execution, outcome: Outcome) -> dict[str, Any]:
     """Return an outcome as fields of a log record; docs/metrics.md explains them. Nothing of arguments is in them."""
     delivery, envelope = execution.delivery, execution.envelope
     fields: dict[str, Any] = {
-        "rsmq_event": EVENT_NAMES[type(outcome)],
+        "rsmq_event": event_name(outcome),
         "rsmq_queue": delivery.work_queue.name,
         "rsmq_task": execution.path,
         "rsmq_task_id": envelope.id if envelope else "",

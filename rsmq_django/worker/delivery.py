@@ -39,6 +39,8 @@ class Delivery:
     batch: str = ""
     #: How many processes died while they ran this message.
     crashes: int = 0
+    #: How long it could have been received before it was; None when its score tells no time.
+    wait_us: int | None = None
     #: Set when somebody else may hold the message by now: the result will be discarded.
     lease_lost: bool = False
     #: Server time at which the function was called, in epoch milliseconds.

@@ -9,12 +9,14 @@ from typing import Any
 
 from ..core import Settlement
 from ..core.call import Argument, Call
-from ..core.keys import queue_keys, result_key
+from ..core.events import dropped_key
+from ..core.keys import events_key, queue_keys, result_key
 from ..core.replies import read_nothing, read_settlements
 from ..tasks.envelope import Envelope
 from ..tasks.results import UNFINISHED_TTL_S, encode_error
 from .delivery import Delivery, WorkQueue
-from .error_text import text_of
+from .error_text import dotted_path, text_of
+from .event_log import NO_EVENTS, EventLog, Events
 from .execution import Execution
 from .outcomes import Dead, Outcome, Released, RetryIn, Succeeded
 
@@ -83,7 +85,11 @@ class EndingCall:
     call: Call[Verdicts]
 
 
-def ending_calls(endings: Sequence[Ending], ending_batches: EndingBatches = lambda deliveries: []) -> list[EndingCall]:
+def ending_calls(
+    endings: Sequence[Ending],
+    ending_batches: EndingBatches = lambda deliveries: [],
+    event_log: EventLog | None = None,
+) -> list[EndingCall]:
     """Return the calls that carry the outcomes out.
 
     `ending_batches` says which batches a worker holds nothing of any more when these deliveries have ended.
@@ -97,39 +103,45 @@ def ending_calls(endings: Sequence[Ending], ending_batches: EndingBatches = lamb
             groups.setdefault((ending.execution.delivery.work_queue, how), []).append(ending)
         else:
             alone.append([ending])
-    return [_ending_call(group, ending_batches) for group in [*alone, *groups.values()]]
+    return [_ending_call(group, ending_batches, event_log) for group in [*alone, *groups.values()]]
 
 
-def _ending_call(group: list[Ending], ending_batches: EndingBatches) -> EndingCall:
+def _ending_call(group: list[Ending], ending_batches: EndingBatches, event_log: EventLog | None) -> EndingCall:
     first, deliveries = group[0], [ending.execution.delivery for ending in group]
     over, work_queue = ending_batches(deliveries), deliveries[0].work_queue
+    events = NO_EVENTS if event_log is None else event_log.words(work_queue.name, group)
     match first.outcome:
         case Succeeded() if first.result_keys:
-            call = keep_results(work_queue, group, over)
+            call = keep_results(work_queue, group, over, events)
         case Succeeded():
-            call = succeed(work_queue, deliveries, over)
+            call = succeed(work_queue, deliveries, over, events)
         case Released():
-            call = release(work_queue, deliveries, over)
+            call = release(work_queue, deliveries, over, events)
         case RetryIn():
-            call = retry(first, first.outcome, over)
+            call = retry(first, first.outcome, over, events)
         case Dead():
-            call = bury(first, first.outcome, over)
+            call = bury(first, first.outcome, over, events)
     return EndingCall(group, over, call)
 
 
-def succeed(work_queue: WorkQueue, deliveries: Sequence[Delivery], over: Sequence[str] = ()) -> Call[Verdicts]:
+def succeed(
+    work_queue: WorkQueue, deliveries: Sequence[Delivery], over: Sequence[str] = (), events: Events = NO_EVENTS
+) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned."""
     args: list[Argument] = [*_strikes(over)]
     for delivery in deliveries:
         message = delivery.message
         args += (message.id, message.receive_count)
+    args += events
     read = _read_refused(len(deliveries))
-    return Call("worker/succeed", _queue_keys(work_queue), tuple(args), read, True, work_queue.name)
+    return Call("worker/succeed", ending_keys(work_queue), tuple(args), read, True, work_queue.name)
 
 
-def keep_results(work_queue: WorkQueue, endings: Sequence[Ending], over: Sequence[str] = ()) -> Call[Verdicts]:
+def keep_results(
+    work_queue: WorkQueue, endings: Sequence[Ending], over: Sequence[str] = (), events: Events = NO_EVENTS
+) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned, and keeps their results."""
-    keys = [*_queue_keys(work_queue)]
+    keys = [*ending_keys(work_queue)]
     args: list[Argument] = [*_strikes(over), work_queue.name]
     for ending in endings:
         assert isinstance(ending.outcome, Succeeded)
@@ -139,38 +151,41 @@ def keep_results(work_queue: WorkQueue, endings: Sequence[Ending], over: Sequenc
         )
         keys += ending.result_keys
         args += (*ending.delivery.receipt, *record)
+    args += events
     read = _read_refused(len(endings))
     return Call("worker/keep_results", tuple(keys), tuple(args), read, True, work_queue.name)
 
 
-def retry(ending: Ending, outcome: RetryIn, over: Sequence[str] = ()) -> Call[Verdicts]:
+def retry(ending: Ending, outcome: RetryIn, over: Sequence[str] = (), events: Events = NO_EVENTS) -> Call[Verdicts]:
     """Return the call that makes a message visible again later."""
     delivery = ending.delivery
     error = {f"error:{delivery.attempt}": encode_error(outcome.error, outcome.traceback)}
     wait_ms = round(outcome.after_s * 1000)
     record = ending.record(UNFINISHED_TTL_S + round(outcome.after_s), status="READY", **error)
-    keys = (*_queue_keys(delivery.work_queue), *ending.result_keys)
-    args = (*_strikes(over, [delivery]), *delivery.receipt, wait_ms, *record)
+    keys = (*ending_keys(delivery.work_queue), *ending.result_keys)
+    args = (*_strikes(over, [delivery]), *delivery.receipt, wait_ms, *record, *events)
     return Call("worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
 
 
-def bury(ending: Ending, outcome: Dead, over: Sequence[str] = ()) -> Call[Verdicts]:
+def bury(ending: Ending, outcome: Dead, over: Sequence[str] = (), events: Events = NO_EVENTS) -> Call[Verdicts]:
     """Return the call that moves a message to its dead-letter queue."""
     delivery, work_queue = ending.delivery, ending.delivery.work_queue
     dead = queue_keys(work_queue.queue.client.namespace, dead_letter_queue(ending))
     error = {f"error:{delivery.attempt}": encode_error(outcome.error, outcome.traceback or text_of(outcome.error))}
     finished_ms = f"{ending.execution.finished_ms:.3f}"
     result = ending.record(ending.keep_result_s, status="FAILED", finished_ms=finished_ms, **error)
-    keys = (*_queue_keys(work_queue), dead.messages, dead.settings, dead.failures)
-    args = (*_strikes(over, [delivery]), *delivery.receipt, failure_record(ending, outcome), *result)
+    keys = (*ending_keys(work_queue), dead.messages, dead.settings, dead.failures)
+    args = (*_strikes(over, [delivery]), *delivery.receipt, failure_record(ending, outcome), *result, *events)
     return Call("worker/bury", (*keys, *ending.result_keys), args, _read_verdict, True, work_queue.name)
 
 
-def release(work_queue: WorkQueue, deliveries: Sequence[Delivery], over: Sequence[str] = ()) -> Call[Verdicts]:
+def release(
+    work_queue: WorkQueue, deliveries: Sequence[Delivery], over: Sequence[str] = (), events: Events = NO_EVENTS
+) -> Call[Verdicts]:
     """Return the call that gives messages back untouched."""
-    keys = _queue_keys(work_queue)
+    keys = ending_keys(work_queue)
     receipts = [word for delivery in deliveries for word in delivery.receipt]
-    args = (*_strikes(over, deliveries), work_queue.queue.keys.channel, *receipts)
+    args = (*_strikes(over, deliveries), work_queue.queue.keys.channel, *receipts, *events)
     return Call("worker/release", keys, args, read_settlements, True, work_queue.name)
 
 
@@ -197,7 +212,7 @@ def failure_record(ending: Ending, outcome: Dead) -> str:
         "task": envelope.task if envelope else ending.execution.path,
         "task_id": envelope.id if envelope else None,
         "attempts": ending.delivery.attempt,
-        "error": f"{kind.__module__}.{kind.__qualname__}",
+        "error": dotted_path(kind),
         "message": text_of(outcome.error),
         "traceback": outcome.traceback,
         "died_ms": round(ending.execution.finished_ms or 0),
@@ -229,6 +244,12 @@ def _queue_keys(work_queue: WorkQueue) -> tuple[str, str, str, str]:
     """Return the keys that every script of a worker begins with."""
     keys = work_queue.queue.keys
     return keys.messages, keys.settings, keys.releases, work_queue.holds_key
+
+
+def ending_keys(work_queue: WorkQueue) -> tuple[str, ...]:
+    """Return the keys that every script begins with that ends leases."""
+    namespace = work_queue.queue.client.namespace
+    return *_queue_keys(work_queue), events_key(namespace), dropped_key(namespace)
 
 
 def _read_verdict(reply: int) -> Verdicts:

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import math
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from ..tasks.backend import result_ttl_s
 from ..tasks.compat import TaskContext, TaskResult
 from ..tasks.envelope import Envelope, Unreadable
 from ..tasks.retry import RetryPolicy, TaskTimeout, exponential
+from ..tracing import processing, tracer
 from .announcer import Announcer
 from .database import close_stale_connections, close_unusable_connections, close_unusable_connections_async
 from .delivery import Delivery
@@ -76,6 +78,7 @@ class Execution:
         "is_async",
         "keep_result_s",
         "max_attempts",
+        "run_us",
         "task_result",
         "time_limit",
         "unreadable",
@@ -88,6 +91,8 @@ class Execution:
         self.desk = desk
         self._now_ms = now_ms
         self.finished_ms: float | None = None
+        #: How long the function ran; None while it has not.
+        self.run_us: int | None = None
         self.work: Work | None = None
         self.unreadable: Unreadable | None = None
         self.max_attempts = delivery.work_queue.settings.max_attempts
@@ -158,13 +163,15 @@ class Execution:
             return self.unreadable
         if not self.may_run:
             return Raised(_WorkerDied(self.delivery.attempt - 1))
+        began_at = time.monotonic()
         try:
             close_stale_connections()
             with self._limited():
-                return Returned(self._call())
+                return Returned(self._call() if tracer() is None else self._call_traced())
         except BaseException as error:  # a task may raise anything; the worker goes on
             return Raised(error)
         finally:
+            self.run_us = int((time.monotonic() - began_at) * 1e6)
             close_unusable_connections()
 
     async def aperform(self) -> Result:
@@ -174,19 +181,21 @@ class Execution:
         if not self.may_run:
             return Raised(_WorkerDied(self.delivery.attempt - 1))
         assert self.work is not None
+        began_at = time.monotonic()
         try:
             if self.work.options.timeout_s is None:
-                return Returned(await self._call())
+                return Returned(await self._acall())
             return await self._acall_limited(self.work.options.timeout_s)
         except BaseException as error:
             return Raised(error)
         finally:
+            self.run_us = int((time.monotonic() - began_at) * 1e6)
             await close_unusable_connections_async()
 
     async def _acall_limited(self, timeout_s: float) -> Result:
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                return Returned(await self._call())
+                return Returned(await self._acall())
         except TimeoutError as error:
             return Raised(TaskTimeout() if limit.expired() else error)
 
@@ -255,6 +264,29 @@ class Execution:
             context: TaskContext[Any, Any] = TaskContext(task_result=self.announcer.task_result(self))
             return self.work.func(context, *self.work.args, **self.work.kwargs)
         return self.work.func(*self.work.args, **self.work.kwargs)
+
+    def _call_traced(self) -> Any:
+        with self._span():
+            return self._call()
+
+    async def _acall(self) -> Any:
+        if tracer() is None:
+            return await self._call()
+        with self._span():
+            return await self._call()
+
+    def _span(self) -> AbstractContextManager[object]:
+        delivery, envelope = self.delivery, self.envelope
+        return processing(
+            delivery.work_queue.name,
+            self.path,
+            meta=envelope.meta if envelope else None,
+            message_id=delivery.message.id,
+            task_id=envelope.id if envelope else "",
+            attempt=delivery.attempt,
+            body_bytes=len(delivery.message.body),
+            worker_id=self.announcer.worker_id,
+        )
 
     def _limited(self) -> AbstractContextManager[None]:
         return self.time_limit or _NO_LIMIT

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ..conf import get_settings
 from ..core import Client, RsmqError
 from ..core.errors import QueueNotFound
 from ..core.keys import worker_key
@@ -18,7 +19,8 @@ from .announcer import Announcer
 from .board import Board
 from .clock import ServerClock
 from .delivery import Delivery, WorkQueue
-from .endings import Ending, ending_calls
+from .endings import Ending, EndingCall, ending_calls
+from .event_log import EventLog
 from .execution import Execution
 from .holds import release_unknown
 from .leases import Leases, renewal_calls
@@ -26,6 +28,7 @@ from .lineup import Lineup, Look
 from .outage import Outage
 from .outcomes import Outcome, Released
 from .provision import provision
+from .statistics import ReportStep, Statistics
 from .steps import EndStep, Fetched, FetchStep, LetGoStep, RenewStep, StartStep, Step, is_damage
 
 logger = logging.getLogger(__name__)
@@ -35,6 +38,8 @@ NOTHING_FOUND_S = 0.05
 #: A fetch whose reply was lost may be carried out much later, when a cut network is mended: its messages never arrive
 #: here, but the supervisor would renew their leases for ever. So the record of what is held is compared now and then.
 GHOSTS_EVERY_S = 30.0
+#: When a process ends, it reports what it has counted; many tasks in many queues take more than one exchange.
+MOST_LAST_REPORTS = 10
 #: Runs shorter than this never show as RUNNING: noting the start would cost more than it tells.
 NOTE_START_AFTER_S = 0.1
 
@@ -58,6 +63,14 @@ class Fetcher:
         self.announcer = announcer
         self.leases = Leases()
         self.clock = ServerClock()
+        settings = get_settings()
+        #: None when they are switched off.
+        self.statistics = (
+            Statistics(client.namespace, announcer.worker_id, now_ms=self.clock.now_ms)
+            if settings.statistics.enabled
+            else None
+        )
+        self.event_log = EventLog.from_settings(settings.events, announcer.worker_id)
         self.outage = Outage(f"{client.connection!r}")
         self._poll_interval_s = poll_interval_s
         self._wake = wake
@@ -99,6 +112,8 @@ class Fetcher:
         self._running[delivery] = execution
         if self._board is not None:
             delivery.slot = self._board.enter(delivery.message.id)
+        if self.statistics is not None and execution.may_run:
+            self.statistics.began(delivery.work_queue.name, execution.path)
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
         """Take over an outcome; the next exchange carries it out."""
@@ -166,6 +181,16 @@ class Fetcher:
         while len(self._endings) < left:
             left = len(self._endings)
             self._exchange(0)
+        self._report_the_rest()
+
+    def _report_the_rest(self) -> None:
+        if self.statistics is None:
+            return
+        for _ in range(MOST_LAST_REPORTS):
+            if self.statistics.is_empty or self.outage.is_on:
+                return
+            self.statistics.hurry()
+            self._exchange(0)
 
     def _exchange(self, room: int) -> list[Delivery]:
         if self._refused and time.monotonic() >= self._damage.next_try_at:
@@ -211,9 +236,12 @@ class Fetcher:
         over, self._over = self._over, []
         return [LetGoStep(self, deliveries, over)] if deliveries or over else []
 
+    def _ending_calls(self, endings: list[Ending]) -> list[EndingCall]:
+        return ending_calls(endings, self.leases.ending_batches, self.event_log)
+
     def _steps(self, endings: list[Ending], room: int) -> tuple[list[Step], FetchStep | None]:
         now = time.monotonic()
-        steps: list[Step] = [EndStep(self, each) for each in ending_calls(endings, self.leases.ending_batches)]
+        steps: list[Step] = [EndStep(self, each) for each in self._ending_calls(endings)]
         due = self.leases.due(now)
         if due or now >= self._note_starts_at:
             self._note_starts_at = now + NOTE_START_AFTER_S
@@ -223,6 +251,8 @@ class Fetcher:
             steps += [RenewStep(self, held, call) for held, call in renewals]
             steps += [StartStep(ending) for ending in self._starts_to_note(ended)]
         steps += self._let_go_steps()
+        if self.statistics is not None:
+            steps += self.statistics.steps()
         if room <= 0 or not (self._was_told_to_look or now >= self._look_at):
             return steps, None
         # Before the call, not after: who sends a message while it runs must not be forgotten.
@@ -240,8 +270,13 @@ class Fetcher:
                 step.done(reply)
         if any(isinstance(error, QueueNotFound) for _, error in failures):
             self._provisioned = False  # somebody deleted a queue: it is created again
-        # A damaged queue refuses outcomes of its own; renewals and looks have no other queue to go on with.
-        trouble = [error for step, error in failures if not (isinstance(step, EndStep) and is_damage(error))]
+        # A damaged queue refuses outcomes of its own; renewals and looks have no other queue to go on with. Counters
+        # that cannot be written never stop the work.
+        trouble = [
+            error
+            for step, error in failures
+            if not isinstance(step, ReportStep) and not (isinstance(step, EndStep) and is_damage(error))
+        ]
         if trouble:
             self.outage.note(trouble[0])
         elif steps:
@@ -314,6 +349,9 @@ class Fetcher:
             times.append(renewal_at)
         if self._over:
             times.append(0.0)
+        report_at = self.statistics.next_report_at() if self.statistics is not None else None
+        if report_at is not None:
+            times.append(report_at)
         if self.leases.has_unnoted_start():
             # Nobody tells when a held message begins to run, or that it waits behind tasks that do not end.
             times.append(max(self._note_starts_at, time.monotonic() + NOTE_START_AFTER_S / 2))

@@ -7,6 +7,8 @@ calls wait two seconds at most: the supervisor has one thread, and a stop must n
 from __future__ import annotations
 
 import logging
+import os
+import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -24,6 +26,7 @@ from .outage import Outage
 from .provision import SHORTEST_LEASE_S
 from .recovery import Death, recover
 from .scheduler import Scheduler
+from .statistics import Statistics
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +82,12 @@ class Keeper:
         self._lease_s: dict[str, float] = {}
         self._add(self._configured)
         self._max_crashes = max_crashes
+        reporter = f"supervisor-{os.getpid()}-{secrets.token_hex(4)}"
+        self._statistics = (
+            Statistics(client.namespace, reporter, now_ms=lambda: time.time() * 1000)
+            if get_settings().statistics.enabled
+            else None
+        )
         self._deaths: list[Death] = []
         #: Monotonic time at which to look once more, and at whose record.
         self._later: list[tuple[float, Death]] = []
@@ -125,6 +134,7 @@ class Keeper:
             for chore in due:
                 chore.run(living)
             self._free_the_dead()
+            self._report()
         except RsmqError as error:
             self._outage.note(error)
         else:
@@ -147,7 +157,13 @@ class Keeper:
     def _free_the_dead(self) -> None:
         for death in list(self._deaths):
             try:
-                recover(self._client, self._work_queues(death.worker_id), death, max_crashes=self._max_crashes)
+                recover(
+                    self._client,
+                    self._work_queues(death.worker_id),
+                    death,
+                    max_crashes=self._max_crashes,
+                    statistics=self._statistics,
+                )
             except RedisFailure as error:
                 if time.monotonic() < death.died_at + max(self._lease_s.values()):
                     raise  # later, when the server can do it
@@ -155,6 +171,18 @@ class Keeper:
             except RsmqError as error:
                 logger.error("what %s held comes back when its leases are over: %s", death.worker_id, error)
             self._deaths.remove(death)
+
+    def _report(self) -> None:
+        """Report what became of the messages of dead children."""
+        if self._statistics is None or self._statistics.is_empty:
+            return
+        self._statistics.hurry()
+        steps = self._statistics.steps()
+        for step, reply in zip(steps, self._client.run_many([step.call for step in steps]), strict=True):
+            if isinstance(reply, RsmqError):
+                step.failed(reply)
+            else:
+                step.done(reply)
 
     def _note_lengths(self, living: Sequence[str]) -> float:
         names = {settings.name for settings, _ in self._queues} | {settings.dead_letter for settings, _ in self._queues}

@@ -16,16 +16,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core import Client, Message, RsmqError
+from ..conf import get_settings
+from ..core import Client, Message, RsmqError, Settlement
 from ..core.call import Call
 from ..core.replies import first_received_ms
 from ..tasks.interrupts import HardTimeout
 from .announcer import Announcer, log_outcome
 from .delivery import Delivery, WorkQueue
-from .endings import Ending, ending_calls, strike_of
+from .endings import Ending, ending_calls, ending_keys, strike_of
+from .event_log import NO_EVENTS, EventLog, Events
 from .execution import Execution, Raised
 from .holds import Hold, forget, read_holds, release_holds
-from .outcomes import Dead, Outcome
+from .outcomes import Dead, Outcome, Released
+from .statistics import Statistics
 
 logger = logging.getLogger(__name__)
 
@@ -55,21 +58,40 @@ class Death:
     died_at: float = field(default_factory=time.monotonic)
 
 
-def recover(client: Client, queues: Sequence[WorkQueue], death: Death, *, max_crashes: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Where the ends of attempts are noted; either may be switched off."""
+
+    statistics: Statistics | None
+    event_log: EventLog | None
+
+
+def recover(
+    client: Client,
+    queues: Sequence[WorkQueue],
+    death: Death,
+    *,
+    max_crashes: int,
+    statistics: Statistics | None = None,
+) -> None:
     """Give back or bury everything that a dead child held, and take the child off the list of workers.
 
     Safe to repeat: what is done leaves the record.
     """
+    books = Books(statistics, EventLog.from_settings(get_settings().events, death.worker_id))
     holds_key = queues[0].holds_key
     holds = read_holds(client, holds_key)
     running = [hold for hold in holds if hold.message_id in death.running]
     overdue = [hold for hold in holds if hold.message_id in death.overdue]
     waiting = [hold for hold in holds if hold.message_id not in death.running | death.overdue]
     for hold in overdue:
-        _fail(client, queues, hold, death)
+        _fail(client, queues, hold, death, books)
     for at in range(0, len(running), CRASHES_AT_ONCE):
-        _count_crashes(client, queues, running[at : at + CRASHES_AT_ONCE], death, max_crashes=max_crashes)
-    released = release_holds(client, queues, holds_key, waiting)
+        part = running[at : at + CRASHES_AT_ONCE]
+        _count_crashes(client, queues, part, death, books, max_crashes=max_crashes)
+    released = 0
+    for at in range(0, len(waiting), CRASHES_AT_ONCE):
+        released += _give_back(client, queues, waiting[at : at + CRASHES_AT_ONCE], death, books)
     # Not the record: its last fetch may be carried out at this very moment, and what came of it must be found later.
     forget(client, death.worker_id, with_record=False)
     begun = len(running) + len(overdue)
@@ -79,31 +101,50 @@ def recover(client: Client, queues: Sequence[WorkQueue], death: Death, *, max_cr
 
 
 def _count_crashes(
-    client: Client, queues: Sequence[WorkQueue], holds: Sequence[Hold], death: Death, *, max_crashes: int
+    client: Client, queues: Sequence[WorkQueue], holds: Sequence[Hold], death: Death, books: Books, *, max_crashes: int
 ) -> None:
-    by_name = {work_queue.name: work_queue for work_queue in queues}
-    known = [(hold, by_name[hold.queue_name]) for hold in holds if hold.queue_name in by_name]
-    replies = client.run_many([_crash(hold, work_queue) for hold, work_queue in known])
-    for (hold, work_queue), reply in zip(known, replies, strict=True):
+    known = _known(queues, holds)
+    executions = _read_executions(client, known, death) if books.event_log else {}
+    calls = []
+    for hold, work_queue in known:
+        events = NO_EVENTS
+        if books.event_log is not None and hold in executions:
+            events = books.event_log.words_of_lost(executions[hold], death.how)
+        calls.append(_crash(hold, work_queue, max_crashes=max_crashes, events=events))
+    for (hold, work_queue), reply in zip(known, client.run_many(calls), strict=True):
         if isinstance(reply, RsmqError):
             logger.error("message %s comes back when its lease is over: %s", hold.message_id, reply)
         elif reply:  # else it had ended, or somebody else holds it
-            _after_crash(client, work_queue, hold, reply, death, max_crashes=max_crashes)
+            _after_crash(client, work_queue, hold, reply, death, books, max_crashes=max_crashes)
 
 
-def _crash(hold: Hold, work_queue: WorkQueue) -> Call[list[Any]]:
-    keys = work_queue.queue.keys
-    call_keys = (keys.messages, keys.settings, keys.releases, work_queue.holds_key)
+def _known(queues: Sequence[WorkQueue], holds: Sequence[Hold]) -> list[tuple[Hold, WorkQueue]]:
+    by_name = {work_queue.name: work_queue for work_queue in queues}
+    return [(hold, by_name[hold.queue_name]) for hold in holds if hold.queue_name in by_name]
+
+
+def _crash(hold: Hold, work_queue: WorkQueue, *, max_crashes: int, events: Events) -> Call[list[Any]]:
     receipt = (hold.message_id, hold.receive_count)
-    args = (*strike_of(hold.batch, hold.message_id), *receipt, round(CRASH_WAIT_S * 1000))
-    return Call("worker/crash", call_keys, args, lambda reply: reply, subject=work_queue.name)
+    wait_ms = round(CRASH_WAIT_S * 1000)
+    args = (*strike_of(hold.batch, hold.message_id), *receipt, wait_ms, max_crashes, *events)
+    return Call("worker/crash", ending_keys(work_queue), args, lambda reply: reply, subject=work_queue.name)
 
 
 def _after_crash(
-    client: Client, work_queue: WorkQueue, hold: Hold, reply: list[Any], death: Death, *, max_crashes: int
+    client: Client,
+    work_queue: WorkQueue,
+    hold: Hold,
+    reply: list[Any],
+    death: Death,
+    books: Books,
+    *,
+    max_crashes: int,
 ) -> None:
     crashes, body, first, released = reply
+    execution = _execution(_delivery(hold, work_queue, body, first, released), death)
     if crashes < max_crashes:
+        if books.statistics is not None:
+            books.statistics.ended(work_queue.name, execution.path, "lost")
         logger.error(
             "message %s of queue %s ran when its process ended with %s, %d of %d times; it runs again in %.0f s",
             hold.message_id,
@@ -114,29 +155,46 @@ def _after_crash(
             CRASH_WAIT_S * crashes,
         )
         return
-    message = Message(hold.message_id, body, hold.receive_count, first_received_ms(first))
-    attempt = hold.receive_count - int(released)
-    delivery = Delivery(work_queue, message, attempt, time.monotonic(), hold.batch)
     text = f"the process that ran it ended with {death.how}, {crashes} times in all; see the log of the worker"
     try:
-        _bury(client, delivery, Announcer(death.worker_id), Dead("crashed", ProcessDied(text)))
+        _end(client, execution, Dead("crashed", ProcessDied(text)), books)
     except RsmqError as error:
-        logger.error("message %s stays in queue %s for another attempt: %s", message.id, work_queue.name, error)
+        logger.error("message %s stays in queue %s for another attempt: %s", hold.message_id, work_queue.name, error)
 
 
-def _fail(client: Client, queues: Sequence[WorkQueue], hold: Hold, death: Death) -> None:
+def _fail(client: Client, queues: Sequence[WorkQueue], hold: Hold, death: Death, books: Books) -> None:
     """Let the task's own policy decide what becomes of a message that ran too long."""
-    work_queue = next((each for each in queues if each.name == hold.queue_name), None)
-    reply = client.run(_read_held(hold, work_queue)) if work_queue is not None else None
-    if work_queue is None or not reply:
-        return  # it had ended, or somebody else holds it
-    body, first, released, crashes = reply
-    message = Message(hold.message_id, body, hold.receive_count, first_received_ms(first))
-    attempt = hold.receive_count - int(released)
-    delivery = Delivery(work_queue, message, attempt, time.monotonic(), hold.batch, int(crashes))
-    execution = _execution(delivery, Announcer(death.worker_id))
-    limit_s = execution.work.options.hard_timeout_s if execution.work else None
-    _end(client, execution, execution.decide(Raised(HardTimeout(limit_s))))
+    for execution in _read_executions(client, _known(queues, [hold]), death).values():
+        limit_s = execution.work.options.hard_timeout_s if execution.work else None
+        _end(client, execution, execution.decide(Raised(HardTimeout(limit_s))), books)
+
+
+def _give_back(client: Client, queues: Sequence[WorkQueue], holds: Sequence[Hold], death: Death, books: Books) -> int:
+    """Give messages back untouched, without counting an attempt. Returns how many there were."""
+    executions = _read_executions(client, _known(queues, holds), death) if books.statistics or books.event_log else {}
+    released = 0
+    endings = [Ending(execution, Released(), death.worker_id) for execution in executions.values()]
+    for each in ending_calls(endings, event_log=books.event_log):
+        verdicts = client.run(each.call)
+        released += verdicts.count(Settlement.DONE)
+        if books.statistics is not None:
+            books.statistics.settled(each.endings, verdicts)
+    # What was not found there is gone already, and is struck off.
+    rest = [hold for hold in holds if hold not in executions]
+    return released + release_holds(client, queues, queues[0].holds_key, rest)
+
+
+def _read_executions(client: Client, known: Sequence[tuple[Hold, WorkQueue]], death: Death) -> dict[Hold, Execution]:
+    """Read what the messages ask for that are still held; others are left out."""
+    replies = client.run_many([_read_held(hold, work_queue) for hold, work_queue in known])
+    found = {}
+    for (hold, work_queue), reply in zip(known, replies, strict=True):
+        if isinstance(reply, RsmqError):
+            raise reply
+        if reply:
+            body, first, released, crashes = reply
+            found[hold] = _execution(_delivery(hold, work_queue, body, first, released, int(crashes)), death)
+    return found
 
 
 def _read_held(hold: Hold, work_queue: WorkQueue) -> Call[list[Any]]:
@@ -146,24 +204,31 @@ def _read_held(hold: Hold, work_queue: WorkQueue) -> Call[list[Any]]:
     return Call("worker/read_held", call_keys, args, lambda reply: reply, repeatable=True, subject=work_queue.name)
 
 
-def _bury(client: Client, delivery: Delivery, announcer: Announcer, outcome: Dead) -> None:
-    """Move a message to its dead-letter queue."""
-    _end(client, _execution(delivery, announcer), outcome)
+def _delivery(
+    hold: Hold, work_queue: WorkQueue, body: bytes, first: bytes, released: bytes, crashes: int = 0
+) -> Delivery:
+    message = Message(hold.message_id, body, hold.receive_count, first_received_ms(first))
+    attempt = hold.receive_count - int(released)
+    return Delivery(work_queue, message, attempt, time.monotonic(), hold.batch, crashes)
 
 
-def _execution(delivery: Delivery, announcer: Announcer) -> Execution:
+def _execution(delivery: Delivery, death: Death) -> Execution:
+    announcer = Announcer(death.worker_id)
     return Execution(delivery, desk=_NoDesk(), announcer=announcer, now_ms=lambda: time.time() * 1000)
 
 
-def _end(client: Client, execution: Execution, outcome: Outcome) -> None:
+def _end(client: Client, execution: Execution, outcome: Outcome, books: Books) -> None:
     """Carry an outcome out.
 
     No signal is sent: their receivers belong into a worker, and may open connections that children would inherit.
     """
     execution.finished_ms = time.time() * 1000
     log_outcome(execution, outcome)
-    (ending,) = ending_calls([Ending(execution, outcome, execution.announcer.worker_id)])
-    client.run(ending.call)
+    ending = Ending(execution, outcome, execution.announcer.worker_id)
+    (ending_call,) = ending_calls([ending], event_log=books.event_log)
+    verdicts = client.run(ending_call.call)
+    if books.statistics is not None:
+        books.statistics.settled([ending], verdicts)
 
 
 class _NoDesk:

@@ -9,15 +9,21 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from ..core import RsmqError
+from ..core import RsmqError, Settlement
 from ..core.call import Call
 from ..core.counters import MOST_FIELDS, report
-from ..core.errors import RedisFailure
+from ..core.errors import ConnectionFailed, OutcomeUnknown, ServerRefused
 from ..core.histogram import bucket_of
+from .announcer import event_name
+from .outcomes import Released
+
+if TYPE_CHECKING:
+    from .endings import Ending
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +72,19 @@ class Statistics:
             tally.waits_us.append(wait_us)
         if run_us is not None:
             tally.runs_us.append(run_us)
+
+    def settled(self, endings: Sequence[Ending], verdicts: Sequence[Settlement]) -> None:
+        """Count attempts whose outcomes have reached Redis."""
+        for ending, verdict in zip(endings, verdicts, strict=True):
+            execution, end = ending.execution, event_name(ending.outcome)
+            if verdict is Settlement.LEASE_LOST:
+                if isinstance(ending.outcome, Released):
+                    continue  # given back, and somebody has it already
+                end = "lost"
+            # MISSING is the reply to a second try, as a rule: the first one was carried out.
+            delivery, run_us = execution.delivery, execution.run_us
+            wait_us = None if run_us is None else delivery.wait_us
+            self.ended(delivery.work_queue.name, execution.path, end, wait_us=wait_us, run_us=run_us)
 
     # -- Reports ------------------------------------------------------------------------------------------------------
 
@@ -144,8 +163,8 @@ class ReportStep:
         self.statistics.reported(self.queue)
 
     def failed(self, error: RsmqError) -> None:
-        """Send it again with the next exchange, unless that would change nothing."""
-        if not isinstance(error, RedisFailure):
+        """Send it again with a later exchange, unless that would change nothing."""
+        if not isinstance(error, (ConnectionFailed, OutcomeUnknown, ServerRefused)):
             self.statistics.refused(self.queue, error)
 
 

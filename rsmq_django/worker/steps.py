@@ -18,11 +18,15 @@ from .endings import Ending, EndingCall, start, unhold
 from .lineup import Look
 from .outcomes import Released, RetryIn
 from .provision import SHORTEST_LEASE_S
+from .statistics import ReportStep
 
 if TYPE_CHECKING:
     from .fetcher import Fetcher
 
 logger = logging.getLogger(__name__)
+
+#: Ten years: a longer wait is a time in another unit.
+LONGEST_WAIT_MS = 315_360_000_000
 
 
 def is_damage(error: RsmqError) -> bool:
@@ -51,6 +55,8 @@ class EndStep:
         """Forget what has ended, and tell what was lost."""
         self.fetcher.is_drained = False  # what has ended may have sent more since the last look
         self.fetcher.forget([ending.execution.delivery for ending in self.endings], struck=self.ending_call.over)
+        if self.fetcher.statistics is not None:
+            self.fetcher.statistics.settled(self.endings, verdicts)
         for ending, verdict in zip(self.endings, verdicts, strict=True):
             outcome = ending.outcome
             if verdict is Settlement.LEASE_LOST and not isinstance(outcome, Released):
@@ -137,8 +143,9 @@ class Fetched:
     queue_count: int
     #: Positions of queues that do not exist or whose attributes cannot be read.
     unreadable: list[int]
-    #: Position of the queue, message, and b"0" or how often it was given back unused and how often its process died.
-    messages: list[tuple[int, Message, bytes]]
+    #: Position of the queue, message, b"0" or how often it was given back unused and how often its process died, and
+    #: since when it could be received (ms).
+    messages: list[tuple[int, Message, bytes, bytes]]
 
 
 @dataclass(slots=True)
@@ -170,10 +177,11 @@ class FetchStep:
         self.fetcher.clock.set(fetched.server_ms)
         # The lease began at the server some time after the request was sent: counting from then errs on the safe side.
         batches = {position: f"{self._number} {queue.name}" for position, queue in enumerate(self.look.queues, 1)}
-        for position, message, history in fetched.messages:
+        for position, message, history, ready_ms in fetched.messages:
             released, crashes = (0, 0) if history == b"0" else _read_history(history)
             work_queue, attempt = self.look.queues[position - 1], message.receive_count - released
-            delivery = Delivery(work_queue, message, attempt, self._sent_at, batches[position], crashes)
+            wait_us = _wait_us(fetched.server_ms, ready_ms)
+            delivery = Delivery(work_queue, message, attempt, self._sent_at, batches[position], crashes, wait_us)
             self.deliveries.append(delivery)
         self.fetcher.leases.hold(self.deliveries)
         self.fetcher.looked(fetched, self.look)
@@ -183,17 +191,23 @@ class FetchStep:
         self.fetcher.look_within(0)
 
 
-Step = EndStep | RenewStep | StartStep | LetGoStep | FetchStep
+Step = EndStep | RenewStep | StartStep | LetGoStep | FetchStep | ReportStep
 
 
 def read_fetched(reply: list[Any]) -> Fetched:
     """Read the reply of worker/fetch."""
     messages = []
-    for at in range(4, len(reply), 6):
-        position, message_id, body, receive_count, first_received, history = reply[at : at + 6]
+    for at in range(4, len(reply), 7):
+        position, message_id, body, receive_count, first_received, history, ready_ms = reply[at : at + 7]
         message = Message(read_message_id(message_id), body, int(receive_count), first_received_ms(first_received))
-        messages.append((position, message, history))
+        messages.append((position, message, history, ready_ms))
     return Fetched(int(reply[0]), reply[1], reply[2], [int(position) for position in reply[3].split()], messages)
+
+
+def _wait_us(now_ms: int, ready_ms: bytes) -> int | None:
+    """Return how long a message was ready; None when a client stored seconds or the like instead of milliseconds."""
+    waited_ms = now_ms - float(ready_ms)
+    return int(waited_ms * 1000) if 0 <= waited_ms < LONGEST_WAIT_MS else None
 
 
 def _read_history(text: bytes) -> tuple[int, int]:

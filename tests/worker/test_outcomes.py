@@ -471,7 +471,7 @@ def test_raw_messages_leave_no_result(project: Configure, server):
 
     work()
 
-    assert server.redis.keys("rsmq::*") == []
+    assert server.redis.keys("rsmq::result*") == []
 
 
 def test_every_bad_message_of_a_hundred_arrives_in_the_dead_letter_queue(project: Configure):

@@ -19,10 +19,10 @@ local function verdicts_on(messages, settings, ids, receive_counts)
   return verdicts
 end
 
--- The same for receipts that stand in ARGV from `first` on; returns the ids too.
-local function check_receipts(messages, settings, first)
+-- The same for receipts that stand in ARGV from `first` to `last`; returns the ids too.
+local function check_receipts(messages, settings, first, last)
   local ids, receive_counts = {}, {}
-  for at = first, #ARGV, 2 do
+  for at = first, last or #ARGV, 2 do
     ids[#ids + 1] = ARGV[at]
     receive_counts[#receive_counts + 1] = ARGV[at + 1]
   end

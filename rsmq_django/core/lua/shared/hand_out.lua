@@ -29,11 +29,21 @@ local function keep_whole(messages, settings, phantoms, found, ids, values)
   return left
 end
 
-local function hand_out(messages, settings, phantoms, count, visible_ms, give)
+-- Return ids of what is ready. Into `due`, when there is such a table, goes since when each of them has been.
+local function find_ready(messages, now_text, seen, wanted, due)
+  if not due then return redis.call("ZRANGEBYSCORE", messages, "-inf", now_text, "LIMIT", seen, wanted) end
+  local ids, pairs_found = {}, redis.call("ZRANGEBYSCORE", messages, "-inf", now_text, "WITHSCORES", "LIMIT", seen, wanted)
+  for i = 1, #pairs_found / 2 do
+    ids[i], due[pairs_found[2 * i - 1]] = pairs_found[2 * i - 1], pairs_found[2 * i]
+  end
+  return ids
+end
+
+local function hand_out(messages, settings, phantoms, count, visible_ms, give, due)
   local ids, values, seen, now_text = {}, {}, 0, integer(now_ms)
   for _ = 1, MAX_LOOKS do
     local wanted = count - #ids
-    local found = redis.call("ZRANGEBYSCORE", messages, "-inf", now_text, "LIMIT", seen, wanted)
+    local found = find_ready(messages, now_text, seen, wanted, due)
     if #found > 0 then seen = seen + keep_whole(messages, settings, phantoms, found, ids, values) end
     if #ids == count or #found < wanted then break end
   end

@@ -2,22 +2,23 @@
 -- "<number> <queue>" -> "\n<id> <receive count>" for each message. What has succeeded may stay in it until the whole
 -- batch has ended, because an id that is in no queue does no harm. Everything else is struck off where it ends.
 --   at: index in ARGV of the number of strikes, which are pairs of batch and id; an id of "" means the whole batch
--- Returns the index behind the last strike.
+-- Returns the index behind the last strike, and how many strikes found something.
 local function strike_one(holds, batch, id)
   local text = redis.call("HGET", holds, batch)
   local from, to = (text or ""):find("\n" .. id .. " ", 1, true)
-  if not from then return end
+  if not from then return 0 end
   local next_line = text:find("\n", to, true)
   local rest = text:sub(1, from - 1) .. (next_line and text:sub(next_line) or "")
   redis.call("HDEL", holds, batch) -- a removal first: then the rest works at the memory limit, too
   if rest ~= "" then redis.call("HSET", holds, batch, rest) end
+  return 1
 end
 
 local function strike(holds, at)
-  local last = at + 2 * tonumber(ARGV[at])
+  local last, struck = at + 2 * tonumber(ARGV[at]), 0
   for n = at + 1, last, 2 do
     local batch, id = ARGV[n], ARGV[n + 1]
-    if id == "" then redis.call("HDEL", holds, batch) else strike_one(holds, batch, id) end
+    struck = struck + (id == "" and redis.call("HDEL", holds, batch) or strike_one(holds, batch, id))
   end
-  return last + 1
+  return last + 1, struck
 end

@@ -4,14 +4,17 @@
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> deliveries given back unused; id:crashes -> workers that died
 --   KEYS[4]  hash  what the dead worker held (shared/strike)
---   ARGV     strikes; id, receive count, ms until it becomes visible for each crash so far
+--   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
+--   ARGV     strikes; id, receive count, ms until it becomes visible for each crash so far, crashes after which it is
+--            buried (that has an event of its own); events (shared/events)
 --
 -- Returns an empty list when somebody else holds it or it is gone; else: crashes so far, body, first receive
 -- (ms or ""), and how often it was given back unused.
 --#include shared/clock
 --#include shared/fence
 --#include shared/strike
-local messages, settings, deliveries, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+--#include shared/events
+local messages, settings, deliveries, holds, log, dropped = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local at = strike(holds, 1)
 local id, receive_count, wait_ms = ARGV[at], ARGV[at + 1], ARGV[at + 2]
 
@@ -20,5 +23,6 @@ if verdicts_on(messages, settings, {id}, {receive_count})[1] ~= 1 then return {}
 local crashes = redis.call("HINCRBY", deliveries, id .. ":crashes", 1)
 redis.call("ZREM", messages, id)
 redis.call("ZADD", messages, integer(now_ms + wait_ms * crashes), id)
+if crashes < tonumber(ARGV[at + 3]) then log_event(log, dropped, 1, id, "lost") end
 local values = redis.call("HMGET", settings, id, id .. ":fr")
 return {crashes, values[1] or "", values[2] or "", redis.call("HGET", deliveries, id) or "0"}

@@ -12,7 +12,8 @@
 --
 -- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
 -- all queues, the positions of queues that cannot be read ("2 5"), and then per message: queue position, id, body,
--- receive count, first receive, and how often it was given back unused and its process died ("0", or two numbers).
+-- receive count, first receive, how often it was given back unused and its process died ("0", or two numbers), and
+-- since when it could be received (ms).
 --#include shared/clock
 --#include shared/units
 --#include shared/counters
@@ -31,14 +32,15 @@ local function fetch(position, most, messages, settings, deliveries, phantoms)
   if not own_ms then error("no visibility timeout") end
   if wait_ms ~= 0 then return 0, wait_ms end
 
-  local lease_ms, batch = math.max(own_ms, shortest_lease_ms), batches[position] or {}
+  local lease_ms, batch, due = math.max(own_ms, shortest_lease_ms), batches[position] or {}, {}
   local function give(id, body, receive_count, first_received)
     out[n + 1], out[n + 2], out[n + 3], out[n + 4] = position, id, body, receive_count
-    out[n + 5], out[n + 6], n = first_received, history(deliveries, id, receive_count), n + 6
+    out[n + 5], out[n + 6], out[n + 7] = first_received, history(deliveries, id, receive_count), due[id]
+    n = n + 7
     local b = #batch
     batch[b + 1], batch[b + 2], batch[b + 3], batch[b + 4] = "\n", id, " ", receive_count
   end
-  local taken = hand_out(messages, settings, phantoms, most, now_ms + lease_ms, give)
+  local taken = hand_out(messages, settings, phantoms, most, now_ms + lease_ms, give, due)
   if taken > 0 then batches[position] = batch end
   room, longest_ms = room - taken, math.max(longest_ms, lease_ms)
   return taken, taken < most and ms_until_next(messages) or 0

@@ -4,19 +4,22 @@
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> deliveries that were given back unused
 --   KEYS[4]  hash  what this worker holds (shared/strike)
---   KEYS[5..] hash  result record of each message, in order
+--   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
+--   KEYS[7..] hash  result record of each message, in order
 --   ARGV     strikes; name of the queue; then per message: id, receive count, seconds to keep the result, number of
---            words, words
+--            words, words; events (shared/events)
 --
 -- Returns only what was not deleted, position (from 0) and verdict in turn: 0 no such message, -1 lease lost.
 --#include shared/strike
 --#include shared/remove
+--#include shared/events
 local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local log, dropped = KEYS[5], KEYS[6]
 
 local at = strike(holds, 1)
 local queue, starts, fields, n = ARGV[at], {}, {}, 0
 at = at + 1
-while at <= #ARGV do
+while at <= last_argument do
   n = n + 1
   starts[n], fields[2 * n - 1], fields[2 * n] = at, ARGV[at], ARGV[at] .. ":rc"
   at = at + 4 + tonumber(ARGV[at + 3])
@@ -39,10 +42,13 @@ for i = 1, n do
   if stored[2 * i] == receive_count then
     done[#done + 1] = id
     if receive_count ~= "1" then redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives") end
-    keep(KEYS[4 + i], starts[i], id, stored[2 * i - 1])
+    keep(KEYS[6 + i], starts[i], id, stored[2 * i - 1])
+    log_event(log, dropped, i, id, "succeeded")
   else
+    local is_there = redis.call("ZSCORE", messages, id)
     refused[#refused + 1] = i - 1
-    refused[#refused + 1] = redis.call("ZSCORE", messages, id) and -1 or 0
+    refused[#refused + 1] = is_there and -1 or 0
+    if is_there then log_event(log, dropped, i, id, "lost") end
   end
 end
 remove(messages, settings, done)

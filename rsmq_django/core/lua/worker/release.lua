@@ -4,24 +4,30 @@
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> deliveries that were given back unused
 --   KEYS[4]  hash  what this worker holds (shared/strike)
---   ARGV     strikes; channel to wake other workers; then per message: id, receive count
+--   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
+--   ARGV     strikes; channel to wake other workers; then per message: id, receive count; events (shared/events)
 --
 -- The receive count of a living message never goes down, because it is the fence; so what was given back is counted
 -- beside it. Returns 1 done, 0 no such message, -1 lease lost, in the order given.
 --#include shared/clock
 --#include shared/fence
 --#include shared/strike
+--#include shared/events
 local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local log, dropped = KEYS[5], KEYS[6]
 
 local at = strike(holds, 1)
-local ids, verdicts = check_receipts(messages, settings, at + 1)
+local ids, verdicts = check_receipts(messages, settings, at + 1, last_argument)
 for n, id in ipairs(ids) do
   if verdicts[n] == 1 then
     -- Visible already: given back by an earlier try whose reply was lost. It must not count twice.
     local is_held = tonumber(redis.call("ZSCORE", messages, id)) > now_ms
     redis.call("ZREM", messages, id)
     redis.call("ZADD", messages, integer(now_ms), id)
-    if is_held then redis.call("HINCRBY", releases, id, 1) end
+    if is_held then
+      redis.call("HINCRBY", releases, id, 1)
+      log_event(log, dropped, n, id, "released")
+    end
   end
 end
 redis.call("PUBLISH", ARGV[at], redis.call("ZCARD", messages))

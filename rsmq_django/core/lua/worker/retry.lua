@@ -4,20 +4,24 @@
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> deliveries that were given back unused
 --   KEYS[4]  hash  what this worker holds (shared/strike)
---   KEYS[5]  hash  result record; absent when none is kept
+--   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
+--   KEYS[7]  hash  result record; absent when none is kept
 --   ARGV     strikes; id, receive count, ms until the next attempt; if a record is kept: seconds to keep it, number of
---            words, words
+--            words, words; events (shared/events)
 --
 -- Returns 1 done, 0 no such message, -1 lease lost (nothing was written).
 --#include shared/clock
 --#include shared/fence
 --#include shared/results
 --#include shared/strike
-local messages, settings, holds, result = KEYS[1], KEYS[2], KEYS[4], KEYS[5]
-local at = strike(holds, 1)
+--#include shared/events
+local messages, settings, holds, log, dropped, result = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local at, struck = strike(holds, 1)
 local id, receive_count, wait_ms = ARGV[at], ARGV[at + 1], ARGV[at + 2]
 
 local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
+-- Struck off before: an earlier try, whose reply was lost, has written the event.
+if verdict ~= 0 and struck > 0 then log_event(log, dropped, 1, id, verdict == 1 and "retried" or "lost") end
 if verdict ~= 1 then return verdict end
 redis.call("ZREM", messages, id)
 redis.call("ZADD", messages, integer(now_ms + wait_ms), id)

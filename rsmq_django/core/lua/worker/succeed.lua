@@ -4,34 +4,43 @@
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> deliveries that were given back unused
 --   KEYS[4]  hash  what this worker holds (shared/strike)
---   ARGV     strikes; then per message: id, receive count
+--   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
+--   ARGV     strikes; then per message: id, receive count; events (shared/events)
 --
 -- Returns only what was not deleted, position (from 0) and verdict in turn: 0 no such message, -1 lease lost.
 --#include shared/strike
+--#include shared/events
 local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local log, dropped = KEYS[5], KEYS[6]
 
 local first = strike(holds, 1)
 local count_fields, n = {}, 0
-for at = first, #ARGV, 2 do
+for at = first, last_argument, 2 do
   n = n + 1
   count_fields[n] = ARGV[at] .. ":rc"
 end
 local stored = redis.call("HMGET", settings, unpack(count_fields))
 
-local ids, fields, d, refused = {}, {}, 0, {}
+local ids, fields, numbers, d, refused, lost = {}, {}, {}, 0, {}, {}
 for i = 1, n do
   local id, receive_count = ARGV[first + 2 * i - 2], ARGV[first + 2 * i - 1]
   if stored[i] == receive_count then
     d = d + 1
-    ids[d], fields[3 * d - 2], fields[3 * d - 1], fields[3 * d] = id, id, count_fields[i], id .. ":fr"
+    numbers[d], ids[d], fields[3 * d - 2], fields[3 * d - 1], fields[3 * d] = i, id, id, count_fields[i], id .. ":fr"
     if receive_count ~= "1" then redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives") end
   else
+    local is_there = redis.call("ZSCORE", messages, id)
     refused[#refused + 1] = i - 1
-    refused[#refused + 1] = redis.call("ZSCORE", messages, id) and -1 or 0
+    refused[#refused + 1] = is_there and -1 or 0
+    if is_there then lost[#lost + 1] = i end
   end
 end
 if d > 0 then
   redis.call("ZREM", messages, unpack(ids))
   redis.call("HDEL", settings, unpack(fields))
+end
+if is_logged then
+  for k = 1, d do log_event(log, dropped, numbers[k], ids[k], "succeeded") end
+  for _, i in ipairs(lost) do log_event(log, dropped, i, ARGV[first + 2 * i - 2], "lost") end
 end
 return refused
