@@ -41,11 +41,11 @@ def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
         *check_database(settings),
         *check_embedded(settings),
         *check_namespaces(settings),
+        *check_tracing(settings),
         *check_visibility_timeouts(settings),
         *check_shutdown(settings),
         *check_schedules(settings),
         *check_redis_version(redis.__version__),
-        *check_tracing(settings),
     ]
 
 
