@@ -22,17 +22,22 @@ from django.core.signals import setting_changed
 from django.dispatch import receiver
 
 from .core.bands import split_band
+from .core.errors import RsmqError
 from .core.limits import MAX_MAX_SIZE_BYTES, MAX_SECONDS, MIN_MAX_SIZE_BYTES, TIME_UNITS, UNLIMITED, TimeUnit
 from .options import (
     FLAG,
     FLAG_OR_TEXT,
     NAMESPACE,
     QUEUE_NAME,
+    SECONDS_BY_QUEUE,
     TEXT,
+    TEXT_BY_NAME,
     TEXTS,
     URL,
     OptionReader,
     Problem,
+    Rule,
+    is_text,
     nearest,
     one_of,
     seconds,
@@ -40,6 +45,7 @@ from .options import (
     whole,
 )
 from .schedule_entry import Schedule, from_options
+from .spark.burn import read_objectives
 
 SECTIONS = (
     "CONNECTIONS",
@@ -48,10 +54,12 @@ SECTIONS = (
     "TASKS",
     "WORKER",
     "SCHEDULES",
+    "OUTBOX",
     "ADMIN",
     "STATISTICS",
     "EVENTS",
     "TRACING",
+    "PIPELINE",
 )
 PLACES = ("URL", "CACHE", "EMBEDDED")
 DEAD_LETTER_SUFFIX = "-dead"
@@ -103,6 +111,8 @@ class QueueSettings:
     weight: Annotated[int | None, whole("parts", least=1, most=1_000)] = None
     #: Where messages go that failed for good. Left out, it is the queue's name and "-dead".
     dead_letter: Annotated[str, QUEUE_NAME]
+    #: Tasks are written to a table in the caller's transaction and sent by a relay. Left out, it is the one of TASKS.
+    outbox: Annotated[bool, FLAG] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +142,20 @@ class TaskSettings:
     #: A task sent inside a transaction could start before its rows can be seen, or although they were rolled
     #: back. True waits for the default database, an alias for that database, False for none.
     enqueue_on_commit: Annotated[bool | str, FLAG_OR_TEXT] = True
+    #: For queues that do not say. It costs a row in the database for each task, and some milliseconds until it is sent.
+    outbox: Annotated[bool, FLAG] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutboxSettings:
+    """How the tables of `rsmq_django.outbox` are looked after."""
+
+    #: The longest wait between two looks at the table. PostgreSQL tells the relay at once.
+    poll_interval_s: Annotated[float, seconds(least=0.01, most=60)] = 0.5
+    #: A day: to be able to look up what was sent, and when.
+    keep_sent_s: Annotated[int, whole("seconds", least=0, most=31_622_400)] = 86_400
+    #: A month: a dead letter may be sent again that late, and must still be recognised.
+    keep_done_s: Annotated[int, whole("seconds", least=60, most=316_224_000)] = 2_592_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +205,44 @@ class TracingSettings:
     enabled: Annotated[bool, FLAG] = False
 
 
+def _are_objectives(value: Any) -> bool:
+    try:
+        read_objectives(value)
+    except (RsmqError, TypeError, AttributeError):
+        return False
+    return True
+
+
+PATH = Rule("a path", lambda value: is_text(value) or isinstance(value, Path))
+OBJECTIVES = Rule(
+    "a dictionary of objectives by queue: {'mail': {'success': 0.999, 'wait_p95_ms': 2000}}", _are_objectives
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineSettings:
+    """What Spark makes of the log of task attempts: docs/pipeline.md."""
+
+    #: Directory of the archive. None is `rsmq_lake` below BASE_DIR.
+    lake: Annotated[str | Path | None, PATH] = None
+    #: Whose log is archived.
+    connection: Annotated[str, TEXT] = "default"
+    #: Where Spark runs. Two cores of this machine are enough for a million events a day.
+    master: Annotated[str, TEXT] = "local[2]"
+    #: Settings of Spark beside ours.
+    spark_conf: Annotated[Mapping[str, str], TEXT_BY_NAME] = field(default_factory=dict)
+    #: What each queue promises.
+    objectives: Annotated[Mapping[str, Mapping[str, float]], OBJECTIVES] = field(default_factory=dict)
+    #: How long a message may wait, for advice on how many workers that takes.
+    wait_targets_s: Annotated[Mapping[str, float], SECONDS_BY_QUEUE] = field(default_factory=dict)
+    #: A month: texts of errors may hold personal data, and files cannot forget a single row.
+    keep_events_days: Annotated[int, whole("days", least=1, most=3_660)] = 30
+    #: A year and a month, to compare a month with the same one of last year.
+    keep_hourly_days: Annotated[int, whole("days", least=1, most=3_660)] = 400
+    #: A quarter of a year, for failure groups, burn rates, advice, odd hours and depths.
+    keep_days: Annotated[int, whole("days", least=1, most=3_660)] = 90
+
+
 @dataclass(frozen=True, kw_only=True)
 class AdminSettings:
     """What the admin shows."""
@@ -218,10 +280,12 @@ class Settings:
     worker: WorkerSettings
     #: Periodic tasks, by name.
     schedules: Mapping[str, Schedule]
+    outbox: OutboxSettings
     admin: AdminSettings
     statistics: StatisticsSettings = field(default_factory=StatisticsSettings)
     events: EventSettings = field(default_factory=EventSettings)
     tracing: TracingSettings = field(default_factory=TracingSettings)
+    pipeline: PipelineSettings = field(default_factory=PipelineSettings)
 
     def queue(self, name: str) -> QueueSettings:
         """Return the settings of a queue, one of its priority bands, or a dead-letter queue.
@@ -287,10 +351,12 @@ def read_settings(given: object) -> tuple[Settings, list[Problem]]:
         tasks=tasks,
         worker=reader.options(WorkerSettings, table.get("WORKER", {}), "RSMQ['WORKER']"),
         schedules=MappingProxyType(_read_schedules(reader, table.get("SCHEDULES", {}), queues)),
+        outbox=reader.options(OutboxSettings, table.get("OUTBOX", {}), "RSMQ['OUTBOX']"),
         admin=reader.options(AdminSettings, table.get("ADMIN", {}), "RSMQ['ADMIN']"),
         statistics=reader.options(StatisticsSettings, table.get("STATISTICS", {}), "RSMQ['STATISTICS']"),
         events=reader.options(EventSettings, table.get("EVENTS", {}), "RSMQ['EVENTS']"),
         tracing=reader.options(TracingSettings, table.get("TRACING", {}), "RSMQ['TRACING']"),
+        pipeline=reader.options(PipelineSettings, table.get("PIPELINE", {}), "RSMQ['PIPELINE']"),
     )
     return settings, reader.problems
 
@@ -409,7 +475,12 @@ def _read_reliable(
 
 
 def _derived_defaults(name: str, tasks: TaskSettings) -> dict[str, Any]:
-    return {"name": name, "max_attempts": tasks.max_attempts, "dead_letter": f"{name}{DEAD_LETTER_SUFFIX}"}
+    return {
+        "name": name,
+        "max_attempts": tasks.max_attempts,
+        "dead_letter": f"{name}{DEAD_LETTER_SUFFIX}",
+        "outbox": tasks.outbox,
+    }
 
 
 def _find_dead_letters(reader: OptionReader, queues: Mapping[str, QueueSettings]) -> dict[str, QueueSettings]:

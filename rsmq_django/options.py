@@ -101,6 +101,15 @@ def _passes(check: Callable[[str], str]) -> Callable[[Any], bool]:
 
 TEXT = Rule("a text that is not empty", is_text)
 TEXTS = Rule("a list of texts", lambda value: isinstance(value, list | tuple) and all(map(is_text, value)))
+TEXT_BY_NAME = Rule(
+    "a dictionary of texts",
+    lambda value: isinstance(value, Mapping) and all(is_text(k) and isinstance(v, str) for k, v in value.items()),
+)
+SECONDS_BY_QUEUE = Rule(
+    "a dictionary of seconds by queue, '*' for all others: {'mail': 2.0, '*': 30}",
+    lambda value: isinstance(value, Mapping)
+    and all(is_text(k) and type(v) in (int, float) and 0 < v <= 86_400 for k, v in value.items()),
+)
 FLAG = Rule("True or False", lambda value: isinstance(value, bool))
 FLAG_OR_TEXT = Rule("True, False or a text", lambda value: isinstance(value, bool) or is_text(value))
 QUEUE_NAME = Rule(
