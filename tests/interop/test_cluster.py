@@ -18,6 +18,7 @@ import pytest
 import redis
 
 from rsmq_django.core import Client, Connection, Queue, Settlement, errors, list_queues
+from rsmq_django.core.reliable import ReliableQueue, list_reliable_queues
 from rsmq_django.embedded.binary import find_server
 from tests.interop.conftest import require_node
 from tests.interop.peers import NodePeer, PeerError
@@ -83,6 +84,27 @@ def test_every_operation_of_ours_runs_in_a_namespace_with_a_hash_tag(cluster_url
     assert queue.set_attributes(delay_s=1).messages == 0
     assert "jobs" in list_queues(client)
     queue.delete_queue()
+
+
+def test_reliable_queues_work_there_too(cluster_url: str):
+    client = Client(Connection(cluster_url), namespace="{rsmq}")
+    first, second = ReliableQueue("first", client), ReliableQueue("second", client)
+    first.configure(max_deliveries=2)
+    first.push("a", "b")
+    second.push("c")
+
+    popped = first.pop_messages(3, 0, second)
+    first.nack(popped[0])
+    first.extend(popped[1], seconds=9)
+    assert [message.body for message in first.recover_messages(3, 0)] == []
+    second.bury(popped[2])
+
+    assert first.pop_messages(1, 50)[0].body == b"a" and first.pop(1, 50) is None
+    assert second.redrive(count=1) == [popped[2].id]
+    assert list_reliable_queues(client) == ["first", "second"]
+    second.delete_queue()
+    with pytest.raises(errors.ServerRefused, match="slot"):
+        ReliableQueue("jobs", Client(Connection(cluster_url), namespace="plain")).push("x")
 
 
 def test_without_a_hash_tag_the_server_refuses_and_we_say_so(cluster_url: str):

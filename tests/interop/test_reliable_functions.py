@@ -1,6 +1,7 @@
 """A Node program and Python share reliable queues: it knows nothing of this package but the functions in the server."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -39,3 +40,25 @@ def test_node_program_pushes_waits_acknowledges_and_leaves_what_it_did_not_finis
     assert told["got"] == ["first", "crash", "now", "stop"]
     [left] = to_node.messages("delivered")
     assert (left.body, left.consumer, left.deliveries) == (b"crash", "node", 1)
+
+
+def test_example_of_the_documentation_runs_in_node(client: Client):
+    require_node()
+    load_functions(client)
+    page = (PEER.parents[2] / "docs" / "reliable_queues.md").read_text("utf-8")
+    [example] = re.findall(r"^```js\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    program = f"""
+      const client = require("redis").createClient({{ path: process.argv[1] }});
+      const send = (name, ...words) => new Promise((resolve, reject) =>
+        client.send_command(name, words, (error, reply) => (error ? reject(error) : resolve(reply))));
+      (async () => {{
+        {example}
+        console.log(JSON.stringify([pushed, queue, id, body, removed]));
+        client.quit();
+      }})();
+    """
+
+    done = subprocess.run(["node", "-e", program, str(SOCKET)], cwd=PEER.parent, capture_output=True, text=True)
+
+    pushed, queue, message_id, body, removed = json.loads(done.stdout)
+    assert (queue, message_id, body, removed) == ("orders", pushed, "order 8", [pushed])
