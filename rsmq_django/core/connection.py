@@ -26,6 +26,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from .errors import ConnectionFailed, OutcomeUnknown, PermissionDenied, RedisFailure, ServerRefused
+from .listener import Listener
 
 SCHEMES = ("redis", "rediss", "unix")
 
@@ -89,6 +90,16 @@ class Connection:
         subscriber: redis.client.PubSub = server.pubsub()
         subscriber.subscribe(*channels)
         return subscriber
+
+    def listener(self, channels: Sequence[str]) -> Listener:
+        """Subscribe to channels on a socket of its own, for those who want to know when, not what; they close it."""
+        link = self._connected(self._make())
+        try:
+            link.send_packed_command([packed([("SUBSCRIBE", *channels)])], check_health=False)
+        except _LOST as error:
+            link.disconnect()
+            raise _not_connected(self.url, error) from error
+        return Listener(link, masked(self.url))
 
     def close(self) -> None:
         """Close the idle sockets of this process; the object stays usable."""

@@ -35,6 +35,10 @@ logger = logging.getLogger(__name__)
 
 #: After a look that found nothing although a message seemed due (another client is between two steps of sending it).
 NOTHING_FOUND_S = 0.05
+#: Not every sender publishes. While messages of such a one keep coming, polls follow each other as quickly as this ...
+QUICKEST_POLL_S = 0.008
+#: ... and slow down the longer none has come: the wait grows by a tenth of the silence.
+SILENCE_PER_POLL = 10
 #: A fetch whose reply was lost may be carried out much later, when a cut network is mended: its messages never arrive
 #: here, but the supervisor would renew their leases for ever. So the record of what is held is compared now and then.
 GHOSTS_EVERY_S = 30.0
@@ -87,7 +91,12 @@ class Fetcher:
         #: When to look for runs whose start should be noted, on the monotonic clock.
         self._note_starts_at = 0.0
         self._look_at = 0.0
-        self._was_told_to_look = False
+        #: Somebody sent a message that was not looked for yet.
+        self.was_told_to_look = False
+        #: The next look has no reason but that there are senders who do not tell.
+        self._next_look_is_poll = False
+        #: When a poll last found something.
+        self._poll_found_at = -math.inf
         self._provisioned = False
         #: False when the number of queues in Redis has changed: a priority may have been used for the first time.
         self._bands_are_known = False
@@ -132,7 +141,7 @@ class Fetcher:
 
     def look_now(self) -> None:
         """Look for messages at the next exchange: somebody sent one."""
-        self._was_told_to_look = True
+        self.was_told_to_look = True
         self._wake()
 
     def put_back(self, endings: Iterable[Ending]) -> None:
@@ -253,10 +262,11 @@ class Fetcher:
         steps += self._let_go_steps()
         if self.statistics is not None:
             steps += self.statistics.steps()
-        if room <= 0 or not (self._was_told_to_look or now >= self._look_at):
+        if room <= 0 or not (self.was_told_to_look or now >= self._look_at):
             return steps, None
+        self._next_look_is_poll &= not self.was_told_to_look
         # Before the call, not after: who sends a message while it runs must not be forgotten.
-        self._was_told_to_look = False
+        self.was_told_to_look = False
         fetch = FetchStep(self, min(room, MAX_BATCH))
         return [*steps, fetch], fetch
 
@@ -306,7 +316,9 @@ class Fetcher:
 
     def look_within(self, seconds: float) -> None:
         """Look for messages in so many seconds at the latest: one becomes visible then."""
-        self._look_at = min(self._look_at, time.monotonic() + seconds)
+        look_at = time.monotonic() + seconds
+        if look_at < self._look_at:
+            self._look_at, self._next_look_is_poll = look_at, False
 
     def looked(self, fetched: Fetched, look: Look) -> None:
         """Note what a look found, and when the next one makes sense."""
@@ -320,13 +332,22 @@ class Fetcher:
             self._provisioned = self.is_drained = self.is_empty = False
         if fetched.queue_count != self.lineup.known_count:
             self._bands_are_known = self.is_drained = self.is_empty = False
+        now = time.monotonic()
+        if found and self._next_look_is_poll:
+            self._poll_found_at = now
+        poll_s = self._poll_s(now)
         if found == look.room or not self._bands_are_known:
             wait_s = 0.0
         elif next_s < 0:
-            wait_s = self._poll_interval_s
+            wait_s = poll_s
         else:
-            wait_s = min(max(next_s, NOTHING_FOUND_S if found == 0 else 0.0), self._poll_interval_s)
-        self._look_at = time.monotonic() + wait_s
+            wait_s = min(max(next_s, NOTHING_FOUND_S if found == 0 else 0.0), poll_s)
+        self._look_at, self._next_look_is_poll = now + wait_s, wait_s == poll_s
+
+    def _poll_s(self, now: float) -> float:
+        """Return how long to wait for senders who do not tell."""
+        wait_s = max(QUICKEST_POLL_S, (now - self._poll_found_at) / SILENCE_PER_POLL)
+        return min(wait_s, self._poll_interval_s)
 
     # -- How long to wait ---------------------------------------------------------------------------------------------
 
@@ -340,7 +361,7 @@ class Fetcher:
             times.append(time.monotonic() + patience_s if patience_s else 0.0)
         if self._refused:
             times.append(self._damage.next_try_at)
-        if room > 0 and self._was_told_to_look:
+        if room > 0 and self.was_told_to_look:
             times.append(0.0)
         if room > 0:
             times.append(self._look_at)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import select
 import signal
-import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import redis
+from collections.abc import Callable, Iterable, Sequence
 
 from ..core import Client, RsmqError
-from ..core.errors import ConnectionFailed
+from ..core.listener import Listener
 from .outage import Outage
 
 logger = logging.getLogger(__name__)
+
+#: A subscription that nobody waits for is read so often nevertheless.
+DRAIN_EVERY_S = 1.0
+#: The longest wait for a subscription to be connected.
+CONNECT_WITHIN_S = 0.5
 
 
 class Waiter:
@@ -30,6 +32,11 @@ class Waiter:
         os.set_blocking(self._writer, False)
         self._is_asleep = False
         self._watched: dict[int, Callable[[], None]] = {}
+        self._subscriptions: list[Subscription] = []
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Let what is published end sleeps."""
+        self._subscriptions.append(subscription)
 
     def watch(self, descriptor: int, on_ready: Callable[[], None]) -> None:
         """Let a file descriptor that can be read end one sleep, and call `on_ready` then."""
@@ -48,11 +55,13 @@ class Waiter:
 
     def sleep(self, until: Callable[[], float | None], *, at_most_s: float) -> None:
         """Sleep until a monotonic time. `until` is asked after falling asleep, so that no wake-up can be missed."""
+        tries = [subscription.keep_up() for subscription in self._subscriptions]
         self._is_asleep = True
         try:
-            when = until()
-            seconds = at_most_s if when is None else min(at_most_s, when - time.monotonic())
-            ready = select.select([self._reader, *self._watched], [], [], seconds)[0] if seconds > 0 else []
+            wake_at = min((when for when in (until(), *tries) if when is not None), default=math.inf)
+            seconds = min(at_most_s, wake_at - time.monotonic())
+            listening = {each.descriptor: each for each in self._subscriptions}
+            ready = self._wait(seconds, listening) if seconds > 0 else []
         finally:
             self._is_asleep = False
         if self._reader in ready:
@@ -61,6 +70,16 @@ class Waiter:
         for descriptor in ready:
             if descriptor in self._watched:
                 self._watched.pop(descriptor)()  # once: a pipe without a writer stays readable, and nobody could sleep
+            if descriptor in listening:
+                listening[descriptor].hear()
+
+    def _wait(self, seconds: float, listening: Iterable[int | None]) -> list[int]:
+        # Not select(), which knows no descriptors above a thousand.
+        poll = select.poll()
+        for descriptor in (self._reader, *self._watched, *listening):
+            if descriptor is not None:
+                poll.register(descriptor, select.POLLIN)
+        return [descriptor for descriptor, _ in poll.poll(math.ceil(seconds * 1000))]
 
     def close(self) -> None:
         """Close the pipe."""
@@ -71,44 +90,57 @@ class Waiter:
 
 
 class Subscription:
-    """Listens on the realtime channels of some queues, on a thread and a socket of its own.
+    """Listens on the realtime channels of some queues; a waiter's sleep ends when something is published.
 
     Publishing is only a hint: RSMQ publishes nothing when a delay or a lease runs out, and not every sender publishes.
     So the worker polls as well, and when this socket breaks nothing is lost, only later.
     """
 
-    def __init__(self, client: Client, channels: Sequence[str], *, on_publish: Callable[[], None]) -> None:
-        self._client = client
+    def __init__(
+        self, client: Client, channels: Sequence[str], *, on_publish: Callable[[], None], is_told: Callable[[], bool]
+    ) -> None:
+        connection = client.connection
+        # The worker has better things to do than to wait for a server that does not answer.
+        self._connection = connection.with_timeout(min(connection.timeout_s, CONNECT_WITHIN_S))
         self._channels = list(channels)
         self._on_publish = on_publish
-        self._stopping = threading.Event()
+        #: Says that what was published would be no news: nothing is listened to then.
+        self._is_told = is_told
         self._outage = Outage(f"wake-ups from {client.connection!r}")
-        self._thread = threading.Thread(target=self._listen, name="rsmq-wake-up", daemon=True)
+        self._listener: Listener | None = None
+        self._heard_at = 0.0
 
-    def start(self) -> None:
-        """Start to listen."""
-        self._thread.start()
+    @property
+    def descriptor(self) -> int | None:
+        """Return what to wait for; None for nothing at the moment."""
+        return None if self._listener is None or self._is_told() else self._listener.fileno()
 
-    def stop(self) -> None:
-        """Stop listening; returns when the thread has ended or after two seconds."""
-        self._stopping.set()
-        self._thread.join(2)
-
-    def _listen(self) -> None:
-        while not self._stopping.is_set():
+    def keep_up(self) -> float | None:
+        """Connect again when it is time for that; return when to try it next, None while connected."""
+        now = time.monotonic()
+        if self._listener is None and now >= self._outage.next_try_at:
             try:
-                with self._client.connection.subscriber(self._channels) as subscriber:
-                    self._outage.over()
-                    self._on_publish()  # what was published while nobody listened
-                    self._read(subscriber)
-            except (redis.RedisError, OSError) as error:
-                self._outage.note(ConnectionFailed(str(error)))
+                self._listener = self._connection.listener(self._channels)
+                self._outage.over()
             except RsmqError as error:
                 self._outage.note(error)
-            self._stopping.wait(max(0.0, self._outage.next_try_at - time.monotonic()))
+        elif self._listener is not None and now - self._heard_at > DRAIN_EVERY_S:
+            self.hear()  # nobody listened to it for a while; what is not read fills the server's memory
+        return self._outage.next_try_at if self._listener is None else None
 
-    def _read(self, subscriber: Any) -> None:
-        while not self._stopping.is_set():
-            # Short waits, so that the thread notices stop() soon.
-            if subscriber.get_message(ignore_subscribe_messages=True, timeout=0.2) is not None:
+    def hear(self) -> None:
+        """Read what the server says."""
+        assert self._listener is not None
+        self._heard_at = time.monotonic()
+        try:
+            if self._listener.drain():
                 self._on_publish()
+        except RsmqError as error:
+            self.stop()
+            self._outage.note(error)
+
+    def stop(self) -> None:
+        """Close the socket."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None

@@ -192,8 +192,10 @@ class Worker:
             fetcher.wake_up.start()
             return fetcher.wake_up
         channels = [work_queue.queue.keys.channel for work_queue in fetcher.queues]
-        subscription = Subscription(fetcher.client, channels, on_publish=fetcher.look_now)
-        subscription.start()
+        subscription = Subscription(
+            fetcher.client, channels, on_publish=fetcher.look_now, is_told=lambda: fetcher.was_told_to_look
+        )
+        self.waiter.subscribe(subscription)
         return subscription
 
     # -- One turn of the main loop ------------------------------------------------------------------------------------

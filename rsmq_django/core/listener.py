@@ -1,0 +1,63 @@
+"""A socket that is subscribed to channels and says that something was published, not what.
+
+Reading what it says takes one system call and no parsing, so it can be waited for beside other things, and a thousand
+messages cost as much as one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+
+from .errors import ConnectionFailed, PermissionDenied
+
+_CHUNK_BYTES = 65536
+#: So much is read in one go at most; the rest can be read the next time.
+_CHUNKS = 100
+
+
+class Listener:
+    """A subscription on a socket of its own; see Connection.listener()."""
+
+    def __init__(self, link: Any, where: str) -> None:
+        self._link = link
+        self._socket = link._sock
+        self._socket.setblocking(False)
+        self._where = where
+        self._is_confirmed = False
+
+    def fileno(self) -> int:
+        """Return what select() and poll() wait for."""
+        return int(self._socket.fileno())
+
+    def drain(self) -> bool:
+        """Read all there is without waiting, and say whether there was something.
+
+        The server's confirmation counts, too: what was published before it was not heard. Raises ConnectionFailed when
+        the server has closed the socket, and PermissionDenied when its user may not listen.
+        """
+        heard = False
+        for _ in range(_CHUNKS):
+            try:
+                data = self._socket.recv(_CHUNK_BYTES)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                if type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError"):
+                    break
+                raise ConnectionFailed(f"{self._where} closed the subscription ({error})") from error
+            if not data:
+                raise ConnectionFailed(f"{self._where} closed the subscription")
+            if not self._is_confirmed and data.startswith(b"-"):
+                text = data[1:].partition(b"\r\n")[0].decode("utf-8", "replace")
+                raise PermissionDenied(f"{self._where} refuses the subscription: {text}; see the ACL of its user")
+            heard = self._is_confirmed = True
+        return heard
+
+    def close(self) -> None:
+        """Close the socket."""
+        try:
+            self._link.disconnect()
+        except (redis.RedisError, OSError):
+            pass  # it was closed already
