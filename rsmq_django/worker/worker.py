@@ -99,7 +99,7 @@ class Worker:
                 work_queues,
                 announcer=self.announcer,
                 poll_interval_s=self.options.poll_interval_s,
-                wake=self._wake_unless_ahead,
+                wake=self.pool.wake_unless_ahead,
                 board=self.board,
             )
             for client, work_queues in work_queues_by_client(queues, self.options.worker_id)
@@ -110,13 +110,9 @@ class Worker:
             self.options.reliable,
             announcer=self.announcer,
             poll_interval_s=self.options.poll_interval_s,
-            wake=self._wake_unless_ahead,
+            wake=self.pool.wake_unless_ahead,
             board=self.board,
         )
-
-    def _wake_unless_ahead(self) -> None:
-        if not self.pool.is_ahead:
-            self.waiter.wake()
 
     # -- Life ---------------------------------------------------------------------------------------------------------
 
