@@ -19,4 +19,5 @@ RSMQ = {
     "QUEUES": json.loads(os.environ.get("RSMQ_TEST_QUEUES", '{"default": {}}')),
     "TASKS": {"ENQUEUE_ON_COMMIT": False},  # type: ignore[dict-item]
     "SCHEDULES": json.loads(os.environ.get("RSMQ_TEST_SCHEDULES", "{}")),
+    "EVENTS": json.loads(os.environ.get("RSMQ_TEST_EVENTS", "{}")),
 }
