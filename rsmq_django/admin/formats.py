@@ -44,8 +44,8 @@ def as_size(size_bytes: int | None) -> str:
     return f"{size:.1f} GiB"
 
 
-def as_duration(seconds: float | None) -> str:
-    """Return "3 min 20 s", at most two units."""
+def as_duration(seconds: float | None, *, units: int = 2) -> str:
+    """Return "3 min 20 s", in at most so many units."""
     if seconds is None:
         return "-"
     if seconds < 10:
@@ -55,12 +55,13 @@ def as_duration(seconds: float | None) -> str:
         number, rest = divmod(rest, size)
         if number:
             parts.append(f"{number} {unit}")
-    return " ".join(parts[:2])
+    return " ".join(parts[:units])
 
 
 def relative(then_ms: float, now_ms: float) -> str:
     """Return "3 min ago" or "in 29 s"."""
     seconds = (then_ms - now_ms) / 1000
+    duration = as_duration(abs(seconds), units=1)
     if seconds > 0:
-        return _("in %(duration)s") % {"duration": as_duration(seconds)}
-    return _("%(duration)s ago") % {"duration": as_duration(-seconds)}
+        return _("in %(duration)s") % {"duration": duration}
+    return _("%(duration)s ago") % {"duration": duration}

@@ -96,6 +96,8 @@ class MessageAdmin(LiveAdmin):
     )
     list_display_links = ("short_id",)
     list_filter = (QueueFilter, "state")
+    #: How many there are without the filter would have to be counted in every queue.
+    show_full_result_count = False
     search_fields = ("message_id",)
     search_help_text = gettext_lazy("Words in ids, tasks, bodies and errors.")
     sortable_by = ("visible_from",)

@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote, quote_from_bytes, unquote, unquote_to_bytes
 
-from django.core.exceptions import ImproperlyConfigured
-
 from ..conf import get_settings
 from ..core import Client, Queue
 from ..core.limits import TimeUnit
@@ -73,10 +71,10 @@ class Place:
 def home_of(name: str) -> str:
     """Return the alias of the connection on which a queue is looked for when none is named."""
     settings = get_settings()
-    try:
-        return settings.queue(name).connection
-    except ImproperlyConfigured:
-        return DEFAULT_ALIAS if DEFAULT_ALIAS in settings.connections else next(iter(settings.connections))
+    found = settings.queues.get(name) or settings.dead_letters.get(name)
+    if found is not None:
+        return found.connection
+    return DEFAULT_ALIAS if DEFAULT_ALIAS in settings.connections else next(iter(settings.connections))
 
 
 def place_of(key: str) -> Place | None:
