@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import redis
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.conf import settings as django_settings
 from django.core import checks
 from django.core.checks import CheckMessage
@@ -45,6 +45,7 @@ def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
         *check_visibility_timeouts(settings),
         *check_shutdown(settings),
         *check_schedules(settings),
+        *check_outbox(settings),
         *check_redis_version(redis.__version__),
     ]
 
@@ -148,6 +149,15 @@ def check_schedules(settings: Settings) -> Iterator[CheckMessage]:
             said = f"Schedule {entry.name!r} cannot be checked: importing the tasks failed: {error!r}"
             yield checks.Warning(said, hint="The worker will not start, either.", id="rsmq.W030")
             return
+
+
+def check_outbox(settings: Settings) -> Iterator[CheckMessage]:
+    """Check that the outbox is installed where a queue uses it."""
+    users = [queue.name for queue in settings.queues.values() if queue.outbox]
+    if users and not apps.is_installed("rsmq_django.outbox"):
+        said = f"Queue {users[0]!r} sends through the outbox, which is not installed."
+        hint = "Add 'rsmq_django.outbox' to INSTALLED_APPS and run `manage.py migrate`."
+        yield checks.Error(said, hint=hint, id="rsmq.E034")
 
 
 def check_redis_version(version: str) -> Iterator[CheckMessage]:

@@ -24,6 +24,8 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.staticfiles",
     "rsmq_django",
+    "rsmq_django.outbox",
+    "rsmq_django.pipeline",
 ]
 if django.VERSION < (6, 0):
     INSTALLED_APPS.append("django_tasks")  # the backport of django.tasks

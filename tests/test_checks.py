@@ -223,6 +223,7 @@ SECTION_TYPES = {
     "QUEUES": conf.QueueSettings,
     "TASKS": conf.TaskSettings,
     "WORKER": conf.WorkerSettings,
+    "OUTBOX": conf.OutboxSettings,
     "ADMIN": conf.AdminSettings,
 }
 

@@ -82,6 +82,11 @@ def schedule_keys(namespace: str) -> tuple[str, str, str]:
     return f"{namespace}::schedule", f"{namespace}::schedule:entries", f"{namespace}::schedule:state"
 
 
+def relayed_key(namespace: str) -> str:
+    """Return the key of what outboxes have sent: task id -> time until which that is remembered (zset)."""
+    return f"{namespace}::relayed"
+
+
 def drain_keys(namespace: str, consumer: str, name: str) -> tuple[str, str]:
     """Return the keys of a drain of the queue `name`: its journal (stream) and its open leases (hash)."""
     journal = f"{namespace}::spark:drain:{consumer}:{name}"

@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, transaction
 from django.utils import timezone
 from django.utils.module_loading import autodiscover_modules
@@ -105,11 +106,10 @@ class RSMQBackend(BaseTaskBackend):
         """
         outgoing, result = self._prepare_one(task, args, kwargs)
 
-        def send_and_tell() -> None:
-            send(outgoing)
+        def tell() -> None:
             task_enqueued.send(type(self), task_result=result)
 
-        after_commit(send_and_tell)
+        hand_over([outgoing], then=tell)
         return result
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
@@ -117,26 +117,20 @@ class RSMQBackend(BaseTaskBackend):
         outgoing, result = self._prepare_one(task, args, kwargs)
         # A transaction cannot be open here: Django's transactions do not span awaits, and its connections belong to
         # one thread.
-        await asend(outgoing)
+        await ahand_over([outgoing])
         await task_enqueued.asend(type(self), task_result=result)
         return result
 
     def enqueue_many(self, task: Any, calls: Iterable[Arguments]) -> list[str]:
         """See Task.enqueue_many()."""
         batches = self._prepare_many(task, calls)
-
-        def send_all() -> None:
-            for batch in batches:
-                send(batch)
-
-        after_commit(send_all)
+        hand_over(batches)
         return [task_id for batch in batches for task_id in batch.ids]
 
     async def aenqueue_many(self, task: Any, calls: Iterable[Arguments]) -> list[str]:
         """See Task.enqueue_many()."""
         batches = self._prepare_many(task, calls)
-        for batch in batches:
-            await asend(batch)
+        await ahand_over(batches)
         return [task_id for batch in batches for task_id in batch.ids]
 
     def _prepare_one(self, task: Any, args: Any, kwargs: Any) -> tuple[Outgoing, TaskResult[..., Any]]:
@@ -230,6 +224,41 @@ def prepare(
             "store what it works on elsewhere and pass its id"
         )
     return Outgoing(task, queue, ids, bodies, span)
+
+
+def hand_over(batches: Sequence[Outgoing], *, then: Callable[[], object] = lambda: None) -> None:
+    """Send calls when the transaction commits, or write them to the outbox in it; after the commit do `then`."""
+    if _uses_outbox(batches):
+        _write_to_outbox(batches)
+        after_commit(then)
+        return
+
+    def send_all() -> None:
+        for batch in batches:
+            send(batch)
+        then()
+
+    after_commit(send_all)
+
+
+async def ahand_over(batches: Sequence[Outgoing]) -> None:
+    """See hand_over()."""
+    if _uses_outbox(batches):
+        await sync_to_async(_write_to_outbox)(batches)
+        return
+    for batch in batches:
+        await asend(batch)
+
+
+def _uses_outbox(batches: Sequence[Outgoing]) -> bool:
+    return bool(batches) and get_settings().queue(batches[0].task.queue_name).outbox
+
+
+def _write_to_outbox(batches: Sequence[Outgoing]) -> None:
+    # Only here: the outbox is an application of its own, with tables, and most projects do not install it.
+    from ..outbox.writing import write
+
+    write(batches, keeps_result=bool(result_ttl_s(batches[0].task)))
 
 
 def send(outgoing: Outgoing) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.conf import settings
+
 from .retry import Backoff, RetryPolicy, exponential
 
 ExceptionClasses = tuple[type[BaseException], ...] | type[BaseException]
@@ -25,6 +27,8 @@ class TaskOptions:
     dead_letter_queue: str | None = None
     #: How long a finished result can be read; 0 keeps none and saves its cost in Redis.
     result_ttl_s: int | None = None
+    #: Run in a transaction that also notes the task's id, so that a repeat of the same task does nothing.
+    once: bool = False
 
     def __post_init__(self) -> None:
         _check("max_attempts", self.max_attempts, at_least=1)
@@ -36,6 +40,8 @@ class TaskOptions:
                 "that the task can end by itself first"
             )
         _check("result_ttl_s", self.result_ttl_s, at_least=0)
+        if self.once and not _has_inbox():
+            raise ValueError("once=True needs a table: add 'rsmq_django.outbox' to INSTALLED_APPS and migrate")
         _check_classes("retry_on", self.retry_on)
         _check_classes("give_up_on", self.give_up_on)
         if not callable(self.backoff):
@@ -49,6 +55,11 @@ class TaskOptions:
             retry_on=_as_tuple(self.retry_on),
             give_up_on=_as_tuple(self.give_up_on),
         )
+
+
+def _has_inbox() -> bool:
+    # Not asked of the app registry: tasks are declared while it is being filled.
+    return any(name.startswith("rsmq_django.outbox") for name in settings.INSTALLED_APPS)
 
 
 def _as_tuple(classes: ExceptionClasses) -> tuple[type[BaseException], ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from inspect import iscoroutinefunction
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from django.utils import timezone
@@ -34,6 +35,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     hard_timeout_s: float | None = None
     dead_letter_queue: str | None = None
     result_ttl_s: int | None = None
+    once: bool = False
     options: TaskOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -46,8 +48,11 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
             hard_timeout_s=self.hard_timeout_s,
             dead_letter_queue=self.dead_letter_queue,
             result_ttl_s=self.result_ttl_s,
+            once=self.once,
         )
         object.__setattr__(self, "options", options)
+        if self.once and iscoroutinefunction(self.func):
+            raise ValueError(f"{self.func.__name__} is async; once=True needs a transaction, which only a def can have")
         BaseTask.__post_init__(self)  # super() without arguments fails in a dataclass with slots
         register_task(self)
 
@@ -114,6 +119,7 @@ def task(
     hard_timeout_s: float | None = ...,
     dead_letter_queue: str | None = ...,
     result_ttl_s: int | None = ...,
+    once: bool = ...,
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
 
@@ -132,6 +138,7 @@ def task(
     hard_timeout_s: float | None = ...,
     dead_letter_queue: str | None = ...,
     result_ttl_s: int | None = ...,
+    once: bool = ...,
 ) -> Callable[[Callable[Concatenate[TaskContext[Any, Any], P], R]], Task[P, R]]: ...
 
 

@@ -260,6 +260,16 @@ class Execution:
 
     def _call(self) -> Any:
         assert self.work is not None
+        if not self.work.options.once:
+            return self._call_function()
+        # Only here: its table belongs to an application that most projects do not install.
+        from ..outbox.inbox import run_once
+
+        task_id = self.envelope.id if self.envelope is not None else self.delivery.message.id
+        return run_once(task_id, self.path, self._call_function)
+
+    def _call_function(self) -> Any:
+        assert self.work is not None
         if self.work.task is not None and self.work.task.takes_context:
             context: TaskContext[Any, Any] = TaskContext(task_result=self.announcer.task_result(self))
             return self.work.func(context, *self.work.args, **self.work.kwargs)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from django.db import connections
 
@@ -32,6 +33,9 @@ from .provision import SettingsMismatch
 from .recovery import Death
 from .waiter import Waiter
 from .worker import STOP_SIGNALS, Worker, WorkerOptions, random_worker_id
+
+if TYPE_CHECKING:
+    from .attendant import Attendant
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +63,8 @@ class SupervisorOptions:
     max_crashes: int = 3
     #: Fire schedules, as long as there are processes.
     fires_schedules: bool = False
+    #: Have a process beside the others that relays the outbox.
+    relays_outbox: bool = False
     presence: PresenceOptions = field(default_factory=PresenceOptions)
 
 
@@ -83,6 +89,12 @@ class Supervisor:
         self._start_at = 0.0
         self._stop_by: float | None = None
         self._presence = Presence(options.presence, self.report)
+        self._attendant: Attendant | None = None
+        if options.relays_outbox:
+            # Only here: its tables belong to an application that most projects do not install.
+            from .attendant import Attendant
+
+            self._attendant = Attendant()
 
     def run(self) -> int:
         """Work until stopped or done, and return the exit status: 0 when every task that began could end, else 1."""
@@ -96,6 +108,7 @@ class Supervisor:
                 self._start_missing()
                 self._waiter.sleep(self._next_look_at, at_most_s=LOOK_EVERY_S)
                 self._bury_the_dead()
+                self._attend()
                 self._presence.look()  # before the keepers: one of them may wait for a server that does not answer
                 living = [child.worker_id for child in self.children]
                 for keeper in self._keepers:
@@ -104,6 +117,8 @@ class Supervisor:
                 self._limit_memory()
                 self._enforce_end()
         finally:
+            if self._attendant is not None:
+                self._attendant.stop(within_s=KILL_AFTER_S)
             for keeper in self._keepers:
                 keeper.close()
             self._presence.close()
@@ -188,6 +203,36 @@ class Supervisor:
             finally:  # whatever happened to the output: nothing of the supervisor may run here
                 board.note_end()
                 os._exit(status)
+
+    def _attend(self) -> None:
+        """Have the outbox relayed by a process of its own."""
+        if self._attendant is None:
+            return
+        self._attendant.look()
+        if not self._attendant.is_due or self._stop_by is not None:
+            return
+        with signals_held():
+            try:
+                pid = os.fork()
+            except OSError as error:
+                logger.error("cannot start a process to relay the outbox: %s", error)
+                return
+            if pid == 0:
+                self._be_the_attendant(self._attendant)
+            self._attendant.started(pid)
+
+    def _be_the_attendant(self, attendant: Attendant) -> None:
+        try:
+            os.close(self._lifeline_writer)
+            self._presence.leave_to_parent()
+            connections.close_all()
+            random.seed()
+            attendant.be(self._lifeline)
+        except BaseException:
+            logger.exception("relaying the outbox failed; what waits there is sent later")
+        finally:
+            logging.shutdown()
+            os._exit(ENDED)
 
     def _bury_the_dead(self) -> None:
         for child in list(self.children):

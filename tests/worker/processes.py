@@ -24,12 +24,14 @@ HANG_S = 60
 class WorkerProcess:
     """One running command, in a process group of its own, with its output in a file."""
 
-    def __init__(self, arguments: tuple[str, ...], *, environment: dict[str, str], log: Path) -> None:
+    def __init__(
+        self, arguments: tuple[str, ...], *, environment: dict[str, str], log: Path, command: str = "rsmq_worker"
+    ) -> None:
         self._log = log
-        command = [sys.executable, "manage.py", "rsmq_worker", *arguments]
+        words = [sys.executable, "manage.py", command, *arguments]
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
+                words, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
             )
 
     @property

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, connections
 from django.utils.module_loading import autodiscover_modules
 
 from ...conf import QueueSettings, get_settings
@@ -90,6 +92,8 @@ class Command(BaseCommand):
             with_processes = "1 process" if processes == 1 else f"{processes} processes"
             worker_id = supervisor.options.worker.worker_id
             self.stdout.write(f"worker {worker_id} works on {names} with {with_processes}; Ctrl-C stops it")
+        if supervisor.options.relays_outbox and (options["batch"] or options["burst"]):
+            relay_first()
         return supervisor.run()
 
 
@@ -125,6 +129,7 @@ def _add_when_to_stop(group: Any) -> None:
         "--burst", action="store_true", help="stop when no message is left, delayed and retried ones included"
     )
     group.add_argument("--shutdown-timeout", type=_seconds, metavar="S", help="how long tasks may go on after a stop")
+    group.add_argument("--no-relay", action="store_true", help="do not send what waits in the outbox")
     group.add_argument("--no-scheduler", action="store_true", help="fire no schedules; --batch and --burst do not")
 
 
@@ -221,6 +226,17 @@ def wants_reload(options: dict[str, Any]) -> bool:
     return bool(wanted and not ends_by_itself)
 
 
+def relay_first() -> None:
+    """Send what waits in the outbox, for workers that end when there is nothing to do."""
+    from ...worker.relay import Relay  # its tables belong to an application that need not be installed
+
+    try:
+        Relay().relay_waiting()
+    except DatabaseError as error:
+        logging.getLogger("rsmq_django.worker.relay").error("outbox: %s; its rows are sent later", error)
+    connections.close_all()  # the processes that are forked now must not share a connection
+
+
 def split_names(text: str) -> list[str]:
     """Return the queue names of a comma-separated list; "*" means all."""
     return [] if text.strip() == "*" else [name.strip() for name in text.split(",") if name.strip()]
@@ -251,6 +267,7 @@ def _supervisor_options(options: dict[str, Any]) -> SupervisorOptions:
         max_crashes=get_settings().tasks.max_crashes,
         # A worker that empties queues would never end while schedules fill them.
         fires_schedules=not (options["no_scheduler"] or options["batch"] or options["burst"]),
+        relays_outbox=apps.is_installed("rsmq_django.outbox") and not options["no_relay"],
         presence=PresenceOptions(
             pid_file=options["pid_file"],
             health_file=options["health_file"],

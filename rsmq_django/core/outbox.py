@@ -1,0 +1,60 @@
+"""Sending what waits in a database, such that a repeat sends nothing twice.
+
+A relay sends, and notes afterwards in its database that it has. When it dies in between, the next one sends again: so
+the script that sends remembers the task ids, until the database is known to have the note. Functions return calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .call import Argument, Call
+from .keys import QueueKeys, relayed_key, result_key
+
+#: A relay that died may come back late: after a weekend and an outage. What it sent is remembered for so long.
+REMEMBER_UNCONFIRMED_MS = 7 * 86_400_000
+#: Another relay may have read the database just before the note was written, and stand still since.
+REMEMBER_CONFIRMED_MS = 60_000
+
+
+class Relayed(IntEnum):
+    """What became of one message."""
+
+    SENT = 1
+    SENT_BEFORE = 0
+    TOO_LONG = -2
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One message that waited."""
+
+    task_id: str
+    body: bytes
+    #: Milliseconds, or the unit of the queue's own delay.
+    delay: Argument
+    keeps_result: bool
+
+
+def relay(
+    namespace: str, queue: QueueKeys, queue_name: str, parcels: Sequence[Parcel], *, channel: str, record_ttl_s: int
+) -> Call[list[Relayed]]:
+    """Return the call that sends messages in this order, except those that were sent before."""
+    keys = [queue.messages, queue.settings, relayed_key(namespace)]
+    args: list[Argument] = [channel, queue_name, REMEMBER_UNCONFIRMED_MS, record_ttl_s]
+    for parcel in parcels:
+        args += (parcel.task_id, parcel.delay, int(parcel.keeps_result), parcel.body)
+        if parcel.keeps_result:
+            keys.append(result_key(namespace, parcel.task_id))
+    return Call("outbox/relay", tuple(keys), tuple(args), _read_relayed, True, queue_name)
+
+
+def confirm(namespace: str, task_ids: Sequence[str]) -> Call[int]:
+    """Return the call that says that the database knows what was sent."""
+    return Call("outbox/confirm", (relayed_key(namespace),), (REMEMBER_CONFIRMED_MS, *task_ids), int, repeatable=True)
+
+
+def _read_relayed(reply: list[int]) -> list[Relayed]:
+    return [Relayed(number) for number in reply]

@@ -1,0 +1,165 @@
+"""From the table to Redis: rows are sent in order, queue by queue, and noted as sent afterwards.
+
+Dying between the two steps, or a lost reply, makes the next relay send the same rows again; the script that sends
+remembers their ids and leaves them out. So order and "once" do not depend on there being one relay. On databases that
+can, relays lock the first waiting row of a queue, so that they do not do the same work; SQLite has one writer anyway,
+and no lock is held there while Redis is talked to.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from ..conf import get_settings
+from ..core import Queue, RsmqError
+from ..core.bands import split_band
+from ..core.call import Argument
+from ..core.errors import QueueNotFound
+from ..core.outbox import Parcel, Relayed, confirm, relay
+from ..outbox.models import WAITING, InboxEntry, OutboxMessage
+from ..outbox.writing import outbox_database
+from ..queues import ensure_queue, get_queue
+from ..tasks.results import UNFINISHED_TTL_S
+from .outage import Outage
+
+logger = logging.getLogger(__name__)
+
+#: Rows that are sent in one round trip and noted in one transaction.
+BATCH = 500
+#: Old rows are deleted so many at a time, so that no transaction takes long.
+PRUNE_BATCH = 1000
+
+
+class Relay:
+    """Sends what waits in the outbox of one database."""
+
+    def __init__(self) -> None:
+        self.database = outbox_database()
+        self._outages: dict[str, Outage] = {}
+
+    def relay_waiting(self) -> int:
+        """Send everything that waits and can be sent now, and return how many rows that was.
+
+        Trouble with Redis is logged and leaves the rows where they are. Raises the errors of the database.
+        """
+        return sum(self._relay_queue(name) for name in self._waiting_queues())
+
+    def next_try_at(self) -> float:
+        """Return the monotonic time at which a queue with trouble is tried again; 0 when there is none."""
+        return min((each.next_try_at for each in self._outages.values() if each.is_on), default=0.0)
+
+    def _waiting_queues(self) -> list[str]:
+        return list(self._waiting().order_by("queue_name").values_list("queue_name", flat=True).distinct())
+
+    def _waiting(self) -> QuerySet[OutboxMessage]:
+        return OutboxMessage.objects.using(self.database).filter(WAITING)
+
+    def _relay_queue(self, name: str) -> int:
+        outage = self._outages.setdefault(name, Outage(f"outbox of queue {name}"))
+        count = 0
+        while time.monotonic() >= outage.next_try_at:
+            try:
+                done = self._relay_batch(name)
+            except RsmqError as error:
+                outage.note(error)
+                break
+            outage.over()
+            count += done
+            if done < BATCH:
+                break
+        return count
+
+    def _relay_batch(self, name: str) -> int:
+        with self._claimed(name) as rows:
+            if not rows:
+                return 0
+            try:
+                queue = get_queue(name)
+            except ImproperlyConfigured as error:
+                self._refuse(rows, str(error))
+                return len(rows)
+            verdicts = self._send(queue, rows)
+            self._note_sent(queue, rows, verdicts)
+        # After the commit: until then the note may be lost, and the ids must be remembered for long.
+        queue.client.run(confirm(queue.client.namespace, [row.task_id for row in rows]))
+        return len(rows)
+
+    @contextmanager
+    def _claimed(self, name: str) -> Iterator[list[OutboxMessage]]:
+        """Yield the first waiting rows of a queue; none when another relay is at them."""
+        waiting = self._waiting().filter(queue_name=name).order_by("pk")
+        if not connections[self.database].features.has_select_for_update_skip_locked:
+            yield list(waiting[:BATCH])
+            return
+        with transaction.atomic(using=self.database):
+            head = waiting.values_list("pk", flat=True).first()
+            ours = waiting.filter(pk=head).select_for_update(skip_locked=True).values_list("pk", flat=True)
+            yield list(waiting[:BATCH]) if head is not None and list(ours) else []
+
+    def _send(self, queue: Queue, rows: Sequence[OutboxMessage]) -> list[Relayed]:
+        base, _ = split_band(queue.name)
+        call = relay(
+            queue.client.namespace,
+            queue.keys,
+            queue.name,
+            [Parcel(row.task_id, bytes(row.body), _delay(row, queue), row.keeps_result) for row in rows],
+            # Workers listen to the queue itself, and may not know the band of a priority yet.
+            channel=(get_queue(base) if base in get_settings().queues else queue).keys.channel,
+            record_ttl_s=UNFINISHED_TTL_S,
+        )
+        try:
+            return queue.client.run(call)
+        except QueueNotFound:  # nothing was sent
+            ensure_queue(queue.name)
+            return queue.client.run(call)
+
+    def _note_sent(self, queue: Queue, rows: Sequence[OutboxMessage], verdicts: Sequence[Relayed]) -> None:
+        pairs = list(zip(rows, verdicts, strict=True))
+        sent = [row.pk for row, verdict in pairs if verdict is not Relayed.TOO_LONG]
+        OutboxMessage.objects.using(self.database).filter(pk__in=sent).update(sent_at=timezone.now())
+        too_long = [row for row, verdict in pairs if verdict is Relayed.TOO_LONG]
+        self._refuse(too_long, f"the message is longer than queue {queue.name!r} allows; raise its maximum size")
+        repeated = sum(verdict is Relayed.SENT_BEFORE for verdict in verdicts)
+        if repeated:
+            logger.info("outbox of queue %s: %d messages had been sent before and were left out", queue.name, repeated)
+
+    def _refuse(self, rows: Sequence[OutboxMessage], reason: str) -> None:
+        if rows:
+            logger.error(
+                "%d messages of the outbox cannot be sent: %s. Mend that, then `manage.py rsmq_outbox retry`",
+                len(rows),
+                reason.rstrip("."),
+            )
+            pks = [row.pk for row in rows]
+            OutboxMessage.objects.using(self.database).filter(pk__in=pks).update(refusal=reason)
+
+
+def prune(*, keep_sent_s: float, keep_done_s: float) -> tuple[int, int]:
+    """Delete rows that were sent, and notes of done tasks, that are older than this; returns how many of each."""
+    now, database = timezone.now(), outbox_database()
+    sent = OutboxMessage.objects.using(database).filter(sent_at__lt=now - timedelta(seconds=keep_sent_s))
+    done = InboxEntry.objects.using(database).filter(done_at__lt=now - timedelta(seconds=keep_done_s))
+    return _delete_in_slices(sent), _delete_in_slices(done)
+
+
+def _delete_in_slices(old: QuerySet[OutboxMessage] | QuerySet[InboxEntry]) -> int:
+    count = 0
+    while pks := list(old.values_list("pk", flat=True)[:PRUNE_BATCH]):
+        count += old.filter(pk__in=pks).delete()[0]
+    return count
+
+
+def _delay(row: OutboxMessage, queue: Queue) -> Argument:
+    if row.run_after is None:
+        return queue.vt_unit  # the queue's own delay
+    now = datetime.now(row.run_after.tzinfo)  # local time without a zone where USE_TZ is off
+    return max(0, round((row.run_after - now).total_seconds() * 1000))

@@ -1,0 +1,1 @@
+"""A small project with an outbox, for processes that tests start."""

@@ -1,0 +1,15 @@
+"""Settings of the processes that tests of the outbox start."""
+
+import json
+import os
+
+from tests.worker.site.settings import *  # noqa: F403
+from tests.worker.site.settings import INSTALLED_APPS, RSMQ
+
+INSTALLED_APPS = [*INSTALLED_APPS, "rsmq_django.outbox", "tests.outbox.shop"]
+DATABASES = json.loads(os.environ.get("RSMQ_TEST_DATABASES", "{}"))
+RSMQ = RSMQ | {
+    "QUEUES": {"default": {"OUTBOX": True, "VISIBILITY_TIMEOUT_S": 2}},
+    "TASKS": {"ENQUEUE_ON_COMMIT": True},
+    "OUTBOX": {"POLL_INTERVAL_S": float(os.environ.get("RSMQ_TEST_OUTBOX_POLL_INTERVAL_S", "0.05"))},
+}

@@ -1,0 +1,351 @@
+"""Rows are written with the transaction that causes the work, and sent once and in order, whatever goes wrong."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group
+from django.core import checks
+from django.core.management import call_command
+from django.db import connections, transaction
+from django.utils import timezone
+
+from rsmq_django.core.outbox import Parcel, Relayed, confirm, relay
+from rsmq_django.outbox.models import OutboxMessage
+from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.tasks import Task
+from rsmq_django.tasks.compat import task_enqueued
+from rsmq_django.worker.relay import Relay, prune
+from tests.outbox.conftest import LEDGER
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.workshop import Configure, declare, work
+
+
+@pytest.fixture
+def greet(with_outbox: Configure) -> Task[..., Any]:
+    def greeting(name: str) -> None: ...
+
+    declared: Task[..., Any] = declare(greeting)
+    return declared
+
+
+def rows() -> Any:
+    return OutboxMessage.objects.using(LEDGER).order_by("pk")
+
+
+def sent_names(server: PrivateServer, queue_name: str = "default") -> list[str]:
+    """Return the first argument of each task in a queue, in the order in which they were sent."""
+    ids = sorted(server.redis.zrange(f"rsmq:{queue_name}", 0, -1))
+    bodies = server.redis.hmget(f"rsmq:{queue_name}:Q", ids) if ids else []
+    return [json.loads(body)["args"][0] for body in bodies]
+
+
+# -- Writing -------------------------------------------------------------------------------------------------------
+
+
+def test_call_is_a_row_of_the_transaction_and_sent_by_the_relay(greet: Task, server: PrivateServer):
+    with transaction.atomic(using=LEDGER):
+        Group.objects.using(LEDGER).create(name="team")
+        result = greet.enqueue("Ada")
+        assert rows().get().task_id == result.id
+        assert sent_names(server) == []
+
+    assert Relay().relay_waiting() == 1
+
+    assert sent_names(server) == ["Ada"]
+    assert greet.get_result(result.id).status == "READY"
+    assert rows().get().sent_at is not None
+
+
+def test_row_of_a_rolled_back_transaction_is_gone(greet: Task, server: PrivateServer):
+    with pytest.raises(ZeroDivisionError), transaction.atomic(using=LEDGER):
+        greet.enqueue("Ada")
+        greet.enqueue_many([["Grace"], ["Joan"]])
+        raise ZeroDivisionError
+
+    assert Relay().relay_waiting() == 0
+    assert sent_names(server) == []
+
+
+def test_call_without_a_transaction_is_a_row_as_well(greet: Task, server: PrivateServer):
+    greet.enqueue("Ada")
+
+    assert sent_names(server) == []
+    assert Relay().relay_waiting() == 1
+
+
+async def test_async_enqueue_writes_rows_too(greet: Task, server: PrivateServer):
+    await greet.aenqueue("Ada")
+    await greet.aenqueue_many([["Grace"], ["Joan"]])
+
+    await sync_to_async(Relay().relay_waiting)()
+
+    assert sent_names(server) == ["Ada", "Grace", "Joan"]
+    await sync_to_async(lambda: connections[LEDGER].close())()  # that of the thread of async code
+
+
+def test_listeners_hear_of_a_call_at_the_commit(greet: Task):
+    heard = []
+
+    def listen(task_result: Any, **_: Any) -> None:
+        heard.append(task_result.id)
+
+    task_enqueued.connect(listen)
+    with transaction.atomic(using=LEDGER):
+        result = greet.enqueue("Ada")
+        assert heard == []
+    task_enqueued.disconnect(listen)
+
+    assert heard == [result.id]
+
+
+def test_enqueue_needs_no_redis(greet: Task, server: PrivateServer):
+    server.kill()
+    greet.enqueue("Ada")
+
+    server.start()
+    Relay().relay_waiting()
+
+    assert sent_names(server) == ["Ada"]
+
+
+def test_queue_without_outbox_is_sent_to_directly(with_outbox: Configure, greet: Task, server: PrivateServer):
+    with_outbox(on_commit=LEDGER, default={"OUTBOX": True}, fast={})
+
+    greet.using(queue_name="fast").enqueue("Ada")
+
+    assert sent_names(server, "fast") == ["Ada"]
+    assert not rows().exists()
+
+
+# -- Relaying ------------------------------------------------------------------------------------------------------
+
+
+def test_order_is_that_of_the_rows_also_over_several_batches(greet: Task, server: PrivateServer):
+    names = [str(number) for number in range(1200)]
+    greet.enqueue_many([[name] for name in names])
+
+    assert Relay().relay_waiting() == 1200
+
+    assert sent_names(server) == names
+
+
+def test_delayed_call_is_due_when_it_would_have_been(greet: Task, server: PrivateServer):
+    greet.using(run_after=timedelta(hours=1)).enqueue("later")
+    rows().update(run_after=timezone.now() + timedelta(minutes=10))
+
+    Relay().relay_waiting()
+
+    ((message_id, visible_ms),) = server.redis.zrange("rsmq:default", 0, -1, withscores=True)
+    assert 590_000 < visible_ms - int(message_id[:10], 36) / 1000 <= 600_000
+
+
+def test_own_delay_of_the_queue_holds(with_outbox: Configure, greet: Task, server: PrivateServer):
+    with_outbox(on_commit=LEDGER, default={"OUTBOX": True, "DELAY_S": 100})
+    greet.enqueue("Ada")
+
+    Relay().relay_waiting()
+
+    ((message_id, visible_ms),) = server.redis.zrange("rsmq:default", 0, -1, withscores=True)
+    assert 99_000 < visible_ms - int(message_id[:10], 36) / 1000 <= 100_001
+
+
+def test_priority_goes_into_its_band(greet: Task, server: PrivateServer):
+    greet.using(priority=50).enqueue("urgent")
+
+    Relay().relay_waiting()
+
+    assert sent_names(server, "default-p50") == ["urgent"]
+
+
+def test_relay_that_died_before_its_note_sends_nothing_twice(
+    greet: Task, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO, "rsmq_django")
+    greet.enqueue_many([["1"], ["2"], ["3"]])
+    with monkeypatch.context() as patch:
+        patch.setattr(Relay, "_note_sent", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            Relay().relay_waiting()
+    greet.enqueue("4")
+    server.redis.delete("rsmq:default")  # those that were sent are done already
+
+    Relay().relay_waiting()
+
+    assert sent_names(server) == ["4"]
+    assert "3 messages had been sent before and were left out" in caplog.text
+    assert not rows().filter(sent_at=None).exists()
+
+
+def test_many_relays_at_once_keep_the_order_and_send_once(greet: Task, server: PrivateServer):
+    names = [str(number) for number in range(1500)]
+    greet.enqueue_many([[name] for name in names])
+
+    def relay_all() -> None:
+        Relay().relay_waiting()
+        connections[LEDGER].close()
+
+    threads = [threading.Thread(target=relay_all) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    Relay().relay_waiting()
+
+    assert sent_names(server) == names
+    assert get_queue("default").attributes().total_sent == len(names)
+
+
+def test_redis_that_is_away_costs_nothing_but_time(greet: Task, server: PrivateServer):
+    greet.enqueue("Ada")
+    relay = Relay()
+    server.kill()
+    assert relay.relay_waiting() == 0
+
+    server.start()
+    wait_until(relay.relay_waiting)
+
+    assert sent_names(server) == ["Ada"]
+
+
+def test_trouble_of_one_queue_does_not_stop_another(with_outbox: Configure, greet: Task, server: PrivateServer):
+    with_outbox(on_commit=LEDGER, default={"OUTBOX": True}, broken={"OUTBOX": True})
+    greet.using(queue_name="broken").enqueue("Ada")
+    greet.enqueue("Grace")
+    server.redis.set("rsmq:broken:Q", "what another program left")
+
+    Relay().relay_waiting()
+
+    assert sent_names(server) == ["Grace"]
+    assert rows().get(sent_at=None).queue_name == "broken"
+
+
+def test_what_can_never_be_sent_is_set_aside_until_somebody_tries_again(
+    with_outbox: Configure, greet: Task, server: PrivateServer, caplog: pytest.LogCaptureFixture
+):
+    ensure_queue("default").set_attributes(max_size_bytes=1024)
+    greet.enqueue("x" * 2000)
+    greet.enqueue("short")
+    with_outbox(on_commit=LEDGER, default={"OUTBOX": True}, gone={"OUTBOX": True})
+    greet.using(queue_name="gone").enqueue("lost")
+    with_outbox(on_commit=LEDGER, default={"OUTBOX": True})
+
+    Relay().relay_waiting()
+    assert Relay().relay_waiting() == 0
+
+    assert sent_names(server) == ["short"]
+    reasons = list(rows().exclude(refusal="").values_list("refusal", flat=True))
+    assert "longer than queue 'default' allows" in reasons[0]
+    assert "Queue 'gone' is not in RSMQ['QUEUES']" in reasons[1]
+    assert "2 wait" not in rsmq_outbox("status", exit_status=1)
+
+    get_queue("default").set_attributes(max_size_bytes=65536)
+    with_outbox(on_commit=LEDGER, default={"OUTBOX": True}, gone={"OUTBOX": True})
+    assert rsmq_outbox("retry") == "2 messages wait again\n"
+    assert rsmq_outbox("relay", "--once") == "sent 2, 0 wait still\n"
+    assert sent_names(server) == ["short", "x" * 2000]
+
+
+def test_task_runs_with_its_result(with_outbox: Configure):
+    @declare
+    def double(number: int) -> int:
+        return 2 * number
+
+    result = double.enqueue(21)
+    Relay().relay_waiting()
+    work()
+
+    result.refresh()
+    assert result.return_value == 42
+
+
+# -- The script ----------------------------------------------------------------------------------------------------
+
+
+def parcels(*names: str) -> list[Parcel]:
+    return [Parcel(name.ljust(22, "x"), name.encode(), "s", keeps_result=False) for name in names]
+
+
+def send(*names: str) -> list[Relayed]:
+    queue, client = ensure_queue("default"), get_client()
+    return client.run(
+        relay("rsmq", queue.keys, "default", parcels(*names), channel=queue.keys.channel, record_ttl_s=60)
+    )
+
+
+def test_id_is_remembered_for_a_week_and_a_minute_after_the_note(project: Configure, server: PrivateServer):
+    assert send("a", "b") == [Relayed.SENT, Relayed.SENT]
+    assert send("b", "c") == [Relayed.SENT_BEFORE, Relayed.SENT]
+
+    get_client().run(confirm("rsmq", [parcel.task_id for parcel in parcels("a", "z")]))
+
+    left_ms = {
+        name[:1]: score - now_ms(server) for name, score in server.redis.zrange("rsmq::relayed", 0, -1, withscores=True)
+    }
+    assert 50_000 < left_ms[b"a"] <= 60_000
+    assert left_ms[b"b"] > 6 * 86_400_000
+    assert set(left_ms) == {b"a", b"b", b"c"}
+
+
+def test_what_need_not_be_remembered_is_forgotten(project: Configure, server: PrivateServer):
+    send("a", "b")
+    server.redis.zadd("rsmq::relayed", dict.fromkeys(server.redis.zrange("rsmq::relayed", 0, -1), 1))
+
+    send("c")
+
+    assert [name[:1] for name in server.redis.zrange("rsmq::relayed", 0, -1)] == [b"c"]
+
+
+def now_ms(server: PrivateServer) -> float:
+    seconds, microseconds = server.redis.time()
+    return seconds * 1000 + microseconds / 1000
+
+
+# -- Looking after it ----------------------------------------------------------------------------------------------
+
+
+def rsmq_outbox(*words: str, exit_status: int = 0) -> str:
+    out = StringIO()
+    if exit_status:
+        with pytest.raises(SystemExit) as ended:
+            call_command("rsmq_outbox", *words, stdout=out, no_color=True)
+        assert ended.value.code == exit_status
+    else:
+        call_command("rsmq_outbox", *words, stdout=out, no_color=True)
+    return out.getvalue()
+
+
+def test_status_tells_what_waits(greet: Task):
+    assert rsmq_outbox("status").startswith("nothing waits")
+    greet.enqueue_many([["1"], ["2"]])
+    rows().update(created_at=timezone.now() - timedelta(minutes=5, seconds=1))
+
+    assert "default: 2 wait, the oldest for 301 s" in rsmq_outbox("status")
+    (queue,) = json.loads(rsmq_outbox("status", "--json"))["queues"]
+    assert (queue["queue_name"], queue["waiting"], queue["refused"]) == ("default", 2, 0)
+
+
+def test_old_rows_are_deleted_and_none_that_waits(greet: Task):
+    greet.enqueue_many([[str(number)] for number in range(2500)])
+    Relay().relay_waiting()
+    greet.enqueue("new")
+    rows().update(created_at=timezone.now() - timedelta(days=300))
+    rows().filter(sent_at__isnull=False).update(sent_at=timezone.now() - timedelta(hours=2))
+
+    assert prune(keep_sent_s=3 * 3600, keep_done_s=60) == (0, 0)
+    assert prune(keep_sent_s=3600, keep_done_s=60) == (2500, 0)
+    assert rows().count() == 1
+
+
+def test_outbox_that_is_not_installed_is_found_by_check(with_outbox: Configure, settings):
+    settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "rsmq_django.outbox"]
+
+    assert "rsmq.E034" in [error.id for error in checks.run_checks(tags=["rsmq"])]
