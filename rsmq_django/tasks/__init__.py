@@ -6,6 +6,7 @@ from .interrupts import HardTimeout, TaskCancelled
 from .retry import Retry, TaskTimeout, exponential, fixed
 from .schedule import cron, every
 from .task import Task, consumer, task
+from .topic_task import bridge_topic, topic_task
 
 __all__ = [
     "HardTimeout",
@@ -17,6 +18,7 @@ __all__ = [
     "TaskResultStatus",
     "TaskTimeout",
     "acancel",
+    "bridge_topic",
     "cancel",
     "consumer",
     "cron",
@@ -24,4 +26,5 @@ __all__ = [
     "exponential",
     "fixed",
     "task",
+    "topic_task",
 ]

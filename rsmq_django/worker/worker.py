@@ -29,6 +29,8 @@ from .outcomes import Released
 from .pool import Pool
 from .reliable import ReliableFetcher, make_reliable_fetchers
 from .reliable_wake_up import ReliableWakeUp
+from .topic_consumer import Plan
+from .topics import TopicThreads
 from .waiter import Subscription, Waiter
 
 logger = logging.getLogger(__name__)
@@ -62,6 +64,8 @@ class WorkerOptions:
     worker_id: str = field(default_factory=random_worker_id)
     #: Names of reliable queues to work on, beside the others.
     reliable: tuple[str, ...] = ()
+    #: Topics whose tasks and bridges run here; None for all that are declared.
+    topics: tuple[str, ...] | None = None
 
     @classmethod
     def from_settings(cls, settings: WorkerSettings, **changes: object) -> WorkerOptions:
@@ -86,6 +90,8 @@ class Worker:
         self.waiter = Waiter()
         self.pool = Pool(threads=options.threads, async_tasks=options.async_tasks, wake=self.waiter.wake)
         self.fetchers: list[Fetcher | ReliableFetcher] = [*self._make_fetchers(queues), *self._make_reliable_fetchers()]
+        plan = Plan(self.waiter.wake, until_drained=options.until_drained, until_empty=options.until_empty)
+        self.topics = TopicThreads(plan, names=options.topics)
         self.isolation = Isolation(self.pool)
         self.taken = 0
         self._said_what_is_awaited = False
@@ -119,14 +125,17 @@ class Worker:
     def run(self) -> bool:
         """Work until stopped or done. Returns whether every task that was begun could end."""
         self.pool.start()
+        self.topics.start()
         subscriptions = [self._subscribe(fetcher) for fetcher in self.fetchers]
         try:
             while not self._is_done():
                 self._turn()
                 at_most_s = SETTLE_WITHIN_S if self.pool.is_ahead else LONGEST_SLEEP_S
                 self.waiter.sleep(self._next_turn_at, at_most_s=at_most_s)
-            return self._give_up_the_rest()
+            has_finished = self._give_up_the_rest()
+            return self.topics.stop() and has_finished
         finally:
+            self.topics.stop()
             self.pool.stop()
             for subscription in subscriptions:
                 subscription.stop()
@@ -197,6 +206,8 @@ class Worker:
     # -- One turn of the main loop ------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
+        if self.stop_by is not None:
+            self.topics.stop_soon()  # not by the signal handler: the events of threads have locks
         if self.stop_by is not None or self.pool.is_stuck():
             self._give_back_waiting()
         for fetcher in self.fetchers:
@@ -254,8 +265,12 @@ class Worker:
             return True
         if not (self.pool.is_idle and all(fetcher.is_idle for fetcher in self.fetchers)):
             return False
-        if self.stop_by is not None or (self.options.max_tasks is not None and self.taken >= self.options.max_tasks):
+        if self.stop_by is not None:
+            return self.topics.is_idle
+        if self.options.max_tasks is not None and self.taken >= self.options.max_tasks:
             return True
+        if (self.options.until_empty or self.options.until_drained) and not self.topics.is_drained:
+            return False
         if self.options.until_empty:
             return all(fetcher.is_empty for fetcher in self.fetchers)
         return self.options.until_drained and all(fetcher.is_drained for fetcher in self.fetchers)

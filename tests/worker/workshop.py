@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -33,6 +34,8 @@ def own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the tasks and consumers of all other tests."""
     monkeypatch.setattr(registry, "_tasks", {})
     monkeypatch.setattr(registry, "_consumers", {})
+    # By its name: the package has a function that is called like this module.
+    monkeypatch.setattr(import_module("rsmq_django.tasks.topic_task"), "_tasks", {})
 
 
 @pytest.fixture(autouse=True)

@@ -221,6 +221,15 @@ class Group:
         """See lag()."""
         return (await self.astatus()).lag
 
+    def beat_call(self) -> Call[int]:
+        """Return the call that says that this consumer is at work; reading says so by itself."""
+        keys = (self.keys.groups, self.keys.consumers)
+        return Call("topic/beat", keys, (self.name, self.consumer), int, repeatable=True, subject=self.subject)
+
+    def retry_calls(self, messages: Iterable[Held], *, after_s: float) -> list[Call[int]]:
+        """Return retry() as calls."""
+        return self._retry(messages, after_s)
+
     def leave(self) -> None:
         """Say that this consumer reads no more, so that the group can be set back without waiting."""
         self.client.run(self._leave())

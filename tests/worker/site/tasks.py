@@ -8,7 +8,8 @@ from pathlib import Path
 
 from django.db import connection
 
-from rsmq_django.tasks import TaskContext, fixed, task
+from rsmq_django.core.topics import TopicMessage
+from rsmq_django.tasks import TaskContext, fixed, task, topic_task
 
 from .journal import gate_of, note
 
@@ -49,6 +50,14 @@ def look_at_database(name: str) -> None:
     note("database", name, "open" if connection.connection is not None else "closed")
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
+
+
+if "RSMQ_TEST_TOPIC" in os.environ:
+
+    @topic_task(os.environ["RSMQ_TEST_TOPIC"], group="site")
+    def note_message(message: TopicMessage) -> None:
+        time.sleep(0.01)
+        note("message", message.text())
 
 
 def wait_for(path: Path) -> None:

@@ -1,0 +1,9 @@
+-- Say that a consumer is there, while it works on what it has read.
+--
+--   KEYS[1]  zset  groups, scored with when they were last seen (ms)
+--   KEYS[2]  zset  consumers of the group, the same
+--   ARGV     group, consumer
+--#include shared/clock
+--#include topic/group
+note_consumer({groups = KEYS[1], consumers = KEYS[2], name = ARGV[1]}, ARGV[2])
+return 1

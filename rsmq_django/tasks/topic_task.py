@@ -1,0 +1,174 @@
+"""Declaring who follows a topic: functions that get its messages, and queues that are fed from it.
+
+Both are run by `rsmq_worker`, in every one of its processes. Declaring does no I/O.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ..conf import get_settings
+from ..core.errors import RsmqError
+from ..core.limits import MAX_BATCH
+from ..core.topics import GroupOptions
+from ..core.topics.group import Start
+from ..core.topics.keys import checked_group, checked_topic
+from .compat import InvalidTask
+from .retry import Backoff, exponential
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Threads that read for one topic task in one process.
+MAX_CONSUMERS = 100
+MIN_VISIBILITY_TIMEOUT_S = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTask:
+    """A function that gets the messages of a topic in the name of a group, at least once."""
+
+    func: Callable[..., Any]
+    topic: str
+    group: str
+    #: None: the function gets one message. A number: it gets a list of at most so many.
+    batch: int | None
+    options: GroupOptions
+    backoff: Backoff
+    consumers: int
+    connection: str
+
+    @property
+    def module_path(self) -> str:
+        """Return the function's dotted path."""
+        return f"{self.func.__module__}.{self.func.__qualname__}"
+
+    @property
+    def is_async(self) -> bool:
+        """Say whether the function is a coroutine function."""
+        return inspect.iscoroutinefunction(self.func)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicBridge:
+    """A queue of the settings that is fed from a topic in the name of a group."""
+
+    topic: str
+    group: str
+    queue: str
+    options: GroupOptions
+
+
+_tasks: dict[tuple[str, str], TopicTask | TopicBridge] = {}
+
+
+def topic_task(
+    topic: str,
+    *,
+    group: str,
+    batch: int | None = None,
+    max_deliveries: int = 5,
+    visibility_timeout_s: float = 30,
+    backoff: Backoff | None = None,
+    start: Start = "earliest",
+    on_reset: Start = "error",
+    consumers: int = 1,
+    connection: str = "default",
+) -> Callable[[F], F]:
+    """Declare the function that gets the messages of a topic for a group.
+
+    It receives one `TopicMessage`, or with `batch` a list of at most so many, and runs in `rsmq_worker`. Returning
+    acknowledges them. When a batch raises, its messages are tried one by one; one that raises comes again after
+    `backoff` (seconds as a function of the delivery that failed) and goes to the dead-letter topic, "<topic>.dlt",
+    after `max_deliveries`; 0 tries for ever. Messages are held for `visibility_timeout_s` and for as long as the
+    function runs. `consumers` is how many threads of each process read. The decorated function stays an ordinary
+    function. Raises InvalidTask when it is declared with something that cannot work.
+    """
+
+    def declare(function: F) -> F:
+        path = f"{function.__module__}.{function.__qualname__}"
+        _check_number(path, "batch", 1 if batch is None else batch, most=MAX_BATCH)
+        if not isinstance(visibility_timeout_s, (int, float)) or visibility_timeout_s < MIN_VISIBILITY_TIMEOUT_S:
+            raise InvalidTask(
+                f"{path}: visibility_timeout_s is {visibility_timeout_s!r}; it must be at least "
+                f"{MIN_VISIBILITY_TIMEOUT_S} seconds, because it is renewed every second or so while the function runs"
+            )
+        _check_number(path, "consumers", consumers, most=MAX_CONSUMERS)
+        options = _checked_options(
+            path,
+            topic,
+            group,
+            at_least_once=True,
+            max_deliveries=max_deliveries,
+            visibility_timeout_s=visibility_timeout_s,
+            start=start,
+            on_reset=on_reset,
+        )
+        declared = TopicTask(
+            func=function,
+            topic=topic,
+            group=group,
+            batch=batch,
+            options=options,
+            backoff=backoff or exponential(),
+            consumers=consumers,
+            connection=connection,
+        )
+        _register(path, declared)
+        return function
+
+    return declare
+
+
+def bridge_topic(topic: str, *, group: str, queue: str, start: Start = "earliest", on_reset: Start = "error") -> None:
+    """Have `rsmq_worker` feed a queue of RSMQ["QUEUES"] from a topic: each message arrives exactly once.
+
+    For clients of RSMQ in other languages, and for tasks and consumers of that queue. Raises InvalidTask.
+    """
+    options = _checked_options(f"bridge to {queue!r}", topic, group, start=start, on_reset=on_reset)
+    _register(f"bridge to {queue!r}", TopicBridge(topic=topic, group=group, queue=queue, options=options))
+
+
+def registered_topic_tasks() -> list[TopicTask | TopicBridge]:
+    """Return all that was declared."""
+    return list(_tasks.values())
+
+
+def _register(what: str, declared: TopicTask | TopicBridge) -> None:
+    known = _tasks.get((declared.topic, declared.group))
+    if known is not None and _named(known) != _named(declared):
+        raise InvalidTask(
+            f"{what}: group {declared.group!r} of topic {declared.topic!r} is {_named(known)} already; each group gets "
+            "all messages, so give this one a group of its own"
+        )
+    _tasks[declared.topic, declared.group] = declared
+
+
+def _named(declared: TopicTask | TopicBridge) -> str:
+    return declared.module_path if isinstance(declared, TopicTask) else f"bridge to {declared.queue!r}"
+
+
+def _checked_options(what: str, topic: str, group: str, **options: Any) -> GroupOptions:
+    try:
+        checked_topic(topic, namespace="")
+        checked_group(group)
+        return GroupOptions(**options)
+    except RsmqError as error:
+        raise InvalidTask(f"{what}: {error}") from error
+
+
+def _check_number(path: str, what: str, number: int, *, most: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+        raise InvalidTask(f"{path}: {what} is {number!r}; it must be a whole number between 1 and {most}")
+
+
+def check_topic_tasks() -> None:
+    """Raise ImproperlyConfigured for a connection or queue that the settings do not have."""
+    settings = get_settings()
+    for declared in registered_topic_tasks():
+        if isinstance(declared, TopicTask):
+            settings.connection(declared.connection)
+        else:
+            settings.queue(declared.queue)

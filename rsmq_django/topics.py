@@ -1,0 +1,47 @@
+"""Topics of the project: name -> core `Topic` on a connection of the settings, and publishing on commit.
+
+Refuses to know what is in a message, and who reads it.
+"""
+
+from collections.abc import Mapping
+
+from .core.limits import Body
+from .core.topics import Entry, Topic
+from .queues import get_client
+from .tasks.backend import after_commit
+
+
+def get_topic(name: str, *, connection: str = "default") -> Topic:
+    """Return a topic. Does no I/O; the object may be kept. Raises InvalidName, ImproperlyConfigured.
+
+    What is published with it goes out at once; see `publish()` for the commit.
+    """
+    return Topic(name, get_client(connection))
+
+
+def publish(
+    name: str,
+    *bodies: Body | Entry,
+    key: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    connection: str = "default",
+) -> None:
+    """Publish up to 1,000 messages when the surrounding transaction commits, or at once when there is none.
+
+    Which transaction is waited for says RSMQ["TASKS"]["ENQUEUE_ON_COMMIT"], as for tasks. Mistakes are raised here and
+    not at the commit: see `Topic.publish()`.
+    """
+    topic = get_topic(name, connection=connection)
+    call = topic.publish_call(*bodies, key=key, headers=headers)
+    after_commit(lambda: topic.run(call))
+
+
+async def apublish(
+    name: str,
+    *bodies: Body | Entry,
+    key: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    connection: str = "default",
+) -> range:
+    """Publish at once and return the indexes: Django's transactions do not span awaits, so none is open here."""
+    return await get_topic(name, connection=connection).apublish(*bodies, key=key, headers=headers)

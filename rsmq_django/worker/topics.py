@@ -1,0 +1,119 @@
+"""The topics that a worker process follows: a thread for each consumer, and one that looks after them.
+
+Topics stand beside the queues: their consumers read, run and acknowledge by themselves, on threads and sockets of their
+own, so that a quiet topic costs nothing and a busy queue does not wait for one. What a process holds when it dies comes
+again after its visibility timeout.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+from ..core import RsmqError
+from ..core.topics import Bridge, Group, Topic
+from ..queues import ensure_queue, get_client
+from ..tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
+from .outage import Outage
+from .topic_consumer import BridgeThread, ConsumerThread, Plan
+
+logger = logging.getLogger(__name__)
+
+#: How often what is held is renewed; a third of the shortest timeout in sensible use.
+TEND_EVERY_S = 1.0
+#: How often topics drop what their settings let go, and forget idle groups.
+SWEEP_EVERY_S = 60.0
+#: After the time that running functions have to end, their threads have so long to notice.
+STOP_WITHIN_S = 2.0
+
+
+class TopicThreads:
+    """Everything that one process does for topics. Without topic tasks it does nothing at all."""
+
+    def __init__(self, plan: Plan, *, names: Sequence[str] | None = None) -> None:
+        declared = [each for each in registered_topic_tasks() if names is None or each.topic in names]
+        self.threads: list[ConsumerThread | BridgeThread] = []
+        for each in declared:
+            self.threads += make_threads(each, plan)
+        self._stopping = threading.Event()
+        self._keeper = threading.Thread(target=self._tend, name="rsmq-topics", daemon=True)
+        self._sweep_at = 0.0
+
+    def start(self) -> None:
+        """Start all threads."""
+        for thread in self.threads:
+            thread.start()
+        if self.threads:
+            self._keeper.start()
+
+    @property
+    def is_drained(self) -> bool:
+        """Say whether all threads have ended because there is nothing left."""
+        return all(thread.has_ended for thread in self.threads)
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether no function is running."""
+        return not any(thread.is_busy for thread in self.threads)
+
+    def stop_soon(self) -> None:
+        """Read no more; what runs may end."""
+        for thread in self.threads:
+            thread.stopping.set()
+
+    def stop(self) -> bool:
+        """End: give back what still runs. Returns whether every function that was begun could end.
+
+        May be called again, and does nothing then.
+        """
+        if self._stopping.is_set() or not self.threads:
+            return True
+        self.stop_soon()
+        unfinished = [thread for thread in self.threads if thread.is_busy]
+        for thread in unfinished:
+            thread.give_back()
+        deadline = time.monotonic() + STOP_WITHIN_S
+        for thread in self.threads:
+            if thread not in unfinished and thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        self._stopping.set()
+        if unfinished:
+            logger.warning("%d topic tasks were given back unfinished", len(unfinished))
+        return not unfinished
+
+    # -- Looking after them -------------------------------------------------------------------------------------------
+
+    def _tend(self) -> None:
+        outage = Outage("topics")
+        while not self._stopping.wait(TEND_EVERY_S):
+            try:
+                for thread in self.threads:
+                    thread.renew()
+                if time.monotonic() >= self._sweep_at:
+                    self._sweep_at = time.monotonic() + SWEEP_EVERY_S
+                    self._sweep()
+                outage.over()
+            except RsmqError as error:
+                outage.note(error)
+            except Exception:
+                logger.exception("looking after the topics failed; trying again in %.0f s", TEND_EVERY_S)
+
+    def _sweep(self) -> None:
+        swept: dict[tuple[str, int], Topic] = {
+            (thread.group.topic.name, id(thread.group.client)): thread.group.topic for thread in self.threads
+        }
+        for topic in swept.values():
+            topic.trim()
+
+
+def make_threads(declared: TopicTask | TopicBridge, plan: Plan) -> Sequence[ConsumerThread | BridgeThread]:
+    """Return the threads for one declaration."""
+    if isinstance(declared, TopicBridge):
+        queue = ensure_queue(declared.queue)
+        group = Group(Topic(declared.topic, queue.client), declared.group, declared.options)
+        return [BridgeThread(Bridge(group, queue), plan)]
+    client = get_client(declared.connection)
+    groups = [Group(Topic(declared.topic, client), declared.group, declared.options) for _ in range(declared.consumers)]
+    return [ConsumerThread(declared, group, plan) for group in groups]

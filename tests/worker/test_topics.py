@@ -1,0 +1,284 @@
+"""Topic tasks in a worker: batches, failures, dead letters, several groups, stopping, dying, bridges."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from rsmq_django.core import Message
+from rsmq_django.core.topics import Topic, TopicMessage
+from rsmq_django.queues import get_queue
+from rsmq_django.tasks import bridge_topic, consumer, fixed, topic_task
+from rsmq_django.topics import get_topic
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.processes import StartWorker
+from tests.worker.site.journal import Journal
+from tests.worker.workshop import work, working
+
+pytestmark = pytest.mark.usefixtures("project")
+
+
+@pytest.fixture
+def topic() -> Iterator[Topic]:
+    """The topic "orders"."""
+    yield get_topic("orders")
+
+
+def test_function_gets_one_message_at_a_time(topic: Topic):
+    got: list[TopicMessage] = []
+    topic_task("orders", group="billing")(got.append)
+    topic.publish("a", "b", key="k", headers={"x": "y"})
+
+    assert work()
+
+    assert [(message.body, message.key, message.headers) for message in got] == [
+        (b"a", "k", {"x": "y"}),
+        (b"b", "k", {"x": "y"}),
+    ]
+    assert topic.group("billing").status().held == topic.group("billing").lag() == 0
+
+
+def test_function_with_batch_gets_lists(topic: Topic):
+    sizes: list[int] = []
+
+    @topic_task("orders", group="billing", batch=100)
+    def bill(messages: list[TopicMessage]) -> None:
+        sizes.append(len(messages))
+
+    topic.publish(*map(str, range(250)))
+    work()
+
+    assert sizes == [100, 100, 50]
+
+
+def test_coroutine_is_run(topic: Topic):
+    got: list[bytes] = []
+
+    @topic_task("orders", group="billing")
+    async def bill(message: TopicMessage) -> None:
+        await asyncio.sleep(0)
+        got.append(message.body)
+
+    topic.publish("a")
+    work()
+
+    assert got == [b"a"]
+
+
+def test_every_group_gets_all_messages(topic: Topic):
+    got: dict[str, list[bytes]] = {"billing": [], "stock": []}
+    topic_task("orders", group="billing")(lambda message: got["billing"].append(message.body))
+    topic_task("orders", group="stock")(lambda message: got["stock"].append(message.body))
+    topic.publish("a", "b")
+
+    work()
+
+    assert got == {"billing": [b"a", b"b"], "stock": [b"a", b"b"]}
+
+
+def test_batch_that_fails_is_tried_message_by_message(topic: Topic):
+    calls: list[list[bytes]] = []
+
+    @topic_task("orders", group="billing", batch=10, max_deliveries=2, backoff=fixed(0))
+    def bill(messages: list[TopicMessage]) -> None:
+        calls.append([message.body for message in messages])
+        if b"bad" in calls[-1]:
+            raise ValueError("cannot bill this")
+
+    topic.publish("a", "bad", "b")
+    work()
+
+    assert calls == [[b"a", b"bad", b"b"], [b"a"], [b"bad"], [b"b"], [b"bad"]]
+    (dead,) = get_topic("orders.dlt").group("look").read(10)
+    assert (dead.body, dead.headers["group"], dead.headers["deliveries"]) == (b"bad", "billing", "2")
+    assert topic.group("billing").status().lag == topic.group("billing").status().held == 0
+
+
+def test_whatever_a_function_raises_the_worker_goes_on(topic: Topic):
+    got: list[bytes] = []
+
+    @topic_task("orders", group="billing", max_deliveries=1)
+    def bill(message: TopicMessage) -> None:
+        if message.body == b"exit":
+            raise SystemExit(3)
+        got.append(message.body)
+
+    topic.publish("exit", "good")
+    work()
+
+    assert got == [b"good"]
+    assert get_topic("orders.dlt").status().last == 1
+
+
+def test_backoff_that_fails_is_replaced(topic: Topic, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rsmq_django.worker.topic_consumer.exponential", lambda: lambda delivery: 0)
+    deliveries: list[int] = []
+
+    @topic_task("orders", group="billing", max_deliveries=2, backoff=lambda delivery: "soon")  # type: ignore[arg-type, return-value]
+    def bill(message: TopicMessage) -> None:
+        deliveries.append(message.deliveries)
+        raise ValueError
+
+    topic.publish("a")
+    work()
+
+    assert deliveries == [1, 2]
+
+
+def test_batch_mode_ends_although_a_message_waits_to_be_tried_again(topic: Topic):
+    @topic_task("orders", group="billing", backoff=fixed(3600))
+    def bill(message: TopicMessage) -> None:
+        raise ValueError
+
+    topic.publish("a")
+
+    assert work(until_empty=False, until_drained=True)
+    assert topic.group("billing").status().held == 1
+
+
+def test_only_chosen_topics_are_followed(topic: Topic):
+    got: list[bytes] = []
+    topic_task("orders", group="billing")(lambda message: got.append(message.body))
+    topic_task("other", group="billing")(lambda message: got.append(message.body))
+    topic.publish("a")
+    get_topic("other").publish("b")
+
+    work(topics=("other",))
+
+    assert got == [b"b"]
+
+
+def test_waiting_worker_gets_messages_as_they_come(topic: Topic):
+    got: list[bytes] = []
+    topic_task("orders", group="billing")(lambda message: got.append(message.body))
+
+    with working():
+        for n in range(20):
+            topic.publish(str(n))
+            wait_until(lambda: len(got) == n + 1)  # noqa: B023 - it is called before n changes
+
+    assert got == [str(n).encode() for n in range(20)]
+
+
+def test_function_that_runs_long_keeps_its_message(topic: Topic, server: PrivateServer):
+    began, go_on = threading.Event(), threading.Event()
+
+    @topic_task("orders", group="billing", visibility_timeout_s=5)
+    def bill(message: TopicMessage) -> None:
+        began.set()
+        assert go_on.wait(60)
+
+    topic.publish("a")
+    due = topic.group("billing").keys.due
+    with working():
+        assert began.wait(30)
+        first = server.redis.zscore(due, "1")
+        wait_until(lambda: (server.redis.zscore(due, "1") or 0) > first)
+        assert topic.group("billing").status().live_consumers == 1
+        go_on.set()
+
+    assert topic.group("billing").status().position == 1
+
+
+def test_stopping_worker_lets_the_function_end(topic: Topic):
+    began, go_on = threading.Event(), threading.Event()
+
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None:
+        began.set()
+        assert go_on.wait(60)
+
+    topic.publish("a", "b")
+    with working() as worker:
+        assert began.wait(30)
+        worker.stop(within_s=30)
+        wait_until(lambda: all(thread.stopping.is_set() for thread in worker.topics.threads))
+        go_on.set()
+
+    status = topic.group("billing").status()
+    assert (status.position, status.held, status.live_consumers) == (1, 0, 0)
+
+
+def test_what_does_not_end_in_time_is_given_back(topic: Topic):
+    began, go_on = threading.Event(), threading.Event()
+
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None:
+        began.set()
+        assert go_on.wait(60)
+
+    topic.publish("a")
+    with working() as worker:
+        assert began.wait(30)
+        worker.stop(within_s=0)
+    try:
+        (again,) = topic.group("billing", at_least_once=True).read()
+        assert again.deliveries == 2, "at once, and not when its time is over"
+    finally:
+        go_on.set()
+
+
+def test_worker_outlives_a_restart_of_the_server(topic: Topic, server: PrivateServer):
+    got: list[bytes] = []
+    topic_task("orders", group="billing")(lambda message: got.append(message.body))
+    topic.publish("before")
+
+    with working():
+        wait_until(lambda: got == [b"before"])
+        server.restart()
+        topic.publish("after")
+        wait_until(lambda: got == [b"before", b"after"])
+
+
+def test_queue_is_fed_from_a_topic(topic: Topic, project):
+    project(**{"default": {}, "node": {"MAX_SIZE_BYTES": 1024}})
+    bridge_topic("orders", group="to-node", queue="node")
+    got: list[bytes] = []
+
+    @consumer("node")
+    def follow(message: Message) -> None:
+        got.append(message.body)
+
+    topic.publish("a", "x" * 2000, "b")
+    work()  # feeds the queue; its consumer may have ended before
+    work()
+
+    assert got == [b"a", b"b"]
+    assert get_topic("orders.dlt").status().last == 1
+    assert get_queue("node").attributes().messages == 0
+
+
+def test_damaged_topic_is_reported_and_the_others_go_on(
+    topic: Topic, server: PrivateServer, caplog: pytest.LogCaptureFixture
+):
+    got: list[bytes] = []
+    topic_task("orders", group="billing")(lambda message: got.append(message.body))
+    topic_task("other", group="billing")(lambda message: got.append(message.body))
+    server.redis.set("orders:nextIndex", "broken")
+    get_topic("other").publish("b")
+
+    with working():
+        wait_until(lambda: got == [b"b"])
+        wait_until(lambda: "'orders:nextIndex', is 'broken'" in caplog.text)
+        server.redis.delete("orders:nextIndex")
+        topic.publish("a")
+        wait_until(lambda: got == [b"b", b"a"])
+
+
+@pytest.mark.slow
+def test_killed_worker_loses_no_message(server: PrivateServer, start_worker: StartWorker, journal: Journal):
+    topic = get_topic("noted")
+    topic.publish(*map(str, range(40)))
+    first = start_worker("--processes", "1", topic=topic.name)
+    wait_until(lambda: len(journal.names("message")) > 5)
+    first.send_to_all(signal.SIGKILL)
+    first.wait()
+    topic.group("site").retry(range(1, 41))  # the time of what it held is over
+
+    second = start_worker("--processes", "1", "--burst", topic=topic.name)
+
+    assert second.wait() == 0, second.output
+    assert set(journal.names("message")) == {str(n) for n in range(40)}
