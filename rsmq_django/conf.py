@@ -151,7 +151,7 @@ class OutboxSettings:
     """How the tables of `rsmq_django.outbox` are looked after."""
 
     #: The longest wait between two looks at the table. PostgreSQL tells the relay at once.
-    poll_interval_s: Annotated[float, seconds(least=0.01, most=60)] = 0.5
+    poll_interval_s: Annotated[float, seconds(least=0.01, most=3600)] = 0.5
     #: A day: to be able to look up what was sent, and when.
     keep_sent_s: Annotated[int, whole("seconds", least=0, most=31_622_400)] = 86_400
     #: A month: a dead letter may be sent again that late, and must still be recognised.
