@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from .candidates import OURS, Candidate
-from .figures import costs, delays, honesty, throughput
+from .figures import costs, delays, honesty, reliable, throughput
 from .peers import installed_peers
 from .places import RESULTS_DIR
 from .report import report
@@ -34,6 +34,7 @@ OUR_FIGURES: dict[str, Callable[[Run], None]] = {
     "appendonly": throughput.append_only_file,
     "crash": honesty.crashes,
     "makespan": delays.makespan,
+    "reliable": reliable.reliable_queues,
 }
 PEER_FIGURES = {"drain": throughput.drains, "enqueue": throughput.enqueues, "latency": delays.latencies}
 

@@ -240,6 +240,28 @@ OTHER_GOALS = [
 ]
 
 
+RELIABLE_GOALS = [
+    Goal(
+        number="R1",
+        text="reliable push / send_many, 100 a call",
+        read=divided(median("reliable", "push", "rate"), median("reliable", "send_many", "rate")),
+        at_least=1.2,
+    ),
+    Goal(
+        number="R2",
+        text="reliable pop + ack / receive_many + delete_many",
+        read=divided(median("reliable", "pop + ack", "rate"), median("reliable", "receive_many + delete_many", "rate")),
+        at_least=0.6,
+    ),
+    Goal(
+        number="R3",
+        text="blocked reader woken p50, ms",
+        read=median("reliable", "blocked reader", "p50_ms"),
+        at_most=1,
+    ),
+]
+
+
 def goals(results: Results) -> list[Goal]:
     """Return all goals; those about sizes are for the sizes of this run."""
     depths = [row[2] for row in results.rows() if row[0] == "backlog"]
@@ -268,4 +290,4 @@ def goals(results: Results) -> list[Goal]:
         Goal(number="P14", text=f"scan of {most}, empty, ms", read=median("idle", most, "scan_ms"), at_most=3),
     ]
     every = [*DRAIN_GOALS, *ENQUEUE_GOALS, *WAITING_GOALS, *SERVER_GOALS, *OTHER_GOALS, *sized]
-    return sorted(every, key=lambda goal: int(goal.number[1:]))
+    return [*sorted(every, key=lambda goal: int(goal.number[1:])), *RELIABLE_GOALS]

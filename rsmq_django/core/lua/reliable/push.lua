@@ -15,15 +15,16 @@ local last = redis.call("HMGET", queue.state, "ms", "seq")
 local ms, seq = tonumber(last[1]) or 0, tonumber(last[2]) or 0
 if now_ms > ms then ms, seq = now_ms, 0 end
 
-local head, ids, fields, scores = integer(ms) .. "-", {}, {}, {}
+local head, ids, fields = integer(ms) .. "-", {}, {}
 for n = 1, #ARGV - 1 do
-  local id = head .. integer(seq + n)
+  local id = head .. seq + n
   ids[n], fields[2 * n - 1], fields[2 * n] = id, id, ARGV[n + 1]
-  scores[2 * n - 1], scores[2 * n] = integer(now_ms + delay_ms), id
 end
 
 if sizes.state == 0 then redis.call("SADD", names, queue.name) end
 if delay_ms > 0 then
+  local due, scores = integer(now_ms + delay_ms), {}
+  for n, id in ipairs(ids) do scores[2 * n - 1], scores[2 * n] = due, id end
   redis.call("ZADD", queue.delayed, unpack(scores))
 else
   redis.call("RPUSH", queue.undelivered, unpack(ids))
