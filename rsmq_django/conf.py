@@ -25,11 +25,13 @@ from .core.bands import split_band
 from .core.errors import RsmqError
 from .core.limits import MAX_MAX_SIZE_BYTES, MAX_SECONDS, MIN_MAX_SIZE_BYTES, TIME_UNITS, UNLIMITED, TimeUnit
 from .options import (
+    FERNET_KEYS,
     FLAG,
     FLAG_OR_TEXT,
     NAMESPACE,
     QUEUE_NAME,
     SECONDS_BY_QUEUE,
+    SIGNING_KEYS,
     TEXT,
     TEXT_BY_NAME,
     TEXTS,
@@ -106,9 +108,13 @@ class QueueSettings:
     ] = MAX_MAX_SIZE_BYTES
     #: Runs in all, for tasks that do not say. Left out, it is the one of TASKS.
     max_attempts: Annotated[int, whole("attempts", least=1, most=1_000_000)]
-    #: The queue's part of a worker that has several queues with a backlog. As long as no queue of a worker has a weight,
-    #: its queues are served strictly in order; as soon as one has, those without count as 1.
+    #: The queue's part of a worker that has several queues with a backlog. As long as no queue of a worker has a
+    #: weight, its queues are served strictly in order; as soon as one has, those without count as 1.
     weight: Annotated[int | None, whole("parts", least=1, most=1_000)] = None
+    #: Only messages signed with one of these run; the first one signs. Put new ones in front.
+    signing_keys: Annotated[tuple[str, ...], SIGNING_KEYS] = field(default=(), repr=False)
+    #: Fernet keys: only messages encrypted with one of these run; the first one encrypts.
+    encryption_keys: Annotated[tuple[str, ...], FERNET_KEYS] = field(default=(), repr=False)
     #: Where messages go that failed for good. Left out, it is the queue's name and "-dead".
     dead_letter: Annotated[str, QUEUE_NAME]
     #: Tasks are written to a table in the caller's transaction and sent by a relay. Left out, it is the one of TASKS.
@@ -413,6 +419,9 @@ def _read_queues(
         if connections and queue.connection not in connections:
             said = f"{where} is on {shown(queue.connection)}, which is not in RSMQ['CONNECTIONS']"
             reader.note(UNKNOWN_CONNECTION, said, nearest(queue.connection, connections))
+        if queue.signing_keys and queue.encryption_keys:
+            said = f"{where} has both SIGNING_KEYS and ENCRYPTION_KEYS"
+            reader.note(WRONG_VALUE, said, "Leave SIGNING_KEYS out: what is encrypted cannot be changed either.")
         if not QUEUE_NAME.accepts(queue.dead_letter):
             said = f"{where} has a name that is too long to add '{DEAD_LETTER_SUFFIX}' to"
             reader.note(WRONG_DEAD_LETTER, said, "Name its DEAD_LETTER queue, or give it a shorter name.")

@@ -7,6 +7,7 @@ An option is a field of a dataclass with a `Rule` beside its type (`Annotated`);
 name of the field in capitals.
 """
 
+import base64
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -99,6 +100,17 @@ def _passes(check: Callable[[str], str]) -> Callable[[Any], bool]:
     return accepts
 
 
+def _are_texts(value: object, is_one: Callable[[str], bool]) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(text, str) and is_one(text) for text in value)
+
+
+def _is_fernet_key(text: str) -> bool:
+    try:
+        return len(base64.urlsafe_b64decode(text)) == 32
+    except ValueError:
+        return False
+
+
 TEXT = Rule("a text that is not empty", is_text)
 TEXTS = Rule("a list of texts", lambda value: isinstance(value, list | tuple) and all(map(is_text, value)))
 TEXT_BY_NAME = Rule(
@@ -116,6 +128,16 @@ QUEUE_NAME = Rule(
     "a queue name: 1 to 160 characters of A-Z, a-z, 0-9, _ and -, but not QUEUES or rt", _passes(checked_name)
 )
 NAMESPACE = Rule("a text without a colon at its end", _passes(checked_namespace))
+SIGNING_KEYS = Rule(
+    "a list of secret texts of at least 32 characters, for example of secrets.token_urlsafe(32)",
+    lambda value: _are_texts(value, lambda text: len(text) >= 32),
+    is_secret=True,
+)
+FERNET_KEYS = Rule(
+    "a list of keys of cryptography.fernet.Fernet.generate_key(), as text",
+    lambda value: _are_texts(value, _is_fernet_key),
+    is_secret=True,
+)
 URL = Rule(
     "a URL: redis://user:password@host:6379/0, rediss://... or unix:///path?db=0, with the special characters "
     "of the password percent-encoded",

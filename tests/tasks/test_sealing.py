@@ -1,0 +1,119 @@
+"""Signed and encrypted bodies: only what was written with a key of the queue is read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from cryptography.fernet import Fernet
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rsmq_django.conf import QueueSettings, read_settings
+from rsmq_django.tasks.envelope import Unreadable
+from rsmq_django.tasks.sealing import seal, unseal
+
+OLD, NEW, FOREIGN = "o" * 32, "n" * 32, "f" * 32
+OLD_FERNET, NEW_FERNET = Fernet.generate_key().decode(), Fernet.generate_key().decode()
+PLAIN = QueueSettings(name="mail", max_attempts=5, dead_letter="mail-dead")
+SIGNED = replace(PLAIN, signing_keys=(NEW, OLD))
+ENCRYPTED = replace(PLAIN, encryption_keys=(NEW_FERNET, OLD_FERNET))
+BODY = '{"task": "shop.tasks.ship", "kwargs": {"to": "Łódź \\ud83e"}}'.encode()
+
+
+def reason(body: bytes, queue: QueueSettings, name: str = "mail") -> str:
+    with pytest.raises(Unreadable) as caught:
+        unseal(body, queue, name=name)
+    return caught.value.reason
+
+
+@pytest.mark.parametrize("queue", [PLAIN, SIGNED, ENCRYPTED], ids=["plain", "signed", "encrypted"])
+def test_what_was_sealed_is_read_again(queue: QueueSettings):
+    assert unseal(seal(BODY, queue, name="mail"), queue, name="mail") == BODY
+
+
+def test_a_queue_without_keys_leaves_bodies_alone():
+    assert seal(BODY, PLAIN, name="mail") == BODY
+
+
+def test_a_signed_body_can_be_read_and_checked_by_any_language():
+    wrapper = json.loads(seal(b"caf\xc3\xa9", SIGNED, name="mail"))
+
+    assert wrapper["signed"] == "café"
+    assert len(bytes.fromhex(wrapper["signature"])) == 32
+
+
+def test_an_encrypted_body_tells_nothing():
+    assert b"shop.tasks" not in seal(BODY, ENCRYPTED, name="mail")
+
+
+def test_keys_are_rotated_by_adding_a_new_one_in_front():
+    before = replace(PLAIN, signing_keys=(OLD,)), replace(PLAIN, encryption_keys=(OLD_FERNET,))
+    after = replace(PLAIN, signing_keys=(NEW,)), replace(PLAIN, encryption_keys=(NEW_FERNET,))
+
+    for old, both, new, word in zip(
+        before, (SIGNED, ENCRYPTED), after, ("bad_signature", "not_decrypted"), strict=True
+    ):
+        written_before = seal(BODY, old, name="mail")
+        assert unseal(written_before, both, name="mail") == BODY
+        assert unseal(seal(BODY, both, name="mail"), new, name="mail") == BODY
+        assert reason(written_before, new) == word
+
+
+@pytest.mark.parametrize(("queue", "word"), [(SIGNED, "bad_signature"), (ENCRYPTED, "not_decrypted")])
+def test_a_message_of_another_queue_is_refused(queue: QueueSettings, word: str):
+    assert reason(seal(BODY, queue, name="reports"), queue) == word
+
+
+@pytest.mark.parametrize(
+    "body", [BODY, b"", b"\xff", b"[]", b"null", b'{"signed": 1, "signature": "x"}', b"[" * 100_000]
+)
+def test_what_is_not_sealed_is_refused(body: bytes):
+    assert reason(body, SIGNED) == "unsigned"
+    assert reason(body, ENCRYPTED) == "not_decrypted"
+
+
+@pytest.mark.parametrize("signature", ["", "é", "\ud83e", "0" * 64])
+def test_a_wrong_signature_is_refused_whatever_it_looks_like(signature: str):
+    assert reason(json.dumps({"signed": "x", "signature": signature}).encode(), SIGNED) == "bad_signature"
+
+
+@given(st.data())
+def test_one_changed_character_is_noticed(data: st.DataObject):
+    wrapper = json.loads(seal(BODY, SIGNED, name="mail"))
+    field = data.draw(st.sampled_from(["signed", "signature"]))
+    at = data.draw(st.integers(0, len(wrapper[field]) - 1))
+    wrapper[field] = wrapper[field][:at] + ("0" if wrapper[field][at] != "0" else "1") + wrapper[field][at + 1 :]
+
+    assert reason(json.dumps(wrapper).encode(), SIGNED) == "bad_signature"
+
+
+def test_a_signed_body_must_be_text():
+    with pytest.raises(ValueError, match="send base64"):
+        seal(b"\xff\xfe", SIGNED, name="mail")
+
+    assert unseal(seal(b"\xff\xfe", ENCRYPTED, name="mail"), ENCRYPTED, name="mail") == b"\xff\xfe"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"SIGNING_KEYS": "x" * 32},
+        {"SIGNING_KEYS": ["too short"]},
+        {"ENCRYPTION_KEYS": ["x" * 32]},
+        {"SIGNING_KEYS": [NEW], "ENCRYPTION_KEYS": [NEW_FERNET]},
+    ],
+    ids=["no list", "short", "no Fernet key", "both"],
+)
+def test_unusable_keys_are_problems_that_do_not_show_them(options: dict[str, object]):
+    _, problems = read_settings({"CONNECTIONS": {"default": {"URL": "redis://h"}}, "QUEUES": {"mail": options}})
+
+    (problem,) = problems
+    assert "KEYS" in problem.message + problem.hint
+    assert not any(str(key) in problem.message for keys in options.values() for key in keys)  # type: ignore[attr-defined]
+
+
+def test_keys_are_in_no_repr():
+    assert NEW not in repr(SIGNED)
+    assert NEW_FERNET not in repr(ENCRYPTED)
