@@ -67,6 +67,11 @@ def result_key(namespace: str, task_id: str) -> str:
     return f"{namespace}::result:{task_id}"
 
 
+def unique_key(namespace: str, digest: str) -> str:
+    """Return the key of the hash that names the message which stands for all equal calls of a unique task."""
+    return f"{namespace}::unique:{digest}"
+
+
 def workers_key(namespace: str) -> str:
     """Return the key of the sorted set of workers: worker id -> time of its last beat in epoch milliseconds."""
     return f"{namespace}::workers"

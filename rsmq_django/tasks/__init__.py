@@ -7,6 +7,7 @@ from .retry import Retry, TaskTimeout, exponential, fixed
 from .schedule import cron, every
 from .task import Task, consumer, task
 from .topic_task import bridge_topic, topic_task
+from .unique import Unique
 
 __all__ = [
     "HardTimeout",
@@ -17,6 +18,7 @@ __all__ = [
     "TaskResult",
     "TaskResultStatus",
     "TaskTimeout",
+    "Unique",
     "acancel",
     "bridge_topic",
     "cancel",

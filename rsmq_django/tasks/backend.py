@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -42,6 +42,7 @@ from .envelope import Envelope, new_envelope
 from .registry import check_queues, find_task
 from .results import UNFINISHED_TTL_S, read_body, read_record, task_result
 from .task import Arguments, Task
+from .unique import Holder, UniqueCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,28 @@ class Outgoing:
     queue: Queue
     ids: list[str]
     bodies: list[bytes]
+    #: What makes each call unique; nothing for tasks that are not.
+    digests: list[str] = field(default_factory=list)
     #: Ends when they are sent; None when nothing is traced.
     span: Span | None = None
+
+    def unique_call(self, number: int) -> UniqueCall:
+        """Return one call of a unique task."""
+        unique = self.task.options.unique
+        assert unique is not None
+        return UniqueCall(
+            unique=unique,
+            namespace=self.queue.client.namespace,
+            queue_name=self.queue.name,
+            keys=self.queue.keys,
+            channel=self.channel,
+            delay=self._delay_ms(),
+            digest=self.digests[number],
+            task_id=self.ids[number],
+            body=self.bodies[number],
+            unfinished_ttl_s=UNFINISHED_TTL_S,
+            keeps_result=result_ttl_s(self.task) > 0,
+        )
 
     def call(self) -> Call[list[str]]:
         """Return the Redis call that sends them; a delay counts from now, the moment of sending."""
@@ -106,8 +127,11 @@ class RSMQBackend(BaseTaskBackend):
         """
         outgoing, result = self._prepare_one(task, args, kwargs)
 
-        def tell() -> None:
-            task_enqueued.send(type(self), task_result=result)
+        def tell(ids: list[str]) -> None:
+            if ids == [result.id]:
+                task_enqueued.send(type(self), task_result=result)
+            else:
+                object.__setattr__(result, "id", ids[0])  # an equal call was there before
 
         hand_over([outgoing], then=tell)
         return result
@@ -117,8 +141,11 @@ class RSMQBackend(BaseTaskBackend):
         outgoing, result = self._prepare_one(task, args, kwargs)
         # A transaction cannot be open here: Django's transactions do not span awaits, and its connections belong to
         # one thread.
-        await ahand_over([outgoing])
-        await task_enqueued.asend(type(self), task_result=result)
+        ids = await ahand_over([outgoing])
+        if ids == [result.id]:
+            await task_enqueued.asend(type(self), task_result=result)
+        else:
+            object.__setattr__(result, "id", ids[0])
         return result
 
     def enqueue_many(self, task: Any, calls: Iterable[Arguments]) -> list[str]:
@@ -167,10 +194,13 @@ class RSMQBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
         """Read a result from Redis, whichever process the task was sent or ran in.
 
-        Raises TaskResultDoesNotExist for an unknown id, and after the result's time to live.
+        A call of a unique task that was dropped has the result of the one that stands for it. Raises
+        TaskResultDoesNotExist for an unknown id, and after the result's time to live.
         """
         for client in _clients():
             record = client.run(read_record(client.namespace, result_id))
+            if "of" in record:
+                return self.get_result(record["of"])
             if record and "body" not in record:
                 body = client.run(read_body(queue_keys(client.namespace, record["queue"]), record["message"]))
                 if body is not None:
@@ -184,6 +214,8 @@ class RSMQBackend(BaseTaskBackend):
         """See get_result()."""
         for client in _clients():
             record = await client.arun(read_record(client.namespace, result_id))
+            if "of" in record:
+                return await self.aget_result(record["of"])
             if record and "body" not in record:
                 body = await client.arun(read_body(queue_keys(client.namespace, record["queue"]), record["message"]))
                 if body is not None:
@@ -209,10 +241,11 @@ def prepare(
     queue = get_queue(band_name(task.queue_name, int(task.priority)))
     ids = list(ids or random_suffixes(len(calls)))
     span = start_sending(queue.name, task.module_path, ids)
-    meta = carried_by(span) or None
+    digests = _digests(task, calls)
+    metas = _metas(carried_by(span), digests, len(ids))
     envelopes: list[Envelope] = [
         new_envelope(task.module_path, task_id, args, kwargs, meta)
-        for task_id, (args, kwargs) in zip(ids, calls, strict=True)
+        for task_id, (args, kwargs), meta in zip(ids, calls, metas, strict=True)
     ]
     bodies = [envelope.encode() for envelope in envelopes]
     limit = get_settings().queue(task.queue_name).max_size_bytes
@@ -223,31 +256,28 @@ def prepare(
             f"a call of {task.module_path} is {longest} bytes, queue {queue.name!r} allows {limit}; "
             "store what it works on elsewhere and pass its id"
         )
-    return Outgoing(task, queue, ids, bodies, span)
+    return Outgoing(task, queue, ids, bodies, digests, span)
 
 
-def hand_over(batches: Sequence[Outgoing], *, then: Callable[[], object] = lambda: None) -> None:
-    """Send calls when the transaction commits, or write them to the outbox in it; after the commit do `then`."""
+def hand_over(batches: Sequence[Outgoing], *, then: Callable[[list[str]], object] = lambda ids: None) -> None:
+    """Send calls when the transaction commits, or write them to the outbox in it; after the commit do `then`.
+
+    It gets the ids of the tasks that stand for the calls: their own, unless a call is unique.
+    """
     if _uses_outbox(batches):
         _write_to_outbox(batches)
-        after_commit(then)
+        ids = [task_id for batch in batches for task_id in batch.ids]
+        after_commit(lambda: then(ids))
         return
-
-    def send_all() -> None:
-        for batch in batches:
-            send(batch)
-        then()
-
-    after_commit(send_all)
+    after_commit(lambda: then([task_id for batch in batches for task_id in send(batch)]))
 
 
-async def ahand_over(batches: Sequence[Outgoing]) -> None:
-    """See hand_over()."""
+async def ahand_over(batches: Sequence[Outgoing]) -> list[str]:
+    """See hand_over(); returns what `then` would get."""
     if _uses_outbox(batches):
         await sync_to_async(_write_to_outbox)(batches)
-        return
-    for batch in batches:
-        await asend(batch)
+        return [task_id for batch in batches for task_id in batch.ids]
+    return [task_id for batch in batches for task_id in await asend(batch)]
 
 
 def _uses_outbox(batches: Sequence[Outgoing]) -> bool:
@@ -258,27 +288,81 @@ def _write_to_outbox(batches: Sequence[Outgoing]) -> None:
     # Only here: the outbox is an application of its own, with tables, and most projects do not install it.
     from ..outbox.writing import write
 
+    if batches[0].digests:
+        task = batches[0].task
+        raise InvalidTask(
+            f"Task {task.module_path} is unique, and queue {task.queue_name!r} has an outbox, which knows nothing of "
+            "that; send it to a queue without OUTBOX, or make it once=True instead"
+        )
     write(batches, keeps_result=bool(result_ttl_s(batches[0].task)))
 
 
-def send(outgoing: Outgoing) -> None:
-    """Send prepared calls. A queue that does not exist yet is created as the settings say."""
+def _digests(task: Task[..., Any], calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[str]:
+    unique = task.options.unique
+    if unique is None:
+        return []
+    path, takes_context = task.module_path, task.takes_context
+    return [unique.digest(task.func, path, args, kwargs, takes_context=takes_context) for args, kwargs in calls]
+
+
+def _metas(carried: Mapping[str, Any], digests: Sequence[str], count: int) -> list[dict[str, Any] | None]:
+    """Return what features say about each call: `carried` about all, and a digest about each when they are unique."""
+    if digests:
+        return [{**carried, "unique": digest} for digest in digests]
+    return [dict(carried) or None] * count
+
+
+def send(outgoing: Outgoing) -> list[str]:
+    """Send prepared calls, and return the ids of the tasks that stand for them: their own, unless a call is unique.
+
+    A queue that does not exist yet is created as the settings say.
+    """
     with sending(outgoing.span):
         try:
-            outgoing.queue.client.run(outgoing.call())
+            return _send(outgoing)
         except QueueNotFound:  # nothing was stored
             ensure_queue(outgoing.queue.name)
-            outgoing.queue.client.run(outgoing.call())
+            return _send(outgoing)
 
 
-async def asend(outgoing: Outgoing) -> None:
+def _send(outgoing: Outgoing) -> list[str]:
+    client = outgoing.queue.client
+    if not outgoing.digests:
+        client.run(outgoing.call())
+        return outgoing.ids
+    stands = []
+    for number in range(len(outgoing.ids)):
+        call = outgoing.unique_call(number)
+        answer = client.run(call.call(None))
+        while isinstance(answer, Holder):  # another one may take the lock between the two tries
+            answer = client.run(call.call(answer))
+        stands.append(answer.task_id)
+    return stands
+
+
+async def asend(outgoing: Outgoing) -> list[str]:
     """See send()."""
     with sending(outgoing.span):
         try:
-            await outgoing.queue.client.arun(outgoing.call())
+            return await _asend(outgoing)
         except QueueNotFound:
             await aensure_queue(outgoing.queue.name)
-            await outgoing.queue.client.arun(outgoing.call())
+            return await _asend(outgoing)
+
+
+async def _asend(outgoing: Outgoing) -> list[str]:
+    client = outgoing.queue.client
+    if not outgoing.digests:
+        await client.arun(outgoing.call())
+        return outgoing.ids
+    stands = []
+    for number in range(len(outgoing.ids)):
+        call = outgoing.unique_call(number)
+        answer = await client.arun(call.call(None))
+        while isinstance(answer, Holder):
+            answer = await client.arun(call.call(answer))
+        stands.append(answer.task_id)
+    return stands
 
 
 def after_commit(do: Callable[[], Any]) -> None:

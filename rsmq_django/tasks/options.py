@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from django.conf import settings
 
 from .retry import Backoff, RetryPolicy, exponential
+from .unique import Unique
 
 ExceptionClasses = tuple[type[BaseException], ...] | type[BaseException]
+
+
+class OptionArguments(TypedDict, total=False):
+    """The options of `TaskOptions` as keyword arguments of a decorator."""
+
+    max_attempts: int | None
+    backoff: Backoff
+    retry_on: ExceptionClasses
+    give_up_on: ExceptionClasses
+    timeout_s: float | None
+    hard_timeout_s: float | None
+    dead_letter_queue: str | None
+    result_ttl_s: int | None
+    once: bool
+    unique: Unique | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +46,8 @@ class TaskOptions:
     result_ttl_s: int | None = None
     #: Run in a transaction that also notes the task's id, so that a repeat of the same task does nothing.
     once: bool = False
+    #: Of equal calls, one is enough.
+    unique: Unique | None = None
 
     def __post_init__(self) -> None:
         _check("max_attempts", self.max_attempts, at_least=1)
@@ -42,6 +61,8 @@ class TaskOptions:
         _check("result_ttl_s", self.result_ttl_s, at_least=0)
         if self.once and not _has_inbox():
             raise ValueError("once=True needs a table: add 'rsmq_django.outbox' to INSTALLED_APPS and migrate")
+        if self.unique is not None and not isinstance(self.unique, Unique):
+            raise ValueError(f"unique is {self.unique!r}; it must be a Unique(...)")
         _check_classes("retry_on", self.retry_on)
         _check_classes("give_up_on", self.give_up_on)
         if not callable(self.backoff):

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from django.utils import timezone
 
 from ..core.records import Message
 from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, TaskContext, TaskResult, task_backends
-from .options import ExceptionClasses, TaskOptions
+from .options import ExceptionClasses, OptionArguments, TaskOptions
 from .registry import Consumer, register_consumer, register_task
 from .retry import Backoff, exponential
+from .unique import Unique
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 #: The arguments of one call: keyword arguments, or positional ones.
 Arguments = Mapping[str, Any] | Sequence[Any]
+
+OPTION_NAMES = tuple(each.name for each in fields(TaskOptions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +39,13 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     dead_letter_queue: str | None = None
     result_ttl_s: int | None = None
     once: bool = False
+    unique: Unique | None = None
     options: TaskOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        options = TaskOptions(
-            max_attempts=self.max_attempts,
-            backoff=self.backoff,
-            retry_on=self.retry_on,
-            give_up_on=self.give_up_on,
-            timeout_s=self.timeout_s,
-            hard_timeout_s=self.hard_timeout_s,
-            dead_letter_queue=self.dead_letter_queue,
-            result_ttl_s=self.result_ttl_s,
-            once=self.once,
-        )
+        options = TaskOptions(**{name: getattr(self, name) for name in OPTION_NAMES})
+        if options.unique is not None:
+            options.unique.check(self.func, self.module_path)
         object.__setattr__(self, "options", options)
         if self.once and iscoroutinefunction(self.func):
             raise ValueError(f"{self.func.__name__} is async; once=True needs a transaction, which only a def can have")
@@ -111,15 +107,7 @@ def task(
     backend: str = ...,
     priority: int = ...,
     takes_context: Literal[False] = False,
-    max_attempts: int | None = ...,
-    backoff: Backoff = ...,
-    retry_on: ExceptionClasses = ...,
-    give_up_on: ExceptionClasses = ...,
-    timeout_s: float | None = ...,
-    hard_timeout_s: float | None = ...,
-    dead_letter_queue: str | None = ...,
-    result_ttl_s: int | None = ...,
-    once: bool = ...,
+    **options: Unpack[OptionArguments],
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
 
@@ -130,15 +118,7 @@ def task(
     queue_name: str = ...,
     backend: str = ...,
     priority: int = ...,
-    max_attempts: int | None = ...,
-    backoff: Backoff = ...,
-    retry_on: ExceptionClasses = ...,
-    give_up_on: ExceptionClasses = ...,
-    timeout_s: float | None = ...,
-    hard_timeout_s: float | None = ...,
-    dead_letter_queue: str | None = ...,
-    result_ttl_s: int | None = ...,
-    once: bool = ...,
+    **options: Unpack[OptionArguments],
 ) -> Callable[[Callable[Concatenate[TaskContext[Any, Any], P], R]], Task[P, R]]: ...
 
 
@@ -156,7 +136,8 @@ def task(
     attempt that returns seconds; default: `exponential()`), `retry_on` and `give_up_on` (exception classes; default:
     every exception is retried), `timeout_s` (per run; default: none), `hard_timeout_s` (per run, after which its
     process is killed; default: none), `dead_letter_queue` (default: the queue's), `result_ttl_s` (seconds a finished
-    result is kept; 0 keeps none). Raises InvalidTask or ValueError where it is declared when one of them cannot work.
+    result is kept; 0 keeps none), `unique` (a `Unique`: of equal calls, one is enough). Raises InvalidTask or ValueError
+    where it is declared when one of them cannot work.
     """
 
     def declare(function: Callable[..., Any]) -> Any:

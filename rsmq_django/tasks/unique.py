@@ -1,0 +1,186 @@
+"""Unique tasks: of equal calls, one is enough.
+
+Which calls are equal is a key of their arguments; a lock in Redis names the message that stands for them. The lock is
+only a pointer: whether it holds is decided by looking at that message in the same script that sends, so a message that
+was purged, moved or lost can never block its successors, whatever died in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..core.call import Argument, Call
+from ..core.keys import QueueKeys, queue_keys, result_key, unique_key
+
+Scope = Literal["pending", "running", "window"]
+Mode = Literal["reject", "replace", "debounce"]
+
+#: A lock is removed when its message ends, and ignored when its message is gone. This is for what neither notices.
+LOCK_TTL_MS = 30 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unique:
+    """Which calls of a task are equal, how long one stands for all, and what becomes of the next one.
+
+    `by`: names of the arguments that tell calls apart, or a function of the arguments that returns something JSON can
+    hold; default: all arguments.
+
+    `scope`: "pending", until a worker takes it; "running" (default), until it has ended, retries included; "window",
+    for `window_s` seconds from the first one, whatever becomes of it.
+
+    `mode`: "reject" (default) drops the new call: its result is that of the one it equals. "replace" puts the new call
+    in the place of one that still waits, and drops it when that one runs. "debounce" does the same and delays each
+    call by `window_s`, so that only the last of a burst runs, once it has been quiet for so long, or `max_wait_s` after
+    the first one.
+    """
+
+    by: Sequence[str] | Callable[..., Any] | None = None
+    scope: Scope = "running"
+    mode: Mode = "reject"
+    window_s: float | None = None
+    max_wait_s: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_word("scope", self.scope, ("pending", "running", "window"))
+        _check_word("mode", self.mode, ("reject", "replace", "debounce"))
+        needs_window = self.scope == "window" or self.mode == "debounce"
+        if needs_window and not (self.window_s and self.window_s > 0):
+            raise ValueError(f"window_s is {self.window_s!r}; scope 'window' and mode 'debounce' need seconds above 0")
+        if self.window_s is not None and not needs_window:
+            raise ValueError("window_s has no meaning without scope 'window' or mode 'debounce'; leave it out")
+        if self.scope == "window" and self.mode == "debounce":
+            raise ValueError("mode 'debounce' begins its window again with each call; leave scope='window' out")
+        if self.max_wait_s is not None and self.mode != "debounce":
+            raise ValueError("max_wait_s has no meaning without mode 'debounce'; leave it out")
+        if isinstance(self.by, str):
+            raise ValueError(f"by is the text {self.by!r}; write a list of names, by=[{self.by!r}]")
+
+    def check(self, function: Callable[..., Any], path: str) -> None:
+        """Raise ValueError when `by` names an argument that the function does not take."""
+        if self.by is None or callable(self.by):
+            return
+        parameters = inspect.signature(function).parameters
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        for name in self.by:
+            if name not in parameters and not takes_any:
+                raise ValueError(f"unique by {name!r}: {path} has no such argument, only {', '.join(parameters)}")
+
+    def digest(
+        self,
+        function: Callable[..., Any],
+        path: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        takes_context: bool = False,
+    ) -> str:
+        """Return what equal calls have in common. Raises TypeError for arguments that the function does not take."""
+        key = self._key(function, args, kwargs, takes_context=takes_context)
+        try:  # canonical, as JSON sees it: a tuple is a list
+            text = json.dumps([path, key], sort_keys=True, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"what makes {path} unique cannot be written as JSON: {error}") from error
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def _key(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, takes_context: bool
+    ) -> Any:
+        if callable(self.by):
+            return self.by(*args, **kwargs)
+        # Bound, so that f(1) and f(order_id=1) are equal.
+        signature = inspect.signature(function)
+        try:
+            bound = signature.bind(*([None] if takes_context else []), *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{function.__name__}{signature}: {error}") from error
+        bound.apply_defaults()
+        arguments = dict(list(bound.arguments.items())[1 if takes_context else 0 :])
+        if self.by is None:
+            return arguments
+        return [arguments[name] if name in arguments else kwargs.get(name) for name in self.by]
+
+
+def _check_word(option: str, word: str, words: tuple[str, ...]) -> None:
+    if word not in words:
+        raise ValueError(f"{option} is {word!r}; it must be one of {', '.join(map(repr, words))}")
+
+
+# -- Sending ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The call that the lock names."""
+
+    task_id: str
+    queue_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of a call: which task stands for it now."""
+
+    task_id: str
+    is_duplicate: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniqueCall:
+    """One call of a unique task on its way to Redis."""
+
+    unique: Unique
+    namespace: str
+    queue_name: str
+    keys: QueueKeys
+    channel: str
+    delay: Argument
+    digest: str
+    task_id: str
+    body: bytes
+    unfinished_ttl_s: int
+    keeps_result: bool
+
+    def call(self, holder: Holder | None) -> Call[Sent | Holder]:
+        """Return the Redis call. Its answer is a `Holder` when that one has to be named for a second try.
+
+        The script may touch only keys that it was given, so it has to be told whose message to look at.
+        """
+        keys = [self.keys.messages, self.keys.settings, unique_key(self.namespace, self.digest)]
+        keys.append(result_key(self.namespace, self.task_id))
+        if holder is not None:
+            of_holder = queue_keys(self.namespace, holder.queue_name)
+            keys += (of_holder.messages, of_holder.settings, result_key(self.namespace, holder.task_id))
+        unique = self.unique
+        args: tuple[Argument, ...] = (
+            self.delay,
+            self.channel,
+            self.unfinished_ttl_s if self.keeps_result else 0,
+            self.queue_name,
+            self.task_id,
+            self.body,
+            unique.scope,
+            unique.mode,
+            round((unique.window_s or 0) * 1000),
+            round((unique.max_wait_s or 0) * 1000),
+            LOCK_TTL_MS,
+            holder.task_id if holder else "",
+        )
+        return Call("tasks/enqueue_unique", tuple(keys), args, self._read, subject=self.queue_name)
+
+    def _read(self, reply: list[bytes]) -> Sent | Holder:
+        word, task_id, *rest = (value.decode("utf-8", "backslashreplace") for value in reply)
+        if word == "look":
+            return Holder(task_id, rest[0])
+        return Sent(task_id, word == "duplicate")
+
+
+def unlock(namespace: str, keys: QueueKeys, locks: Sequence[tuple[str, str]]) -> Call[int]:
+    """Return the call that removes the locks (message id, digest) of messages that have ended."""
+    all_keys = (keys.messages, *(unique_key(namespace, digest) for _, digest in locks))
+    return Call("tasks/unlock", all_keys, tuple(message_id for message_id, _ in locks), int, repeatable=True)
