@@ -136,8 +136,8 @@ def task(
     attempt that returns seconds; default: `exponential()`), `retry_on` and `give_up_on` (exception classes; default:
     every exception is retried), `timeout_s` (per run; default: none), `hard_timeout_s` (per run, after which its
     process is killed; default: none), `dead_letter_queue` (default: the queue's), `result_ttl_s` (seconds a finished
-    result is kept; 0 keeps none), `unique` (a `Unique`: of equal calls, one is enough). Raises InvalidTask or ValueError
-    where it is declared when one of them cannot work.
+    result is kept; 0 keeps none), `unique` (a `Unique`: of equal calls, one is enough). Raises InvalidTask or
+    ValueError where it is declared when one of them cannot work.
     """
 
     def declare(function: Callable[..., Any]) -> Any:

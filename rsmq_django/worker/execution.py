@@ -78,6 +78,7 @@ class Execution:
         "is_async",
         "keep_result_s",
         "max_attempts",
+        "meta",
         "run_us",
         "task_result",
         "time_limit",
@@ -96,6 +97,8 @@ class Execution:
         self.work: Work | None = None
         self.unreadable: Unreadable | None = None
         self.max_attempts = delivery.work_queue.settings.max_attempts
+        #: What features say about the call; None when it uses none.
+        self.meta: dict[str, Any] | None = None
         #: Whether the function is a coroutine function.
         self.is_async = False
         self.time_limit: TimeLimit | None = None
@@ -138,6 +141,8 @@ class Execution:
         self.max_attempts = options.max_attempts or self.max_attempts
         if work.task is not None:
             self.keep_result_s = result_ttl_s(work.task)
+        if work.envelope is not None:
+            self.meta = work.envelope.meta
         if options.timeout_s is not None and not work.is_async:
             self.time_limit = TimeLimit(options.timeout_s)
 

@@ -15,6 +15,7 @@ from ..core import Client, RsmqError
 from ..core.errors import QueueNotFound
 from ..core.keys import worker_key
 from ..core.limits import MAX_BATCH
+from .aftermath import aftermath_calls
 from .announcer import Announcer
 from .board import Board
 from .clock import ServerClock
@@ -29,7 +30,7 @@ from .outage import Outage
 from .outcomes import Outcome, Released
 from .provision import provision
 from .statistics import ReportStep, Statistics
-from .steps import EndStep, Fetched, FetchStep, LetGoStep, RenewStep, StartStep, Step, is_damage
+from .steps import AftermathStep, EndStep, Fetched, FetchStep, LetGoStep, RenewStep, StartStep, Step, is_damage
 
 logger = logging.getLogger(__name__)
 
@@ -251,6 +252,8 @@ class Fetcher:
     def _steps(self, endings: list[Ending], room: int) -> tuple[list[Step], FetchStep | None]:
         now = time.monotonic()
         steps: list[Step] = [EndStep(self, each) for each in self._ending_calls(endings)]
+        marked = [ending for ending in endings if ending.execution.meta is not None]
+        steps += [AftermathStep(call) for call in aftermath_calls(marked)]
         due = self.leases.due(now)
         if due or now >= self._note_starts_at:
             self._note_starts_at = now + NOTE_START_AFTER_S

@@ -74,6 +74,19 @@ class EndStep:
 
 
 @dataclass(slots=True)
+class AftermathStep:
+    """Tidies up after messages that have ended; see aftermath.py."""
+
+    call: Call[Any]
+
+    def done(self, _reply: object) -> None:
+        """Nothing remains to be done."""
+
+    def failed(self, _error: RsmqError) -> None:
+        """Leave it to the time limit of what it would have removed."""
+
+
+@dataclass(slots=True)
 class RenewStep:
     """Hides messages for another lease."""
 
@@ -191,7 +204,7 @@ class FetchStep:
         self.fetcher.look_within(0)
 
 
-Step = EndStep | RenewStep | StartStep | LetGoStep | FetchStep | ReportStep
+Step = EndStep | AftermathStep | RenewStep | StartStep | LetGoStep | FetchStep | ReportStep
 
 
 def read_fetched(reply: list[Any]) -> Fetched:

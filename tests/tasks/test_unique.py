@@ -128,6 +128,14 @@ def test_after_the_end_the_next_one_is_sent(paint: Declare):
     assert task.enqueue().id != first.id
 
 
+def test_nothing_remains_of_one_that_has_ended(paint: Declare, server: PrivateServer):
+    paint().enqueue()
+
+    work()
+
+    assert not server.redis.keys("rsmq::unique:*")
+
+
 @pytest.mark.parametrize(("scope", "sent"), [("pending", 2), ("running", 1)])
 def test_a_running_one_stands_only_for_the_scope_running(paint: Declare, scope: str, sent: int):
     task = paint(scope=scope)
