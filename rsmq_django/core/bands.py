@@ -43,3 +43,11 @@ def bands_of(queue_name: str, names: Iterable[str]) -> list[str]:
         if base == queue_name:
             found[name] = priority
     return sorted(found, key=lambda name: -found[name])
+
+
+def by_queue(names: Iterable[str]) -> dict[str, list[str]]:
+    """Group names by the queues whose bands they are, so that bands_of() of many queues need not read them all."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(split_band(name)[0], []).append(name)
+    return groups

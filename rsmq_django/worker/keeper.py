@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..conf import QueueSettings, get_settings
 from ..core import Client, Queue, RsmqError
-from ..core.bands import bands_of
+from ..core.bands import bands_of, by_queue
 from ..core.counters import sample
 from ..core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueNotFound, RedisFailure
 from ..core.keys import worker_key
@@ -110,7 +110,8 @@ class Keeper:
     def _find_bands(self) -> None:
         """Look after the priority bands, too, that have come into use."""
         names = self._client.run(read_names(self._client.namespace))
-        found = [band for name in self._configured for band in bands_of(name, names)]
+        grouped = by_queue(names)
+        found = [band for name in self._configured for band in bands_of(name, grouped.get(name, ()))]
         self._add(band for band in found if band not in self._lease_s)
 
     def note_death(self, death: Death) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..conf import get_settings
 from ..core import Client
-from ..core.bands import bands_of
+from ..core.bands import bands_of, by_queue
 from ..core.call import Call
 from ..core.keys import queues_key
 from ..queues import get_queue
@@ -70,14 +70,15 @@ class Lineup:
         """Read which bands there are, and return those that are new."""
         names = self._client.run(read_names(self._client.namespace))
         new: list[WorkQueue] = []
+        grouped = by_queue(names)
         for name, bands in self._bands.items():
             known = {work_queue.name: work_queue for work_queue in bands}
             home = known[name]
-            for band in set(bands_of(name, names)) - known.keys():
+            for band in set(bands_of(name, grouped.get(name, ()))) - known.keys():
                 known[band] = WorkQueue(get_settings().queue(band), get_queue(band), home.lease_s, home.holds_key)
                 new.append(known[band])
             # A band that was deleted is looked at no longer; its queue itself stays, so that it is created again.
-            self._bands[name] = [known[band] for band in bands_of(name, names)]
+            self._bands[name] = [known[band] for band in bands_of(name, grouped.get(name, ()))]
         self.known_count = len(names)
         self._arrange()
         return new
