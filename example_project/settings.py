@@ -30,6 +30,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "rsmq_django",
+    "rsmq_django.pipeline",
     "example_project.flightboard",
 ]
 if importlib.util.find_spec("django.tasks") is None:  # Django 5.2: the same API comes from the backport

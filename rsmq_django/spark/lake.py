@@ -210,7 +210,12 @@ def read_parquet(paths: Iterable[Path], table: Table, names: Iterable[str] | Non
     files = [str(file) for path in paths for file in ([path] if path.is_file() else parquet_files(path))]
     if not files:
         return pa.schema([schema.field(name) for name in wanted]).empty_table()
-    return ds.dataset(files, schema=schema, format="parquet").to_table(columns=wanted)
+    try:
+        return ds.dataset(files, schema=schema, format="parquet").to_table(columns=wanted)
+    except pa.ArrowInvalid as error:
+        raise PipelineError(
+            f"a file of {table.name!r} is damaged ({error}); remove it, and for all but events run: rollup --since DAY"
+        ) from error
 
 
 def parquet_files(directory: Path) -> Iterator[Path]:

@@ -6,8 +6,8 @@ import pytest
 
 from rsmq_django.core import Client, Queue
 from rsmq_django.core.errors import ConnectionFailed, MessageTooLong, QueueNotFound
-from rsmq_django.spark.bulk import BulkSender, PipelineError, Staged, resume, unfinished_jobs
-from rsmq_django.spark.errors import StageLost, WrongOption
+from rsmq_django.spark.bulk import BulkSender, Staged, resume, unfinished_jobs
+from rsmq_django.spark.errors import PipelineError, StageLost, WrongOption
 from rsmq_django.spark.server import Server
 from tests.redis_server import PrivateServer
 
@@ -64,7 +64,7 @@ def test_crash_at_any_step_of_publishing_is_mended_by_the_next_run(
 ):
     job = sender(job="import-7")
     messages = [staged(job, 1500, "0.1"), staged(job, 1000, "1.2")]
-    run, calls = Server.run, []
+    run, calls = Server.run, list[object]()
 
     def run_some(self, call):
         if len(calls) == after:

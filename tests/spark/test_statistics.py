@@ -66,7 +66,7 @@ def test_advised_slots_are_enough_and_one_less_is_not(arrivals_per_s: float, tar
 
 @given(st.floats(0.01, 50), st.floats(0.01, 10), st.floats(0.01, 30), st.floats(0, 16))
 def test_more_load_a_shorter_target_or_wilder_run_times_never_need_fewer_slots(arrivals, mean_s, target_s, cv_squared):
-    def needed(**changes: float) -> int:
+    def needed(**changes: float) -> int | None:
         given = {"arrivals": arrivals, "target_s": target_s, "cv_squared": cv_squared} | changes
         return slots_needed(
             given["arrivals"], mean_s, given["target_s"], run_cv_squared=given["cv_squared"], most=10**6

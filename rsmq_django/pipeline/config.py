@@ -1,0 +1,65 @@
+"""`settings.RSMQ` -> the configuration of a pipeline run, and the address of Redis in the environment.
+
+The address goes into a variable of this process, because whatever Spark is told would show in its plans.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from django.conf import settings as django_settings
+from django.core.exceptions import ImproperlyConfigured
+
+from ..conf import get_settings
+from ..queues import get_client
+from ..spark.config import JobConfig
+from ..spark.lake import Lake
+from ..spark.options import DEFAULT_URL_VARIABLE
+from ..spark.schemas import EVENTS, HOURLY, TABLES
+
+DEFAULT_LAKE = "rsmq_lake"
+
+
+def lake_path(given: str | None = None) -> str:
+    """Return the directory of the lake: the one given, the one of the settings, or `rsmq_lake` below BASE_DIR."""
+    named = given or get_settings().pipeline.lake
+    if named:
+        return str(named)
+    base = getattr(django_settings, "BASE_DIR", None)
+    if base is None:
+        raise ImproperlyConfigured("RSMQ['PIPELINE']['LAKE'] is missing, and there is no BASE_DIR to put it below.")
+    return str(Path(base) / DEFAULT_LAKE)
+
+
+def find_lake(given: str | None = None) -> Lake:
+    """Return the lake of this project."""
+    return Lake.at(lake_path(given))
+
+
+def job_config(*, lake: str | None = None, master: str | None = None, conf: dict[str, str] | None = None) -> JobConfig:
+    """Return what a run is told, with what the command line says in place of the settings."""
+    settings = get_settings()
+    pipeline = settings.pipeline
+    return JobConfig(
+        lake=lake_path(lake),
+        master=master or pipeline.master,
+        conf=dict(pipeline.spark_conf) | (conf or {}),
+        namespace=settings.connection(pipeline.connection).namespace,
+        objectives=pipeline.objectives,
+        wait_targets_s=pipeline.wait_targets_s,
+        slots_per_worker=settings.worker.threads,
+        keep_days=keep_days(),
+    )
+
+
+def keep_days() -> dict[str, int]:
+    """Return for each table how many days are kept."""
+    pipeline = get_settings().pipeline
+    own = {EVENTS.name: pipeline.keep_events_days, HOURLY.name: pipeline.keep_hourly_days}
+    return {table.name: own.get(table.name, pipeline.keep_days) for table in TABLES}
+
+
+def export_address() -> None:
+    """Put the address of the pipeline's connection where the session finds it; call it before the session starts."""
+    os.environ[DEFAULT_URL_VARIABLE] = get_client(get_settings().pipeline.connection).connection.url

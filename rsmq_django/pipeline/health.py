@@ -1,0 +1,187 @@
+"""Whether the pipeline can run, and how far behind it is: findings with what to do. Starts no Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from django.apps import apps
+
+from ..conf import Settings, get_settings
+from ..core.errors import RsmqError
+from ..core.keys import events_key
+from ..core.streams import BEGINNING, step
+from ..spark.archive import JOB
+from ..spark.bulk import unfinished_jobs
+from ..spark.checkpoint import finished_offset
+from ..spark.config import JobConfig
+from ..spark.lake import Lake
+from ..spark.runs import read_runs
+from ..spark.server import Server
+
+OLDEST_JAVA = 17
+#: A log that is so full may be cut before the next run.
+FULL_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    state: Literal["ok", "warning", "problem"]
+    text: str
+    #: What to do about it.
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far the archive is behind the log."""
+
+    #: Entries that are not archived.
+    entries: int
+    length: int
+    #: Entries that were trimmed before they could be archived, and are not on any record yet.
+    lost_unseen: int
+
+
+def examine(config: JobConfig, server: Server) -> Iterator[Finding]:
+    """Yield what was found, what Spark needs first."""
+    for check in (_packages, _java, _python, lambda: _lake(config.find_lake()), _tables, _recording):
+        yield from check()
+    try:
+        yield from _redis(config, server)
+    except RsmqError as error:
+        yield Finding("problem", f"Redis: {error}", "Start the server, or correct RSMQ['CONNECTIONS'].")
+
+
+def read_lag(config: JobConfig, server: Server) -> Lag:
+    """Return how far the archive is behind. Before its first run that is the whole log."""
+    stream = events_key(config.namespace)
+    end = (finished_offset(config.find_lake().checkpoint(JOB)) or {}).get(stream, {"id": BEGINNING, "n": -1})
+    found = server.run(step(stream, after=end["id"], most=1))
+    length = server.ask_one("XLEN", stream)
+    if end["n"] < 0 or found.added < 0:
+        return Lag(length, length, 0)
+    lost = max(0, found.gone - end["n"])
+    return Lag(max(0, found.added - end["n"] - lost), length, lost)
+
+
+# -- This machine -----------------------------------------------------------------------------------------------------
+
+
+def _packages() -> Iterator[Finding]:
+    missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
+    if missing:
+        yield Finding("problem", f"not installed: {', '.join(missing)}", "pip install 'rsmq-django[spark]'")
+    else:
+        yield Finding("ok", "pyspark, pyarrow and pandas are installed")
+
+
+def _java() -> Iterator[Finding]:
+    java = find_java()
+    hint = "Install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."
+    if java is None:
+        yield Finding("problem", "no Java: neither JAVA_HOME/bin/java nor java on PATH", hint)
+        return
+    said = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+    version = java_version(said)
+    if version is None or version < OLDEST_JAVA:
+        first = said.splitlines()[0] if said else "it says nothing"
+        yield Finding("problem", f"{java} is too old or no Java: {first}", hint)
+    else:
+        yield Finding("ok", f"Java {version} ({java})")
+
+
+def find_java() -> str | None:
+    """Return the Java that Spark would start."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        return str(Path(home) / "bin" / "java") if (Path(home) / "bin" / "java").exists() else None
+    return shutil.which("java")
+
+
+def java_version(said: str) -> int | None:
+    """Return the major version from what `java -version` says; 8 calls itself 1.8."""
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found[1]) if found else None
+
+
+def _python() -> Iterator[Finding]:
+    chosen = os.environ.get("PYSPARK_PYTHON")
+    if chosen and Path(chosen).resolve() != Path(sys.executable).resolve():
+        text = f"PYSPARK_PYTHON is {chosen}, this is {sys.executable}: Spark's workers run another Python"
+        yield Finding("warning", text, "Unset it; the command sets it to its own Python.")
+    else:
+        yield Finding("ok", f"Spark's workers run this Python ({sys.version_info.major}.{sys.version_info.minor})")
+
+
+def _lake(lake: Lake) -> Iterator[Finding]:
+    place = lake.root
+    existing = next(path for path in (place, *place.parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        yield Finding("problem", f"the lake {place} cannot be written", f"Make {existing} a writable directory.")
+        return
+    free_mb = shutil.disk_usage(existing).free // 2**20
+    state: Literal["ok", "warning"] = "ok" if free_mb > 1024 else "warning"
+    yield Finding(state, f"the lake {place} can be written, {free_mb:,} MB are free")
+
+
+# -- This project -----------------------------------------------------------------------------------------------------
+
+
+def _tables() -> Iterator[Finding]:
+    if apps.is_installed("rsmq_django.pipeline"):
+        yield Finding("ok", "rsmq_django.pipeline is installed")
+    else:
+        hint = (
+            "Add 'rsmq_django.pipeline' to INSTALLED_APPS and run migrate; without it there is nothing to publish to."
+        )
+        yield Finding("warning", "rsmq_django.pipeline is not in INSTALLED_APPS", hint)
+
+
+def _recording() -> Iterator[Finding]:
+    settings: Settings = get_settings()
+    if settings.events.record == "all":
+        yield Finding("ok", "all attempts are logged")
+    else:
+        hint = "Set RSMQ['EVENTS']['RECORD'] to 'all': percentiles, objectives and advice need every attempt."
+        yield Finding("warning", f"RSMQ['EVENTS']['RECORD'] is {settings.events.record!r}", hint)
+
+
+# -- Redis ------------------------------------------------------------------------------------------------------------
+
+
+def _redis(config: JobConfig, server: Server) -> Iterator[Finding]:
+    yield from _lag(config, server)
+    for job in unfinished_jobs(server):
+        hint = f"Run it again, or: manage.py rsmq_pipeline resume {job}"
+        yield Finding("warning", f"the bulk job {job!r} began to publish and did not end", hint)
+    (reply,) = server.client.connection.exchange([("CONFIG", "GET", "maxmemory-policy")])
+    if isinstance(reply, list) and len(reply) == 2 and reply[1] not in (b"noeviction", b""):
+        hint = "Set it to noeviction: Redis may throw away queues and logs when it is full."
+        yield Finding("problem", f"maxmemory-policy is {reply[1].decode()}", hint)
+    lost = sum(run.lost for run in read_runs(config.find_lake()))
+    if lost:
+        hint = "Run the archive more often, or raise RSMQ['EVENTS']['MAX_LENGTH']."
+        yield Finding("warning", f"{lost:,} events were lost over the runs on record", hint)
+
+
+def _lag(config: JobConfig, server: Server) -> Iterator[Finding]:
+    lag, most = read_lag(config, server), get_settings().events.max_length
+    more_often = "Run the archive more often, or raise RSMQ['EVENTS']['MAX_LENGTH']."
+    if lag.lost_unseen:
+        text = f"{lag.lost_unseen:,} events were trimmed before they were archived"
+        hint = f"archive --allow-loss counts them and goes on. {more_often}"
+        yield Finding("problem", text, hint)
+    state: Literal["ok", "warning"] = "warning" if lag.entries > FULL_SHARE * most else "ok"
+    hint = more_often if state == "warning" else ""
+    yield Finding(state, f"{lag.entries:,} events wait to be archived; the log holds up to {most:,}", hint)

@@ -1,0 +1,246 @@
+"""What pages ask of the history: plain functions on the database, without Redis, Spark or Java.
+
+Percentiles of any range come from adding histograms, so they are exact to one per cent over hours, tasks and queues.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from django.db.models import Max, Min, Q, QuerySet, Sum
+
+from ..spark.burn import ALARMS
+from ..spark.histogram import merged, quantile_us
+from .models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskHour
+
+Step = Literal["hour", "day"]
+QUANTILES = (0.5, 0.95, 0.99)
+
+
+@dataclass(slots=True)
+class Point:
+    """Some tasks in an hour or a day."""
+
+    at: dt.datetime | dt.date
+    attempts: int = 0
+    succeeded: int = 0
+    retried: int = 0
+    dead: int = 0
+    lost: int = 0
+    busy_s: float = 0.0
+    wait_hist: dict[int, int] = field(default_factory=dict)
+    run_hist: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def failure_rate(self) -> float:
+        """Return the share of attempts that failed, whether they were tried again or not."""
+        return (self.retried + self.dead + self.lost) / self.attempts if self.attempts else 0.0
+
+    def wait_ms(self, q: float) -> float | None:
+        """Return a quantile of the waits."""
+        return _milliseconds(quantile_us(self.wait_hist, q))
+
+    def run_ms(self, q: float) -> float | None:
+        """Return a quantile of the run times."""
+        return _milliseconds(quantile_us(self.run_hist, q))
+
+
+@dataclass(frozen=True, slots=True)
+class FailureSummary:
+    """Failures that are alike, over some days."""
+
+    fingerprint: str
+    task: str
+    error_type: str
+    n: int
+    retried: int
+    dead: int
+    first_at: dt.datetime
+    last_at: dt.datetime
+    #: The text of the latest one.
+    sample: str
+    sample_task_id: str
+    queues: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BurnAlarm:
+    """An objective whose budget burns too fast in a window."""
+
+    burn: SloBurn
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How old the history is and what is missing from it; None where nothing was published yet."""
+
+    newest_hour: dt.datetime | None
+    last_run: PipelineRun | None
+    last_error: PipelineRun | None
+    #: Events that left Redis unread, over all runs on record.
+    lost: int
+
+
+def task_history(
+    *,
+    queue: str | None = None,
+    task: str | None = None,
+    since: dt.datetime | None = None,
+    until: dt.datetime | None = None,
+    step: Step = "hour",
+) -> list[Point]:
+    """Return the history of a task, a queue, or everything; hours or days without attempts are left out."""
+    points: dict[dt.datetime | dt.date, Point] = {}
+    for row in _hours(queue, task, since, until).iterator(chunk_size=1000):
+        at = row.hour if step == "hour" else row.day
+        _add(points.setdefault(at, Point(at)), row)
+    return [points[at] for at in sorted(points, key=str)]
+
+
+def task_totals(
+    *, queue: str | None = None, since: dt.datetime | None = None, until: dt.datetime | None = None
+) -> dict[tuple[str, str], Point]:
+    """Return (queue, task) -> everything in the range as one point, the busiest first."""
+    totals: dict[tuple[str, str], Point] = {}
+    for row in _hours(queue, None, since, until).iterator(chunk_size=1000):
+        _add(totals.setdefault((row.queue, row.task), Point(row.day)), row)
+    return dict(sorted(totals.items(), key=lambda item: -item[1].busy_s))
+
+
+def failure_groups(
+    *,
+    since: dt.date | None = None,
+    queue: str | None = None,
+    task: str | None = None,
+    fingerprint: str | None = None,
+    limit: int = 100,
+) -> list[FailureSummary]:
+    """Return what failed alike, the most frequent first."""
+    rows = FailureGroup.objects.all()
+    rows = rows.filter(day__gte=since) if since else rows
+    rows = rows.filter(task=task) if task else rows
+    rows = rows.filter(fingerprint=fingerprint) if fingerprint else rows
+    days: dict[str, list[FailureGroup]] = {}
+    for row in rows.order_by("day").iterator(chunk_size=1000):
+        if queue is None or queue in row.queues:
+            days.setdefault(row.fingerprint, []).append(row)
+    return sorted(map(_summary, days.values()), key=lambda group: (-group.n, group.fingerprint))[:limit]
+
+
+def slo_burns() -> list[SloBurn]:
+    """Return the newest burn rates of every objective and window."""
+    newest = SloBurn.objects.values("queue", "objective").annotate(newest=Max("at"))
+    wanted = Q()
+    for row in newest:
+        wanted |= Q(queue=row["queue"], objective=row["objective"], at=row["newest"])
+    return list(SloBurn.objects.filter(wanted).order_by("queue", "objective", "window")) if wanted else []
+
+
+def burn_alarms() -> list[BurnAlarm]:
+    """Return the objectives whose budget burns faster than is usual to page for."""
+    found = [BurnAlarm(burn, ALARMS[burn.window]) for burn in slo_burns() if burn.window in ALARMS]
+    return [alarm for alarm in found if alarm.burn.burn_rate > alarm.limit]
+
+
+def capacity_advice() -> list[CapacityAdvice]:
+    """Return the newest advice for each queue, or why there is none."""
+    newest = CapacityAdvice.objects.aggregate(day=Max("day"))["day"]
+    return list(CapacityAdvice.objects.filter(day=newest)) if newest else []
+
+
+def anomalies(*, since: dt.datetime | None = None, limit: int = 100) -> list[Anomaly]:
+    """Return the hours that were unlike others, newest first."""
+    rows = Anomaly.objects.all()
+    return list((rows.filter(hour__gte=since) if since else rows)[:limit])
+
+
+def queue_depths(*, queue: str, since: dt.datetime | None = None) -> list[QueueDepth]:
+    """Return the depths of a queue, oldest first."""
+    rows = QueueDepth.objects.filter(queue=queue)
+    return list((rows.filter(taken_at__gte=since) if since else rows).order_by("taken_at"))
+
+
+def pipeline_runs(*, limit: int = 50) -> list[PipelineRun]:
+    """Return the runs on record, newest first."""
+    return list(PipelineRun.objects.all()[:limit])
+
+
+def freshness() -> Freshness:
+    """Return how old the history is and what was lost on the way; every page should say so."""
+    return Freshness(
+        newest_hour=TaskHour.objects.aggregate(newest=Max("hour"))["newest"],
+        last_run=PipelineRun.objects.filter(error="").first(),
+        last_error=PipelineRun.objects.exclude(error="").first(),
+        lost=PipelineRun.objects.aggregate(lost=Sum("lost"))["lost"] or 0,
+    )
+
+
+def oldest_hour() -> dt.datetime | None:
+    """Return where the history begins."""
+    hour: dt.datetime | None = TaskHour.objects.aggregate(oldest=Min("hour"))["oldest"]
+    return hour
+
+
+def known_queues() -> list[str]:
+    """Return the queues that have a history."""
+    return sorted(TaskHour.objects.order_by().values_list("queue", flat=True).distinct())
+
+
+def known_tasks(queue: str | None = None) -> list[str]:
+    """Return the tasks that have a history, in one queue or all."""
+    rows = TaskHour.objects.filter(queue=queue) if queue else TaskHour.objects.all()
+    return sorted(rows.order_by().values_list("task", flat=True).distinct())
+
+
+def _hours(
+    queue: str | None, task: str | None, since: dt.datetime | None, until: dt.datetime | None
+) -> QuerySet[TaskHour]:
+    rows = TaskHour.objects.order_by("hour")
+    rows = rows.filter(queue=queue) if queue else rows
+    rows = rows.filter(task=task) if task else rows
+    rows = rows.filter(hour__gte=since) if since else rows
+    return rows.filter(hour__lt=until) if until else rows
+
+
+def _add(point: Point, row: TaskHour) -> None:
+    point.attempts += row.attempts
+    point.succeeded += row.succeeded
+    point.retried += row.retried
+    point.dead += row.dead
+    point.lost += row.lost
+    point.busy_s += row.busy_us / 1e6
+    point.wait_hist = merged([point.wait_hist, _numbered(row.wait_hist)])
+    point.run_hist = merged([point.run_hist, _numbered(row.run_hist)])
+
+
+def _numbered(histogram: dict[str, int]) -> dict[int, int]:
+    return {int(bucket): count for bucket, count in histogram.items()}
+
+
+def _milliseconds(value_us: float | None) -> float | None:
+    return None if value_us is None else value_us / 1000
+
+
+def _summary(days: Sequence[FailureGroup]) -> FailureSummary:
+    newest = max(days, key=lambda row: row.last_at)
+    return FailureSummary(
+        fingerprint=newest.fingerprint,
+        task=newest.task,
+        error_type=newest.error_type,
+        n=_total(row.n for row in days),
+        retried=_total(row.retried for row in days),
+        dead=_total(row.dead for row in days),
+        first_at=min(row.first_at for row in days),
+        last_at=newest.last_at,
+        sample=newest.sample,
+        sample_task_id=newest.sample_task_id,
+        queues=sorted({queue for row in days for queue in row.queues}),
+    )
+
+
+def _total(counts: Iterable[int]) -> int:
+    return sum(counts)

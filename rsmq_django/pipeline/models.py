@@ -1,0 +1,210 @@
+"""Tables of what the pipeline found out. Written by `publish`, a day at a time; nobody else writes them.
+
+Times are UTC, `day` is the day in UTC, times that something takes are microseconds unless their name says seconds.
+Histograms map the number of a bucket, as text, to a count: `rsmq_django.spark.histogram` adds and reads them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+
+#: Longest queue name; task paths and kinds of errors are cut to what every database can index.
+NAME_LENGTH, PATH_LENGTH = 160, 200
+
+
+class PipelineRun(models.Model):
+    """One run of one step."""
+
+    run_id = models.CharField(max_length=32, unique=True)
+    step = models.CharField(max_length=32)
+    started_at = models.DateTimeField(db_index=True)
+    seconds = models.FloatField()
+    rows_in = models.BigIntegerField()
+    rows_out = models.BigIntegerField()
+    #: Events that left Redis before they could be read.
+    lost = models.BigIntegerField()
+    offsets = models.JSONField(default=dict)
+    error = models.TextField(blank=True)
+    exit_code = models.PositiveSmallIntegerField()
+
+    class Meta:
+        ordering: ClassVar = ["-started_at"]
+
+    def __str__(self) -> str:
+        return f"{self.step} at {self.started_at:%Y-%m-%d %H:%M}"
+
+
+class PublishedDay(models.Model):
+    """Which state of which day of a table of the lake is in the database."""
+
+    table = models.CharField(max_length=32)
+    day = models.DateField()
+    #: Changes with the files of the day.
+    signature = models.CharField(max_length=64)
+    rows = models.BigIntegerField()
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["table", "day"], name="rsmq_published_day")]
+
+    def __str__(self) -> str:
+        return f"{self.table} {self.day}"
+
+
+class TaskHour(models.Model):
+    """One task in one queue in one hour."""
+
+    day = models.DateField(db_index=True)
+    hour = models.DateTimeField()
+    queue = models.CharField(max_length=NAME_LENGTH)
+    task = models.CharField(max_length=PATH_LENGTH)
+    attempts = models.BigIntegerField()
+    first_attempts = models.BigIntegerField()
+    succeeded = models.BigIntegerField()
+    retried = models.BigIntegerField()
+    dead = models.BigIntegerField()
+    released = models.BigIntegerField()
+    lost = models.BigIntegerField()
+    cancelled = models.BigIntegerField()
+    busy_us = models.BigIntegerField()
+    #: Sum of the squares of run times in seconds, for their variance.
+    run_s_squared = models.FloatField()
+    body_bytes = models.BigIntegerField()
+    workers = models.IntegerField()
+    wait_hist = models.JSONField(default=dict)
+    run_hist = models.JSONField(default=dict)
+
+    class Meta:
+        ordering: ClassVar = ["hour", "queue", "task"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["hour", "queue", "task"], name="rsmq_task_hour"),
+        ]
+        indexes: ClassVar = [models.Index(fields=["queue", "hour"], name="rsmq_task_hour_queue")]
+
+    def __str__(self) -> str:
+        return f"{self.task} in {self.queue} at {self.hour:%Y-%m-%d %H:00}"
+
+
+class FailureGroup(models.Model):
+    """Failures of one day that are alike: same task, same kind of error, same message but for numbers and ids."""
+
+    day = models.DateField(db_index=True)
+    task = models.CharField(max_length=PATH_LENGTH)
+    fingerprint = models.CharField(max_length=32, db_index=True)
+    error_type = models.CharField(max_length=PATH_LENGTH)
+    n = models.BigIntegerField()
+    retried = models.BigIntegerField()
+    dead = models.BigIntegerField()
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+    #: The text of the latest one.
+    sample = models.TextField(blank=True)
+    sample_task_id = models.CharField(max_length=64, blank=True)
+    queues = models.JSONField(default=list)
+    workers = models.IntegerField()
+
+    class Meta:
+        ordering: ClassVar = ["-day", "-n"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["day", "fingerprint"], name="rsmq_failure_group")]
+
+    def __str__(self) -> str:
+        return f"{self.task}: {self.error_type} ({self.n})"
+
+
+class SloBurn(models.Model):
+    """How fast the error budget of an objective burnt in a window before a time."""
+
+    day = models.DateField(db_index=True)
+    at = models.DateTimeField()
+    queue = models.CharField(max_length=NAME_LENGTH)
+    objective = models.CharField(max_length=64)
+    window = models.CharField(max_length=8)
+    total = models.BigIntegerField()
+    bad = models.BigIntegerField()
+    target = models.FloatField()
+    burn_rate = models.FloatField()
+    #: Share of the budget of 30 days; below 0 it is overdrawn.
+    budget_left = models.FloatField()
+
+    class Meta:
+        ordering: ClassVar = ["-at", "queue", "objective", "window"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["at", "queue", "objective", "window"], name="rsmq_slo_burn"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.queue} {self.objective} {self.window}: {self.burn_rate:.1f}"
+
+
+class CapacityAdvice(models.Model):
+    """How many slots a queue needs, with what that was computed from."""
+
+    day = models.DateField()
+    queue = models.CharField(max_length=NAME_LENGTH)
+    attempts = models.BigIntegerField()
+    arrivals_per_s = models.FloatField()
+    mean_run_s = models.FloatField()
+    run_cv_squared = models.FloatField()
+    load = models.FloatField()
+    slots_seen = models.IntegerField()
+    #: None when there is no advice; `silent_because` says why.
+    slots_needed = models.IntegerField(null=True)
+    wait_target_s = models.FloatField()
+    quantile = models.FloatField()
+    silent_because = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        ordering: ClassVar = ["-day", "queue"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["day", "queue"], name="rsmq_capacity_advice")]
+
+    def __str__(self) -> str:
+        return f"{self.queue} on {self.day}: {self.slots_needed or self.silent_because}"
+
+
+class Anomaly(models.Model):
+    """An hour that is unlike the same hour of other days."""
+
+    day = models.DateField(db_index=True)
+    hour = models.DateTimeField()
+    queue = models.CharField(max_length=NAME_LENGTH)
+    task = models.CharField(max_length=PATH_LENGTH)
+    metric = models.CharField(max_length=32)
+    value = models.FloatField()
+    median = models.FloatField()
+    mad = models.FloatField()
+    #: None where the metric never differed before, so that there is no measure.
+    z = models.FloatField(null=True)
+    n = models.BigIntegerField()
+
+    class Meta:
+        ordering: ClassVar = ["-hour", "queue", "task"]
+        verbose_name_plural = "anomalies"
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["hour", "queue", "task", "metric"], name="rsmq_anomaly"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.metric} of {self.task} in {self.queue} at {self.hour:%Y-%m-%d %H:00}"
+
+
+class QueueDepth(models.Model):
+    """What was in a queue at one moment."""
+
+    day = models.DateField(db_index=True)
+    taken_at = models.DateTimeField()
+    queue = models.CharField(max_length=NAME_LENGTH)
+    waiting = models.BigIntegerField()
+    delayed = models.BigIntegerField()
+    in_flight = models.BigIntegerField()
+    #: None when nothing waits.
+    oldest_age_us = models.BigIntegerField(null=True)
+    body_bytes = models.BigIntegerField()
+    max_receive_count = models.IntegerField()
+
+    class Meta:
+        ordering: ClassVar = ["-taken_at", "queue"]
+        constraints: ClassVar = [models.UniqueConstraint(fields=["taken_at", "queue"], name="rsmq_queue_depth")]
+
+    def __str__(self) -> str:
+        return f"{self.queue} at {self.taken_at:%Y-%m-%d %H:%M}"

@@ -1,0 +1,178 @@
+"""Lake -> database: the days that changed, one transaction each. Needs pyarrow, and neither Spark nor Java.
+
+A row that is there already is updated, one that is gone from the files is deleted, so publishing twice is the same as
+once, and a page never sees half a day.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db import connections, models, router, transaction
+from django.utils import timezone
+
+from ..spark.lake import Lake, parquet_files
+from ..spark.runs import Run, read_runs
+from ..spark.schemas import ANOMALIES, CAPACITY, DEPTH, FAILURES, HOURLY, SLO, Table
+from .models import (
+    Anomaly,
+    CapacityAdvice,
+    FailureGroup,
+    PipelineRun,
+    PublishedDay,
+    QueueDepth,
+    SloBurn,
+    TaskHour,
+)
+
+BATCH_ROWS = 500
+
+#: Table of the lake -> model, and the columns that name a row.
+PUBLISHED: dict[str, tuple[Table, type[models.Model], tuple[str, ...]]] = {
+    "hourly": (HOURLY, TaskHour, ("hour", "queue", "task")),
+    "failures": (FAILURES, FailureGroup, ("day", "fingerprint")),
+    "slo": (SLO, SloBurn, ("at", "queue", "objective", "window")),
+    "capacity": (CAPACITY, CapacityAdvice, ("day", "queue")),
+    "anomalies": (ANOMALIES, Anomaly, ("hour", "queue", "task", "metric")),
+    "depth": (DEPTH, QueueDepth, ("taken_at", "queue")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What publishing did."""
+
+    days: int
+    rows: int
+    #: Days that left the lake and so the database.
+    removed: int
+
+
+def publish(lake: Lake, *, since: dt.date | None = None, dry_run: bool = False) -> Published:
+    """Bring the database up to date with the lake: days that changed, or all from `since` on."""
+    days = rows = removed = 0
+    for table, model, unique in PUBLISHED.values():
+        known = dict(PublishedDay.objects.filter(table=table.name).values_list("day", "signature"))
+        in_lake = lake.days(table)
+        for day in in_lake:
+            signature = _signature(lake, table, day)
+            if (since is not None and day >= since) or known.get(day) != signature:
+                days += 1
+                rows += 0 if dry_run else _publish_day(lake, table, model, unique, day, signature)
+        gone = sorted(set(known) - set(in_lake))
+        removed += len(gone)
+        if not dry_run:
+            _remove_days(table, model, gone)
+    if not dry_run:
+        _publish_runs(lake)
+    return Published(days, rows, removed)
+
+
+def _publish_day(
+    lake: Lake, table: Table, model: type[models.Model], unique: tuple[str, ...], day: dt.date, signature: str
+) -> int:
+    # To a list first: whatever is wrong with a file shows before the database is touched.
+    found = list({_key(row, unique): row for row in _rows(lake, table, model, day)}.values())
+    database = router.db_for_write(model)
+    manager = model._default_manager.using(database)
+    with transaction.atomic(using=database):
+        before = {_key(row, unique): row["pk"] for row in manager.filter(day=day).values("pk", *unique)}
+        now = {_key(row, unique) for row in found}
+        if connections[database].features.supports_update_conflicts_with_target:
+            fields = [field.name for field in model._meta.concrete_fields if not field.primary_key]
+            manager.bulk_create(
+                [model(**row) for row in found],
+                batch_size=BATCH_ROWS,
+                update_conflicts=True,
+                unique_fields=unique,
+                update_fields=[name for name in fields if name not in unique],
+            )
+            gone = [pk for key, pk in before.items() if key not in now]
+        else:  # MySQL cannot say which rows conflict
+            manager.filter(pk__in=list(before.values())).delete()
+            manager.bulk_create([model(**row) for row in found], batch_size=BATCH_ROWS)
+            gone = []
+        for at in range(0, len(gone), BATCH_ROWS):
+            manager.filter(pk__in=gone[at : at + BATCH_ROWS]).delete()
+        note = {"signature": signature, "rows": len(found)}
+        PublishedDay.objects.using(database).update_or_create(table=table.name, day=day, defaults=note)
+    return len(found)
+
+
+def _remove_days(table: Table, model: type[models.Model], days: list[dt.date]) -> None:
+    database = router.db_for_write(model)
+    for day in days:
+        with transaction.atomic(using=database):
+            model._default_manager.using(database).filter(day=day).delete()
+            PublishedDay.objects.using(database).filter(table=table.name, day=day).delete()
+
+
+def _publish_runs(lake: Lake) -> None:
+    known = set(PipelineRun.objects.values_list("run_id", flat=True))
+    fresh = [run for run in read_runs(lake) if run.id not in known]
+    PipelineRun.objects.bulk_create(map(_as_model, fresh), batch_size=BATCH_ROWS, ignore_conflicts=True)
+
+
+def _as_model(run: Run) -> PipelineRun:
+    return PipelineRun(
+        run_id=run.id,
+        step=run.step,
+        started_at=_database_time(dt.datetime.fromisoformat(run.started_at)),
+        seconds=run.seconds,
+        rows_in=run.rows_in,
+        rows_out=run.rows_out,
+        lost=run.lost,
+        offsets=run.offsets,
+        error=run.error,
+        exit_code=run.exit_code,
+    )
+
+
+# -- Rows -------------------------------------------------------------------------------------------------------------
+
+
+def _rows(lake: Lake, table: Table, model: type[models.Model], day: dt.date) -> Iterator[dict[str, Any]]:
+    limits = {
+        field.name: field.max_length for field in model._meta.concrete_fields if isinstance(field, models.CharField)
+    }
+    for row in lake.read_day(table, day).to_pylist():
+        values = {name: _database_value(name, value) for name, value in row.items()}
+        for name, limit in limits.items():
+            values[name] = (values[name] or "")[:limit]
+        yield {"day": day, **values}
+
+
+def _database_value(name: str, value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        return _database_time(value)
+    if name.endswith("_hist"):  # keys of JSON are texts
+        return {str(bucket): count for bucket, count in (value or ())}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if name == "sample":
+        return (value or "").replace("\0", "\ufffd")  # PostgreSQL stores no zero bytes
+    return [] if name == "queues" and value is None else value
+
+
+def _database_time(value: dt.datetime) -> dt.datetime:
+    """Return a time as this project stores it: without a zone where USE_TZ is off."""
+    return value if settings.USE_TZ else timezone.make_naive(value, timezone.get_default_timezone())
+
+
+def _key(row: Mapping[str, Any], unique: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in unique)
+
+
+def _signature(lake: Lake, table: Table, day: dt.date) -> str:
+    """Return a text that changes with the files of a day."""
+    digest = hashlib.sha256()
+    for file in parquet_files(lake.day_path(table, day)):
+        state = file.stat()
+        digest.update(f"{file.name} {state.st_size} {state.st_mtime_ns}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,69 @@
+"""A lake with a few days in it, written without Spark."""
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rsmq_django.spark import histogram
+from rsmq_django.spark.events import SCHEMA
+from rsmq_django.spark.lake import Lake
+from rsmq_django.spark.schemas import FAILURES, HOURLY
+
+DAY = dt.date(2026, 11, 18)
+NOON = dt.datetime(2026, 11, 18, 12, tzinfo=dt.UTC)
+
+
+def hour_row(at: dt.datetime = NOON, **values: Any) -> dict[str, Any]:
+    counts = ("retried", "dead", "released", "lost", "cancelled")
+    row = {"hour": at, "queue": "mail", "task": "shop.send", "attempts": 100, "first_attempts": 100, "succeeded": 100}
+    row |= dict.fromkeys(counts, 0) | {"busy_us": 2_000_000, "run_s_squared": 0.1, "body_bytes": 9000, "workers": 2}
+    row |= {"wait_hist": histogram.of([1000] * 100), "run_hist": histogram.of([20_000] * 100)}
+    row |= values
+    return row | {name: list(row[name].items()) for name in ("wait_hist", "run_hist")}
+
+
+def failure_row(at: dt.datetime = NOON, **values: Any) -> dict[str, Any]:
+    row = {"task": "shop.send", "fingerprint": "f" * 32, "error_type": "ValueError", "n": 3, "retried": 1, "dead": 2}
+    row |= {"first_at": at, "last_at": at, "sample": "no row 7", "sample_task_id": "t1", "queues": ["mail"]}
+    return row | {"workers": 1} | values
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.at(tmp_path / "lake")
+
+
+@pytest.fixture
+def write_hours(lake: Lake) -> Callable[..., None]:
+    """Write the hourly rows of a day."""
+
+    def write(rows: list[dict[str, Any]], day: dt.date = DAY) -> None:
+        lake.write_day(HOURLY, day, rows)
+
+    return write
+
+
+@pytest.fixture
+def write_failures(lake: Lake) -> Callable[..., None]:
+    """Write the failure groups of a day."""
+
+    def write(rows: list[dict[str, Any]], day: dt.date = DAY) -> None:
+        lake.write_day(FAILURES, day, rows)
+
+    return write
+
+
+def write_events(lake: Lake, rows: list[dict[str, Any]], *, batch: str = "q00000000-000000") -> None:
+    """Write events as a batch of the archive would."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from rsmq_django.spark.columns import arrow_schema
+
+    directory = lake.root / "events" / f"dt={DAY}" / f"b={batch}"
+    directory.mkdir(parents=True)
+    empty = dict.fromkeys(column.name for column in SCHEMA)
+    pq.write_table(pa.Table.from_pylist([empty | row for row in rows], arrow_schema(SCHEMA)), directory / "p.parquet")

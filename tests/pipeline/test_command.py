@@ -1,0 +1,178 @@
+"""`manage.py rsmq_pipeline`: the steps that need no Java, and what is said where something is missing."""
+
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from rsmq_django.core import Queue
+from rsmq_django.pipeline.health import java_version
+from rsmq_django.pipeline.models import TaskHour
+from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.spark.config import JobConfig
+from rsmq_django.spark.fingerprint import fingerprint
+from rsmq_django.spark.lake import Lake
+from tests.redis_server import PrivateServer
+from tests.spark.samples import log_events
+
+from .conftest import NOON, hour_row, write_events
+
+
+@pytest.fixture
+def pipeline(lake: Lake, server: PrivateServer) -> Any:
+    """Run the command; return its exit status and what it said."""
+
+    def run(*words: str, **options: Any) -> tuple[int, str]:
+        out = StringIO()
+        options = {"lake": str(lake.root), **options}
+        try:
+            call_command("rsmq_pipeline", *words, stdout=out, stderr=out, **options)
+        except SystemExit as ended:
+            return int(ended.code or 0), out.getvalue()
+        return 0, out.getvalue()
+
+    return run
+
+
+@pytest.mark.django_db
+def test_publish_needs_no_java(pipeline, write_hours, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", "")
+    write_hours([hour_row()])
+
+    code, said = pipeline("publish")
+
+    assert code == 0
+    assert "publish" in said
+    assert TaskHour.objects.count() == 1
+
+
+def test_status_tells_what_waits_and_what_was_lost(pipeline, lake: Lake, server: PrivateServer):
+    log_events(server.redis, 50)
+    assert pipeline("status") == (0, "50 events wait to be archived\n")
+    newest = server.redis.xrange("rsmq::events", count=10)[-1][0].decode()
+    checkpoint = lake.checkpoint("archive")
+    for name in ("offsets", "commits"):
+        (checkpoint / name).mkdir(parents=True)
+    end = {"rsmq::events": {"id": newest, "n": 10, "rows": 10, "lost": 0}}
+    (checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
+    (checkpoint / "commits" / "0").write_text("v1\n{}")
+    server.redis.xtrim("rsmq::events", maxlen=30, approximate=False)
+
+    code, said = pipeline("status")
+    as_json = json.loads(pipeline("status", json=True)[1])
+
+    assert code == 3
+    assert "30 events wait" in said
+    assert "10 events were trimmed before they were archived" in said
+    assert (as_json["lag"], as_json["lost"]) == (30, 10)
+
+
+def test_archive_without_java_says_what_to_install(pipeline, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    with pytest.raises(CommandError, match="pip install|install Java 17"):
+        pipeline("archive")
+
+
+def test_doctor_names_what_is_missing_and_what_to_do(pipeline, monkeypatch: pytest.MonkeyPatch, tmp_path):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/python2")
+
+    code, said = pipeline("doctor")
+
+    assert code == 1
+    assert "no Java" in said
+    assert "openjdk-17" in said
+    assert "Spark's workers run another Python" in said
+    assert "RSMQ['EVENTS']['RECORD'] is 'off'" in said
+
+
+def test_doctor_says_that_the_lake_cannot_be_written(pipeline, tmp_path):
+    (tmp_path / "file").write_text("")
+
+    code, said = pipeline("doctor", lake=str(tmp_path / "file" / "lake"))
+
+    assert code == 1
+    assert "cannot be written" in said
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_401"', 8),
+        ('openjdk version "21" 2023-09-19', 21),
+        ("command not found", None),
+    ],
+)
+def test_version_of_java_is_read_in_all_its_spellings(said: str, version: int | None):
+    assert java_version(said) == version
+
+
+def test_configuration_for_spark_submit_holds_no_address(pipeline, settings, server: PrivateServer):
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": "redis://user:hunter2@redis:6379/0", "NAMESPACE": "shop"}},
+        "PIPELINE": {"OBJECTIVES": {"mail": {"success": 0.999}}, "KEEP_EVENTS_DAYS": 7},
+    }
+
+    code, said = pipeline("config")
+    config = JobConfig.from_json(said)
+
+    assert code == 0
+    assert "hunter2" not in said
+    assert (config.namespace, config.objectives, config.keep_days["events"]) == (
+        "shop",
+        {"mail": {"success": 0.999}},
+        7,
+    )
+
+
+def test_dry_run_says_what_would_be_done(pipeline, server: PrivateServer):
+    log_events(server.redis, 50)
+
+    code, said = pipeline("run", dry_run=True)
+
+    assert code == 0
+    assert "archive: 50 events" in said
+    assert server.redis.xlen("rsmq::events") == 50
+
+
+def test_draining_is_only_counted_unless_one_says_yes(pipeline, server: PrivateServer):
+    ensure_queue("default").send("1")
+
+    code, said = pipeline("drain", queue="default")
+
+    assert code == 0
+    assert "up to 1 messages" in said
+    assert get_queue("default").attributes().messages == 1
+
+
+def test_failure_group_goes_back_to_its_queue_once(pipeline, lake: Lake, server: PrivateServer):
+    queue = ensure_queue("default")
+    dead = Queue("default-dead", get_client())
+    dead.create()
+    ids = dead.send_many(["1", "2", "3"])
+    group = fingerprint("shop.send", "ValueError", "no row 7")
+    row = {"shard": "rsmq::events", "event_at": NOON, "event": "dead", "queue": "default", "fingerprint": group}
+    rows = [row | {"entry_id": f"{n}-1", "message_id": message_id} for n, message_id in enumerate(ids[:2])]
+    write_events(lake, [*rows, row | {"entry_id": "9-1", "message_id": ids[2], "event": "retried"}])
+
+    looked = pipeline("replay", group)
+    done = pipeline("replay", group, yes=True)
+    again = pipeline("replay", group, yes=True)
+
+    assert "2 dead letters would go back to default" in looked[1]
+    assert "2 dead letters went back to default" in done[1]
+    assert "2 stayed: gone" in again[1]
+    assert (queue.attributes().messages, dead.attributes().messages) == (2, 1)
+
+
+def test_wrong_usage_has_its_own_status(pipeline):
+    with pytest.raises(CommandError, match="is no time"):
+        pipeline("archive", "--continuous", "soon")
+    with pytest.raises(CommandError, match="write name=value"):
+        pipeline("status", "--conf", "spark.ui.enabled")

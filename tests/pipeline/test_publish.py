@@ -1,0 +1,124 @@
+"""Lake -> database: what is in the files is in the tables, however often it is published."""
+
+import datetime as dt
+
+import pytest
+
+from rsmq_django.pipeline.history import pipeline_runs
+from rsmq_django.pipeline.models import Anomaly, CapacityAdvice, FailureGroup, PublishedDay, TaskHour
+from rsmq_django.pipeline.publish import publish
+from rsmq_django.spark.errors import PipelineError
+from rsmq_django.spark.lake import Lake
+from rsmq_django.spark.runs import record
+from rsmq_django.spark.schemas import ANOMALIES, CAPACITY
+
+from .conftest import DAY, NOON, failure_row, hour_row
+
+pytestmark = pytest.mark.django_db
+
+
+def test_published_days_are_in_the_database_once_and_keep_their_keys(lake: Lake, write_hours, write_failures):
+    write_hours([hour_row(), hour_row(task="shop.bill")])
+    write_failures([failure_row()])
+
+    first = publish(lake)
+    keys = set(TaskHour.objects.values_list("pk", flat=True))
+    again = publish(lake)
+    forced = publish(lake, since=DAY)
+
+    assert (first.days, first.rows) == (2, 3)
+    assert (again.days, forced.days) == (0, 2)
+    assert set(TaskHour.objects.values_list("pk", flat=True)) == keys
+    assert FailureGroup.objects.get().queues == ["mail"]
+    assert TaskHour.objects.filter(task="shop.send").get().hour == NOON
+
+
+def test_day_that_changed_replaces_its_rows_and_no_others(lake: Lake, write_hours):
+    write_hours([hour_row(), hour_row(task="shop.bill")])
+    write_hours([hour_row(NOON + dt.timedelta(days=1))], DAY + dt.timedelta(days=1))
+    publish(lake)
+
+    write_hours([hour_row(attempts=150), hour_row(task="shop.ship")])
+    result = publish(lake)
+
+    assert result.days == 1
+    assert dict(TaskHour.objects.filter(day=DAY).values_list("task", "attempts")) == {
+        "shop.send": 150,
+        "shop.ship": 100,
+    }
+    assert TaskHour.objects.count() == 3
+
+
+def test_day_that_expired_in_the_lake_leaves_the_database(lake: Lake, write_hours):
+    write_hours([hour_row()])
+    publish(lake)
+
+    lake.expire(DAY + dt.timedelta(days=1000))
+    result = publish(lake)
+
+    assert result.removed == 1
+    assert TaskHour.objects.count() == PublishedDay.objects.count() == 0
+
+
+def test_dry_run_changes_nothing(lake: Lake, write_hours):
+    write_hours([hour_row()])
+
+    result = publish(lake, dry_run=True)
+
+    assert result.days == 1
+    assert TaskHour.objects.count() == 0
+
+
+def test_what_databases_cannot_hold_is_made_to_fit(lake: Lake, write_hours, write_failures):
+    write_hours([hour_row(task="x" * 500)])
+    write_failures([failure_row(sample="zero \0 byte", sample_task_id=None)])
+    odd = {
+        "hour": NOON,
+        "queue": "mail",
+        "task": "t",
+        "metric": "failure_rate",
+        "value": 0.1,
+        "median": 0.0,
+        "mad": 0.0,
+    }
+    lake.write_day(ANOMALIES, DAY, [odd | {"z": float("inf"), "n": 100}])
+    silent = {"queue": "mail", "attempts": 5, "arrivals_per_s": 0.1, "mean_run_s": 1.0, "run_cv_squared": 1.0}
+    silent |= {"load": 0.1, "slots_seen": 8, "slots_needed": None, "wait_target_s": 5.0, "quantile": 0.95}
+    lake.write_day(CAPACITY, DAY, [silent | {"silent_because": "5 attempts an hour"}])
+
+    publish(lake)
+
+    assert len(TaskHour.objects.get().task) == 200
+    assert FailureGroup.objects.get().sample == "zero \ufffd byte"
+    assert Anomaly.objects.get().z is None
+    assert CapacityAdvice.objects.get().slots_needed is None
+
+
+def test_broken_file_leaves_the_day_as_it_was(lake: Lake, write_hours):
+    write_hours([hour_row()])
+    publish(lake)
+    (file,) = (lake.root / "hourly" / f"dt={DAY}").glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:100])
+
+    with pytest.raises(PipelineError, match="part-00000.parquet.*run: rollup --since"):
+        publish(lake)
+
+    assert TaskHour.objects.count() == 1
+
+
+def test_runs_are_on_record_with_what_they_lost(lake: Lake):
+    def lose(run):
+        run.rows_in, run.lost = 60, 40
+
+    def fail(run):
+        raise RuntimeError("no disk")
+
+    codes = [record(lake, "archive", lose).exit_code, record(lake, "rollup", fail).exit_code]
+    for _ in range(2):
+        publish(lake)
+
+    assert codes == [3, 1]
+    assert {(run.step, run.lost, run.error) for run in pipeline_runs()} == {
+        ("archive", 40, ""),
+        ("rollup", 0, "RuntimeError: no disk"),
+    }
