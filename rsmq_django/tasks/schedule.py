@@ -93,6 +93,11 @@ def task_of(entry: Schedule) -> Task[..., Any]:
     if task is None:
         hint = nearest(entry.task, registered_tasks())
         raise UnusableSchedule(f"schedule {entry.name!r}: no task {entry.task!r} is declared here. {hint}")
+    if task.options.unique is not None:
+        raise UnusableSchedule(
+            f"schedule {entry.name!r}: {entry.task} is unique, and a tick fires whatever else waits; schedule a task "
+            "that enqueues it"
+        )
     try:
         inspect.signature(task.func).bind(*([None] if task.takes_context else []), *entry.args, **(entry.kwargs or {}))
     except TypeError as error:

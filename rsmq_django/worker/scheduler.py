@@ -33,6 +33,7 @@ from ..tasks.backend import result_ttl_s
 from ..tasks.results import UNFINISHED_TTL_S
 from ..tasks.schedule import UnusableSchedule, connection_of, declared_schedules, owner, prepare_ticks
 from ..timetable import missed_and_late
+from ..tracing import sending
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +113,8 @@ class Scheduler:
         queue = outgoing.queue
         call = fire(self._namespace, queue.keys, queue.name, firing, channel=outgoing.channel)
         if self._run_with_queue(call, queue.name):
-            self._tell(entry, firing, made_up)
+            with sending(outgoing.span):
+                self._tell(entry, firing, made_up)
 
     def _run_with_queue(self, call: Call[bool], queue_name: str) -> bool:
         try:

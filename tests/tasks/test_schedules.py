@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 
 from rsmq_django import schedules
 from rsmq_django.core.errors import ScheduleConflict, ScheduleNotFound
-from rsmq_django.tasks import Task, cron, every
+from rsmq_django.tasks import Task, Unique, cron, every
 from rsmq_django.tasks.schedule import UnusableSchedule
 from tests.redis_server import PrivateServer
 from tests.tasks.schedules import ENTRIES, STATE, new_scheduler, own_declarations, sent_ids  # noqa: F401
@@ -140,6 +140,14 @@ def test_unknown_task_is_refused(greet: Task):
         UnusableSchedule, match="no task 'tests.tasks.test_schedules.gret' is declared here. Did you mean"
     ):
         schedules.add("hello", "tests.tasks.test_schedules.gret", every_s=60)
+
+
+def test_unique_task_is_refused(greet: Task):
+    @declare(unique=Unique())
+    def tidy() -> None: ...
+
+    with pytest.raises(UnusableSchedule, match="schedule a task that enqueues it"):
+        schedules.add("hello", tidy, every_s=60)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "two\nlines", None, 7])
