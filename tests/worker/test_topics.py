@@ -6,9 +6,11 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 
 from rsmq_django.core import Message
 from rsmq_django.core.topics import Topic, TopicMessage
+from rsmq_django.management.commands.rsmq_worker import chosen_topics
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import bridge_topic, consumer, fixed, topic_task
 from rsmq_django.topics import get_topic
@@ -282,3 +284,13 @@ def test_killed_worker_loses_no_message(server: PrivateServer, start_worker: Sta
 
     assert second.wait() == 0, second.output
     assert set(journal.names("message")) == {str(n) for n in range(40)}
+
+
+def test_command_refuses_topics_that_nothing_is_declared_for(topic: Topic):
+    topic_task("orders", group="billing")(print)
+
+    assert chosen_topics(None, no_topics=False) == ("orders",)
+    assert chosen_topics("orders", no_topics=False) == ("orders",)
+    assert chosen_topics(None, no_topics=True) == ()
+    with pytest.raises(ImproperlyConfigured, match="for topic 'order'. Did you mean 'orders'"):
+        chosen_topics("order", no_topics=False)

@@ -17,8 +17,10 @@ from django.db import DatabaseError, connections
 from django.utils.module_loading import autodiscover_modules
 
 from ...conf import QueueSettings, get_settings
+from ...options import nearest
 from ...tasks.backend import RSMQBackend
 from ...tasks.compat import task_backends
+from ...tasks.topic_task import check_topic_tasks, registered_topic_tasks
 from ...worker.health import MAX_AGE_S
 from ...worker.presence import PidFileTaken, PresenceOptions
 from ...worker.reload import run_with_reload
@@ -72,6 +74,7 @@ class Command(BaseCommand):
         autodiscover_modules("tasks")
         try:
             queues, reliable = chosen_queues(options["queues"], options["exclude_queues"], backend=options["backend"])
+            options["topics"] = chosen_topics(options["topics"], no_topics=options["no_topics"])
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
         options["reliable"] = reliable
@@ -106,6 +109,8 @@ def _add_what(group: Any) -> None:
     )
     group.add_argument("--exclude-queues", metavar="A,B", default="", help="all queues but these")
     group.add_argument("--backend", metavar="ALIAS", help="the queues that this entry of TASKS allows")
+    group.add_argument("--topics", metavar="A,B", help="which topics; default: all that topic tasks are declared for")
+    group.add_argument("--no-topics", action="store_true", help="queues only")
 
 
 def _add_how_much(group: Any) -> None:
@@ -204,6 +209,19 @@ def chosen_queues(names: str, excluded: str, *, backend: str | None) -> tuple[li
     return queues, reliable
 
 
+def chosen_topics(names: str | None, *, no_topics: bool) -> tuple[str, ...]:
+    """Return the topics to follow. Raises ImproperlyConfigured for one that nothing is declared for."""
+    check_topic_tasks()
+    declared = sorted({each.topic for each in registered_topic_tasks()})
+    if no_topics:
+        return ()
+    chosen = declared if names is None else split_names(names) or declared
+    for name in chosen:
+        if name not in declared:
+            raise ImproperlyConfigured(f"No topic task is declared for topic {name!r}. {nearest(name, declared)}")
+    return tuple(chosen)
+
+
 def _queues_of_backend(alias: str) -> list[str]:
     try:
         backend = task_backends[alias]
@@ -287,6 +305,7 @@ def _worker_options(options: dict[str, Any]) -> WorkerOptions:
         max_tasks=options["max_tasks"],
         worker_id=options["worker_id"] or random_worker_id(),
         reliable=options["reliable"],
+        topics=options["topics"],
         until_drained=options["batch"],
         until_empty=options["burst"],
     )
