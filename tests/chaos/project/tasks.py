@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import resource
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +60,69 @@ def grow(name: str, megabytes: int) -> None:
     note("start", name, os.getpid())
     _kept.append(os.urandom(1) * (megabytes << 20))
     note("end", name, os.getpid())
+
+
+@task(max_attempts=1, hard_timeout_s=2)
+def spin(name: str) -> None:
+    """Run for ever, whatever is raised here."""
+    note("start", name, os.getpid())
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(0.01)
+
+
+@task(max_attempts=1, hard_timeout_s=2)
+def hang(name: str) -> None:
+    """Let no other Python code run in this process, for ever."""
+    note("start", name, os.getpid())
+    ctypes.PyDLL(None).sleep(3600)
+
+
+@task(max_attempts=2, backoff=fixed(0), hard_timeout_s=1)
+def hang_once(name: str) -> None:
+    """Hang at the first attempt, and not at the second one."""
+    note("start", name, os.getpid())
+    marker = Path(f"{os.environ['RSMQ_TEST_JOURNAL']}.{name}")
+    if not marker.exists():
+        marker.touch()
+        ctypes.PyDLL(None).sleep(3600)
+    note("end", name, os.getpid())
+
+
+def _recurse() -> None:
+    _recurse()
+
+
+def _use_all_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    try:
+        kept = []
+        while True:
+            kept.append(bytes(16 << 20))
+    finally:
+        kept.clear()
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+#: What a task can do that its process survives.
+MISDEEDS: dict[str, Callable[[], object]] = {
+    "system-exit": lambda: sys.exit(3),
+    "interrupt": lambda: _raise(KeyboardInterrupt()),
+    "generator-exit": lambda: _raise(GeneratorExit()),
+    "recursion": _recurse,
+    "memory": _use_all_memory,
+}
+
+
+@task(max_attempts=1)
+def misbehave(name: str, how: str) -> None:
+    """Do something that no task should do."""
+    note("start", name, os.getpid())
+    MISDEEDS[how]()
 
 
 DEATHS: dict[str, Callable[[], object]] = {
