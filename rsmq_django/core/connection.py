@@ -91,15 +91,18 @@ class Connection:
         subscriber.subscribe(*channels)
         return subscriber
 
-    def listener(self, channels: Sequence[str]) -> Listener:
-        """Subscribe to channels on a socket of its own, for those who want to know when, not what; they close it."""
+    def listener(self, channels: Sequence[str], *, marker: str = "") -> Listener:
+        """Subscribe to channels on a socket of its own, for those who want to know when, not what; they close it.
+
+        `marker` is the name of the one channel of which they want to know that it was this one.
+        """
         link = self._connected(self._make())
         try:
             link.send_packed_command([packed([("SUBSCRIBE", *channels)])], check_health=False)
         except _LOST as error:
             link.disconnect()
             raise _not_connected(self.url, error) from error
-        return Listener(link, masked(self.url))
+        return Listener(link, masked(self.url), marker=marker.encode())
 
     def close(self) -> None:
         """Close the idle sockets of this process; the object stays usable."""

@@ -20,12 +20,16 @@ _CHUNKS = 100
 class Listener:
     """A subscription on a socket of its own; see Connection.listener()."""
 
-    def __init__(self, link: Any, where: str) -> None:
+    def __init__(self, link: Any, where: str, *, marker: bytes = b"") -> None:
         self._link = link
         self._socket = link._sock
         self._socket.setblocking(False)
         self._where = where
         self._is_confirmed = False
+        #: Bytes to look out for: the name of a channel that means something else than the others.
+        self._marker = marker
+        self._tail = b""
+        self._saw_marker = False
 
     def fileno(self) -> int:
         """Return what select() and poll() wait for."""
@@ -53,7 +57,19 @@ class Listener:
                 text = data[1:].partition(b"\r\n")[0].decode("utf-8", "replace")
                 raise PermissionDenied(f"{self._where} refuses the subscription: {text}; see the ACL of its user")
             heard = self._is_confirmed = True
+            if self._marker:
+                self._look_for_marker(data)
         return heard
+
+    def take_marker(self) -> bool:
+        """Say whether the marker was read since this was last asked; the server's confirmation contains it, too."""
+        saw, self._saw_marker = self._saw_marker, False
+        return saw
+
+    def _look_for_marker(self, data: bytes) -> None:
+        # It may have come in two pieces.
+        self._saw_marker |= self._marker in self._tail + data
+        self._tail = data[1 - len(self._marker) :]
 
     def close(self) -> None:
         """Close the socket."""

@@ -1,9 +1,10 @@
 """Declaring and sending tasks: Django's Tasks framework with retries, dead letters, time limits and raw consumers."""
 
 from .cancellation import acancel, cancel
-from .compat import TaskContext, TaskResult, TaskResultStatus
+from .compat import TaskResult, TaskResultStatus
 from .interrupts import HardTimeout, TaskCancelled
 from .retry import Retry, TaskTimeout, exponential, fixed
+from .running import TaskContext, is_cancelled, lease_lost
 from .schedule import cron, every
 from .task import Task, consumer, task
 from .topic_task import bridge_topic, topic_task
@@ -27,6 +28,8 @@ __all__ = [
     "every",
     "exponential",
     "fixed",
+    "is_cancelled",
+    "lease_lost",
     "task",
     "topic_task",
 ]

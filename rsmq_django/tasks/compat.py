@@ -19,7 +19,8 @@ if TYPE_CHECKING or HAS_NATIVE_TASKS:
     from django.tasks import DEFAULT_TASK_QUEUE_NAME, task_backends
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.base import Task as BaseTask
-    from django.tasks.base import TaskContext, TaskError, TaskResult, TaskResultStatus
+    from django.tasks.base import TaskContext as BaseTaskContext
+    from django.tasks.base import TaskError, TaskResult, TaskResultStatus
     from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued, task_finished, task_started
 else:
@@ -27,7 +28,8 @@ else:
     from django_tasks import DEFAULT_TASK_QUEUE_NAME, task_backends
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.base import Task as BaseTask
-    from django_tasks.base import TaskContext, TaskError, TaskResult, TaskResultStatus
+    from django_tasks.base import TaskContext as BaseTaskContext
+    from django_tasks.base import TaskError, TaskResult, TaskResultStatus
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
@@ -66,8 +68,8 @@ __all__ = [
     "HAS_NATIVE_TASKS",
     "BaseTask",
     "BaseTaskBackend",
+    "BaseTaskContext",
     "InvalidTask",
-    "TaskContext",
     "TaskError",
     "TaskResult",
     "TaskResultDoesNotExist",

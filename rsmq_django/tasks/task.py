@@ -11,10 +11,11 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpac
 from django.utils import timezone
 
 from ..core.records import Message
-from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, TaskContext, TaskResult, task_backends
+from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, TaskResult, task_backends
 from .options import ExceptionClasses, OptionArguments, TaskOptions
 from .registry import Consumer, register_consumer, register_task
 from .retry import Backoff, exponential
+from .running import TaskContext
 from .unique import Unique
 
 P = ParamSpec("P")
@@ -119,7 +120,7 @@ def task(
     backend: str = ...,
     priority: int = ...,
     **options: Unpack[OptionArguments],
-) -> Callable[[Callable[Concatenate[TaskContext[Any, Any], P], R]], Task[P, R]]: ...
+) -> Callable[[Callable[Concatenate[TaskContext, P], R]], Task[P, R]]: ...
 
 
 def task(

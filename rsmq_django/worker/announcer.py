@@ -10,10 +10,11 @@ from ..core import Queue
 from ..signals import lease_lost, message_dead_lettered
 from ..tasks.compat import TaskError, TaskResult, TaskResultStatus, anybody_listens, task_finished, task_started
 from ..tasks.envelope import Unreadable
+from ..tasks.interrupts import TaskCancelled
 from ..tasks.results import as_time, restored_task
 from .delivery import Delivery
 from .error_text import dotted_path, one_line, text_of
-from .outcomes import Dead, Outcome, Released, RetryIn, Succeeded
+from .outcomes import Cancelled, Dead, Outcome, Released, RetryIn, Succeeded
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -26,12 +27,17 @@ EVENT_NAMES: dict[type[Outcome], str] = {
     RetryIn: "retried",
     Dead: "dead",
     Released: "released",
+    Cancelled: "cancelled",
 }
 
 
 def event_name(outcome: Outcome) -> str:
     """Return what an outcome is called."""
     return EVENT_NAMES.get(type(outcome)) or type(outcome).__name__.lower()
+
+
+#: After these a task never runs again.
+_FINAL = (Succeeded, Dead, Cancelled)
 
 
 class Announcer:
@@ -57,7 +63,7 @@ class Announcer:
     def finished(self, execution: Execution, outcome: Outcome) -> None:
         """Write the log line of an outcome; send `task_finished` and `message_dead_lettered` when they apply."""
         log_outcome(execution, outcome)
-        if isinstance(outcome, (Succeeded, Dead)) and _is_task(execution) and anybody_listens(task_finished):
+        if isinstance(outcome, _FINAL) and _is_task(execution) and anybody_listens(task_finished):
             result = self._finished_result(execution, outcome)
             task_finished.send_robust(sender=type(result.task.get_backend()), task_result=result)
         if isinstance(outcome, Dead):
@@ -66,7 +72,7 @@ class Announcer:
     async def afinished(self, execution: Execution, outcome: Outcome) -> None:
         """See finished()."""
         log_outcome(execution, outcome)
-        if isinstance(outcome, (Succeeded, Dead)) and _is_task(execution) and anybody_listens(task_finished):
+        if isinstance(outcome, _FINAL) and _is_task(execution) and anybody_listens(task_finished):
             result = self._finished_result(execution, outcome)
             await task_finished.asend_robust(sender=type(result.task.get_backend()), task_result=result)
         if isinstance(outcome, Dead):
@@ -116,9 +122,9 @@ class Announcer:
             worker_ids=[""] * (delivery.attempt - 1) + [self.worker_id],
         )
 
-    def _finished_result(self, execution: Execution, outcome: Succeeded | Dead) -> TaskResult[..., Any]:
+    def _finished_result(self, execution: Execution, outcome: Succeeded | Dead | Cancelled) -> TaskResult[..., Any]:
         result = self.task_result(execution)
-        failed = isinstance(outcome, Dead)
+        failed = not isinstance(outcome, Succeeded)
         object.__setattr__(result, "status", TaskResultStatus.FAILED if failed else TaskResultStatus.SUCCESSFUL)
         object.__setattr__(result, "finished_at", as_time(execution.finished_ms))
         if isinstance(outcome, Dead):
@@ -129,6 +135,9 @@ class Announcer:
                     traceback=outcome.traceback or text_of(outcome.error),
                 )
             )
+        elif isinstance(outcome, Cancelled):
+            error = TaskCancelled()
+            result.errors.append(TaskError(exception_class_path=dotted_path(type(error)), traceback=str(error)))
         else:
             object.__setattr__(result, "_return_value", json.loads(outcome.value))
         return result
@@ -153,6 +162,8 @@ def log_outcome(execution: Execution, outcome: Outcome) -> None:
             details = f"\n{traceback_text.rstrip()}" if traceback_text else ""
             why = one_line(error).removeprefix(f"{Unreadable.__name__}: ")  # the reason says that it is unreadable
             logger.error(text, what, reason, attempt, why, message_id, details, extra=extra)
+        case Cancelled():
+            logger.info("%s was cancelled on attempt %d [%s]", what, attempt, message_id, extra=extra)
         case Released():
             text = "%s given back unfinished, another worker takes it at once [%s]"
             logger.info(text, what, message_id, extra=extra)

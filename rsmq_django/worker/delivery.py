@@ -43,6 +43,8 @@ class Delivery:
     wait_us: int | None = None
     #: Set when somebody else may hold the message by now: the result will be discarded.
     lease_lost: bool = False
+    #: Set when somebody has cancelled the task: its message is gone, and its result says so.
+    cancelled: bool = False
     #: Server time at which the function was called, in epoch milliseconds.
     started_ms: float | None = None
     start_noted: bool = False

@@ -18,7 +18,7 @@ from .delivery import Delivery, WorkQueue
 from .error_text import dotted_path, text_of
 from .event_log import NO_EVENTS, EventLog, Events
 from .execution import Execution
-from .outcomes import Dead, Outcome, Released, RetryIn, Succeeded
+from .outcomes import Cancelled, Dead, Outcome, Released, RetryIn, Succeeded
 
 Verdicts = list[Settlement]
 
@@ -121,6 +121,8 @@ def _ending_call(group: list[Ending], ending_batches: EndingBatches, event_log: 
             call = retry(first, first.outcome, over, events)
         case Dead():
             call = bury(first, first.outcome, over, events)
+        case Cancelled():
+            call = strike_off(work_queue, deliveries, over)
     return EndingCall(group, over, call)
 
 
@@ -187,6 +189,15 @@ def release(
     receipts = [word for delivery in deliveries for word in delivery.receipt]
     args = (*_strikes(over, deliveries), work_queue.queue.keys.channel, *receipts, *events)
     return Call("worker/release", keys, args, read_settlements, True, work_queue.name)
+
+
+def strike_off(work_queue: WorkQueue, deliveries: Sequence[Delivery], over: Sequence[str] = ()) -> Call[Verdicts]:
+    """Return the call that strikes messages off the record which are gone from their queue."""
+
+    def read(_reply: Any) -> Verdicts:
+        return [Settlement.MISSING] * len(deliveries)
+
+    return Call("worker/unhold", (work_queue.holds_key,), _strikes(over, deliveries), read, True, work_queue.name)
 
 
 def start(ending: Ending) -> Call[Verdicts]:

@@ -19,15 +19,18 @@ from typing import Any, Protocol
 from ..conf import get_settings
 from ..core.limits import MAX_SECONDS
 from ..tasks.backend import result_ttl_s
-from ..tasks.compat import TaskContext, TaskResult
+from ..tasks.compat import TaskResult
 from ..tasks.envelope import Envelope, Unreadable
+from ..tasks.interrupts import TaskCancelled
 from ..tasks.retry import RetryPolicy, TaskTimeout, exponential
+from ..tasks.running import TaskContext, current_run
 from ..tracing import processing, tracer
 from .announcer import Announcer
 from .database import close_stale_connections, close_unusable_connections, close_unusable_connections_async
 from .delivery import Delivery
 from .error_text import one_line, traceback_of
-from .outcomes import Dead, Outcome, Released, RetryIn, Succeeded
+from .interruption import Interruptible
+from .outcomes import Cancelled, Dead, Outcome, Released, RetryIn, Succeeded
 from .time_limit import TimeLimit
 from .work import Work, read_work
 
@@ -74,6 +77,8 @@ class Execution:
         "delivery",
         "desk",
         "finished_ms",
+        "hard_timeout_s",
+        "interruptible",
         "interrupted",
         "is_async",
         "keep_result_s",
@@ -102,6 +107,9 @@ class Execution:
         #: Whether the function is a coroutine function.
         self.is_async = False
         self.time_limit: TimeLimit | None = None
+        #: After how long the supervisor ends the process for it.
+        self.hard_timeout_s: float | None = None
+        self.interruptible = Interruptible()
         #: How long the finished result is kept; 0 for messages without one.
         self.keep_result_s = 0
         #: Set by the pool when it cancels the task because the worker stops.
@@ -139,6 +147,7 @@ class Execution:
         work, options = self.work, self.work.options
         self.is_async = work.is_async
         self.max_attempts = options.max_attempts or self.max_attempts
+        self.hard_timeout_s = options.hard_timeout_s
         if work.task is not None:
             self.keep_result_s = result_ttl_s(work.task)
         if work.envelope is not None:
@@ -168,11 +177,13 @@ class Execution:
             return self.unreadable
         if not self.may_run:
             return Raised(_WorkerDied(self.delivery.attempt - 1))
+        if self.delivery.cancelled:
+            return Raised(TaskCancelled())
         began_at = time.monotonic()
         try:
             close_stale_connections()
             with self._limited():
-                return Returned(self._call() if tracer() is None else self._call_traced())
+                return Returned(self.interruptible.call(self._call if tracer() is None else self._call_traced))
         except BaseException as error:  # a task may raise anything; the worker goes on
             return Raised(error)
         finally:
@@ -185,6 +196,8 @@ class Execution:
             return self.unreadable
         if not self.may_run:
             return Raised(_WorkerDied(self.delivery.attempt - 1))
+        if self.delivery.cancelled:
+            return Raised(TaskCancelled())
         assert self.work is not None
         began_at = time.monotonic()
         try:
@@ -207,6 +220,8 @@ class Execution:
     def decide(self, result: Result) -> Outcome:
         """Turn what happened into what becomes of the message. Does no I/O."""
         match result:
+            case _ if self.delivery.cancelled:
+                return Cancelled()  # whatever it still did: its result says so already
             case Returned(value):
                 return self._decide_return(value)
             case Unreadable():
@@ -234,6 +249,10 @@ class Execution:
         outcome = self.decide(result)
         self.desk.settle(self, outcome)
         return outcome
+
+    def cancel(self) -> None:
+        """Interrupt the function on its thread; of a coroutine, the pool cancels the asyncio task instead."""
+        self.interruptible.interrupt(TaskCancelled)
 
     def let_go(self) -> None:
         """Give up on this attempt without an outcome: something other than the function failed."""
@@ -265,6 +284,7 @@ class Execution:
 
     def _call(self) -> Any:
         assert self.work is not None
+        current_run.set(self.delivery)
         if not self.work.options.once:
             return self._call_function()
         # Only here: its table belongs to an application that most projects do not install.
@@ -276,7 +296,7 @@ class Execution:
     def _call_function(self) -> Any:
         assert self.work is not None
         if self.work.task is not None and self.work.task.takes_context:
-            context: TaskContext[Any, Any] = TaskContext(task_result=self.announcer.task_result(self))
+            context = TaskContext.of(self.delivery, task_result=self.announcer.task_result(self))
             return self.work.func(context, *self.work.args, **self.work.kwargs)
         return self.work.func(*self.work.args, **self.work.kwargs)
 

@@ -18,6 +18,7 @@ from ..core.limits import MAX_BATCH
 from .aftermath import aftermath_calls
 from .announcer import Announcer
 from .board import Board
+from .cancellations import Cancellations
 from .clock import ServerClock
 from .delivery import Delivery, WorkQueue
 from .endings import Ending, EndingCall, ending_calls
@@ -30,7 +31,18 @@ from .outage import Outage
 from .outcomes import Outcome, Released
 from .provision import provision
 from .statistics import ReportStep, Statistics
-from .steps import AftermathStep, EndStep, Fetched, FetchStep, LetGoStep, RenewStep, StartStep, Step, is_damage
+from .steps import (
+    AftermathStep,
+    AskStep,
+    EndStep,
+    Fetched,
+    FetchStep,
+    LetGoStep,
+    RenewStep,
+    StartStep,
+    Step,
+    is_damage,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +57,8 @@ SILENCE_PER_POLL = 10
 GHOSTS_EVERY_S = 30.0
 #: When a process ends, it reports what it has counted; many tasks in many queues take more than one exchange.
 MOST_LAST_REPORTS = 10
+#: A worker that is to end by itself waits so long for a damaged queue to take outcomes.
+GIVE_UP_REFUSED_AFTER_S = 10.0
 #: Runs shorter than this never show as RUNNING: noting the start would cost more than it tells.
 NOTE_START_AFTER_S = 0.1
 
@@ -89,6 +103,7 @@ class Fetcher:
         self._over: list[str] = []
         self._fetch_numbers = itertools.count(1)
         self._running: dict[Delivery, Execution] = {}
+        self.cancellations = Cancellations(client)
         #: When to look for runs whose start should be noted, on the monotonic clock.
         self._note_starts_at = 0.0
         self._look_at = 0.0
@@ -121,19 +136,28 @@ class Fetcher:
         delivery = execution.delivery
         self._running[delivery] = execution
         if self._board is not None:
-            delivery.slot = self._board.enter(delivery.message.id)
+            limit_s = execution.hard_timeout_s
+            run_by = 0.0 if limit_s is None else time.monotonic() + limit_s
+            delivery.slot = self._board.enter(delivery.message.id, run_by=run_by)
         if self.statistics is not None and execution.may_run:
             self.statistics.began(delivery.work_queue.name, execution.path)
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
         """Take over an outcome; the next exchange carries it out."""
+        self._lift_limit(execution)
         self._endings.append(Ending(execution, outcome, self.announcer.worker_id))
         self._wake()
 
     def let_go(self, execution: Execution) -> None:
         """Stop renewing the lease of a message that will have no outcome here, so that it comes back."""
+        self._lift_limit(execution)
         self._let_go.append(execution.delivery)
         self._wake()
+
+    def _lift_limit(self, execution: Execution) -> None:
+        slot = execution.delivery.slot
+        if execution.hard_timeout_s is not None and slot is not None and self._board is not None:
+            self._board.lift_limit(slot)
 
     def let_go_again(self, deliveries: Iterable[Delivery], over: Iterable[str]) -> None:
         """Keep what could not be struck off the record for the next exchange."""
@@ -143,6 +167,11 @@ class Fetcher:
     def look_now(self) -> None:
         """Look for messages at the next exchange: somebody sent one."""
         self.was_told_to_look = True
+        self._wake()
+
+    def suspect_cancellations(self) -> None:
+        """Ask at the next exchange whether something that is held here was cancelled."""
+        self.cancellations.suspect_all()
         self._wake()
 
     def put_back(self, endings: Iterable[Ending]) -> None:
@@ -158,6 +187,17 @@ class Fetcher:
     def is_idle(self) -> bool:
         """Say whether nothing is held and nothing waits to be carried out."""
         return not self._endings and not self._refused and not len(self.leases)
+
+    def take_cancelled(self) -> list[Execution]:
+        """Return the runs of messages that were cancelled since this was last asked."""
+        cancelled = self.cancellations.take(self.leases.held)
+        return [self._running[delivery] for delivery in cancelled if delivery in self._running]
+
+    @property
+    def is_stuck(self) -> bool:
+        """Say whether nothing is left but outcomes that a damaged queue has refused for a while."""
+        only_refused = bool(self._refused) and not self._endings and len(self.leases) == len(self._refused)
+        return only_refused and self._damage.lasts_s > GIVE_UP_REFUSED_AFTER_S
 
     def forget(self, deliveries: Sequence[Delivery], *, struck: Sequence[str]) -> None:
         """Hold messages no longer: Redis knows their outcomes, or there will be none."""
@@ -263,6 +303,9 @@ class Fetcher:
             steps += [RenewStep(self, held, call) for held, call in renewals]
             steps += [StartStep(ending) for ending in self._starts_to_note(ended)]
         steps += self._let_go_steps()
+        question = self.cancellations.question(self.leases.held)
+        if question is not None:
+            steps.append(AskStep(self, *question))
         if self.statistics is not None:
             steps += self.statistics.steps()
         if room <= 0 or not (self.was_told_to_look or now >= self._look_at):
@@ -371,7 +414,7 @@ class Fetcher:
         renewal_at = self.leases.next_renewal_at()
         if renewal_at is not None:
             times.append(renewal_at)
-        if self._over:
+        if self._over or self.cancellations.has_suspects:
             times.append(0.0)
         report_at = self.statistics.next_report_at() if self.statistics is not None else None
         if report_at is not None:

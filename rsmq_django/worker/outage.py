@@ -31,6 +31,11 @@ class Outage:
         """Say whether the last attempt failed."""
         return self._failures > 0
 
+    @property
+    def lasts_s(self) -> float:
+        """Return for how long nothing has worked; 0 when all is well."""
+        return time.monotonic() - self._began if self.is_on else 0.0
+
     def note(self, error: RsmqError) -> None:
         """Note a failure and choose when to try again: full jitter, so that workers do not come back in step."""
         now = time.monotonic()

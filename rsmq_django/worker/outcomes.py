@@ -38,4 +38,9 @@ class Released:
     """The message is given back untouched: visible at once, and the delivery counts as no attempt."""
 
 
-Outcome = Succeeded | RetryIn | Dead | Released
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Somebody cancelled the task, which removed the message and wrote the result: nothing is left to be done."""
+
+
+Outcome = Succeeded | RetryIn | Dead | Released | Cancelled

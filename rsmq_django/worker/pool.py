@@ -39,6 +39,8 @@ class Runnable(Protocol):
 
     async def arun(self) -> object: ...
 
+    def cancel(self) -> None: ...
+
     def let_go(self) -> None: ...
 
 
@@ -175,6 +177,14 @@ class Pool:
             execution.interrupted = True
             if coroutine is not None:
                 self._loop.call_soon_threadsafe(coroutine.cancel)
+
+    def cancel(self, execution: Runnable) -> None:
+        """Stop one that runs, as far as Python can. One that has not begun knows by itself."""
+        if not execution.is_async:
+            execution.cancel()
+        elif (coroutine := self._coroutines.get(execution)) is not None:
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(coroutine.cancel)
 
     # -- Threads ------------------------------------------------------------------------------------------------------
 

@@ -141,6 +141,13 @@ class ReliableFetcher:
         """Say whether nothing is held and nothing waits to be carried out."""
         return not self._settled and not len(self.leases)
 
+    #: Tasks in reliable queues cannot be cancelled, and what a queue refuses is an outage there.
+    is_stuck = False
+
+    def take_cancelled(self) -> list[Execution]:
+        """Return none; see Fetcher."""
+        return []
+
     # -- The exchange -------------------------------------------------------------------------------------------------
 
     def exchange(self, room: int) -> list[Delivery]:

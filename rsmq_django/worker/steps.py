@@ -102,6 +102,8 @@ class RenewStep:
                 lost.message.id,
                 lost.work_queue.name,
             )
+        gone = [each for each, verdict in zip(self.deliveries, verdicts, strict=True) if verdict is Settlement.MISSING]
+        self.fetcher.cancellations.suspect(gone)
 
     def failed(self, _error: RsmqError) -> None:
         """Leave it to the next exchange: the leases are still due."""
@@ -143,6 +145,23 @@ class LetGoStep:
     def failed(self, _error: RsmqError) -> None:
         """Try it again at the next exchange."""
         self.fetcher.let_go_again(self.deliveries, self.over)
+
+
+@dataclass(slots=True)
+class AskStep:
+    """Asks whether messages were cancelled."""
+
+    fetcher: Fetcher
+    ids: list[str]
+    call: Call[list[bool]]
+
+    def done(self, flags: Sequence[bool]) -> None:
+        """Take over the answer; the worker stops what was cancelled."""
+        self.fetcher.cancellations.answered(self.ids, flags)
+
+    def failed(self, _error: RsmqError) -> None:
+        """Ask again at the next exchange."""
+        self.fetcher.cancellations.ask_again(self.ids)
 
 
 @dataclass(slots=True)
@@ -204,7 +223,7 @@ class FetchStep:
         self.fetcher.look_within(0)
 
 
-Step = EndStep | AftermathStep | RenewStep | StartStep | LetGoStep | FetchStep | ReportStep
+Step = EndStep | AftermathStep | RenewStep | StartStep | LetGoStep | AskStep | FetchStep | ReportStep
 
 
 def read_fetched(reply: list[Any]) -> Fetched:

@@ -260,7 +260,8 @@ class Supervisor:
             self.exit_status = 1
         if misconfigured and self._stop_by is None:
             self._stop(by=time.monotonic() + self.options.worker.shutdown_timeout_s)  # the others would find the same
-        if not (ended and code == ENDED and self._ends_when_done):
+        is_done = code == ENDED or (code == UNFINISHED and not child.asked_to_stop)
+        if not (ended and is_done and self._ends_when_done):
             self._restart(child, is_at_fault=code == UNKNOWN_END or not (is_expected or running or child.asked_to_stop))
 
     @property

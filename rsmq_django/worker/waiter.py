@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from ..core import Client, RsmqError
+from ..core.keys import cancellations_channel
 from ..core.listener import Listener
 from .outage import Outage
 
@@ -90,20 +91,30 @@ class Waiter:
 
 
 class Subscription:
-    """Listens on the realtime channels of some queues; a waiter's sleep ends when something is published.
+    """Listens on the realtime channels of some queues, and for cancellations; a waiter's sleep ends when something is
+    published.
 
     Publishing is only a hint: RSMQ publishes nothing when a delay or a lease runs out, and not every sender publishes.
     So the worker polls as well, and when this socket breaks nothing is lost, only later.
     """
 
     def __init__(
-        self, client: Client, channels: Sequence[str], *, on_publish: Callable[[], None], is_told: Callable[[], bool]
+        self,
+        client: Client,
+        channels: Sequence[str],
+        *,
+        on_publish: Callable[[], None],
+        on_cancellation: Callable[[], None],
+        is_told: Callable[[], bool],
     ) -> None:
         connection = client.connection
         # The worker has better things to do than to wait for a server that does not answer.
         self._connection = connection.with_timeout(min(connection.timeout_s, CONNECT_WITHIN_S))
-        self._channels = list(channels)
+        self._cancellations = cancellations_channel(client.namespace)
+        self._channels = [*channels, self._cancellations]
         self._on_publish = on_publish
+        #: Called when something may have been cancelled, also while nobody listened.
+        self._on_cancellation = on_cancellation
         #: Says that what was published would be no news: nothing is listened to then.
         self._is_told = is_told
         self._outage = Outage(f"wake-ups from {client.connection!r}")
@@ -120,7 +131,7 @@ class Subscription:
         now = time.monotonic()
         if self._listener is None and now >= self._outage.next_try_at:
             try:
-                self._listener = self._connection.listener(self._channels)
+                self._listener = self._connection.listener(self._channels, marker=self._cancellations)
                 self._outage.over()
             except RsmqError as error:
                 self._outage.note(error)
@@ -134,6 +145,8 @@ class Subscription:
         self._heard_at = time.monotonic()
         try:
             if self._listener.drain():
+                if self._listener.take_marker():
+                    self._on_cancellation()
                 self._on_publish()
         except RsmqError as error:
             self.stop()

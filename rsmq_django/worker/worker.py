@@ -25,6 +25,7 @@ from .delivery import Delivery, WorkQueue
 from .execution import Execution
 from .fetcher import Fetcher
 from .isolation import Isolation
+from .orphan import Orphan
 from .outcomes import Released
 from .pool import Pool
 from .reliable import ReliableFetcher, make_reliable_fetchers
@@ -95,6 +96,8 @@ class Worker:
         self.isolation = Isolation(self.pool)
         self.taken = 0
         self._said_what_is_awaited = False
+        #: Set when the supervisor is gone.
+        self._orphan: Orphan | None = None
         #: Monotonic time at which running tasks are given up; None while the worker is not stopping.
         self.stop_by: float | None = None
 
@@ -160,6 +163,7 @@ class Worker:
 
     def _on_orphaned(self) -> None:
         logger.warning("the supervisor is gone; finishing what runs")
+        self._orphan = Orphan([fetcher.client for fetcher in self.fetchers], self.options.worker_id)
         by = time.monotonic() + self.options.shutdown_timeout_s
         self._stop_by(by if self.stop_by is None else min(by, self.stop_by))
 
@@ -198,7 +202,11 @@ class Worker:
             return fetcher.wake_up
         channels = [work_queue.queue.keys.channel for work_queue in fetcher.queues]
         subscription = Subscription(
-            fetcher.client, channels, on_publish=fetcher.look_now, is_told=lambda: fetcher.was_told_to_look
+            fetcher.client,
+            channels,
+            on_publish=fetcher.look_now,
+            on_cancellation=fetcher.suspect_cancellations,
+            is_told=lambda: fetcher.was_told_to_look,
         )
         self.waiter.subscribe(subscription)
         return subscription
@@ -215,6 +223,12 @@ class Worker:
                 self.taken += 1
                 execution = self._execution(fetcher, delivery)
                 (self.isolation if delivery.crashes else self.pool).submit(execution)
+            for execution in fetcher.take_cancelled():
+                self.pool.cancel(execution)
+        if self.board is not None and not any(fetcher.outage.is_on for fetcher in self.fetchers):
+            self.board.beat()
+        if self._orphan is not None:
+            self._orphan.beat_if_due()
         self.isolation.advance(is_quiet=self.pool.is_idle and not any(each.has_endings for each in self.fetchers))
         self.pool.expire_limits()
         self._say_what_is_awaited()
@@ -256,6 +270,8 @@ class Worker:
         times += [self.pool.expire_limits(), self.isolation.next_look_at()]
         if self.stop_by is not None:
             times.append(self.stop_by)
+        if self._orphan is not None:
+            times.append(self._orphan.next_beat_at)
         return min((when for when in times if when is not None), default=None)
 
     # -- The end ------------------------------------------------------------------------------------------------------
@@ -264,7 +280,7 @@ class Worker:
         if self.stop_by is not None and time.monotonic() >= self.stop_by:
             return True
         if not (self.pool.is_idle and all(fetcher.is_idle for fetcher in self.fetchers)):
-            return False
+            return self._ends_by_itself and self.pool.is_idle and self._is_stuck
         if self.stop_by is not None:
             return self.topics.is_idle
         if self.options.max_tasks is not None and self.taken >= self.options.max_tasks:
@@ -275,8 +291,23 @@ class Worker:
             return all(fetcher.is_empty for fetcher in self.fetchers)
         return self.options.until_drained and all(fetcher.is_drained for fetcher in self.fetchers)
 
+    @property
+    def _ends_by_itself(self) -> bool:
+        return self.options.until_drained or self.options.until_empty
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Say whether a damaged queue refuses the last outcomes: this worker would wait for ever."""
+        return any(each.is_stuck for each in self.fetchers) and all(
+            each.is_idle or each.is_stuck for each in self.fetchers
+        )
+
     def _give_up_the_rest(self) -> bool:
         """Give back what still runs, so that another worker takes it at once. Returns whether there was nothing."""
+        if stuck := self._ends_by_itself and self._is_stuck:
+            logger.error(
+                "outcomes that a damaged queue refuses are given up; those messages run again after its repair"
+            )
         # Before the coroutines are cancelled: one that ends at once because of that is unfinished, too.
         unfinished = [e for e in [*self.pool.take_back(), *self.pool.running()] if isinstance(e, Execution)]
         self.pool.cancel_coroutines()
@@ -285,9 +316,11 @@ class Worker:
             execution.desk.settle(execution, Released())
         for fetcher in self.fetchers:
             fetcher.flush()
+        if self._orphan is not None:
+            self._orphan.end()
         if unfinished:
             logger.warning("%d messages were given back unfinished", len(unfinished))
-        return not unfinished
+        return not (unfinished or stuck)
 
 
 def work_queues_by_client(queues: Sequence[QueueSettings], worker_id: str) -> list[tuple[Client, list[WorkQueue]]]:

@@ -36,7 +36,7 @@ def test_redriven_task_keeps_its_id_and_starts_at_its_first_attempt(
     is_down = True
 
     @declare(max_attempts=2, backoff=fixed(0), takes_context=True)
-    def send_receipt(context: TaskContext[Any, Any], order_id: int) -> str:
+    def send_receipt(context: TaskContext, order_id: int) -> str:
         attempts.append((context.task_result.id, context.attempt))
         if is_down:
             raise ConnectionError("mail server is down")

@@ -28,7 +28,7 @@ class Patient:
         self.attempts: list[int] = []
         self.error: type[Exception] | None = ConnectionError
 
-        def operate(context: TaskContext[Any, Any], number: int = 0) -> str:
+        def operate(context: TaskContext, number: int = 0) -> str:
             self.attempts.append(context.attempt)
             if self.error is not None:
                 raise self.error(f"in life {number}, attempt {context.attempt}")
