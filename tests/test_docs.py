@@ -129,6 +129,22 @@ def test_the_blocks_of_the_schedules_page_work_together(tmp_path: Path, server: 
     assert Queue("default", Client(Connection(server.url))).attributes().messages == 1, "the one that was run now"
 
 
+def test_the_blocks_of_the_outbox_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "outbox.md", server.url)
+    in_a_file = (tmp_path / "settings.py").read_text().replace("':memory:'", "'db'").replace('":memory:"', '"db"')
+    project.write("settings.py", in_a_file)
+    project.run("-m", "django", "migrate")
+
+    project.python("from shop.orders import place_order; place_order(7)")
+
+    assert "invoices: 1 wait" in project.run("-m", "django", "rsmq_outbox", "status")
+    project.run("-m", "django", "rsmq_worker", "--burst", "--processes", "1")
+    rows = "from django.contrib.contenttypes.models import ContentType as Row; "
+    found = f"{rows} print(Row.objects.filter(model='7').count())"
+    assert project.python(found).strip() == "2", "the order and its invoice"
+    assert "1 tasks are noted as done" in project.run("-m", "django", "rsmq_outbox", "status")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_json_in_the_documentation_is_json(page: Path) -> None:
     for block in JSON_BLOCK.findall(page.read_text("utf-8")):
