@@ -132,7 +132,8 @@ class Connection:
 
     def _connected(self, link: Any) -> Any:
         try:
-            link.connect()
+            if link._sock is None:
+                link.connect()
             if _is_stale(link):
                 link.disconnect()
                 link.connect()

@@ -16,6 +16,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone
 from django.utils.module_loading import autodiscover_modules
 
@@ -30,6 +31,7 @@ from ..core.limits import MAX_BATCH
 from ..core.replies import read_ids
 from ..queues import aensure_queue, ensure_queue, get_client, get_queue
 from ..tracing import Span, carried_by, sending, start_sending
+from .collecting import send_at_commit
 from .compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -45,6 +47,10 @@ from .task import Arguments, Task
 from .unique import Holder, UniqueCall
 
 
+#: So many validated tasks are remembered; using() makes a new one each time.
+MAX_CHECKED = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     """Calls of one task that wait to be sent: ids and bodies, in order."""
@@ -57,6 +63,11 @@ class Outgoing:
     digests: list[str] = field(default_factory=list)
     #: Ends when they are sent; None when nothing is traced.
     span: Span | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Say whether it is one call with nothing that others could not share when they are sent together."""
+        return len(self.ids) == 1 and not self.digests and self.span is None
 
     def unique_call(self, number: int) -> UniqueCall:
         """Return one call of a unique task."""
@@ -106,6 +117,12 @@ class RSMQBackend(BaseTaskBackend):
     supports_async_task = True
     supports_get_result = True
     supports_priority = True
+
+    def __init__(self, alias: str, params: Any) -> None:
+        super().__init__(alias, params)
+        #: Tasks by their identity, which `using()` changes, and the settings under which they were validated.
+        self._checked: dict[int, Any] = {}
+        self._checked_under: object = None
 
     def validate_task(self, task: Any) -> None:
         """Raise InvalidTask when the task cannot work here. Runs where the task is declared, and at each enqueue."""
@@ -160,8 +177,16 @@ class RSMQBackend(BaseTaskBackend):
         await ahand_over(batches)
         return [task_id for batch in batches for task_id in batch.ids]
 
+    def _check_once(self, task: Any) -> None:
+        """Validate a task that was not validated before under these settings."""
+        if self._checked_under is not get_settings() or len(self._checked) >= MAX_CHECKED:
+            self._checked, self._checked_under = {}, get_settings()
+        if self._checked.get(id(task)) is not task:
+            self.validate_task(task)
+            self._checked[id(task)] = task
+
     def _prepare_one(self, task: Any, args: Any, kwargs: Any) -> tuple[Outgoing, TaskResult[..., Any]]:
-        self.validate_task(task)
+        self._check_once(task)
         outgoing = prepare(task, [(args, kwargs)])
         # What the worker will see: after JSON a tuple is a list, and the key 1 is "1".
         sent = json.loads(outgoing.bodies[0])
@@ -269,7 +294,11 @@ def hand_over(batches: Sequence[Outgoing], *, then: Callable[[list[str]], object
         ids = [task_id for batch in batches for task_id in batch.ids]
         after_commit(lambda: then(ids))
         return
-    after_commit(lambda: then([task_id for batch in batches for task_id in send(batch)]))
+    connection = _in_transaction()
+    if connection is not None:
+        send_at_commit(connection, batches, then, send=send)
+    else:
+        then([task_id for batch in batches for task_id in send(batch)])
 
 
 async def ahand_over(batches: Sequence[Outgoing]) -> list[str]:
@@ -370,17 +399,21 @@ async def _asend(outgoing: Outgoing) -> list[str]:
 
 def after_commit(do: Callable[[], Any]) -> None:
     """Do it when the transaction of the configured database commits, or at once when none is open."""
-    database = get_settings().tasks.enqueue_on_commit
-    if database is False:
-        do()
-        return
-    alias = DEFAULT_DB_ALIAS if database is True else str(database)
-    connection = transaction.get_connection(alias)
-    may_be_open = connection.connection is not None and not connection.autocommit
-    if connection.in_atomic_block or may_be_open:
-        transaction.on_commit(do, using=alias)
+    connection = _in_transaction()
+    if connection is not None:
+        transaction.on_commit(do, using=connection.alias)
     else:
         do()  # not through on_commit(), which would connect to the database to find out that nothing is open
+
+
+def _in_transaction() -> BaseDatabaseWrapper | None:
+    """Return the connection of the configured database while a transaction is open on it."""
+    database = get_settings().tasks.enqueue_on_commit
+    if database is False:
+        return None
+    connection = transaction.get_connection(DEFAULT_DB_ALIAS if database is True else str(database))
+    may_be_open = connection.connection is not None and not connection.autocommit
+    return connection if connection.in_atomic_block or may_be_open else None
 
 
 def result_ttl_s(task: Task[..., Any]) -> int:
