@@ -46,7 +46,6 @@ from .results import UNFINISHED_TTL_S, read_body, read_record, task_result
 from .task import Arguments, Task
 from .unique import Holder, UniqueCall
 
-
 #: So many validated tasks are remembered; using() makes a new one each time.
 MAX_CHECKED = 1000
 

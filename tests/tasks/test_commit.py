@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from rsmq_django.core.errors import ConnectionFailed, MessageTooLong
 from rsmq_django.core.keys import queue_keys
+from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Task
 from rsmq_django.tasks.compat import task_enqueued
 from tests.redis_server import PrivateServer
@@ -68,6 +70,61 @@ def test_call_of_a_rolled_back_savepoint_is_dropped_alone(greet: Task, sent):
 
     assert sent() == 1
     assert greet.get_result(kept.id).args == ["Ada"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_calls_of_one_transaction_go_out_in_one_round_trip_and_in_order(greet: Task, sent, server: PrivateServer):
+    greet.enqueue("nobody")  # the queue exists
+    before = server.redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+
+    with transaction.atomic():
+        results = [greet.enqueue(str(number)) for number in range(20)]
+
+    assert server.redis.info("commandstats")["cmdstat_evalsha"]["calls"] == before + 1
+    messages = get_queue("default").receive_many(100)
+    assert [json.loads(message.body)["args"] for message in messages[1:]] == [[str(n)] for n in range(20)]
+    assert [json.loads(message.body)["id"] for message in messages[1:]] == [result.id for result in results]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_calls_around_a_rolled_back_savepoint_keep_their_order(greet: Task):
+    with transaction.atomic():
+        greet.enqueue("first")
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            greet.enqueue("dropped")
+            greet.enqueue("dropped too")
+            raise ZeroDivisionError
+        greet.enqueue("second")
+        with transaction.atomic():
+            greet.enqueue("third")
+        greet.enqueue("fourth")
+
+    bodies = [json.loads(message.body) for message in get_queue("default").receive_many(100)]
+    assert [body["args"][0] for body in bodies] == ["first", "second", "third", "fourth"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_waits_for_the_same_commit_between_two_calls_happens_between_them(greet: Task, sent):
+    seen: list[int] = []
+
+    with transaction.atomic():
+        greet.enqueue("before")
+        transaction.on_commit(lambda: seen.append(sent()))
+        greet.enqueue("after")
+
+    assert (seen, sent()) == ([1], 2)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_call_that_turns_out_too_long_at_the_commit_does_not_drop_those_before_it(greet: Task, sent):
+    greet.enqueue("nobody")
+    get_queue("default").set_attributes(max_size_bytes=1024)
+
+    with pytest.raises(MessageTooLong), transaction.atomic():
+        greet.enqueue("Ada")
+        greet.enqueue("x" * 2000)
+
+    assert sent() == 2
 
 
 @pytest.mark.django_db(transaction=True)
