@@ -117,6 +117,11 @@ class QueueSettings:
     encryption_keys: Annotated[tuple[str, ...], FERNET_KEYS] = field(default=(), repr=False)
     #: Where messages go that failed for good. Left out, it is the queue's name and "-dead".
     dead_letter: Annotated[str, QUEUE_NAME]
+
+    @property
+    def is_sealed(self) -> bool:
+        """Say whether bodies of this queue are signed or encrypted."""
+        return bool(self.signing_keys or self.encryption_keys)
     #: Tasks are written to a table in the caller's transaction and sent by a relay. Left out, it is the one of TASKS.
     outbox: Annotated[bool, FLAG] = False
 

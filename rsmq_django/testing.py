@@ -35,6 +35,7 @@ from .core.call import Call
 from .embedded import EmbeddedServer
 from .queues import get_client
 from .tasks.envelope import Envelope, Unreadable, decode
+from .tasks.sealing import peek
 from .worker.announcer import Announcer
 from .worker.database import connections_kept
 from .worker.execution import Execution
@@ -278,15 +279,15 @@ def _calls_in(queue_name: str) -> list[Enqueued]:
     calls = []
     for name in sorted(names, key=lambda name: -split_band(name)[1]):
         for now_ms, stored in _stored(client, name):
-            envelope = _envelope_of(stored)
+            envelope = _envelope_of(stored, queue_name)
             if envelope is not None:
                 calls.append(_enqueued(envelope, stored, queue_name, split_band(name)[1], now_ms))
     return calls
 
 
-def _envelope_of(stored: StoredMessage) -> Envelope | None:
+def _envelope_of(stored: StoredMessage, queue_name: str) -> Envelope | None:
     try:
-        return decode(stored.body, message_id=stored.id)
+        return peek(stored.body, queue_name=queue_name, message_id=stored.id)
     except Unreadable:
         return None
 

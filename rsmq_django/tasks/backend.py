@@ -7,7 +7,6 @@ the commit of the surrounding transaction, send. The constructor does no I/O and
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -40,9 +39,10 @@ from .compat import (
     TaskResultStatus,
     task_enqueued,
 )
-from .envelope import Envelope, new_envelope
+from .envelope import Envelope, Unreadable, new_envelope
 from .registry import check_queues, find_task
 from .results import UNFINISHED_TTL_S, read_body, read_record, task_result
+from .sealing import peek, seal
 from .task import Arguments, Task
 from .unique import Holder, UniqueCall
 
@@ -188,7 +188,7 @@ class RSMQBackend(BaseTaskBackend):
         self._check_once(task)
         outgoing = prepare(task, [(args, kwargs)])
         # What the worker will see: after JSON a tuple is a list, and the key 1 is "1".
-        sent = json.loads(outgoing.bodies[0])
+        sent = peek(outgoing.bodies[0], queue_name=task.queue_name, message_id=outgoing.ids[0])
         result: TaskResult[..., Any] = TaskResult(
             task=task,
             id=outgoing.ids[0],
@@ -197,8 +197,8 @@ class RSMQBackend(BaseTaskBackend):
             started_at=None,
             finished_at=None,
             last_attempted_at=None,
-            args=sent["args"],
-            kwargs=sent["kwargs"],
+            args=sent.args,
+            kwargs=sent.kwargs,
             backend=self.alias,
             errors=[],
             worker_ids=[],
@@ -250,8 +250,7 @@ class RSMQBackend(BaseTaskBackend):
         raise _does_not_exist(result_id)
 
     def _restore(self, result_id: str, record: Mapping[str, str], body: bytes) -> TaskResult[..., Any]:
-        path = json.loads(body).get("task", "") if body.startswith(b"{") else ""
-        if find_task(path) is None:
+        if not _is_known(body, result_id, record.get("queue", "")):
             # This process may not have imported the project's tasks yet. Only modules named `tasks` of installed apps
             # are imported, never what a record names.
             autodiscover_modules("tasks")
@@ -272,7 +271,10 @@ def prepare(
         for task_id, (args, kwargs), meta in zip(ids, calls, metas, strict=True)
     ]
     bodies = [envelope.encode() for envelope in envelopes]
-    limit = get_settings().queue(task.queue_name).max_size_bytes
+    settings = get_settings().queue(task.queue_name)
+    if settings.is_sealed:
+        bodies = [seal(body, settings, name=settings.name) for body in bodies]
+    limit = settings.max_size_bytes
     longest = max(map(len, bodies), default=0)
     if 0 <= limit < longest:
         # Found out only after the commit, it would be too late to tell the caller.
@@ -432,6 +434,13 @@ def split_arguments(call: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
 
 def _clients() -> list[Client]:
     return [get_client(alias) for alias in get_settings().connections]
+
+
+def _is_known(body: bytes, task_id: str, queue_name: str) -> bool:
+    try:
+        return find_task(peek(body, queue_name=queue_name, message_id=task_id).task) is not None
+    except Unreadable:
+        return True  # there is nothing to look for
 
 
 def _body_of(record: Mapping[str, str]) -> bytes:

@@ -18,10 +18,11 @@ from ..core.keys import cancellations_channel, cancelled_key, queue_keys, result
 from ..core.replies import read_message_id
 from ..queues import get_client
 from .compat import TaskResultDoesNotExist, TaskResultStatus
-from .envelope import Unreadable, decode
+from .envelope import Unreadable
 from .interrupts import TaskCancelled
 from .registry import find_task
 from .results import encode_error, read_body, read_record
+from .sealing import peek
 
 #: A worker that did not hear of it looks whether it was cancelled when it renews the lease: long before this.
 REMEMBERED_FOR_S = 86_400
@@ -88,7 +89,7 @@ def _place(record: Mapping[str, str]) -> _Place | None:
 def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> Call[bool]:
     keys = queue_keys(client.namespace, place.queue)
     error = TaskCancelled()
-    path = _path_in(body)
+    path = _path_in(body, place.queue)
     task = find_task(path)
     own_s = task.options.result_ttl_s if task is not None else None
     keep_s = get_settings().tasks.result_ttl_s if own_s is None else own_s
@@ -116,9 +117,9 @@ def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> 
     )
 
 
-def _path_in(body: bytes | None) -> str:
+def _path_in(body: bytes | None, queue_name: str) -> str:
     try:
-        return decode(body or b"", message_id="-").task
+        return peek(body or b"", queue_name=queue_name, message_id="-").task
     except Unreadable:
         return ""
 
@@ -134,7 +135,7 @@ def _cancel_without_record(task_id: str) -> bool:
                 cursor, found = client.run(_find(client, queue_name, task_id, cursor))
                 for place in found:
                     body = client.run(read_body(queue_keys(client.namespace, queue_name), place.message_id))
-                    if _is_its_body(body, task_id) and client.run(_cancel(client, place, task_id, body)):
+                    if _is_its_body(body, task_id, queue_name) and client.run(_cancel(client, place, task_id, body)):
                         return True
                 if cursor == b"0":
                     break
@@ -149,7 +150,8 @@ async def _acancel_without_record(task_id: str) -> bool:
                 cursor, found = await client.arun(_find(client, queue_name, task_id, cursor))
                 for place in found:
                     body = await client.arun(read_body(queue_keys(client.namespace, queue_name), place.message_id))
-                    if _is_its_body(body, task_id) and await client.arun(_cancel(client, place, task_id, body)):
+                    is_it = _is_its_body(body, task_id, queue_name)
+                    if is_it and await client.arun(_cancel(client, place, task_id, body)):
                         return True
                 if cursor == b"0":
                     break
@@ -170,9 +172,9 @@ def _find(client: Client, queue_name: str, task_id: str, cursor: bytes) -> Call[
     return Call("tasks/find_message", (keys.messages,), (cursor, task_id), read, repeatable=True, subject=queue_name)
 
 
-def _is_its_body(body: bytes | None, task_id: str) -> bool:
+def _is_its_body(body: bytes | None, task_id: str, queue_name: str) -> bool:
     try:
-        return decode(body or b"", message_id="-").id == task_id
+        return peek(body or b"", queue_name=queue_name, message_id="-").id == task_id
     except Unreadable:
         return False
 

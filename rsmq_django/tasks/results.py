@@ -18,12 +18,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from ..conf import get_settings
+from ..core.bands import split_band
 from ..core.call import Call
 from ..core.ids import sent_ms
 from ..core.keys import QueueKeys, result_key
 from .compat import TaskError, TaskResult, TaskResultStatus
-from .envelope import Envelope, Unreadable, decode
+from .envelope import Envelope, Unreadable
 from .registry import find_task
+from .sealing import peek
 from .task import Task
 
 Fields = Mapping[str, str]
@@ -44,7 +47,7 @@ def read_body(keys: QueueKeys, message_id: str) -> Call[bytes | None]:
 
 def task_result(task_id: str, record: Fields, body: bytes | None, *, backend: str) -> TaskResult[..., Any]:
     """Make the `TaskResult` that a record and its message's body describe."""
-    envelope = _envelope(body, task_id)
+    envelope = _envelope(body, task_id, record.get("queue", ""))
     workers = _by_attempt(record, "worker:")
     enqueued_ms = sent_ms(record.get("message", ""))
     result: TaskResult[..., Any] = TaskResult(
@@ -69,11 +72,14 @@ def task_result(task_id: str, record: Fields, body: bytes | None, *, backend: st
 def restored_task(path: str, *, queue_name: str, backend: str) -> Task[..., Any]:
     """Return the task of a dotted path, or a stand-in with that name when its function is gone."""
     known = find_task(path)
+    base, priority = split_band(queue_name)
     if known is None:
         return _stand_in(path, queue_name=queue_name, backend=backend)
-    if known.queue_name == queue_name:
+    if (known.queue_name, known.priority) in ((queue_name, 0), (base, priority)):
         return known
-    return _copy(known, queue_name=queue_name)
+    if priority and base in get_settings().queues:
+        return _copy(known, queue_name=base, priority=priority)
+    return _copy(known, queue_name=queue_name, priority=0)
 
 
 def as_time(epoch_ms: str | float | None) -> datetime | None:
@@ -97,9 +103,9 @@ def _by_attempt(record: Fields, prefix: str) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
-def _envelope(body: bytes | None, task_id: str) -> Envelope:
+def _envelope(body: bytes | None, task_id: str, queue_name: str) -> Envelope:
     try:
-        return decode(body or b"", message_id=task_id)
+        return peek(body or b"", queue_name=queue_name, message_id=task_id)
     except Unreadable:  # the message is gone, or was never a task
         return Envelope("unknown.task", task_id, [], {})
 

@@ -23,6 +23,8 @@ class WorkQueue:
         base, priority = split_band(self.name)
         #: The configured queue that this is, or whose priority band it is.
         self.base_name = base if priority and base in get_settings().queues else self.name
+        #: Whether bodies are signed or encrypted.
+        self.is_sealed = settings.is_sealed
 
 
 @dataclass(slots=True, eq=False)

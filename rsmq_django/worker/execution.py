@@ -135,7 +135,7 @@ class Execution:
     def read(self) -> None:
         """Find out what the message asks for."""
         try:
-            self.work = read_work(self.delivery.message, self.delivery.work_queue.base_name)
+            self.work = read_work(self.delivery.message, self.delivery.work_queue)
         except Unreadable as error:
             self.unreadable = error
             self.keep_result_s = get_settings().tasks.result_ttl_s if error.envelope else 0

@@ -12,7 +12,9 @@ from ..core import Message
 from ..tasks.envelope import Envelope, Unreadable, decode
 from ..tasks.options import TaskOptions
 from ..tasks.registry import Function, find_consumer, find_task
+from ..tasks.sealing import unseal
 from ..tasks.task import Task
+from .delivery import WorkQueue
 
 
 @dataclass(slots=True)
@@ -31,9 +33,12 @@ class Work:
     envelope: Envelope | None = None
 
 
-def read_work(message: Message, queue_name: str) -> Work:
+def read_work(message: Message, work_queue: WorkQueue) -> Work:
     """Return what the message asks for. Raises Unreadable with the reason when no attempt could ever run it."""
-    consumer = find_consumer(queue_name)
+    if work_queue.is_sealed:
+        body = unseal(message.body, work_queue.settings, name=work_queue.base_name)
+        message = Message(message.id, body, message.receive_count, message.first_received_ms)
+    consumer = find_consumer(work_queue.base_name)
     if consumer is not None:
         is_async = inspect.iscoroutinefunction(consumer.func)
         return Work(consumer.module_path, consumer.func, consumer.options, is_async, [message], {})
