@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
-
 from django.utils.translation import gettext as _
 
-#: Signs that change the direction of what follows: with them a text can look like another one.
-_HARMLESS = "\n\t"
-_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-_MAYBE_INVISIBLE = re.compile(r"[^\x20-\x7e\n\t]")
+from ..live.texts import visible
 
-
-def visible(text: str) -> str:
-    """Return text in which control and direction signs are written out, so that they stay text."""
-    return _MAYBE_INVISIBLE.sub(_written_out, text)
-
-
-def _written_out(match: re.Match[str]) -> str:
-    sign = match[0]
-    if unicodedata.category(sign) not in _INVISIBLE:
-        return sign
-    number = ord(sign)
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+__all__ = ["as_duration", "as_size", "one_line", "relative", "visible"]
 
 
 def one_line(text: str, longest: int = 120) -> str:

@@ -13,12 +13,14 @@ from ..conf import get_settings
 
 HIDDEN = "•••"
 
-# A value in quotes, perhaps escaped once more; or a word, which for a header may follow its kind ("Bearer ...").
+# A value: in quotes that are themselves escaped, in quotes (perhaps cut before the second one), or a word, which in a
+# header may follow its kind ("Bearer ..."). What was matched is never given back ("*+"), so no text takes long.
 _VALUE = (
-    r"""(?:\\*"(?:[^"\\\n]|\\[^"\n])*\\*"|\\*'(?:[^'\\\n]|\\[^'\n])*\\*'|"""
-    r"""(?:(?:bearer|basic|token|digest)\s+)?[^\s,;&)}\]"'<>\\]+)"""
+    r"""(?:\\++"(?:[^"\\\n]|\\[^"\n])*+(?:\\*+")?|\\++'(?:[^'\\\n]|\\[^'\n])*+(?:\\*+')?|"""
+    r""""(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?|"""
+    r"""(?:(?:bearer|basic|token|digest)\s++)?[^\s,;&)}\]"'<>\\]++)"""
 )
-_URL_PASSWORD = re.compile(r"(://[^\s/:@]{0,200}:)[^\s/@]{1,200}(?=@)")
+_URL_PASSWORD = re.compile(r"(://[^\s/:@]{0,200}:)[^\s/]{1,200}(?=@)")
 _PRIVATE_KEY = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----).*?(-----END|\Z)", re.DOTALL)
 #: The name of an exception is none of a value: "KeyError: 'gate'".
 _NO_NAME = re.compile(r"(?:Error|Exception|Warning)$")
@@ -48,5 +50,5 @@ def _hide(match: re.Match[str]) -> str:
 @lru_cache(maxsize=4)
 def _assignments(words: tuple[str, ...]) -> re.Pattern[str]:
     secret = "|".join(re.escape(word) for word in words)
-    name = rf"(?<![\w.-])([\w.-]{{0,60}}?(?:{secret})[\w.-]{{0,60}})"
-    return re.compile(rf"""{name}(\\*["']?\s{{0,3}}(?:=>|[:=])\s{{0,3}}){_VALUE}""", re.IGNORECASE)
+    name = rf"((?:{secret})[\w.-]{{0,60}}+)"
+    return re.compile(rf"""{name}(\\*+["']?\s{{0,3}}(?:=>|[:=])\s{{0,3}}){_VALUE}""", re.IGNORECASE)

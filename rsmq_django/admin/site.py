@@ -137,7 +137,7 @@ class LiveAdmin(_ModelAdmin):
             "opts": self.opts,
             "explanation": explanation_of(error),
         }
-        status = 503 if isinstance(error, RedisFailure) else 409
+        status = 503 if isinstance(error, RedisFailure) else 404 if isinstance(error, errors.QueueNotFound) else 409
         request.current_app = self.admin_site.name
         return TemplateResponse(request, "admin/rsmq/failure.html", context, status=status).render()
 

@@ -11,6 +11,7 @@ from ..core.ids import sent_ms
 from .conditions import Selection
 from .queryset import Scan
 from .servers import from_each
+from .texts import visible
 from .times import as_datetime
 
 #: Ids that one page looks for.
@@ -55,9 +56,9 @@ class ResultSource:
         row: Any = self.model(
             task_id=task_id,
             connection=alias,
-            status=record.get("status", ""),
-            queue=record.get("queue", ""),
-            message_id=record.get("message", ""),
+            status=visible(record.get("status", "")),
+            queue=visible(record.get("queue", "")),
+            message_id=visible(record.get("message", "")),
             attempts=sum(name.startswith("worker:") for name in record),
             enqueued_at=as_datetime(sent_ms(record.get("message", ""))),
             started_at=as_datetime(record.get("started_ms")),

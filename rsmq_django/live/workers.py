@@ -11,6 +11,7 @@ from ..core.listing import WorkerBeat, workers
 from .conditions import Selection
 from .queryset import Scan
 from .servers import from_each
+from .texts import visible
 from .times import as_datetime
 
 #: A worker that has not been heard of for so long counts as dead: others give back what it held.
@@ -47,7 +48,7 @@ class WorkerSource:
         silent_s = (beat.now_ms - beat.beat_ms) / 1000
         return self.model(
             key=f"{quote(alias, safe='')}/{quote(beat.worker_id, safe='', errors='surrogateescape')}",
-            worker_id=beat.worker_id.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"),
+            worker_id=visible(beat.worker_id),
             connection=alias,
             last_beat_at=as_datetime(beat.beat_ms),
             is_alive=silent_s < SILENT_AFTER_S,
