@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.core.management import load_command_class
 
 from rsmq_django.core import Client, Connection, Queue
 from tests.redis_server import PrivateServer
@@ -160,3 +161,18 @@ def test_files_and_pages_that_the_documentation_names_exist(page: Path) -> None:
 
     assert [name for name in named if not (ROOT / name).exists()] == []
     assert [link for link in linked if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("command", ["rsmq_worker", "rsmq_redrive", "rsmq_cancel", "rsmq_doctor"])
+def test_options_that_the_operations_page_shows_exist(command: str) -> None:
+    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    parser = load_command_class("rsmq_django", command).create_parser("manage.py", command)
+
+    shown = {
+        option
+        for line in page.splitlines()
+        for words in re.findall(rf"{command}\b([^`|]*)", line)
+        for option in re.findall(r"--[a-z-]+", words)
+    }
+
+    assert shown <= set(parser._option_string_actions)
