@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from .candidates import OURS, Candidate
-from .figures import costs, delays, honesty, reliable, throughput
+from .figures import costs, delays, honesty, reliable, throughput, topics
 from .peers import installed_peers
 from .places import RESULTS_DIR
 from .report import report
@@ -35,6 +35,7 @@ OUR_FIGURES: dict[str, Callable[[Run], None]] = {
     "crash": honesty.crashes,
     "makespan": delays.makespan,
     "reliable": reliable.reliable_queues,
+    "topics": topics.topics,
 }
 PEER_FIGURES = {"drain": throughput.drains, "enqueue": throughput.enqueues, "latency": delays.latencies}
 

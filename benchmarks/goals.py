@@ -261,6 +261,27 @@ RELIABLE_GOALS = [
     ),
 ]
 
+TOPIC_GOALS = [
+    Goal(
+        number="T1",
+        text="topic publish / send_many, 100 a call",
+        read=divided(median("topics", "publish", "rate"), median("topics", "send_many", "rate")),
+        at_least=1.0,
+    ),
+    Goal(
+        number="T2",
+        text="topic read at most once / send_many, 100 a call",
+        read=divided(median("topics", "read at most once", "rate"), median("topics", "send_many", "rate")),
+        at_least=2.0,
+    ),
+    Goal(
+        number="T3",
+        text="slowest of 3 blocked groups woken p99, ms",
+        read=median("topics", "slowest of 3 blocked groups", "p99_ms"),
+        at_most=10,
+    ),
+]
+
 
 def goals(results: Results) -> list[Goal]:
     """Return all goals; those about sizes are for the sizes of this run."""
@@ -290,4 +311,4 @@ def goals(results: Results) -> list[Goal]:
         Goal(number="P14", text=f"scan of {most}, empty, ms", read=median("idle", most, "scan_ms"), at_most=3),
     ]
     every = [*DRAIN_GOALS, *ENQUEUE_GOALS, *WAITING_GOALS, *SERVER_GOALS, *OTHER_GOALS, *sized]
-    return [*sorted(every, key=lambda goal: int(goal.number[1:])), *RELIABLE_GOALS]
+    return [*sorted(every, key=lambda goal: int(goal.number[1:])), *RELIABLE_GOALS, *TOPIC_GOALS]

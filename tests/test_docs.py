@@ -146,6 +146,26 @@ def test_the_blocks_of_the_outbox_page_work_together(tmp_path: Path, server: Pri
     assert "1 tasks are noted as done" in project.run("-m", "django", "rsmq_outbox", "status")
 
 
+def test_the_blocks_of_the_topics_page_run_in_order(server: PrivateServer) -> None:
+    page = (ROOT / "docs" / "topics.md").read_text("utf-8")
+    namespace = {"REDIS_URL": server.url}
+
+    for block in PYTHON_BLOCK.findall(NAMED_BLOCK.sub("", page)):
+        exec(block, namespace)  # noqa: S102 - our own documentation
+
+
+def test_the_project_of_the_topics_page_works(tmp_path: Path, server: PrivateServer) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "topics.md", server.url)
+    queues = "{'default': {}, 'orders-node': {}}"
+    project.write("settings.py", (tmp_path / "settings.py").read_text() + f"RSMQ['QUEUES'] = {queues}\n")
+    project.python("from shop.orders import place; place('one'); place('two')")
+
+    said = project.run("-m", "django", "rsmq_worker", "--batch", "--processes", "1")
+
+    assert {"billing ['one', 'two']", "telling one", "telling two"} <= set(said.splitlines())
+    assert Queue("orders-node", Client(Connection(server.url))).attributes().messages == 2
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_json_in_the_documentation_is_json(page: Path) -> None:
     for block in JSON_BLOCK.findall(page.read_text("utf-8")):

@@ -17,11 +17,11 @@ def read_published(reply: list[int]) -> range:
 
 def read_batch(reply: list[Any]) -> Batch:
     """Read what topic/read gave: bodies in a row, with None for holes."""
-    last, skipped, holes, left, first, count = reply[:6]
-    bodies = reply[6 : 6 + count]
+    last, skipped, holes, left, first, count = reply[-6:]
+    bodies = reply[:count]
     indexes = range(first, first + count)
-    extras = _extras(reply[6 + count :], count)
-    if extras is None and None not in bodies:
+    extras = _extras(reply[count:-6], count)
+    if extras is None and holes == 0:
         messages = list(map(TopicMessage, indexes, bodies))
     else:
         keys, headers = extras or (repeat(None), repeat(NO_HEADERS))

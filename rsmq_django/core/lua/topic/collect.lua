@@ -3,10 +3,22 @@
 local LOOKS = 1000
 local STEP = 100
 
+-- Nearly always all messages are there: then the server's own list is the answer, and nothing is copied.
+local function first_part(log, position, wanted)
+  local n = math.min(log.last - position, wanted)
+  if n <= 0 then return {}, 0, position + 1, 0, 0, 0 end
+  local bodies = redis.call("MGET", unpack(message_keys(log, position + 1, position + n)))
+  for i = 1, n do
+    if not bodies[i] then return {}, 0, position + 1, 0, 0, 0 end
+  end
+  return bodies, n, position + 1, n, 0, n
+end
+
 -- Returns the index of the first message, the bodies from there on (false for a hole), their number, the position
 -- behind them, and the number of holes.
 local function collect(log, position, wanted)
-  local bodies, n, from, found, holes, looked = {}, 0, position + 1, 0, 0, 0
+  local bodies, n, from, found, holes, looked = first_part(log, position, wanted)
+  position = position + n
   while position < log.last and found < wanted and looked < LOOKS do
     local step = math.min(log.last - position, LOOKS - looked, looked == 0 and wanted or math.max(wanted - found, STEP))
     local part = redis.call("MGET", unpack(message_keys(log, position + 1, position + step)))
@@ -27,9 +39,11 @@ local function collect(log, position, wanted)
   return from, bodies, n, position, holes
 end
 
+local function has_extras(log) return redis.call("EXISTS", log.keys, log.headers) > 0 end
+
 -- Append the keys of messages and their headers, when the topic has any: a column of each.
 local function append_extras(reply, log, indexes)
-  if #indexes == 0 or redis.call("EXISTS", log.keys, log.headers) == 0 then return reply end
+  if #indexes == 0 or not has_extras(log) then return reply end
   local n = #reply
   local keys = redis.call("HMGET", log.keys, unpack(indexes))
   local headers = redis.call("HMGET", log.headers, unpack(indexes))

@@ -8,9 +8,9 @@
 --   ARGV     prefix of message keys, group, how many (1..1000), where a new group starts and where one goes on whose
 --            topic was deleted ("earliest", "latest", "error"), consumer or "" when it has just been noted
 --
--- Returns the last index of the log, how many messages the group missed, how many holes there were, how many indexes
--- are left behind these, the index of the first message, their number, the bodies (nil for a hole); then the keys and
--- the headers, if there are any. Errors: TopicBroken <field> <value>, GroupNotFound, TopicReset <cursor> <last>.
+-- Returns the bodies (nil for a hole), then the keys and the headers if there are any; at the end the last index of the
+-- log, how many messages the group missed, how many holes there were, how many indexes are left behind these, the index
+-- of the first message, and how many bodies there are. Errors: TopicBroken <field> <value>, GroupNotFound, TopicReset <cursor> <last>.
 --#include shared/clock
 --#include topic/index
 --#include topic/group
@@ -32,6 +32,6 @@ local from, bodies, n, position, holes = collect(log, before, count)
 if position > before or skipped > 0 then settle_cursor(group, position, skipped) end
 if consumer ~= "" then note_consumer(group, consumer) end
 
-local reply = {log.last, skipped, holes, log.last - position, from, n}
-for i = 1, n do reply[6 + i] = bodies[i] end
-return append_extras(reply, log, numbers(from, n))
+local reply = has_extras(log) and append_extras(bodies, log, numbers(from, n)) or bodies
+for _, fact in ipairs({log.last, skipped, holes, log.last - position, from, n}) do reply[#reply + 1] = fact end
+return reply
