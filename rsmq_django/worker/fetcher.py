@@ -251,6 +251,7 @@ class Fetcher:
         try:
             self._provision()
             self._release_ghosts()
+            self._scan(room)
             steps, fetch = self._steps(endings, room)
             replies = self.client.run_many([step.call for step in steps]) if steps else []
         except RsmqError as error:
@@ -280,6 +281,29 @@ class Fetcher:
             self._may_have_ghosts = False
             self._look_for_ghosts_at = time.monotonic() + GHOSTS_EVERY_S
 
+    def _is_time_to_look(self, room: int) -> bool:
+        return room > 0 and (self.was_told_to_look or time.monotonic() >= self._look_at)
+
+    def _scan(self, room: int) -> None:
+        """Find out which of very many queues have something; when none has, that was the look."""
+        scan = self.lineup.scan
+        if scan is None or not self._is_time_to_look(room) or not scan.is_due(time.monotonic()):
+            return
+        self._about_to_look()
+        found = self.client.run(scan.call)
+        scan.scanned(found, time.monotonic())
+        if scan.ready:
+            self._look_at = 0.0
+        else:
+            self.clock.set(found.server_ms)
+            nothing = Fetched(found.server_ms, found.next_ms, found.queue_count, [], [])
+            self.looked(nothing, Look(room, self.queues, [], None))
+
+    def _about_to_look(self) -> None:
+        # Before the call, not after: who sends a message while it runs must not be forgotten.
+        self._next_look_is_poll &= not self.was_told_to_look
+        self.was_told_to_look = False
+
     def _let_go_steps(self) -> list[LetGoStep]:
         deliveries = [self._let_go.popleft() for _ in range(min(len(self._let_go), MAX_BATCH))]
         self.forget(deliveries, struck=())
@@ -308,11 +332,9 @@ class Fetcher:
             steps.append(AskStep(self, *question))
         if self.statistics is not None:
             steps += self.statistics.steps()
-        if room <= 0 or not (self.was_told_to_look or now >= self._look_at):
+        if not self._is_time_to_look(room):
             return steps, None
-        self._next_look_is_poll &= not self.was_told_to_look
-        # Before the call, not after: who sends a message while it runs must not be forgotten.
-        self.was_told_to_look = False
+        self._about_to_look()
         fetch = FetchStep(self, min(room, MAX_BATCH))
         return [*steps, fetch], fetch
 
@@ -370,8 +392,8 @@ class Fetcher:
         """Note what a look found, and when the next one makes sense."""
         self.lineup.looked(look, (look.queues[position - 1] for position, *_ in fetched.messages))
         found, next_s = len(fetched.messages), fetched.next_ms / 1000
-        self.is_drained = found == 0
-        self.is_empty = found == 0 and next_s < 0
+        self.is_drained = found == 0 and not look.is_partial
+        self.is_empty = self.is_drained and next_s < 0
         if fetched.unreadable:
             names = ", ".join(look.queues[position - 1].name for position in fetched.unreadable)
             logger.error("queue %s is gone or damaged; a missing one is created again", names)
@@ -384,6 +406,8 @@ class Fetcher:
         poll_s = self._poll_s(now)
         if found == look.room or not self._bands_are_known:
             wait_s = 0.0
+        elif look.is_partial:
+            wait_s = 0.0 if found else NOTHING_FOUND_S  # a scan of all queues comes next
         elif next_s < 0:
             wait_s = poll_s
         else:

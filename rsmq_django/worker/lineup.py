@@ -7,6 +7,7 @@ queues the order is that of the worker's list, or by weight when one of them has
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from ..core.call import Call
 from ..core.keys import queues_key
 from ..queues import get_queue
 from .delivery import WorkQueue
+from .scan import MANY, Scan
 from .shares import Shares
 
 
@@ -31,6 +33,8 @@ class Look:
     limits: Sequence[int | str]
     #: By configured queue; None when the order is strict.
     quotas: Mapping[str, int] | None
+    #: Only some queues are looked at, because the others had nothing a moment ago.
+    is_partial: bool = False
 
 
 class Lineup:
@@ -49,9 +53,15 @@ class Lineup:
     def _arrange(self) -> None:
         self.queues = [work_queue for bands in self._bands.values() for work_queue in bands]
         self._no_limits = [""] * len(self.queues)
+        is_long = len(self.queues) > MANY and self._shares is None
+        #: What finds the queues that have something, where there are too many to look at all of them each time.
+        self.scan = Scan(self._client.namespace, self.queues) if is_long else None
 
     def look(self, room: int) -> Look:
         """Return what the next fetch asks for."""
+        if self.scan is not None:
+            queues = self.scan.choose(time.monotonic())
+            return Look(room, queues, self._no_limits[: len(queues)], None, is_partial=queues is not self.queues)
         if self._shares is None:
             return Look(room, self.queues, self._no_limits, None)
         quotas = self._shares.quotas(room)
@@ -63,6 +73,10 @@ class Lineup:
 
     def looked(self, look: Look, served: Iterable[WorkQueue]) -> None:
         """Note where the messages of a look came from."""
+        served = list(served)
+        if self.scan is not None:
+            last = served[-1] if served else None
+            self.scan.fetched(look.queues, last, is_full=len(served) == look.room)
         if self._shares is not None and look.quotas is not None:
             self._shares.note(look.quotas, Counter(work_queue.base_name for work_queue in served), look.room)
 

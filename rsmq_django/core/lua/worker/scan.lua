@@ -1,0 +1,23 @@
+-- Ask which of many queues have messages that are ready. Nothing is changed.
+--
+--   KEYS[1]  set   names of all queues
+--   KEYS[2]  set   names of paused queues
+--   KEYS[3..]  per queue: zset message id -> time it becomes visible (ms)
+--   ARGV     per queue: the name under which it is paused
+--
+-- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
+-- all queues, and the positions of the queues that have something or cannot be read.
+--#include shared/clock
+local FIRST_KEY = 3
+local next_at, out, any_paused = nil, {integer(now_ms), -1, redis.call("SCARD", KEYS[1])}, redis.call("SCARD", KEYS[2]) > 0
+
+for n = FIRST_KEY, #KEYS do
+  local head = redis.pcall("ZRANGE", KEYS[n], 0, 0, "WITHSCORES")
+  local at = head.err and 0 or tonumber(head[2])
+  if at and not (any_paused and redis.call("SISMEMBER", KEYS[2], ARGV[n - FIRST_KEY + 1]) == 1) then
+    if at <= now_ms then out[#out + 1] = n - FIRST_KEY + 1 end
+    if not next_at or at < next_at then next_at = at end
+  end
+end
+if next_at then out[2] = math.max(0, next_at - now_ms) end
+return out
