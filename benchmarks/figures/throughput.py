@@ -131,3 +131,20 @@ def append_only_file(run: Run) -> None:
             OURS.fill(server, EIGHT_THREADS.environment, tasks)
             rates.append(drain(server, OURS, EIGHT_THREADS, tasks=tasks).window.rate)
     run.add("appendonly", "everysec", {"rate": rates[1], "rate_without": rates[0], "kept": rates[1] / rates[0]})
+
+
+def books(run: Run) -> None:
+    """Work off tasks while nothing is counted, with counters, and with counters and an event for each, in turns."""
+    tasks = run.drain_count(OURS, EIGHT_THREADS)
+    without: float | None = None
+    for name, variables in (
+        ("nothing counted", {"BENCH_STATISTICS": "0"}),
+        ("counters", {}),
+        ("counters and events", {"BENCH_EVENTS": "all"}),
+    ):
+        environment = {**EIGHT_THREADS.environment, **variables}
+        with Server() as server:
+            OURS.fill(server, environment, tasks)
+            drained = drain(server, OURS, EIGHT_THREADS, tasks=tasks, environment=environment)
+        without = without or drained.window.rate
+        run.add("books", name, {**drained.values, "kept": drained.window.rate / without})

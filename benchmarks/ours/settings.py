@@ -22,5 +22,7 @@ RSMQ = {
         name: {"DEAD_LETTER": "bench-dead", "VISIBILITY_TIMEOUT_S": VISIBILITY_TIMEOUT_S} for name in QUEUE_NAMES
     },
     "TASKS": {"RESULT_TTL_S": int(os.environ.get("BENCH_RESULT_TTL_S", "86400"))},
+    "STATISTICS": {"ENABLED": os.environ.get("BENCH_STATISTICS") != "0"},
+    "EVENTS": {"RECORD": os.environ.get("BENCH_EVENTS", "off")},
 }
 TASKS = {"default": {"BACKEND": "rsmq_django.tasks.backend.RSMQBackend", "QUEUES": []}}

@@ -10,7 +10,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -31,13 +31,8 @@ logger = logging.getLogger(__name__)
 REPORT_EVERY_S = 1.0
 
 
-@dataclass(slots=True)
-class Tally:
-    """What one task of one queue did since the last report."""
-
-    ends: Counter[str] = field(default_factory=Counter)
-    waits_us: list[int] = field(default_factory=list)
-    runs_us: list[int] = field(default_factory=list)
+#: How long an attempt waited and ran, in microseconds; None where that is unknown.
+Times = tuple[int | None, int | None]
 
 
 class Statistics:
@@ -49,7 +44,8 @@ class Statistics:
         self._now_ms = now_ms
         #: Queue and task of attempts that began. Threads append to it.
         self._begun: deque[tuple[str, str]] = deque()
-        self._tallies: dict[tuple[str, str], Tally] = {}
+        #: By queue, task and end: the times of every attempt. There are as many ends as times.
+        self._ended: dict[tuple[str, str, str], list[Times]] = {}
         #: By queue, fields that are ready to be reported.
         self._grown: dict[str, Counter[str]] = {}
         #: By queue, the report whose reply has not arrived.
@@ -64,34 +60,40 @@ class Statistics:
 
     def ended(self, queue: str, task: str, end: str, *, wait_us: int | None = None, run_us: int | None = None) -> None:
         """Count an attempt that ended, when Redis has carried it out."""
-        tally = self._tallies.get((queue, task))
-        if tally is None:
-            tally = self._tallies[queue, task] = Tally()
-        tally.ends[end] += 1
-        if wait_us is not None:
-            tally.waits_us.append(wait_us)
-        if run_us is not None:
-            tally.runs_us.append(run_us)
+        self._times(queue, task, end).append((wait_us, run_us))
 
     def settled(self, endings: Sequence[Ending], verdicts: Sequence[Settlement]) -> None:
-        """Count attempts whose outcomes have reached Redis."""
+        """Count attempts whose outcomes have reached Redis; they are of one kind and of one queue."""
+        end, queue = event_name(endings[0].outcome), endings[0].execution.delivery.work_queue.name
+        task: str | None = None
+        times: list[Times] = []
         for ending, verdict in zip(endings, verdicts, strict=True):
-            execution, end = ending.execution, event_name(ending.outcome)
+            execution = ending.execution
+            run_us = execution.run_us
+            seen = (None if run_us is None else execution.delivery.wait_us, run_us)
             if verdict is Settlement.LEASE_LOST:
-                if isinstance(ending.outcome, Released):
-                    continue  # given back, and somebody has it already
-                end = "lost"
+                if not isinstance(ending.outcome, Released):  # given back, and somebody has it already
+                    self._times(queue, execution.path, "lost").append(seen)
+                continue
             # MISSING is the reply to a second try, as a rule: the first one was carried out.
-            delivery, run_us = execution.delivery, execution.run_us
-            wait_us = None if run_us is None else delivery.wait_us
-            self.ended(delivery.work_queue.name, execution.path, end, wait_us=wait_us, run_us=run_us)
+            if execution.path != task:
+                task = execution.path
+                times = self._times(queue, task, end)
+            times.append(seen)
+
+    def _times(self, queue: str, task: str, end: str) -> list[Times]:
+        key = (queue, task, end)
+        times = self._ended.get(key)
+        if times is None:
+            times = self._ended[key] = []
+        return times
 
     # -- Reports ------------------------------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
         """Say whether everything has been reported."""
-        return not (self._open or self._grown or self._tallies or self._begun)
+        return not (self._open or self._grown or self._ended or self._begun)
 
     def next_report_at(self) -> float | None:
         """Return when a report is due, on the monotonic clock; None when there is nothing to report."""
@@ -129,13 +131,12 @@ class Statistics:
     def _fold(self) -> None:
         for (queue, task), count in Counter(self._begun.popleft() for _ in range(len(self._begun))).items():
             self._grown.setdefault(queue, Counter())[f"started:{task}"] += count
-        tallies, self._tallies = self._tallies, {}
-        for (queue, task), tally in tallies.items():
+        ended, self._ended = self._ended, {}
+        for (queue, task, end), times in ended.items():
             grown = self._grown.setdefault(queue, Counter())
-            for end, count in tally.ends.items():
-                grown[f"{end}:{task}"] += count
-            _add_histogram(grown, "wait", task, tally.waits_us)
-            _add_histogram(grown, "run", task, tally.runs_us)
+            grown[f"{end}:{task}"] += len(times)
+            _add_histogram(grown, "wait", task, [wait_us for wait_us, _ in times if wait_us is not None])
+            _add_histogram(grown, "run", task, [run_us for _, run_us in times if run_us is not None])
 
     def _open_report(self, queue: str) -> None:
         grown = self._grown[queue]
@@ -171,6 +172,7 @@ class ReportStep:
 def _add_histogram(grown: Counter[str], name: str, task: str, durations_us: list[int]) -> None:
     if not durations_us:
         return
-    for bucket, count in Counter(map(bucket_of, durations_us)).items():
-        grown[f"{name}:{bucket}:{task}"] += count
+    # Short tasks take equal times: most buckets need not be computed again.
+    for duration_us, count in Counter(durations_us).items():
+        grown[f"{name}:{bucket_of(duration_us)}:{task}"] += count
     grown[f"{name}_us:{task}"] += sum(durations_us)
