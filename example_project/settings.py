@@ -99,6 +99,8 @@ RSMQ = {
         "claims": {},
         "weather-raw": {"MAX_ATTEMPTS": 3},
     },
+    # Every attempt, for the pages that show them and for the pipeline that archives them.
+    "EVENTS": {"RECORD": "all"},
 }
 TASKS = {"default": {"BACKEND": "rsmq_django.tasks.backend.RSMQBackend", "QUEUES": []}}
 
