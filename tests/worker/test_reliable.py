@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 import threading
 from typing import Any
 
@@ -20,6 +22,9 @@ from rsmq_django.worker.announcer import Announcer
 from rsmq_django.worker.reliable import make_reliable_fetchers
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
+from tests.worker.processes import StartWorker
+from tests.worker.site import tasks
+from tests.worker.site.journal import Journal
 from tests.worker.workshop import declare, new_worker, work, working
 
 
@@ -395,3 +400,29 @@ def test_command_line_without_any_queue_left_is_refused(orders: ReliableQueue):
         chosen_queues("", "default,orders,urgent", backend=None)
     with pytest.raises(ImproperlyConfigured, match="'order' is not in"):
         chosen_queues("order", "", backend=None)
+
+
+# -- Processes that are killed ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_what_killed_processes_held_runs_again_and_nothing_is_lost(
+    orders: ReliableQueue, start_worker: StartWorker, journal: Journal
+):
+    names = [f"order-{number}" for number in range(60)]
+    orders.push(*[task_body(tasks.toil, name, 0.05) for name in names])
+    small = ("--processes", "2", "--threads", "2", "--queues", "orders")
+    reliable = json.dumps({"orders": {"LEASE_S": 1, "MAX_DELIVERIES": 0}})
+
+    for round_number in range(1, 4):
+        worker = start_worker(*small, reliable=reliable)
+        wait_until(lambda least=8 * round_number: len(journal.lines("start")) >= least)  # type: ignore[misc]
+        worker.send_to_all(signal.SIGKILL)
+        worker.process.wait()
+    assert orders.info()[3] > 0, "they held something"
+    last = start_worker(*small, "--burst", reliable=reliable)
+
+    assert last.wait() == 0, last.output
+    assert set(journal.names("end")) == set(names)
+    assert orders.info() == ["undelivered", 0, "delivered", 0]
+    assert orders.statistics().total_acked == len(names)

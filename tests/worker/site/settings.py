@@ -18,6 +18,7 @@ DATABASES = {
 RSMQ = {
     "CONNECTIONS": {"default": {"URL": os.environ.get("RSMQ_TEST_WORKER_URL") or REDIS_URL}},
     "QUEUES": json.loads(os.environ.get("RSMQ_TEST_QUEUES", '{"default": {}}')),
+    "RELIABLE": json.loads(os.environ.get("RSMQ_TEST_RELIABLE", "{}")),
     "TASKS": {"ENQUEUE_ON_COMMIT": False},  # type: ignore[dict-item]
     "SCHEDULES": json.loads(os.environ.get("RSMQ_TEST_SCHEDULES", "{}")),
     "EVENTS": json.loads(os.environ.get("RSMQ_TEST_EVENTS", "{}")),
