@@ -1,0 +1,108 @@
+"""When a server is away the pages say so, name no address, and show what other servers hold."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client as Browser
+
+from rsmq_django.core import Queue
+from rsmq_django.queues import ensure_queue
+from tests import redis_server
+from tests.admin.conftest import MESSAGES, QUEUES
+from tests.admin.pages import rows_of, text_of
+from tests.redis_server import PrivateServer
+
+NOWHERE = "redis://:hunter2@127.0.0.1:1/0"
+URLS = [
+    QUEUES, f"{QUEUES}mail/change/", f"{QUEUES}mail/purge/", f"{QUEUES}mail/failures/", MESSAGES,
+    f"{MESSAGES}?queue=mail&q=x", f"{MESSAGES}mail_2Fx/change/", f"{MESSAGES}mail_2Fx/body/", "/admin/rsmq/worker/",
+    "/admin/rsmq/result/?q=x", "/admin/rsmq/result/x/change/",
+]  # fmt: skip
+
+
+@pytest.fixture
+def nowhere(settings: Any) -> Iterator[None]:
+    """The project's only server is one that nobody listens on."""
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": NOWHERE, "TIMEOUT_S": 0.5}}}
+    yield
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_pages_say_that_redis_is_away(browser: Browser, nowhere: None, url: str):
+    page = browser.get(url)
+
+    assert page.status_code == 503
+    assert "No connection to the Redis server" in text_of(page)
+    assert b"hunter2" not in page.content and b"127.0.0.1" not in page.content
+    assert "Log out" in text_of(page), "it is a page of the admin"
+
+
+@pytest.mark.parametrize(
+    ("url", "data"),
+    [
+        (MESSAGES, {"action": "run_now", "_selected_action": ["mail/x"], "seen": "0 mail/x"}),
+        (f"{MESSAGES}mail_2Fx/operate/", {"action": "run_now", "seen": "0 mail/x"}),
+        (f"{QUEUES}mail/pause/", {"action": "pause"}),
+        (f"{QUEUES}mail/change/", {"delay_s": 1}),
+    ],
+)
+def test_changes_fail_with_a_page(browser: Browser, nowhere: None, url: str, data: dict[str, Any]):
+    assert browser.post(url, data).status_code == 503
+
+
+def test_the_index_needs_no_redis(browser: Browser, nowhere: None):
+    assert "Queues" in text_of(browser.get("/admin/"))
+
+
+def test_one_server_that_is_away_hides_no_other(browser: Browser, settings: Any, server: PrivateServer):
+    settings.RSMQ = {
+        "CONNECTIONS": {
+            "default": {"URL": redis_server.URL, "TIMEOUT_S": 15},
+            "billing": {"URL": NOWHERE, "TIMEOUT_S": 0.5},
+        },
+        "QUEUES": {"mail": {}, "invoices": {"CONNECTION": "billing"}},
+    }
+    ensure_queue("mail").send(b"x")
+
+    page = browser.get(QUEUES)
+
+    assert [row.name for row in rows_of(page)] == ["mail"]
+    assert "The connection “billing” cannot be reached" in text_of(page)
+    assert len(rows_of(browser.get(MESSAGES))) == 1
+    assert browser.get(f"{QUEUES}invoices/change/").status_code == 503
+    assert browser.get(f"{QUEUES}mail/change/").status_code == 200
+
+
+def test_queues_of_two_servers_are_kept_apart(browser: Browser, settings: Any, server: PrivateServer):
+    settings.RSMQ = {
+        "CONNECTIONS": {
+            "default": {"URL": redis_server.URL, "TIMEOUT_S": 15},
+            "billing": {"URL": redis_server.URL, "TIMEOUT_S": 15, "NAMESPACE": "billing"},
+        },
+        "QUEUES": {"mail": {}, "invoices": {"CONNECTION": "billing"}},
+    }
+    from rsmq_django.queues import get_client
+
+    ensure_queue("mail").send(b"here")
+    other = Queue("mail", get_client("billing"))
+    other.create()
+    other.send_many([b"there"] * 2)
+    ensure_queue("invoices")
+
+    assert [row.key for row in rows_of(browser.get(QUEUES))] == ["invoices", "billing/mail", "mail"]
+    assert len(rows_of(browser.get(MESSAGES, {"queue": "billing/mail"}))) == 2
+    (row,) = rows_of(browser.get(MESSAGES, {"queue": "mail"}))
+    moved = {"action": "move", "_selected_action": [row.key], "post": "yes", "target": "invoices"}
+    assert "within one server only" in text_of(browser.post(MESSAGES, moved, follow=True))
+
+
+def test_a_server_that_refuses_is_told(browser: Browser, settings: Any, server: PrivateServer):
+    server.redis.execute_command("ACL", "SETUSER", "looker", "on", ">p", "~*", "&*", "+@all", "-zcard")
+    ensure_queue("mail")
+    url = redis_server.URL.replace("unix://", "unix://looker:p@")
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": url, "TIMEOUT_S": 15}}}
+    try:
+        assert "may not do this" in text_of(browser.get(f"{QUEUES}mail/failures/"))
+    finally:
+        server.redis.execute_command("ACL", "DELUSER", "looker")
