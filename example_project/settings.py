@@ -30,6 +30,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "rsmq_django",
+    "rsmq_django.outbox",
     "rsmq_django.pipeline",
     "example_project.flightboard",
 ]
@@ -96,7 +97,7 @@ RSMQ = {
     "QUEUES": {
         "default": {},
         "notices": {},
-        "claims": {},
+        "claims": {"OUTBOX": True},  # money: stored with the flight in one transaction, whatever happens to Redis
         "weather-raw": {"MAX_ATTEMPTS": 3},
     },
     # Every attempt, for the pages that show them and for the pipeline that archives them.

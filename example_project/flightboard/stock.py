@@ -21,6 +21,7 @@ from django.db.models import Count
 from rsmq_django.conf import get_settings
 from rsmq_django.core import Queue, QueueAttributes
 from rsmq_django.core.errors import QueueNotFound, RsmqError
+from rsmq_django.outbox.models import WAITING, OutboxMessage
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 
 from .models import FinishedTask, Weather
@@ -132,6 +133,11 @@ def read_balance() -> Balance:
     # Raw messages have no task and no result; what they leave behind is a report.
     succeeded[WEATHER_QUEUE] = Weather.objects.count()
     return Balance(queues=queues, succeeded=succeeded, reasons=_reasons([queue.name for queue in queues]))
+
+
+def in_outbox() -> int:
+    """Return how many messages are still in the database."""
+    return OutboxMessage.objects.filter(WAITING).count()
 
 
 def unsettled(queues: Sequence[QueueFigures]) -> int:

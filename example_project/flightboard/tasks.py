@@ -5,7 +5,8 @@
 | assign_gate      | retry: the gate service is down for a moment                                           |
 | announce_delay   | dead letter: a cancelled flight has no delay to announce, however often one tries      |
 | remind_later     | delay: enqueued now, runs later                                                        |
-| open_claim       | async; gives up at once when trying again cannot help                                  |
+| open_claim       | async; outbox; gives up at once when trying again cannot help                          |
+| forget_old_work  | schedule: every night, however many workers there are                                  |
 | tell_when_landed | a result that a page shows; asks to be run again until it knows                        |
 | read_weather     | raw messages, as a program in any language writes them                                 |
 
@@ -20,11 +21,11 @@ from django.conf import settings
 from django.utils import timezone
 
 from rsmq_django.core import Message
-from rsmq_django.tasks import Retry, TaskContext, consumer, exponential, fixed, task
+from rsmq_django.tasks import Retry, TaskContext, consumer, cron, exponential, fixed, task
 
 from . import gates
 from .departures import airport_names
-from .models import Claim, DelayNotice, Flight, Tracker, Weather
+from .models import Claim, DelayNotice, FinishedTask, Flight, Tracker, Weather
 
 NOTICE_FROM_MIN = 15
 CLAIM_FROM_MIN = 180
@@ -95,6 +96,14 @@ def tell_when_landed(tracker_id: str) -> str:
     if flight is None:
         raise Retry(f"{tracker} is not on the board yet", after_s=1)
     return describe_landing(flight)
+
+
+@cron("0 4 * * *", missed="skip")
+@task(queue_name="default")
+def forget_old_work() -> int:
+    """Delete what is older than a month from the work log, and return how many lines that was."""
+    count, _ = FinishedTask.objects.filter(finished_at__lt=timezone.now() - dt.timedelta(days=30)).delete()
+    return count
 
 
 @consumer("weather-raw", max_attempts=3)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.utils import timezone
 
 from example_project.flightboard import gates, tasks
-from example_project.flightboard.models import Claim, DelayNotice, Flight, Tracker, Weather
+from example_project.flightboard.models import Claim, DelayNotice, FinishedTask, Flight, Tracker, Weather
 from rsmq_django.core import Message
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Retry
@@ -156,3 +157,16 @@ def test_weather_message_that_is_cut_off_raises(db: None) -> None:
 
     with pytest.raises(json.JSONDecodeError):
         tasks.read_weather(cut_off)
+
+
+@pytest.mark.django_db
+def test_work_log_is_kept_for_a_month():
+    for days in (1, 29, 31, 400):
+        line = FinishedTask.objects.create(
+            task_id=str(days), name="x", queue_name="default", has_succeeded=True, attempts=1
+        )
+        FinishedTask.objects.filter(pk=line.pk).update(finished_at=timezone.now() - dt.timedelta(days=days))
+
+    assert tasks.forget_old_work.call() == 2
+
+    assert set(FinishedTask.objects.values_list("task_id", flat=True)) == {"1", "29"}

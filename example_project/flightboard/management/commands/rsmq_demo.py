@@ -28,7 +28,14 @@ from rich.console import Console
 from example_project.flightboard.departures import DataMissing, Departure
 from example_project.flightboard.replay import clear_board, read_day, replay
 from example_project.flightboard.stage import ChildDied, Stage, free_port, wait_for_page
-from example_project.flightboard.stock import create_queues, delete_queues, read_balance, read_queues, unsettled
+from example_project.flightboard.stock import (
+    create_queues,
+    delete_queues,
+    in_outbox,
+    read_balance,
+    read_queues,
+    unsettled,
+)
 from example_project.flightboard.summary import print_summary
 from rsmq_django.core.errors import RsmqError
 
@@ -216,7 +223,8 @@ def settle(stage: Stage, *, timeout_s: float) -> None:
 def wait_until_settled(stage: Stage, *, timeout_s: float) -> None:
     """Wait until no queue holds a message: none ready, none delayed, none with the worker. Raises Unaccounted."""
     deadline = time.monotonic() + timeout_s
-    while left := unsettled(queues := read_queues()):
+    # The outbox first: what has left it by then is seen in its queue.
+    while left := in_outbox() + unsettled(queues := read_queues()):
         stage.check()
         if time.monotonic() > deadline:
             where = ", ".join(f"{queue.name} {queue.ready + queue.hidden}" for queue in queues)
