@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..core import RsmqError
 from ..core.topics import Bridge, Group, Topic
@@ -40,6 +40,8 @@ class TopicThreads:
         self._stopping = threading.Event()
         self._keeper = threading.Thread(target=self._tend, name="rsmq-topics", daemon=True)
         self._sweep_at = 0.0
+        #: One for each thing that can fail, so that each failure is told once and not once a second.
+        self._outages: dict[str, Outage] = {}
 
     def start(self) -> None:
         """Start all threads."""
@@ -86,26 +88,29 @@ class TopicThreads:
     # -- Looking after them -------------------------------------------------------------------------------------------
 
     def _tend(self) -> None:
-        outage = Outage("topics")
         while not self._stopping.wait(TEND_EVERY_S):
-            try:
-                for thread in self.threads:
-                    thread.renew()
-                if time.monotonic() >= self._sweep_at:
-                    self._sweep_at = time.monotonic() + SWEEP_EVERY_S
-                    self._sweep()
-                outage.over()
-            except RsmqError as error:
-                outage.note(error)
-            except Exception:
-                logger.exception("looking after the topics failed; trying again in %.0f s", TEND_EVERY_S)
+            for thread in self.threads:
+                self._do(f"what {thread.name} holds", thread.renew)
+            if time.monotonic() >= self._sweep_at:
+                self._sweep_at = time.monotonic() + SWEEP_EVERY_S
+                for topic in self._topics():
+                    self._do(f"old messages of {topic!r}", topic.trim)
 
-    def _sweep(self) -> None:
-        swept: dict[tuple[str, int], Topic] = {
-            (thread.group.topic.name, id(thread.group.client)): thread.group.topic for thread in self.threads
-        }
-        for topic in swept.values():
-            topic.trim()
+    def _do(self, what: str, step: Callable[[], object]) -> None:
+        """Do something for one of them: what fails for it must not keep the others waiting."""
+        outage = self._outages.setdefault(what, Outage(what))
+        try:
+            step()
+        except RsmqError as error:
+            outage.note(error)
+        except Exception:
+            logger.exception("%s: looking after them failed; trying again later", what)
+        else:
+            outage.over()
+
+    def _topics(self) -> Sequence[Topic]:
+        topics = {(thread.group.topic.name, id(thread.group.client)): thread.group.topic for thread in self.threads}
+        return list(topics.values())
 
 
 def make_threads(declared: TopicTask | TopicBridge, plan: Plan) -> Sequence[ConsumerThread | BridgeThread]:

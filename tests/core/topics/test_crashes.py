@@ -1,16 +1,20 @@
 """Processes and servers that die: nothing that was published is lost, nothing that was acknowledged comes again."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from rsmq_django.core.topics import Retention, Topic
+from rsmq_django.core import Client, Connection
+from rsmq_django.core.topics import Group, Retention, Topic
+from rsmq_django.embedded.binary import find_server
 from tests.core.topics.conftest import PassTime, indexes
-from tests.redis_server import PrivateServer
+from tests.redis_server import RUN_DIR, PrivateServer
 from tests.support import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -41,7 +45,9 @@ def killed_consumer(server: PrivateServer, *, acknowledges: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_messages_of_a_killed_consumer_are_read_by_others(topic: Topic, careful, pass_time: PassTime, server):
+def test_messages_of_a_killed_consumer_are_read_by_others(
+    topic: Topic, careful: Group, pass_time: PassTime, server: PrivateServer
+):
     topic.publish(*map(str, range(100)))
     taken = [killed_consumer(server, acknowledges=n) for n in (0, 5, 20)]
     assert [len(read) for read in taken] == [20, 20, 20]
@@ -56,33 +62,46 @@ def test_messages_of_a_killed_consumer_are_read_by_others(topic: Topic, careful,
     assert careful.status().held == 0 and careful.status().position == 100
 
 
-@pytest.mark.parametrize("how", ["append-only file", "snapshot"])
-def test_restart_of_the_server_keeps_everything(topic: Topic, careful, server: PrivateServer, how: str):
+def filled(topic: Topic, careful: Group) -> None:
+    """Fill a topic, with one group that holds three messages and one that has read four."""
     topic.set_retention(Retention(max_count=1000))
     topic.publish(*map(str, range(10)), key="k", headers={"a": "b"})
     careful.ack(careful.read(5).messages[:2])
     topic.group("quick").read(4)
-    before = state(server)
 
-    if how == "snapshot":
-        server.redis.config_set("appendonly", "no")
-        server.redis.save()
-        snapshot = {key: server.redis.dump(key) for key in server.redis.keys()}
-        server.redis.config_set("appendonly", "yes")
-        wait_until(lambda: not server.redis.info("persistence")["aof_rewrite_in_progress"])
-        server.redis.flushall()
-        for key, value in snapshot.items():
-            server.redis.restore(key, 0, value)
-    else:
-        server.restart()
 
-    assert state(server) == before
+def check_goes_on(topic: Topic) -> None:
+    """Check that everything goes on where it was."""
+    careful = topic.group("careful", at_least_once=True)
     assert indexes(topic.group("quick").read(100)) == [5, 6, 7, 8, 9, 10]
     assert indexes(careful.read(100)) == [6, 7, 8, 9, 10]
     assert careful.ack([3, 4, 5]) == 3 and careful.status().position == 10
     assert topic.publish("next") == range(11, 12)
+    assert topic.status().retention.max_count == 1000
 
 
-def state(server: PrivateServer) -> dict:
-    """Return every key of the server as it is stored."""
-    return {key: server.redis.dump(key) for key in server.redis.keys()}
+def test_restart_with_an_append_only_file_keeps_everything(topic: Topic, careful: Group, server: PrivateServer):
+    filled(topic, careful)
+
+    server.restart()
+
+    check_goes_on(topic)
+
+
+def test_restart_from_a_snapshot_keeps_everything(topic: Topic, careful: Group, server: PrivateServer):
+    filled(topic, careful)
+    server.redis.save()
+    directory = Path(tempfile.mkdtemp(prefix="rsmq-", dir="/tmp"))  # a socket's path must be short
+    shutil.copy(RUN_DIR / "dump.rdb", directory)
+
+    command = [find_server().path, "--port", "0", "--unixsocket", str(directory / "s"), "--dir", str(directory)]
+    other = subprocess.Popen([*command, "--appendonly", "no", "--save", ""], stdout=subprocess.DEVNULL)
+    try:
+        wait_until((directory / "s").exists)
+        client = Client(Connection(f"unix://{directory / 's'}", timeout_s=15))
+        check_goes_on(Topic("orders", client))
+        client.connection.close()
+    finally:
+        other.kill()
+        other.wait()
+        shutil.rmtree(directory)
