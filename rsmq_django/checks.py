@@ -42,12 +42,23 @@ def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
         *check_embedded(settings),
         *check_namespaces(settings),
         *check_tracing(settings),
+        *check_middleware(),
         *check_visibility_timeouts(settings),
         *check_shutdown(settings),
         *check_schedules(settings),
         *check_outbox(settings),
         *check_redis_version(redis.__version__),
     ]
+
+
+def check_middleware() -> Iterator[CheckMessage]:
+    """Check that every middleware can be made: without one, no task could run as it should."""
+    from .tasks.middleware import chain  # tasks import the application's settings
+
+    try:
+        chain()
+    except ImproperlyConfigured as error:
+        yield checks.Error(str(error), hint="docs/middleware.md shows what an entry may be.", id="rsmq.E011")
 
 
 def check_caches(settings: Settings) -> Iterator[CheckMessage]:

@@ -62,6 +62,7 @@ SECTIONS = (
     "EVENTS",
     "TRACING",
     "PIPELINE",
+    "MIDDLEWARE",
 )
 PLACES = ("URL", "CACHE", "EMBEDDED")
 DEAD_LETTER_SUFFIX = "-dead"
@@ -297,6 +298,8 @@ class Settings:
     statistics: StatisticsSettings = field(default_factory=StatisticsSettings)
     events: EventSettings = field(default_factory=EventSettings)
     tracing: TracingSettings = field(default_factory=TracingSettings)
+    #: What surrounds every task, outermost first: docs/middleware.md.
+    middleware: tuple[Any, ...] = ()
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
 
     def queue(self, name: str) -> QueueSettings:
@@ -369,8 +372,17 @@ def read_settings(given: object) -> tuple[Settings, list[Problem]]:
         events=reader.options(EventSettings, table.get("EVENTS", {}), "RSMQ['EVENTS']"),
         tracing=reader.options(TracingSettings, table.get("TRACING", {}), "RSMQ['TRACING']"),
         pipeline=reader.options(PipelineSettings, table.get("PIPELINE", {}), "RSMQ['PIPELINE']"),
+        middleware=_read_middleware(reader, table.get("MIDDLEWARE", ())),
     )
     return settings, reader.problems
+
+
+def _read_middleware(reader: OptionReader, given: object) -> tuple[Any, ...]:
+    if isinstance(given, list | tuple):
+        return tuple(given)
+    said = f"RSMQ['MIDDLEWARE'] is {shown(given)}"
+    reader.note(WRONG_VALUE, said, "It must be a list of dotted paths, or of functions that return a middleware.")
+    return ()
 
 
 def _read_connections(reader: OptionReader, given: object) -> dict[str, ConnectionSettings]:

@@ -101,6 +101,24 @@ fetch_rates.enqueue()
     assert sensor.attributes().messages == 1, "the second attempt at what is no number"
 
 
+def test_the_blocks_of_the_middleware_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "middleware.md", server.url)
+
+    said = project.python("""
+from rsmq_django.tasks import progress_of
+from rsmq_django.testing import Kit
+from shop import middleware, tasks, tenants
+tenants.tenant.set("acme")
+result = tasks.import_products.enqueue(3)
+later = tasks.sync_with_partner.enqueue(is_open=False)
+tenants.tenant.set("other")
+runs = Kit().run()
+print(tasks.seen, progress_of(result.id).note, [type(run.outcome).__name__ for run in runs], middleware.failures)
+""")
+
+    assert said.strip() == "[(1, 'acme')] page 3 ['Succeeded', 'Postponed'] []"
+
+
 def test_the_blocks_of_the_queues_page_run_in_order(server: PrivateServer, capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "queues.md").read_text("utf-8")
     namespace = {"REDIS_URL": server.url}

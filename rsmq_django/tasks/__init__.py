@@ -3,8 +3,8 @@
 from .cancellation import acancel, cancel
 from .compat import TaskResult, TaskResultStatus
 from .interrupts import HardTimeout, TaskCancelled
-from .retry import Retry, TaskTimeout, exponential, fixed
-from .running import TaskContext, is_cancelled, lease_lost
+from .retry import Postpone, Retry, TaskTimeout, exponential, fixed
+from .running import TaskContext, current_task, is_cancelled, lease_lost, progress_of
 from .schedule import cron, every
 from .task import Task, consumer, task
 from .topic_task import bridge_topic, topic_task
@@ -12,6 +12,7 @@ from .unique import Unique
 
 __all__ = [
     "HardTimeout",
+    "Postpone",
     "Retry",
     "Task",
     "TaskCancelled",
@@ -25,11 +26,13 @@ __all__ = [
     "cancel",
     "consumer",
     "cron",
+    "current_task",
     "every",
     "exponential",
     "fixed",
     "is_cancelled",
     "lease_lost",
+    "progress_of",
     "task",
     "topic_task",
 ]

@@ -40,6 +40,7 @@ from .compat import (
     task_enqueued,
 )
 from .envelope import Envelope, Unreadable, new_envelope
+from .middleware import chain
 from .registry import check_queues, find_task
 from .results import UNFINISHED_TTL_S, read_body, read_record, task_result
 from .sealing import peek, seal
@@ -265,7 +266,7 @@ def prepare(
     ids = list(ids or random_suffixes(len(calls)))
     span = start_sending(queue.name, task.module_path, ids)
     digests = _digests(task, calls)
-    metas = _metas(carried_by(span), digests, len(ids))
+    metas = _metas({**carried_by(span), **_context(task)}, digests, len(ids))
     envelopes: list[Envelope] = [
         new_envelope(task.module_path, task_id, args, kwargs, meta)
         for task_id, (args, kwargs), meta in zip(ids, calls, metas, strict=True)
@@ -336,6 +337,13 @@ def _digests(task: Task[..., Any], calls: Sequence[tuple[Sequence[Any], Mapping[
         return []
     path, takes_context = task.module_path, task.takes_context
     return [unique.digest(task.func, path, args, kwargs, takes_context=takes_context) for args, kwargs in calls]
+
+
+def _context(task: Task[..., Any]) -> dict[str, Any]:
+    """Return what the project's middleware wants to travel with a call."""
+    middleware = chain()
+    context = None if middleware is None else middleware.context_of(task.module_path, task.queue_name)
+    return {"context": context} if context else {}
 
 
 def _metas(carried: Mapping[str, Any], digests: Sequence[str], count: int) -> list[dict[str, Any] | None]:

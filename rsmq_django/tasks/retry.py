@@ -23,6 +23,14 @@ class Retry(Exception):
         self.after_s = after_s
 
 
+class Postpone(Exception):
+    """Raised by a task that cannot do its work now: it runs again after `after_s` seconds, and no attempt counts."""
+
+    def __init__(self, after_s: float, why: str = "") -> None:
+        super().__init__(why or f"the task asked to be run {after_s:g} s later")
+        self.after_s = after_s
+
+
 class TaskTimeout(Exception):
     """Raised inside a task that runs longer than its `timeout_s`; counts as a failed attempt."""
 

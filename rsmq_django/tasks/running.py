@@ -1,29 +1,49 @@
-"""What a task can ask about its own run, from wherever in its code it is.
+"""What a task can ask and say about its own run, from wherever in its code it is.
 
-from rsmq_django.tasks import lease_lost
+from rsmq_django.tasks import current_task, lease_lost
 
-for page in pages:
+for number, page in enumerate(pages):
     if lease_lost():
         return  # somebody else works on it by now; whatever this returns is discarded
-    ...
+    current_task().progress(number, len(pages))
 """
 
 from __future__ import annotations
 
+import json
+import logging
+import time
+from collections.abc import Mapping, MutableMapping
 from contextvars import ContextVar
-from typing import Any, Protocol
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ..conf import get_settings
+from ..core import Queue, Settlement
+from ..core.call import Call
+from ..core.keys import result_key
+from ..core.limits import milliseconds
+from ..queues import get_client
 from .compat import BaseTaskContext
+
+if TYPE_CHECKING:
+    from ..worker.delivery import Delivery
 
 
 class Run(Protocol):
     """One run of a task, as its worker sees it."""
 
-    @property
-    def lease_lost(self) -> bool: ...
+    delivery: Delivery
+    keep_result_s: int
+    meta: dict[str, Any] | None
+    run_us: int | None
 
     @property
-    def cancelled(self) -> bool: ...
+    def path(self) -> str: ...
+
+    @property
+    def task_id(self) -> str: ...
 
 
 #: The run that this thread or coroutine belongs to. Threads that a task starts do not inherit it.
@@ -37,7 +57,7 @@ def lease_lost() -> bool:
     visibility timeout; or the message was deleted. The result will be discarded, so the task may as well stop.
     """
     run = current_run.get()
-    return run is not None and run.lease_lost
+    return run is not None and run.delivery.lease_lost
 
 
 def is_cancelled() -> bool:
@@ -46,28 +66,184 @@ def is_cancelled() -> bool:
     For tasks that catch everything, or that wait where nothing can be raised.
     """
     run = current_run.get()
-    return run is not None and run.cancelled
+    return run is not None and run.delivery.cancelled
+
+
+def current_task() -> CurrentTask:
+    """Return the task that asks. Raises RuntimeError outside of one."""
+    run = current_run.get()
+    if run is None:
+        raise RuntimeError("no task runs here; threads that a task starts have to be given what they need")
+    return CurrentTask(run)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a task was when it last said so."""
+
+    done: float
+    total: float | None
+    note: str
+    at: datetime | None
+
+
+class CurrentTask:
+    """The task that runs here: what it is, and what it can do while it runs."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def id(self) -> str:
+        """Return the task's id, the same for all attempts, also after a redrive: use it as an idempotency key."""
+        return self._run.task_id
+
+    @property
+    def path(self) -> str:
+        """Return the dotted path of the function."""
+        return self._run.path
+
+    @property
+    def attempt(self) -> int:
+        """Return 1 for the first attempt; what was given back or postponed does not count."""
+        return self._run.delivery.attempt
+
+    @property
+    def queue_name(self) -> str:
+        """Return the queue, or priority band, that the message came from."""
+        return self._run.delivery.work_queue.name
+
+    @property
+    def message_id(self) -> str:
+        """Return the id of the message."""
+        return self._run.delivery.message.id
+
+    @property
+    def context(self) -> Mapping[str, Any]:
+        """Return what middleware sent along with the call."""
+        context = (self._run.meta or {}).get("context")
+        return context if isinstance(context, dict) else {}
+
+    @property
+    def ran_for_s(self) -> float | None:
+        """Return how long the function ran; None before it has ended, and when it did not run."""
+        return None if self._run.run_us is None else self._run.run_us / 1e6
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """Return a logger named like the task's module, whose records carry task, id, attempt and queue as fields."""
+        fields = {
+            "rsmq_task": self.path,
+            "rsmq_task_id": self.id,
+            "rsmq_attempt": self.attempt,
+            "rsmq_queue": self.queue_name,
+        }
+        return _BoundLogger(logging.getLogger(self.path.rpartition(".")[0] or "rsmq_django.task"), fields)
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> bool:
+        """Note how far the task is: one round trip. Returns False when the lease is lost.
+
+        `progress_of()` reads it. Without a result record (`result_ttl_s=0`) there is nowhere to note it.
+        """
+        return self._check_in(json.dumps({"done": done, "total": total, "note": note}), 0)
+
+    async def aprogress(self, done: float, total: float | None = None, note: str = "") -> bool:
+        """See progress()."""
+        return await self._acheck_in(json.dumps({"done": done, "total": total, "note": note}), 0)
+
+    def extend(self, seconds: float) -> bool:
+        """Keep the message hidden for at least so many seconds from now. Returns False when the lease is lost.
+
+        The worker renews leases by itself; this is for a task whose work goes on outside, and should not begin again
+        when the worker dies.
+        """
+        return self._check_in("", milliseconds("seconds", seconds))
+
+    async def aextend(self, seconds: float) -> bool:
+        """See extend()."""
+        return await self._acheck_in("", milliseconds("seconds", seconds))
+
+    def _check_in(self, progress: str, hidden_ms: int) -> bool:
+        called_at = time.monotonic()
+        done = self._run.delivery.work_queue.queue.client.run(self._call(progress, hidden_ms))
+        return self._checked_in(done, called_at + hidden_ms / 1000)
+
+    async def _acheck_in(self, progress: str, hidden_ms: int) -> bool:
+        called_at = time.monotonic()
+        done = await self._run.delivery.work_queue.queue.client.arun(self._call(progress, hidden_ms))
+        return self._checked_in(done, called_at + hidden_ms / 1000)
+
+    def _checked_in(self, done: Settlement, hidden_until: float) -> bool:
+        delivery = self._run.delivery
+        if done is not Settlement.DONE:
+            delivery.lease_lost = True
+            return False
+        # The worker renews a lease that is nearly over; this one is good for longer than those it takes itself.
+        delivery.renewed_at = max(delivery.renewed_at, hidden_until - delivery.work_queue.lease_s)
+        return True
+
+    def _call(self, progress: str, hidden_ms: int) -> Call[Settlement]:
+        delivery = self._run.delivery
+        queue = delivery.work_queue.queue
+        if not isinstance(queue, Queue):
+            raise RuntimeError(f"queue {queue.name!r} is a reliable queue, which knows no progress and no lease")
+        keys = [queue.keys.messages, queue.keys.settings]
+        if self._run.keep_result_s:
+            keys.append(result_key(queue.client.namespace, self.id))
+        args = (*delivery.receipt, progress, hidden_ms)
+        return Call("worker/check_in", tuple(keys), args, Settlement, repeatable=True, subject=queue.name)
+
+
+class _BoundLogger(logging.LoggerAdapter[logging.Logger]):
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs
+
+
+def progress_of(task_id: str) -> Progress | None:
+    """Return how far a task was when it last said so; None when it never did, or its result is gone."""
+    from .results import as_time, read_record  # which knows tasks, and tasks know contexts
+
+    for alias in get_settings().connections:
+        client = get_client(alias)
+        record = client.run(read_record(client.namespace, task_id))
+        if "progress" in record:
+            said = json.loads(record["progress"])
+            return Progress(said["done"], said["total"], said["note"], as_time(record.get("progress_ms")))
+    return None
 
 
 class TaskContext(BaseTaskContext):  # type: ignore[type-arg]  # generic only for type checkers
     """Django's context, and what a worker knows of the run."""
 
-    __slots__ = ("_run",)
-    _run: Run
+    __slots__ = ("current",)
+    #: What the task can do while it runs; see CurrentTask.
+    current: CurrentTask
 
     @classmethod
     def of(cls, run: Run, *, task_result: Any) -> TaskContext:
         """Return the context of a run."""
         context = cls(task_result=task_result)
-        object.__setattr__(context, "_run", run)  # Django's is frozen
+        object.__setattr__(context, "current", CurrentTask(run))  # Django's is frozen
         return context
 
     @property
     def lease_lost(self) -> bool:
         """See the function of this name."""
-        return bool(self._run.lease_lost)
+        return self.current._run.delivery.lease_lost
 
     @property
     def is_cancelled(self) -> bool:
         """See the function of this name."""
-        return bool(self._run.cancelled)
+        return self.current._run.delivery.cancelled
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """See CurrentTask.logger."""
+        return self.current.logger
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> bool:
+        """See CurrentTask.progress()."""
+        return self.current.progress(done, total, note)

@@ -13,7 +13,7 @@ from ..core.call import Call
 from ..tasks.unique import unlock
 from .delivery import WorkQueue
 from .endings import Ending
-from .outcomes import Released, RetryIn
+from .outcomes import Postponed, Released, RetryIn
 
 
 def aftermath_calls(endings: Sequence[Ending]) -> list[Call[Any]]:
@@ -21,6 +21,6 @@ def aftermath_calls(endings: Sequence[Ending]) -> list[Call[Any]]:
     locks: dict[WorkQueue, list[tuple[str, str]]] = {}
     for ending in endings:
         digest = (ending.execution.meta or {}).get("unique")
-        if isinstance(digest, str) and not isinstance(ending.outcome, (RetryIn, Released)):
+        if isinstance(digest, str) and not isinstance(ending.outcome, (RetryIn, Postponed, Released)):
             locks.setdefault(ending.delivery.work_queue, []).append((ending.delivery.message.id, digest))
     return [unlock(each.queue.client.namespace, each.queue.keys, held) for each, held in locks.items()]

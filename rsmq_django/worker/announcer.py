@@ -11,10 +11,12 @@ from ..signals import lease_lost, message_dead_lettered
 from ..tasks.compat import TaskError, TaskResult, TaskResultStatus, anybody_listens, task_finished, task_started
 from ..tasks.envelope import Unreadable
 from ..tasks.interrupts import TaskCancelled
+from ..tasks.middleware import chain
 from ..tasks.results import as_time, restored_task
+from ..tasks.running import CurrentTask
 from .delivery import Delivery
 from .error_text import dotted_path, one_line, text_of
-from .outcomes import Cancelled, Dead, Outcome, Released, RetryIn, Succeeded
+from .outcomes import Cancelled, Dead, Outcome, Postponed, Released, RetryIn, Succeeded
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -27,6 +29,7 @@ EVENT_NAMES: dict[type[Outcome], str] = {
     RetryIn: "retried",
     Dead: "dead",
     Released: "released",
+    Postponed: "released",
     Cancelled: "cancelled",
 }
 
@@ -63,6 +66,7 @@ class Announcer:
     def finished(self, execution: Execution, outcome: Outcome) -> None:
         """Write the log line of an outcome; send `task_finished` and `message_dead_lettered` when they apply."""
         log_outcome(execution, outcome)
+        _tell_middleware(execution, outcome)
         if isinstance(outcome, _FINAL) and _is_task(execution) and anybody_listens(task_finished):
             result = self._finished_result(execution, outcome)
             task_finished.send_robust(sender=type(result.task.get_backend()), task_result=result)
@@ -72,6 +76,7 @@ class Announcer:
     async def afinished(self, execution: Execution, outcome: Outcome) -> None:
         """See finished()."""
         log_outcome(execution, outcome)
+        _tell_middleware(execution, outcome)
         if isinstance(outcome, _FINAL) and _is_task(execution) and anybody_listens(task_finished):
             result = self._finished_result(execution, outcome)
             await task_finished.asend_robust(sender=type(result.task.get_backend()), task_result=result)
@@ -164,6 +169,8 @@ def log_outcome(execution: Execution, outcome: Outcome) -> None:
             logger.error(text, what, reason, attempt, why, message_id, details, extra=extra)
         case Cancelled():
             logger.info("%s was cancelled on attempt %d [%s]", what, attempt, message_id, extra=extra)
+        case Postponed(after_s, why):
+            logger.info("%s is postponed by %.1f s: %s [%s]", what, after_s, why, message_id, extra=extra)
         case Released():
             text = "%s given back unfinished, another worker takes it at once [%s]"
             logger.info(text, what, message_id, extra=extra)
@@ -191,6 +198,16 @@ def log_fields(execution: Execution, outcome: Outcome) -> dict[str, Any]:
     if isinstance(outcome, Dead):
         fields["rsmq_reason"] = outcome.reason
     return fields
+
+
+#: Which method of a middleware an outcome calls, besides `after`.
+_MIDDLEWARE_EVENTS: dict[type[Outcome], str] = {RetryIn: "on_retry", Dead: "on_dead_letter"}
+
+
+def _tell_middleware(execution: Execution, outcome: Outcome) -> None:
+    middleware = chain()
+    if middleware is not None:
+        middleware.tell(CurrentTask(execution), outcome, _MIDDLEWARE_EVENTS.get(type(outcome)))
 
 
 def _is_task(execution: Execution) -> bool:

@@ -18,7 +18,7 @@ from .delivery import Delivery, WorkQueue
 from .error_text import dotted_path, text_of
 from .event_log import NO_EVENTS, EventLog, Events
 from .execution import Execution
-from .outcomes import Cancelled, Dead, Outcome, Released, RetryIn, Succeeded
+from .outcomes import Cancelled, Dead, Outcome, Postponed, Released, RetryIn, Succeeded
 
 Verdicts = list[Settlement]
 
@@ -119,6 +119,8 @@ def _ending_call(group: list[Ending], ending_batches: EndingBatches, event_log: 
             call = release(work_queue, deliveries, over, events)
         case RetryIn():
             call = retry(first, first.outcome, over, events)
+        case Postponed():
+            call = postpone(first, first.outcome, over, events)
         case Dead():
             call = bury(first, first.outcome, over, events)
         case Cancelled():
@@ -165,7 +167,18 @@ def retry(ending: Ending, outcome: RetryIn, over: Sequence[str] = (), events: Ev
     wait_ms = round(outcome.after_s * 1000)
     record = ending.record(UNFINISHED_TTL_S + round(outcome.after_s), status="READY", **error)
     keys = (*ending_keys(delivery.work_queue), *ending.result_keys)
-    args = (*_strikes(over, [delivery]), *delivery.receipt, wait_ms, *record, *events)
+    args = (*_strikes(over, [delivery]), *delivery.receipt, wait_ms, "retried", *record, *events)
+    return Call("worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
+
+
+def postpone(
+    ending: Ending, outcome: Postponed, over: Sequence[str] = (), events: Events = NO_EVENTS
+) -> Call[Verdicts]:
+    """Return the call that makes a message visible again later, with a run that does not count."""
+    delivery, wait_ms = ending.delivery, round(outcome.after_s * 1000)
+    record = ending.record(UNFINISHED_TTL_S + round(outcome.after_s), status="READY")
+    keys = (*ending_keys(delivery.work_queue), *ending.result_keys)
+    args = (*_strikes(over, [delivery]), *delivery.receipt, wait_ms, "released", *record, *events)
     return Call("worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
 
 

@@ -22,15 +22,16 @@ from ..tasks.backend import result_ttl_s
 from ..tasks.compat import TaskResult
 from ..tasks.envelope import Envelope, Unreadable
 from ..tasks.interrupts import TaskCancelled
-from ..tasks.retry import RetryPolicy, TaskTimeout, exponential
-from ..tasks.running import TaskContext, current_run
+from ..tasks.middleware import chain
+from ..tasks.retry import Postpone, RetryPolicy, TaskTimeout, exponential
+from ..tasks.running import CurrentTask, TaskContext, current_run
 from ..tracing import processing, tracer
 from .announcer import Announcer
 from .database import close_stale_connections, close_unusable_connections, close_unusable_connections_async
 from .delivery import Delivery
 from .error_text import one_line, traceback_of
 from .interruption import Interruptible
-from .outcomes import Cancelled, Dead, Outcome, Released, RetryIn, Succeeded
+from .outcomes import Cancelled, Dead, Outcome, Postponed, Released, RetryIn, Succeeded
 from .time_limit import TimeLimit
 from .work import Work, read_work
 
@@ -183,7 +184,7 @@ class Execution:
         try:
             close_stale_connections()
             with self._limited():
-                return Returned(self.interruptible.call(self._call if tracer() is None else self._call_traced))
+                return Returned(self.interruptible.call(self._call if self._is_bare else self._call_surrounded))
         except BaseException as error:  # a task may raise anything; the worker goes on
             return Raised(error)
         finally:
@@ -266,6 +267,12 @@ class Execution:
         return self.work.path if self.work else ""
 
     @property
+    def task_id(self) -> str:
+        """Return the id of the task, which all its attempts share; the message's id where it has none."""
+        envelope = self.envelope
+        return envelope.id if envelope is not None else self.delivery.message.id
+
+    @property
     def policy(self) -> RetryPolicy:
         """Return what to do about failures."""
         return self.work.options.retry_policy(self.max_attempts) if self.work else RetryPolicy(self.max_attempts)
@@ -284,31 +291,39 @@ class Execution:
 
     def _call(self) -> Any:
         assert self.work is not None
-        current_run.set(self.delivery)
+        current_run.set(self)
         if not self.work.options.once:
             return self._call_function()
         # Only here: its table belongs to an application that most projects do not install.
         from ..outbox.inbox import run_once
 
-        task_id = self.envelope.id if self.envelope is not None else self.delivery.message.id
-        return run_once(task_id, self.path, self._call_function)
+        return run_once(self.task_id, self.path, self._call_function)
 
     def _call_function(self) -> Any:
         assert self.work is not None
         if self.work.task is not None and self.work.task.takes_context:
-            context = TaskContext.of(self.delivery, task_result=self.announcer.task_result(self))
+            context = TaskContext.of(self, task_result=self.announcer.task_result(self))
             return self.work.func(context, *self.work.args, **self.work.kwargs)
         return self.work.func(*self.work.args, **self.work.kwargs)
 
-    def _call_traced(self) -> Any:
-        with self._span():
+    @property
+    def _is_bare(self) -> bool:
+        return tracer() is None and chain() is None
+
+    def _call_surrounded(self) -> Any:
+        with self._span(), self._middleware():
             return self._call()
 
     async def _acall(self) -> Any:
-        if tracer() is None:
+        if self._is_bare:
             return await self._call()
-        with self._span():
+        with self._span(), self._middleware():
             return await self._call()
+
+    def _middleware(self) -> AbstractContextManager[None]:
+        current_run.set(self)
+        middleware = chain()
+        return _NO_LIMIT if middleware is None else middleware.around(CurrentTask(self))
 
     def _span(self) -> AbstractContextManager[object]:
         delivery, envelope = self.delivery, self.envelope
@@ -338,6 +353,8 @@ class Execution:
     def _decide_error(self, error: BaseException) -> Outcome:
         if isinstance(error, _WorkerDied):
             return Dead("worker_died", error)
+        if isinstance(error, Postpone):
+            return Postponed(min(max(0.0, error.after_s), MAX_SECONDS), str(error))
         text = traceback_of(error)
         if self.policy.gives_up_on(error):
             return Dead("gave_up", error, text)

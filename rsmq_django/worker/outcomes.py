@@ -23,6 +23,14 @@ class RetryIn:
 
 
 @dataclass(frozen=True, slots=True)
+class Postponed:
+    """The message becomes visible again after `after_s` seconds, and the run counts as no attempt."""
+
+    after_s: float
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Dead:
     """No further attempt: the message moves to the dead-letter queue with the reason."""
 
@@ -43,4 +51,4 @@ class Cancelled:
     """Somebody cancelled the task, which removed the message and wrote the result: nothing is left to be done."""
 
 
-Outcome = Succeeded | RetryIn | Dead | Released | Cancelled
+Outcome = Succeeded | RetryIn | Dead | Released | Cancelled | Postponed

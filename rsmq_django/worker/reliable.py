@@ -30,7 +30,7 @@ from .error_text import one_line
 from .execution import Execution
 from .leases import Leases
 from .outage import Outage
-from .outcomes import Dead, Outcome, Released, RetryIn, Succeeded
+from .outcomes import Dead, Outcome, Postponed, Released, RetryIn, Succeeded
 from .reliable_wake_up import ReliableWakeUp
 
 logger = logging.getLogger(__name__)
@@ -69,8 +69,8 @@ class Settled:
     def group(self) -> tuple[str, object]:
         """Return what those have in common that can go out together."""
         match self.outcome:
-            case RetryIn(after_s):
-                return self.delivery.work_queue.name, after_s
+            case RetryIn(after_s) | Postponed(after_s):
+                return self.delivery.work_queue.name, f"{type(self.outcome).__name__} {after_s}"
             case Dead(reason, error):
                 return self.delivery.work_queue.name, f"{reason}: {one_line(error)}"
         return self.delivery.work_queue.name, type(self.outcome)
@@ -222,6 +222,8 @@ class ReliableFetcher:
                 done = queue.ack(*receipts)
             case RetryIn(after_s):
                 done = queue.nack(*receipts, delay_s=after_s)
+            case Postponed(after_s):
+                done = queue.nack(*receipts, delay_s=after_s, is_unused=True)
             case Released():
                 done = queue.nack(*receipts, is_unused=True)
             case Dead(reason, error):

@@ -16,7 +16,7 @@ from ..core.replies import first_received_ms, read_message_id
 from .delivery import Delivery
 from .endings import Ending, EndingCall, start, unhold
 from .lineup import Look
-from .outcomes import Released, RetryIn
+from .outcomes import Postponed, Released, RetryIn
 from .provision import SHORTEST_LEASE_S
 from .statistics import ReportStep
 
@@ -61,7 +61,7 @@ class EndStep:
             outcome = ending.outcome
             if verdict is Settlement.LEASE_LOST and not isinstance(outcome, Released):
                 self.fetcher.announcer.lost(ending.delivery)
-            if isinstance(outcome, RetryIn):
+            if isinstance(outcome, (RetryIn, Postponed)):
                 self.fetcher.look_within(outcome.after_s)
             # MISSING: the reply to an earlier try was lost, or somebody deleted the message. Either way it is gone.
 

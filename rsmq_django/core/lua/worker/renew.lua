@@ -13,10 +13,12 @@ for n = 2, #ARGV, 2 do
 end
 
 local function renew(id, receive_count, queue)
-  if not redis.call("ZSCORE", queue.messages, id) then return 0 end
+  local score = redis.call("ZSCORE", queue.messages, id)
+  if not score then return 0 end
   if redis.call("HGET", queue.settings, id .. ":rc") ~= receive_count then return 0 end
   redis.call("ZREM", queue.messages, id)
-  redis.call("ZADD", queue.messages, queue.visible_ms, id)
+  -- A task may have asked for longer than a lease.
+  redis.call("ZADD", queue.messages, integer(math.max(tonumber(score), queue.visible_ms)), id)
   return 1
 end
 

@@ -1,4 +1,4 @@
--- End a lease after a failed attempt: the message becomes visible again later.
+-- End a lease after an attempt that did not finish its task: the message becomes visible again later.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
@@ -6,8 +6,8 @@
 --   KEYS[4]  hash  what this worker holds (shared/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
 --   KEYS[7]  hash  result record; absent when none is kept
---   ARGV     strikes; id, receive count, ms until the next attempt; if a record is kept: seconds to keep it, number of
---            words, words; events (shared/events)
+--   ARGV     strikes; id, receive count, ms until the next attempt, "retried" for a failed attempt or "released" for one
+--            that does not count; if a record is kept: seconds to keep it, number of words, words; events (shared/events)
 --
 -- Returns 1 done, 0 no such message, -1 lease lost (nothing was written).
 --#include shared/clock
@@ -15,15 +15,17 @@
 --#include shared/results
 --#include shared/strike
 --#include shared/events
-local messages, settings, holds, log, dropped, result = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local log, dropped, result = KEYS[5], KEYS[6], KEYS[7]
 local at, struck = strike(holds, 1)
-local id, receive_count, wait_ms = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+local id, receive_count, wait_ms, how = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
 
 local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
--- Struck off before: an earlier try, whose reply was lost, has written the event.
-if verdict ~= 0 and struck > 0 then log_event(log, dropped, 1, id, verdict == 1 and "retried" or "lost") end
+-- Struck off before: an earlier try, whose reply was lost, has written the event and counted.
+if verdict ~= 0 and struck > 0 then log_event(log, dropped, 1, id, verdict == 1 and how or "lost") end
 if verdict ~= 1 then return verdict end
 redis.call("ZREM", messages, id)
 redis.call("ZADD", messages, integer(now_ms + wait_ms), id)
-if result then write_result(result, ARGV[at + 3], at + 4) end
+if struck > 0 and how == "released" then redis.call("HINCRBY", releases, id, 1) end
+if result then write_result(result, ARGV[at + 4], at + 5) end
 return 1

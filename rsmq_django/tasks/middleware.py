@@ -1,0 +1,182 @@
+"""Middleware: code of a project around every task, in the order of `RSMQ["MIDDLEWARE"]`.
+
+A middleware is any object with some of these methods; there is no base class:
+
+    sending(call)               adds to what travels with a call: `call.context["tenant"] = ...`
+    around(run)                 a context manager around the function; the first one listed is the outermost
+    before(run)                 what it raises counts as raised by the task (`Postpone` runs it later, say)
+    after(run, outcome)         the attempt has ended, whatever became of it
+    on_retry(run, outcome)      ... it failed and runs again
+    on_dead_letter(run, outcome)  ... it failed for good
+
+`run` is the task that runs (`CurrentTask`, with `context` as it was sent); `outcome` one of the types of
+`rsmq_django.worker.outcomes`. The last three must not fail: what they raise is logged. An entry of the list is a dotted
+path of a class, a function that returns one, or an object. Projects without middleware pay nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.dispatch import receiver
+from django.utils import translation
+from django.utils.module_loading import import_string
+
+from ..conf import get_settings
+from .running import CurrentTask
+
+logger = logging.getLogger(__name__)
+
+HOOKS = ("sending", "around", "before", "after", "on_retry", "on_dead_letter")
+
+
+@dataclass(slots=True)
+class SentCall:
+    """A call that is about to be sent."""
+
+    task_path: str
+    queue_name: str
+    #: Travels with the call, in the message; what JSON can hold. Not encrypted unless the queue is.
+    context: dict[str, Any] = field(default_factory=dict)
+
+
+class Chain:
+    """All middleware of the project, sorted by what it does."""
+
+    def __init__(self, members: list[Any]) -> None:
+        hooks: dict[str, list[Callable[..., Any]]] = {
+            name: [getattr(member, name) for member in members if hasattr(member, name)] for name in HOOKS
+        }
+        self._sending, self._around, self._before = hooks["sending"], hooks["around"], hooks["before"]
+        self._after, self._on = hooks["after"], {name: hooks[name] for name in ("on_retry", "on_dead_letter")}
+
+    def context_of(self, task_path: str, queue_name: str) -> dict[str, Any]:
+        """Return what travels with a call. An error is the sender's: nothing is sent."""
+        call = SentCall(task_path, queue_name)
+        for sending in self._sending:
+            sending(call)
+        return call.context
+
+    @contextmanager
+    def around(self, run: CurrentTask) -> Iterator[None]:
+        """Surround the call of the function."""
+        with ExitStack() as stack:
+            for around in self._around:
+                stack.enter_context(around(run))
+            for before in self._before:
+                before(run)
+            yield
+
+    def tell(self, run: CurrentTask, outcome: object, event: str | None) -> None:
+        """Tell what became of an attempt; `event` is on_retry, on_dead_letter or None."""
+        for tell in [*self._after, *(self._on[event] if event else ())]:
+            try:
+                tell(run, outcome)
+            except Exception:
+                logger.exception("middleware %r failed after %s; the task is not concerned", tell, run.path)
+
+
+@cache
+def chain() -> Chain | None:
+    """Return the project's middleware, made when first asked for; None when there is none.
+
+    Raises ImproperlyConfigured, which names the entry that cannot be used.
+    """
+    members = [_made(entry) for entry in get_settings().middleware]
+    return Chain(members) if members else None
+
+
+def _made(entry: Any) -> Any:
+    try:
+        made = import_string(entry) if isinstance(entry, str) else entry
+        member = made() if callable(made) else made
+    except Exception as error:
+        raise ImproperlyConfigured(f"RSMQ['MIDDLEWARE'] has {entry!r}, which cannot be used: {error}") from error
+    if not any(hasattr(member, name) for name in HOOKS):
+        raise ImproperlyConfigured(f"RSMQ['MIDDLEWARE'] has {entry!r}, which has none of {', '.join(HOOKS)}")
+    return member
+
+
+@receiver(setting_changed)
+def _forget(*, setting: str, **_: object) -> None:
+    if setting == "RSMQ":
+        chain.cache_clear()
+
+
+# -- Shipped ----------------------------------------------------------------------------------------------------------
+
+
+class Language:
+    """Run tasks in the language that was active where they were sent."""
+
+    def sending(self, call: SentCall) -> None:
+        """Note the language."""
+        call.context["language"] = translation.get_language()
+
+    def around(self, run: CurrentTask) -> AbstractContextManager[None]:
+        """Activate it."""
+        return translation.override(run.context.get("language"))
+
+
+class Carried:
+    """Carry the values of context variables along: `Carried("shop.tenants.current_tenant")`.
+
+    Each is a dotted path of a `ContextVar` whose value JSON can hold. In a task that was sent without one it has its
+    default.
+    """
+
+    def __init__(self, *paths: str) -> None:
+        self._variables = {path: import_string(path) for path in paths}
+
+    def sending(self, call: SentCall) -> None:
+        """Note the values."""
+        values = {path: variable.get(None) for path, variable in self._variables.items()}
+        call.context["carried"] = {path: value for path, value in values.items() if value is not None}
+
+    @contextmanager
+    def around(self, run: CurrentTask) -> Iterator[None]:
+        """Set them."""
+        values: Mapping[str, Any] = run.context.get("carried", {})
+        known = {path: self._variables[path] for path in values if path in self._variables}
+        tokens = [(variable, variable.set(values[path])) for path, variable in known.items()]
+        try:
+            yield
+        finally:
+            for variable, token in tokens:
+                variable.reset(token)
+
+
+class ErrorReport:
+    """Report what tasks raise to an error tracker, Sentry unless another function is given.
+
+    `report(error)` is called for failures that are final, and with `retries=True` for those that are retried, too.
+    """
+
+    def __init__(self, report: Callable[[BaseException], object] | None = None, *, retries: bool = False) -> None:
+        self._report = report or import_module("sentry_sdk").capture_exception
+        if retries:
+            self.on_retry = self._tell
+
+    def on_dead_letter(self, run: CurrentTask, outcome: Any) -> None:
+        """Report a failure that is final."""
+        self._tell(run, outcome)
+
+    def _tell(self, run: CurrentTask, outcome: Any) -> None:
+        self._report(outcome.error)
+
+
+class LogDuration:
+    """Write a log line for each attempt: what, how long, and what became of it."""
+
+    def after(self, run: CurrentTask, outcome: object) -> None:
+        """Write it."""
+        ended = type(outcome).__name__.lower()
+        run.logger.info("%s %s on attempt %d after %.3f s", run.path, ended, run.attempt, run.ran_for_s or 0.0)
