@@ -124,7 +124,7 @@ def _ending_call(group: list[Ending], ending_batches: EndingBatches, event_log: 
         case Dead():
             call = bury(first, first.outcome, over, events)
         case Cancelled():
-            call = strike_off(work_queue, deliveries, over)
+            call = strike_off(deliveries[0], over, events)
     return EndingCall(group, over, call)
 
 
@@ -204,13 +204,12 @@ def release(
     return Call("worker/release", keys, args, read_settlements, True, work_queue.name)
 
 
-def strike_off(work_queue: WorkQueue, deliveries: Sequence[Delivery], over: Sequence[str] = ()) -> Call[Verdicts]:
-    """Return the call that strikes messages off the record which are gone from their queue."""
-
-    def read(_reply: Any) -> Verdicts:
-        return [Settlement.MISSING] * len(deliveries)
-
-    return Call("worker/unhold", (work_queue.holds_key,), _strikes(over, deliveries), read, True, work_queue.name)
+def strike_off(delivery: Delivery, over: Sequence[str] = (), events: Events = NO_EVENTS) -> Call[Verdicts]:
+    """Return the call that strikes a cancelled message off the record: it is gone from its queue."""
+    work_queue, namespace = delivery.work_queue, delivery.work_queue.queue.client.namespace
+    keys = (work_queue.holds_key, events_key(namespace), dropped_key(namespace))
+    args = (*_strikes(over, [delivery]), delivery.message.id, *events)
+    return Call("worker/strike_off", keys, args, lambda _struck: [Settlement.MISSING], True, work_queue.name)
 
 
 def start(ending: Ending) -> Call[Verdicts]:

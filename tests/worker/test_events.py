@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from rsmq_django.core.counters import read_totals
 from rsmq_django.core.events import Event, following, state
 from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.tasks import cancel
 from rsmq_django.worker.recovery import Death, recover
 from rsmq_django.worker.worker import work_queues_by_client
 from tests.redis_server import PrivateServer
+from tests.support import wait_until
 from tests.worker.workshop import Configure, declare, new_worker, send_raw, work, working
 
 Log = Callable[..., None]
@@ -139,6 +142,26 @@ def test_what_a_stopping_worker_gives_back_is_released(log: Log):
 
     (event,) = events()
     assert (event.kind, event.task_id, event.attempt, event.run_us) == ("released", result.id, 1, None)
+
+
+def test_task_that_is_cancelled_while_it_runs_is_an_event(log: Log):
+    began, release = threading.Event(), threading.Event()
+
+    def run() -> None:
+        began.set()
+        while not release.is_set():
+            time.sleep(0.01)
+
+    result = declare(run).enqueue()
+    with working(threads=1) as worker:
+        wait_until(began.is_set)
+        assert cancel(result.id)
+        wait_until(lambda: worker.fetchers[0].is_idle)
+
+    (event,) = events()
+    assert (event.kind, event.task_id, event.error_type) == ("cancelled", result.id, "")
+    (counts,) = read_totals(get_client(), ["default"])["default"].values()
+    assert (counts.started, counts.cancelled, counts.ended) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("ending", ["returns", "fails", "dies"])

@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ def everything(project: object, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="rsmq_django.worker.announcer")
 
 
-def outcomes(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+def outcomes(caplog: pytest.LogCaptureFixture) -> list[Any]:
     return [record for record in caplog.records if hasattr(record, "rsmq_event")]
 
 
