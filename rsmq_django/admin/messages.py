@@ -303,6 +303,8 @@ class MessageAdmin(LiveAdmin):
             "form": form if form is not None else ParametersForm(operation),
             "rows": rows,
             "action_checkbox_name": ACTION_CHECKBOX_NAME,
+            # Of a page that takes only POST there is one without its last part.
+            "back": request.get_full_path().removesuffix("operate/"),
             "seen": [value for value in request.POST.getlist("seen") if value.partition(" ")[2] in keys],
             "question": ngettext("This is about %(count)d message.", "This is about %(count)d messages.", len(rows))
             % {"count": len(rows)},

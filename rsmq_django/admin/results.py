@@ -1,18 +1,56 @@
-"""The page of task results."""
+"""The pages of task results: found by task id, with every attempt."""
 
 from __future__ import annotations
 
-from django.contrib import admin
-from django.utils.translation import gettext_lazy as _
+from typing import Any
 
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ..live.envelopes import task_name
+from ..live.places import Place
 from ..models import Result
+from .bodies import shown
+from .formats import visible
+from .message_page import attempts_of
 from .site import LiveAdmin
+
+#: Where rsmqctl and the tasks themselves have more than a page should show.
+LONGEST_CHARACTERS = 1024 * 1024
 
 
 @admin.register(Result)
 class ResultAdmin(LiveAdmin):
-    """What became of a task: Redis knows it by its id."""
+    """See the module."""
 
     list_display = ("task_id", "status", "queue", "attempts", "enqueued_at", "started_at", "finished_at")
     search_fields = ("task_id",)
-    search_help_text = _("Results are found by their task id.")
+    search_help_text = gettext_lazy("Results are found by their task id.")
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """Add the value, the call and the attempts, for those who may see them."""
+        result: Result = context["original"]
+        place = Place(result.connection, result.record.get("queue", ""))
+        message_id = result.record.get("message", "").encode("utf-8", "surrogateescape")
+        context |= {
+            "title": _("Task result"),
+            "subtitle": None,
+            "task_id": visible(result.task_id),
+            "queue_key": place.key if place.name else "",
+            "message_key": place.message_key(message_id) if place.name and message_id else "",
+            "may_view_body": self.may(request, "view_body"),
+            "attempts": attempts_of(result.record),
+            "value": self._shown(result, "value"),
+            "call": self._shown(result, "body"),
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    @staticmethod
+    def _shown(result: Result, name: str) -> Any:
+        text = result.record.get(name)
+        if text is None:
+            return None
+        body = text[:LONGEST_CHARACTERS].encode("utf-8", "surrogateescape")
+        return shown(body, task=task_name(body) if name == "body" else "")

@@ -31,7 +31,7 @@ class Place:
     @property
     def key(self) -> str:
         """Return the text that stands for it."""
-        name = quote(self.name, safe="")
+        name = quote(self.name, safe="", errors="surrogateescape")
         return name if self.alias == home_of(self.name) else f"{quote(self.alias, safe='')}/{name}"
 
     @property
@@ -80,7 +80,7 @@ def home_of(name: str) -> str:
 def place_of(key: str) -> Place | None:
     """Return the queue that a text stands for; None when it stands for none."""
     alias, slash, name = key.rpartition("/")
-    name = unquote(name)
+    name = unquote(name, errors="surrogateescape")
     place = Place(unquote(alias) if slash else home_of(name), name)
     return place if name and place.alias in get_settings().connections else None
 

@@ -57,7 +57,7 @@ def test_queues_are_filtered_ordered_and_cut(mail: CoreQueue, dead: CoreQueue):
     assert Queue.objects.filter(Q(name="mail") | Q(messages=0)).count() == 2
     assert Queue.objects.filter(Q(name="mail") ^ Q(messages=0)).count() == 2
     assert Queue.objects.filter(name__in=["mail", "other"], name="mail-dead").count() == 0
-    assert Queue.objects.values_list("name", flat=True).distinct().order_by() == ["mail", "mail-dead"]
+    assert list(Queue.objects.values_list("name", flat=True).distinct().order_by()) == ["mail", "mail-dead"]
     assert Queue.objects.aggregate(n=Count("pk", filter=Q(messages=3))) == {"n": 1}
     assert set(Queue.objects.in_bulk(["mail"])) == {"mail"}
     assert Queue.objects.none().count() == 0 and not Queue.objects.none().exists()

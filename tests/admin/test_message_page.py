@@ -27,9 +27,9 @@ def bury(server: PrivateServer, dead: Queue, body: bytes = b'{"task": "shop.task
     record = {"reason": "gave_up", "queue": "mail", "task": "shop.tasks.pay", "task_id": "t7", "attempts": 2}
     record |= {"error": "builtins.ValueError", "message": "no, token: abc", "traceback": TRACEBACK, "worker": "web1"}
     server.redis.hset("rsmq::dead:mail-dead", message_id, json.dumps(record | {"died_ms": 1795190076663}))
-    errors = {f"error:{n}": json.dumps(["builtins.ValueError", TRACEBACK]) for n in (1, 2)}
-    workers = {"worker:1": "web1", "worker:2": "web2"}
-    server.redis.hset("rsmq::result:t7", mapping={"status": "FAILED", "queue": "mail", **errors, **workers})
+    errors: dict[Any, Any] = {f"error:{n}": json.dumps(["builtins.ValueError", TRACEBACK]) for n in (1, 2)}
+    workers: dict[Any, Any] = {"worker:1": "web1", "worker:2": "web2"}
+    server.redis.hset("rsmq::result:t7", mapping={**errors, **workers, "status": "FAILED", "queue": "mail"})
     return message_id
 
 
