@@ -43,7 +43,7 @@ help: ## show this list
 demo-spark: ## take the 336,776 flights of 2013 through the whole pipeline (FLIGHTS=30000 for a part of them)
 	@java -version >/dev/null 2>&1 || { echo "this needs Java 17 (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
 	@$(MAKE) -s --no-print-directory $(SPARK_INSTALLED)
-	@$(SPARK_BIN)/python manage.py flights_pipeline $(if $(FLIGHTS),--flights $(FLIGHTS))
+	@DJANGO_SETTINGS_MODULE=example_project.history.settings $(SPARK_BIN)/python manage.py flights_pipeline $(if $(FLIGHTS),--flights $(FLIGHTS))
 
 demo: $(INSTALLED) ## start the demo site on a private server (DAY=2013-07-04, ONCE=1)
 	@$(BIN)/python manage.py rsmq_demo $(if $(ONCE),--once) $(if $(DAY),--day $(DAY))

@@ -1,0 +1,1 @@
+"""A year of departures through the Spark pipeline: `make demo-spark`."""

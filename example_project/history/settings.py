@@ -1,0 +1,18 @@
+"""Settings of `make demo-spark`: those of the example project, with a queue for each airport and room for a year."""
+
+from example_project.settings import *  # noqa: F403 - all of them
+from example_project.settings import INSTALLED_APPS, RSMQ, STATE_DIR
+
+AIRPORTS = ("EWR", "JFK", "LGA")
+
+INSTALLED_APPS = [*INSTALLED_APPS, "example_project.history"]
+RSMQ = {
+    **RSMQ,
+    "QUEUES": {**{f"dep-{airport}": {} for airport in AIRPORTS}, "loop": {}},
+    # All 336,776 attempts wait for the archive: 60 MB.
+    "EVENTS": {"RECORD": "all", "MAX_LENGTH": 1_000_000},
+    "PIPELINE": {
+        "LAKE": STATE_DIR / "lake",
+        "OBJECTIVES": {f"dep-{airport}": {"success": 0.97, "wait_p95_ms": 60_000} for airport in AIRPORTS},
+    },
+}

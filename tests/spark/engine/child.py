@@ -1,0 +1,113 @@
+"""What runs in processes that tests kill, or on clusters that they start: the archive, and a little of everything.
+
+    python -m tests.spark.engine.child archive LAKE [--die-after BATCH] [--rows N]
+    python -m tests.spark.engine.child everything LAKE --master M [--py-files ZIP]
+
+The address of Redis is in RSMQ_REDIS_URL. The last line of the output is a JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from rsmq_django.spark import archive
+from rsmq_django.spark.archive import ArchiveJob
+from rsmq_django.spark.config import JobConfig
+from rsmq_django.spark.drained import drain_queue
+from rsmq_django.spark.lake import Lake
+from rsmq_django.spark.schemas import EVENTS, HOURLY
+from rsmq_django.spark.session import start_session
+from rsmq_django.spark.steps import rollup
+
+QUEUE = "bulk"
+MESSAGES = 6000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["archive", "everything"])
+    parser.add_argument("lake")
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--py-files", default="")
+    parser.add_argument("--die-after", type=int, default=-1)
+    parser.add_argument("--rows", type=int, default=50_000)
+    given = parser.parse_args()
+    config = JobConfig(lake=given.lake, master=given.master, py_files=given.py_files)
+    spark = start_session(given.master, conf=_settings(given.master), py_files=given.py_files)
+    if given.what == "archive":
+        answer = run_archive(spark, config, rows=given.rows, die_after=given.die_after)
+    else:
+        answer = run_everything(spark, config)
+    sys.stdout.write(f"\n{json.dumps(answer)}\n")
+    sys.stdout.flush()
+    spark.stop()
+
+
+def _settings(master: str) -> dict[str, str]:
+    fast = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    return (
+        fast
+        if master.startswith("local[")
+        else fast
+        | {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+        }
+    )
+
+
+def run_archive(spark: Any, config: JobConfig, *, rows: int, die_after: int) -> dict[str, int]:
+    write_batch = archive.batch_writer
+
+    def deadly(lake: Lake, **options: Any) -> Any:
+        write = write_batch(lake, **options)
+
+        def write_and_die(frame: Any, batch: int) -> None:
+            write(frame, batch)
+            if batch == die_after:
+                os.killpg(0, signal.SIGKILL)  # the JVM, too: Spark never notes that the batch is done
+
+        return write_and_die
+
+    archive.batch_writer = deadly
+    done = ArchiveJob(
+        spark, config.find_lake(), config.server(), config.options(maxRowsPerBatch=str(rows), rowsPerPartition="1000")
+    ).run()
+    return {"rows": done.rows, "trimmed": done.trimmed, "lost": done.lost}
+
+
+def run_everything(spark: Any, config: JobConfig) -> dict[str, Any]:
+    """Send, look, archive, roll up and drain; return what can be compared between clusters."""
+    lake = config.find_lake()
+    rows = spark.range(MESSAGES, numPartitions=4).selectExpr("concat('order ', id) AS body")
+    for _ in range(2):
+        options = config.options(queue=QUEUE, job="import-7")
+        rows.write.format("rsmq").mode("append").options(**options).save()
+    messages = spark.read.format("rsmq").options(**config.options(queue=QUEUE, rowsPerPartition="1500")).load()
+    seen = messages.selectExpr("count(*)", "count(DISTINCT body)", "min(receive_count)").first()
+    archived = run_archive(spark, config, rows=5000, die_after=-1)
+    rollup(spark, lake)
+    drained = drain_queue(spark, config, QUEUE)
+    return {
+        "seen": list(seen),
+        "archived": archived,
+        "distinct": len({row for day in lake.days(EVENTS) for row in _ids(lake, day)}),
+        "attempts": sum(sum(lake.read_day(HOURLY, day)["attempts"].to_pylist()) for day in lake.days(HOURLY)),
+        "drained": drained.rows,
+    }
+
+
+def _ids(lake: Lake, day: Any) -> list[str]:
+    ids: list[str] = lake.read_day(EVENTS, day, names=["entry_id"])["entry_id"].to_pylist()
+    return ids
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The same job on one machine, on a cluster of processes, and on a standalone master with two workers."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from rsmq_django.core import Client, Queue
+from tests.redis_server import PrivateServer
+from tests.spark.engine.child import MESSAGES, QUEUE
+from tests.spark.engine.test_crashes import PATIENCE_S, Child
+from tests.spark.samples import log_events
+from tests.support import wait_until
+
+pytestmark = pytest.mark.spark_slow
+
+ROOT = Path(__file__).parents[3]
+EVENTS = 12_000
+WANTED = {
+    "seen": [MESSAGES, MESSAGES, 0],
+    "archived": {"rows": EVENTS, "trimmed": EVENTS, "lost": 0},
+    "distinct": EVENTS,
+    "attempts": EVENTS,
+    "drained": MESSAGES,
+}
+
+
+@pytest.fixture
+def work(server: PrivateServer, client: Client) -> None:
+    Queue(QUEUE, client).create()
+    log_events(server.redis, EVENTS)
+
+
+def test_cluster_of_processes_gives_the_same(work, server: PrivateServer, tmp_path: Path):
+    child = Child(server, "everything", str(tmp_path / "lake"), "--master", "local-cluster[2,1,1024]")
+    try:
+        assert child.answer() == WANTED
+    finally:
+        child.kill()
+
+
+# -- Standalone -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with everything but our package: a host on which nobody installed it."""
+    place = tmp_path_factory.mktemp("bare")
+    venv.create(place, symlinks=True)
+    (site,) = place.glob("lib/python*/site-packages")
+    # A directory named in a .pth file is searched, but the .pth files in it (ours is one) are not read.
+    (site / "packages.pth").write_text(str(Path(pyspark.__file__).parents[1]))
+    python = place / "bin" / "python"
+    probe = "import pyspark, pyarrow, redis, importlib.util as u; print(u.find_spec('rsmq_django'))"
+    done = subprocess.run([python, "-c", probe], capture_output=True, text=True, cwd=place)
+    assert done.stdout.strip() == "None", done.stdout + done.stderr
+    return python
+
+
+@pytest.fixture(scope="module")
+def package_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("zip") / "rsmq_django.zip"
+    with zipfile.ZipFile(target, "w") as archive:
+        for file in [ROOT / "pyspark_rsmq.py", *(ROOT / "rsmq_django").rglob("*")]:
+            if file.suffix in (".py", ".lua"):
+                archive.write(file, file.relative_to(ROOT))
+    return target
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[str]:
+    """A master and two workers from the pip package, in an environment that knows neither our package nor Redis."""
+    home = Path(pyspark.__file__).parent
+    started: list[subprocess.Popen[bytes]] = []
+    hidden = ("PYTHONPATH", "RSMQ_REDIS_URL", "RSMQ_TEST_URL", "VIRTUAL_ENV", "PYSPARK_PYTHON")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    environment |= {"SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "192m", "SPARK_LOCAL_IP": "127.0.0.1"}
+
+    def daemon(name: str, *words: str) -> Path:
+        log = tmp_path / f"{name}-{len(started)}.log"
+        command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", *words]
+        with log.open("w") as out:
+            started.append(subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=tmp_path))
+        return log
+
+    port = _free_port()
+    try:
+        log = daemon("master.Master", "--port", str(port), "--webui-port", str(_free_port()))
+        wait_until(lambda: "Starting Spark master" in log.read_text(), timeout_s=PATIENCE_S)
+        for number in range(2):
+            size = ("--cores", "1", "--memory", "1g", "--webui-port", str(_free_port()))
+            place = ("--work-dir", str(tmp_path / f"work-{number}"))
+            worker_log = daemon("worker.Worker", *size, *place, f"spark://127.0.0.1:{port}")
+        wait_until(lambda: log.read_text().count("Registering worker") == 2, timeout_s=PATIENCE_S)
+        assert worker_log.exists()
+        yield f"spark://127.0.0.1:{port}"
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait()
+
+
+def test_standalone_cluster_that_gets_the_package_as_a_zip_gives_the_same(
+    work, server: PrivateServer, tmp_path: Path, standalone: str, bare_python: Path, package_zip: Path
+):
+    words = ("everything", str(tmp_path / "lake"), "--master", standalone, "--py-files", str(package_zip))
+    variables = {"PYSPARK_PYTHON": str(bare_python), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    child = Child(server, *words, env=variables)
+    try:
+        assert child.answer() == WANTED
+    finally:
+        child.kill()
+        shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: Any = probe.getsockname()[1]
+        return int(port)

@@ -1,0 +1,174 @@
+"""kill -9 of everything, restarts of Redis, lost executors: no event lost, none stored twice."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rsmq_django.core import Client, Queue
+from rsmq_django.spark.archive import ArchiveJob
+from rsmq_django.spark.checkpoint import finished_batch
+from rsmq_django.spark.lake import Lake
+from rsmq_django.spark.schemas import EVENTS
+from tests.redis_server import PrivateServer
+from tests.spark.samples import STREAM, log_events
+from tests.support import wait_until
+
+pytestmark = pytest.mark.spark_slow
+
+ROOT = Path(__file__).parents[3]
+ROWS, BATCH = 30_000, 5_000
+#: A busy machine starts a JVM in minutes.
+PATIENCE_S = 540
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake.at(tmp_path / "lake")
+
+
+class Child:
+    """A process of tests.spark.engine.child, with its JVM in one process group."""
+
+    def __init__(self, server: PrivateServer, *words: str, env: dict[str, str] | None = None) -> None:
+        command = [sys.executable, "-m", "tests.spark.engine.child", *words]
+        variables = {**os.environ, "RSMQ_REDIS_URL": server.url, **(env or {})}
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
+
+    def kill(self) -> None:
+        """End driver, JVM and Python workers at once."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it ended a moment ago
+        self.process.communicate()
+
+    def answer(self) -> dict[str, Any]:
+        """Wait for the end and return what it printed last."""
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        assert self.process.returncode == 0, err.decode()[-3000:]
+        return dict(json.loads(out.decode().splitlines()[-1]))
+
+
+@pytest.fixture
+def start(server: PrivateServer) -> Iterator[Any]:
+    """Start children, and leave none behind."""
+    children: list[Child] = []
+
+    def begin(*words: str, **options: Any) -> Child:
+        children.append(Child(server, *words, **options))
+        return children[-1]
+
+    yield begin
+    for child in children:
+        child.kill()
+
+
+def stored_ids(lake: Lake) -> list[str]:
+    return [value for day in lake.days(EVENTS) for value in lake.read_day(EVENTS, day)["entry_id"].to_pylist()]
+
+
+def newest(directory: Path) -> int:
+    return max((int(path.name) for path in directory.glob("[0-9]*") if path.name.isdecimal()), default=-1)
+
+
+def has_open_batch(lake: Lake) -> bool:
+    checkpoint = lake.checkpoint("archive")
+    return newest(checkpoint / "offsets") > newest(checkpoint / "commits")
+
+
+def executors_of(group: int) -> list[int]:
+    """Return the executors among the processes of a group."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            is_executor = b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes()
+            if is_executor and os.getpgid(int(entry.name)) == group:
+                found.append(int(entry.name))
+        except (OSError, ProcessLookupError):
+            continue  # it ended while we looked
+    return found
+
+
+def test_driver_killed_in_open_batches_loses_and_doubles_nothing(start, lake: Lake, server: PrivateServer):
+    log_events(server.redis, ROWS)
+    chance = random.Random()
+    for _ in range(2):
+        child = start("archive", str(lake.root), "--rows", str(BATCH))
+        wait_until(lambda: has_open_batch(lake), timeout_s=PATIENCE_S)
+        # Somewhere in the batch: while it reads, while it writes, or just after.
+        threading.Event().wait(chance.uniform(0, 1.0))
+        child.kill()
+
+    start("archive", str(lake.root), "--rows", str(BATCH)).answer()
+
+    ids = stored_ids(lake)
+    assert len(ids) == len(set(ids)) == ROWS
+    assert server.redis.xlen(STREAM) == 0
+
+
+def test_killed_between_the_write_and_the_note_of_a_batch_stores_it_once(start, lake: Lake, server: PrivateServer):
+    log_events(server.redis, ROWS)
+    child = start("archive", str(lake.root), "--rows", str(BATCH), "--die-after", "1")
+    child.process.communicate(timeout=PATIENCE_S)
+    assert child.process.returncode == -signal.SIGKILL
+    assert finished_batch(lake.checkpoint("archive")) == 0, "batch 1 was written and not noted"
+
+    start("archive", str(lake.root), "--rows", str(BATCH)).answer()
+
+    ids = stored_ids(lake)
+    assert len(ids) == len(set(ids)) == ROWS
+
+
+def test_executor_killed_in_mid_batch_is_replaced(start, lake: Lake, server: PrivateServer, client: Client):
+    Queue("bulk", client).create()
+    log_events(server.redis, 40_000)
+    child = start("archive", str(lake.root), "--master", "local-cluster[2,1,1024]", "--rows", "10000")
+    wait_until(lambda: has_open_batch(lake), timeout_s=PATIENCE_S)
+
+    victim = wait_until(lambda: executors_of(child.process.pid), timeout_s=PATIENCE_S)[0]
+    os.kill(victim, signal.SIGKILL)
+    child.answer()
+
+    ids = stored_ids(lake)
+    assert len(ids) == len(set(ids)) == 40_000
+
+
+def test_redis_restarted_in_mid_run_is_waited_for(_session: Any, lake: Lake, server: PrivateServer, pipeline_server):
+    log_events(server.redis, 40_000)
+    source = {"url": server.url, "maxRowsPerBatch": "4000", "rowsPerPartition": "2000"}
+    job = ArchiveJob(_session, lake, pipeline_server, source)
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(job.run()))
+    thread.start()
+    wait_until(lambda: newest(lake.checkpoint("archive") / "commits") >= 1, timeout_s=PATIENCE_S)
+    server.restart()
+    thread.join(timeout=PATIENCE_S)
+
+    ids = stored_ids(lake)
+    assert results
+    assert len(ids) == len(set(ids)) == 40_000
+    assert server.redis.xlen(STREAM) == 0
+
+
+def test_redis_at_its_memory_limit_is_archived_and_so_relieved(
+    _session: Any, lake: Lake, server: PrivateServer, pipeline_server
+):
+    log_events(server.redis, 10_000)
+    server.redis.config_set("maxmemory", "1mb")
+    try:
+        result = ArchiveJob(_session, lake, pipeline_server, {"url": server.url}).run()
+    finally:
+        server.redis.config_set("maxmemory", 0)
+
+    assert (result.rows, result.trimmed) == (10_000, 10_000)
