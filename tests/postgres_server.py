@@ -50,38 +50,18 @@ class PostgresCluster:
     def __init__(self) -> None:
         binaries, self.user = find_binaries(), ordinary_user()
         self.directory = Path(tempfile.mkdtemp(prefix="rsmq-pg-", dir="/tmp"))
-        owner = {"user": self.user} if os.geteuid() == 0 else {}
-        if owner:
-            shutil.chown(self.directory, self.user)
+        owner = self.user if os.geteuid() == 0 else None
+        if owner is not None:
+            shutil.chown(self.directory, owner)
         data = self.directory / "data"
-        initdb = [
-            binaries / "initdb",
-            "-D",
-            data,
-            "-U",
-            "tests",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--no-sync",
-            "--locale=C",
-        ]
-        subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd=self.directory, **owner)
-        command = [
-            binaries / "postgres",
-            "-D",
-            data,
-            "-k",
-            self.directory,
-            "-c",
-            "listen_addresses=",
-            "-c",
-            "fsync=off",
-        ]
+        options = "-U tests -A trust -E UTF8 --no-sync --locale=C".split()
+        initdb: list[str | Path] = [binaries / "initdb", "-D", data, *options]
+        subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd=self.directory, user=owner)
+        command: list[str | Path] = [binaries / "postgres", "-D", data, "-k", self.directory]
+        command += ["-c", "listen_addresses=", "-c", "fsync=off"]
         with (self.directory / "log").open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, **owner
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, user=owner
             )
         self._watch()
         wait_until(self._answers, timeout_s=60)

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from ..conf import get_settings
@@ -102,8 +102,10 @@ class Relay:
             return
         with transaction.atomic(using=self.database):
             head = waiting.values_list("pk", flat=True).first()
-            ours = waiting.filter(pk=head).select_for_update(skip_locked=True).values_list("pk", flat=True)
-            yield list(waiting[:BATCH]) if head is not None and list(ours) else []
+            if head is None or not list(waiting.filter(pk=head).select_for_update(skip_locked=True)):
+                yield []
+                return
+            yield list(waiting[:BATCH])
 
     def _send(self, queue: Queue, rows: Sequence[OutboxMessage]) -> list[Relayed]:
         base, _ = split_band(queue.name)
@@ -154,7 +156,7 @@ def prune(*, keep_sent_s: float, keep_done_s: float) -> tuple[int, int]:
 def _delete_in_slices(old: QuerySet[OutboxMessage] | QuerySet[InboxEntry]) -> int:
     count = 0
     while pks := list(old.values_list("pk", flat=True)[:PRUNE_BATCH]):
-        count += old.filter(pk__in=pks).delete()[0]
+        count += old.filter(Q(pk__in=pks)).delete()[0]
     return count
 
 

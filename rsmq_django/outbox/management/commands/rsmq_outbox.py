@@ -70,7 +70,7 @@ class Command(BaseCommand):
 
     def show_status(self, *, as_json: bool) -> None:
         """Print what waits for each queue."""
-        rows = list(
+        rows: list[Any] = list(
             OutboxMessage.objects.using(outbox_database())
             .filter(Q(sent_at=None))
             .values("queue_name")
