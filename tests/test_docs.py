@@ -184,6 +184,23 @@ def test_the_project_of_the_topics_page_works(tmp_path: Path, server: PrivateSer
     assert Queue("orders-node", Client(Connection(server.url))).attributes().messages == 2
 
 
+def test_the_blocks_of_the_metrics_and_events_pages_work_together(tmp_path: Path, server: PrivateServer) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "metrics.md", server.url)
+    project.write("settings.py", (tmp_path / "settings.py").read_text() + "RSMQ['EVENTS'] = {'RECORD': 'all'}\n")
+    project.write(
+        "shop/tasks.py",
+        "from rsmq_django.tasks import task\n\n@task(max_attempts=1)\ndef send(n):\n    assert n < 2, 'too many'\n",
+    )
+    project.python("import shop.urls\nfrom shop.tasks import send\nsend.enqueue_many([[n] for n in range(3)])")
+
+    project.run("-m", "django", "rsmq_worker", "--batch")
+
+    seen = project.python("from shop.reading import summary; print(summary('default'))")
+    assert "2 succeeded, 1 failed" in seen
+    (block,) = [text for text in PYTHON_BLOCK.findall((ROOT / "docs" / "events.md").read_text()) if "RSMQ" not in text]
+    assert "shop.tasks.send 1 builtins.AssertionError too many" in project.python(block)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_json_in_the_documentation_is_json(page: Path) -> None:
     for block in JSON_BLOCK.findall(page.read_text("utf-8")):
