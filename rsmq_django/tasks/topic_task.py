@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from django.core.exceptions import ImproperlyConfigured
+
 from ..conf import get_settings
 from ..core.errors import RsmqError
 from ..core.limits import MAX_BATCH
@@ -165,10 +167,17 @@ def _check_number(path: str, what: str, number: int, *, most: int) -> None:
 
 
 def check_topic_tasks() -> None:
-    """Raise ImproperlyConfigured for a connection or queue that the settings do not have."""
+    """Raise ImproperlyConfigured for a connection or queue that is not in the settings, or for a reserved name.
+
+    When a function is declared, the settings may not be complete yet.
+    """
     settings = get_settings()
     for declared in registered_topic_tasks():
         if isinstance(declared, TopicTask):
-            settings.connection(declared.connection)
+            alias = declared.connection
         else:
-            settings.queue(declared.queue)
+            alias = settings.queue(declared.queue).connection
+        try:
+            checked_topic(declared.topic, namespace=settings.connection(alias).namespace)
+        except RsmqError as error:
+            raise ImproperlyConfigured(f"{_named(declared)}: {error}") from error

@@ -17,8 +17,10 @@ from typing import Any
 from asgiref.sync import async_to_sync
 
 from ..core import RsmqError
+from ..core.errors import QueueNotFound
 from ..core.limits import MAX_SECONDS
 from ..core.topics import Bridge, Group, TopicMessage
+from ..queues import ensure_queue
 from ..tasks.retry import exponential
 from ..tasks.topic_task import TopicTask
 from .database import close_stale_connections, close_unusable_connections
@@ -237,7 +239,11 @@ class BridgeThread(TopicThread):
 
     def step(self) -> bool:
         """Move a batch."""
-        done = self._bridge.forward(BRIDGE_BATCH, block_ms=self._block_ms)
+        try:
+            done = self._bridge.forward(BRIDGE_BATCH, block_ms=self._block_ms)
+        except QueueNotFound:  # nothing was moved
+            ensure_queue(self._bridge.queue.name)
+            return False
         if done.dead_lettered:
             logger.error(
                 "%d messages of %s are longer than queue %s allows and went to topic %s.dlt",

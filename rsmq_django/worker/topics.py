@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from ..core import RsmqError
 from ..core.topics import Bridge, Group, Topic
-from ..queues import ensure_queue, get_client
+from ..queues import get_client, get_queue
 from ..tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
 from .outage import Outage
 from .topic_consumer import BridgeThread, ConsumerThread, Plan
@@ -116,7 +116,7 @@ class TopicThreads:
 def make_threads(declared: TopicTask | TopicBridge, plan: Plan) -> Sequence[ConsumerThread | BridgeThread]:
     """Return the threads for one declaration."""
     if isinstance(declared, TopicBridge):
-        queue = ensure_queue(declared.queue)
+        queue = get_queue(declared.queue)
         group = Group(Topic(declared.topic, queue.client), declared.group, declared.options)
         return [BridgeThread(Bridge(group, queue), plan)]
     client = get_client(declared.connection)

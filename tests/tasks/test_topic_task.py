@@ -80,6 +80,14 @@ def test_unknown_queue_of_a_bridge_is_found_at_the_start():
         check_topic_tasks()
 
 
+def test_topic_named_like_the_namespace_is_found_at_the_start(settings, server):
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": server.url, "NAMESPACE": "shop"}}}
+    topic_task("shop", group="billing")(handle)
+
+    with pytest.raises(ImproperlyConfigured, match="handle: reserved topic name: 'shop'"):
+        check_topic_tasks()
+
+
 # -- Publishing --------------------------------------------------------------------------------------------------------
 
 
