@@ -96,7 +96,7 @@ def test_coroutines_run_on_the_event_loop(orders: ReliableQueue):
 def test_failed_attempt_is_given_back_with_its_wait_and_the_attempts_are_counted(orders: ReliableQueue):
     attempts: list[int] = []
 
-    def fail_twice(context: TaskContext[Any, Any]) -> None:
+    def fail_twice(context: TaskContext) -> None:
         attempts.append(context.attempt)
         if context.attempt < 3:
             raise Retry("not yet", after_s=0.01)

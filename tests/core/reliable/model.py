@@ -112,6 +112,11 @@ class Model:
         self.delivered.append(message_id)
         self.extended.add(message_id)
 
+    def bury(self, message_id: str) -> None:
+        """Give a delivered message up."""
+        self._remove_delivered([message_id])
+        self.dead.add(message_id)
+
     def redrive(self, message_id: str) -> None:
         """Give a dead message another chance."""
         self.dead.remove(message_id)

@@ -1,15 +1,19 @@
 """Random histories of one reliable queue, compared with a model after every step."""
 
+import hashlib
 import os
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from rsmq_django.core import Client, Connection
-from rsmq_django.core.errors import BrokenQueue, QueueFull, QueueNotFound
+from rsmq_django.core import client as client_module
+from rsmq_django.core.call import Script, load_script
+from rsmq_django.core.errors import BrokenQueue, QueueFull, RsmqError
 from rsmq_django.core.reliable import ReliableQueue
 from tests.redis_server import PrivateServer
 
@@ -20,6 +24,7 @@ EXAMPLES = int(os.environ.get("RSMQ_TEST_EXAMPLES", "25"))
 FAR_S = 7200
 BODIES = st.lists(st.sampled_from([b"", b"a", b"\xff\x00", "ü".encode() * 9]), min_size=1, max_size=4)
 PICKS = st.integers(0, 9)
+COUNTS = st.sampled_from([2, 1, 4, 0])
 
 
 class ReliableMachine(RuleBasedStateMachine):
@@ -52,6 +57,11 @@ class ReliableMachine(RuleBasedStateMachine):
     def check_ids(self, answer: list[str] | None, expected: list[str]) -> None:
         assert answer == (expected if self.model.exists else None)
 
+    @initialize()
+    def begin(self) -> None:
+        """There is something to work on from the beginning: most of what is drawn is small and simple."""
+        self.model.push(self.queue.push("1", "2", "3"), [b"1", b"2", b"3"], is_delayed=False)
+
     @rule(bodies=BODIES, is_delayed=st.booleans())
     def push(self, bodies: list[bytes], is_delayed: bool) -> None:
         if self.is_full:
@@ -62,17 +72,22 @@ class ReliableMachine(RuleBasedStateMachine):
         assert len(set(ids) | set(self.model.messages)) == len(ids) + len(self.model.messages)
         self.model.push(ids, bodies, is_delayed=is_delayed)
 
-    @rule(count=st.integers(0, 4))
+    @rule(count=COUNTS)
     def pop(self, count: int) -> None:
         popped = self.queue.pop_messages(count)
         assert [message.id for message in popped] == self.model.pop(count)
         self.remember(popped)
 
-    @rule(count=st.integers(0, 4))
+    @rule(count=COUNTS)
     def recover(self, count: int) -> None:
         recovered = self.queue.recover_messages(count, 0)
         assert [message.id for message in recovered] == self.model.recover(count)
         self.remember(recovered)
+
+    @rule(count=COUNTS)
+    def consumer_dies(self, count: int) -> None:
+        self.pop(count)
+        self.recover(count)
 
     def remember(self, messages: list) -> None:
         for message in messages:
@@ -105,6 +120,23 @@ class ReliableMachine(RuleBasedStateMachine):
         if good:
             self.model.extend(message_id)
 
+    @rule(operation=st.sampled_from(["ack", "nack", "extend", "bury"]))
+    def late_consumer(self, operation: str) -> None:
+        """One that held a message before somebody else got it changes nothing."""
+        late = [
+            f"{id_}:{n}" for id_, n in self.receipts if self.model.holds(id_, None) and not self.model.holds(id_, n)
+        ]
+        if late:
+            assert getattr(self.queue, operation)(*late) == []
+
+    @rule(pick=PICKS, bare=st.booleans())
+    def bury(self, pick: int, bare: bool) -> None:
+        message_id, said, deliveries = self.receipt(pick, bare=bare)
+        good = self.model.holds(message_id, deliveries)
+        self.check_ids(self.queue.bury(said, reason="no use"), [message_id] if good else [])
+        if good:
+            self.model.bury(message_id)
+
     @rule(max_deliveries=st.integers(0, 3))
     def configure(self, max_deliveries: int) -> None:
         if not self.is_full:
@@ -130,10 +162,10 @@ class ReliableMachine(RuleBasedStateMachine):
                     attempt()
             self.server.redis.delete(key)
 
-    @rule(is_full=st.booleans())
-    def memory_is(self, is_full: bool) -> None:
-        self.is_full = is_full
-        self.server.redis.config_set("maxmemory", int(is_full))
+    @rule(chance=st.integers(0, 3))
+    def memory_is(self, chance: int) -> None:
+        self.is_full = chance == 3
+        self.server.redis.config_set("maxmemory", int(self.is_full))
 
     @rule()
     def scripts_are_forgotten(self) -> None:
@@ -141,10 +173,6 @@ class ReliableMachine(RuleBasedStateMachine):
 
     @invariant()
     def queue_holds_what_the_model_says(self) -> None:
-        if not self.model.exists:
-            with pytest.raises(QueueNotFound):
-                self.queue.info()
-            return
         stored: dict[str, Any] = {
             kind: self.queue.messages(kind, 0, 1000) for kind in ("undelivered", "delayed", "delivered", "dead")
         }
@@ -178,3 +206,50 @@ def test_every_history_ends_as_the_model_says(server: PrivateServer):
     machine = type("ReliableMachineOnServer", (ReliableMachine,), {"server": server})
 
     run_state_machine_as_test(machine, settings=OPTIONS)
+
+
+# -- A test that cannot fail proves nothing ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_scripts(server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """Replace a piece of the scripts' text, in every script that holds it."""
+    replaced: list[str] = []
+
+    def replace(piece: str, by: str) -> None:
+        def load(name: str) -> Script:
+            text = load_script(name).source.decode()
+            if piece in text:
+                replaced.append(name)
+            source = text.replace(piece, by).encode()
+            return Script(source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
+
+        monkeypatch.setattr(client_module, "load_script", load)
+
+    yield replace
+    assert replaced, "no script holds that piece any more: the mutant is the original"
+    server.redis.script_flush()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("piece", "by"),
+    [
+        pytest.param("wanted[n] == histories[n].count", "true", id="no fence"),
+        pytest.param("not seen[id] and", "", id="counts a message twice"),
+        pytest.param("history.unused = history.unused + 1", "local _", id="counts unused deliveries"),
+        pytest.param(
+            "if history.count - history.unused < most", "if history.count <= most", id="one delivery too many"
+        ),
+        pytest.param('redis.call("HDEL", queue.bodies, unpack(ids))', "", id="leaves bodies"),
+        pytest.param('redis.call("HDEL", queue.history, unpack(ids))', "", id="leaves histories"),
+        pytest.param("front[#living + 1 - n] = id", "front[n] = id", id="turns the order round"),
+    ],
+)
+def test_broken_script_is_found_out(server: PrivateServer, in_scripts: Callable[[str, str], None], piece: str, by: str):
+    in_scripts(piece, by)
+    machine = type("ReliableMachineOnServer", (ReliableMachine,), {"server": server})
+    options = settings(OPTIONS, max_examples=100, phases=[Phase.generate], derandomize=True)
+
+    with pytest.raises((AssertionError, RsmqError, ExceptionGroup)):
+        run_state_machine_as_test(machine, settings=options)
