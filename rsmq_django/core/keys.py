@@ -67,6 +67,11 @@ def result_key(namespace: str, task_id: str) -> str:
     return f"{namespace}::result:{task_id}"
 
 
+def tag_key(namespace: str, tag: str) -> str:
+    """Return the key of the sorted set of tasks that carry a tag."""
+    return f"{namespace}::tag:{tag}"
+
+
 def unique_key(namespace: str, digest: str) -> str:
     """Return the key of the hash that names the message which stands for all equal calls of a unique task."""
     return f"{namespace}::unique:{digest}"

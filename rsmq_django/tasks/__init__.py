@@ -2,10 +2,12 @@
 
 from .cancellation import acancel, cancel
 from .compat import TaskResult, TaskResultStatus
+from .expiry import TaskExpired
 from .interrupts import HardTimeout, TaskCancelled
 from .retry import Postpone, Retry, TaskTimeout, exponential, fixed
 from .running import TaskContext, current_task, is_cancelled, lease_lost, progress_of
 from .schedule import cron, every
+from .tags import cancel_tagged, tagged
 from .task import Task, consumer, task
 from .topic_task import bridge_topic, topic_task
 from .unique import Unique
@@ -17,6 +19,7 @@ __all__ = [
     "Task",
     "TaskCancelled",
     "TaskContext",
+    "TaskExpired",
     "TaskResult",
     "TaskResultStatus",
     "TaskTimeout",
@@ -24,6 +27,7 @@ __all__ = [
     "acancel",
     "bridge_topic",
     "cancel",
+    "cancel_tagged",
     "consumer",
     "cron",
     "current_task",
@@ -33,6 +37,7 @@ __all__ = [
     "is_cancelled",
     "lease_lost",
     "progress_of",
+    "tagged",
     "task",
     "topic_task",
 ]

@@ -44,6 +44,7 @@ from .middleware import chain
 from .registry import check_queues, find_task
 from .results import UNFINISHED_TTL_S, read_body, read_record, task_result
 from .sealing import peek, seal
+from .tags import note_tags
 from .task import Arguments, Task
 from .unique import Holder, UniqueCall
 
@@ -79,7 +80,7 @@ class Outgoing:
             queue_name=self.queue.name,
             keys=self.queue.keys,
             channel=self.channel,
-            delay=self._delay_ms(),
+            delay=self.delay_ms(),
             digest=self.digests[number],
             task_id=self.ids[number],
             body=self.bodies[number],
@@ -89,7 +90,7 @@ class Outgoing:
 
     def call(self) -> Call[list[str]]:
         """Return the Redis call that sends them; a delay counts from now, the moment of sending."""
-        args: list[Argument] = [self._delay_ms(), self.channel, UNFINISHED_TTL_S, self.queue.name]
+        args: list[Argument] = [self.delay_ms(), self.channel, UNFINISHED_TTL_S, self.queue.name]
         for task_id, body in zip(self.ids, self.bodies, strict=True):
             args += (task_id, body)
         keys = [self.queue.keys.messages, self.queue.keys.settings]
@@ -102,7 +103,8 @@ class Outgoing:
         """Return where to publish: workers listen to the task's queue, and may not know this priority's band yet."""
         return get_queue(self.task.queue_name).keys.channel
 
-    def _delay_ms(self) -> Argument:
+    def delay_ms(self) -> Argument:
+        """Return the delay from now, or the unit of the queue's own."""
         if self.task.run_after is None:
             return self.queue.vt_unit  # the queue's own delay
         now = datetime.now(self.task.run_after.tzinfo)  # local time without a zone where USE_TZ is off
@@ -266,7 +268,7 @@ def prepare(
     ids = list(ids or random_suffixes(len(calls)))
     span = start_sending(queue.name, task.module_path, ids)
     digests = _digests(task, calls)
-    metas = _metas({**carried_by(span), **_context(task)}, digests, len(ids))
+    metas = _metas({**carried_by(span), **_context(task), **_said(task, queue)}, digests, len(ids))
     envelopes: list[Envelope] = [
         new_envelope(task.module_path, task_id, args, kwargs, meta)
         for task_id, (args, kwargs), meta in zip(ids, calls, metas, strict=True)
@@ -319,11 +321,11 @@ def _write_to_outbox(batches: Sequence[Outgoing]) -> None:
     # Only here: the outbox is an application of its own, with tables, and most projects do not install it.
     from ..outbox.writing import write
 
-    if batches[0].digests:
-        task = batches[0].task
+    task = batches[0].task
+    if batches[0].digests or task.options.tags:
         raise InvalidTask(
-            f"Task {task.module_path} is unique, and queue {task.queue_name!r} has an outbox, which knows nothing of "
-            "that; send it to a queue without OUTBOX, or make it once=True instead"
+            f"Task {task.module_path} is unique or has tags, and queue {task.queue_name!r} has an outbox, which knows "
+            "nothing of either; send it to a queue without OUTBOX"
         )
     write(batches, keeps_result=bool(result_ttl_s(batches[0].task)))
     for batch in batches:
@@ -337,6 +339,21 @@ def _digests(task: Task[..., Any], calls: Sequence[tuple[Sequence[Any], Mapping[
         return []
     path, takes_context = task.module_path, task.takes_context
     return [unique.digest(task.func, path, args, kwargs, takes_context=takes_context) for args, kwargs in calls]
+
+
+def _said(task: Task[..., Any], queue: Queue) -> dict[str, Any]:
+    """Return what the task's options say about each of its calls."""
+    options, said = task.options, dict[str, Any]()
+    if options.expires_in_s is not None:
+        said["expires_in_s"] = round(_delay_s(task, queue) + options.expires_in_s, 3)
+    if options.tags:
+        said["tags"] = list(options.tags)
+    return said
+
+
+def _delay_s(task: Task[..., Any], queue: Queue) -> float:
+    delay = Outgoing(task, queue, [], []).delay_ms()
+    return delay / 1000 if isinstance(delay, int) else get_settings().queue(task.queue_name).delay_s
 
 
 def _context(task: Task[..., Any]) -> dict[str, Any]:
@@ -368,6 +385,8 @@ def send(outgoing: Outgoing) -> list[str]:
 
 def _send(outgoing: Outgoing) -> list[str]:
     client = outgoing.queue.client
+    if outgoing.task.options.tags:
+        client.run(note_tags(client.namespace, outgoing.task.options.tags, outgoing.ids))
     if not outgoing.digests:
         client.run(outgoing.call())
         return outgoing.ids
@@ -393,6 +412,8 @@ async def asend(outgoing: Outgoing) -> list[str]:
 
 async def _asend(outgoing: Outgoing) -> list[str]:
     client = outgoing.queue.client
+    if outgoing.task.options.tags:
+        await client.arun(note_tags(client.namespace, outgoing.task.options.tags, outgoing.ids))
     if not outgoing.digests:
         await client.arun(outgoing.call())
         return outgoing.ids

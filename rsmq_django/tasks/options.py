@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -9,6 +10,8 @@ from django.conf import settings
 
 from .retry import Backoff, RetryPolicy, exponential
 from .unique import Unique
+
+MAX_TAG_LENGTH = 100
 
 ExceptionClasses = tuple[type[BaseException], ...] | type[BaseException]
 
@@ -26,6 +29,8 @@ class OptionArguments(TypedDict, total=False):
     result_ttl_s: int | None
     once: bool
     unique: Unique | None
+    expires_in_s: float | None
+    tags: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,10 @@ class TaskOptions:
     once: bool = False
     #: Of equal calls, one is enough.
     unique: Unique | None = None
+    #: A call that no worker has begun so long after it was due goes to the dead-letter queue instead.
+    expires_in_s: float | None = None
+    #: What tasks are found and cancelled by together.
+    tags: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         _check("max_attempts", self.max_attempts, at_least=1)
@@ -63,6 +72,8 @@ class TaskOptions:
             raise ValueError("once=True needs a table: add 'rsmq_django.outbox' to INSTALLED_APPS and migrate")
         if self.unique is not None and not isinstance(self.unique, Unique):
             raise ValueError(f"unique is {self.unique!r}; it must be a Unique(...)")
+        _check("expires_in_s", self.expires_in_s, at_least=0.001)
+        _check_tags(self.tags)
         _check_classes("retry_on", self.retry_on)
         _check_classes("give_up_on", self.give_up_on)
         if not callable(self.backoff):
@@ -85,6 +96,14 @@ def _has_inbox() -> bool:
 
 def _as_tuple(classes: ExceptionClasses) -> tuple[type[BaseException], ...]:
     return classes if isinstance(classes, tuple) else (classes,)
+
+
+def _check_tags(tags: Sequence[str]) -> None:
+    if isinstance(tags, str):
+        raise ValueError(f"tags is the text {tags!r}; write a list, tags=[{tags!r}]")
+    for tag in tags:
+        if not isinstance(tag, str) or not 1 <= len(tag) <= MAX_TAG_LENGTH or not tag.isprintable():
+            raise ValueError(f"tags has {tag!r}; a tag is a text of 1 to {MAX_TAG_LENGTH} printable characters")
 
 
 def _check_classes(name: str, classes: ExceptionClasses) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
@@ -41,6 +41,8 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     result_ttl_s: int | None = None
     once: bool = False
     unique: Unique | None = None
+    expires_in_s: float | None = None
+    tags: Sequence[str] = ()
     options: TaskOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -60,14 +62,15 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
         queue_name: str | None = None,
         run_after: datetime | timedelta | None = None,
         backend: str | None = None,
+        **options: Unpack[OptionArguments],
     ) -> Task[P, R]:
-        """Return a copy with other options; `run_after` is a time, or a timedelta from now."""
+        """Return a copy with other options, Django's or ours; `run_after` is a time, or a timedelta from now."""
         if isinstance(run_after, timedelta):
             run_after = timezone.now() + run_after
         changed: Any = BaseTask.using(
             self, priority=priority, queue_name=queue_name, run_after=run_after, backend=backend
         )
-        return cast("Task[P, R]", changed)
+        return cast("Task[P, R]", replace(changed, **options) if options else changed)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
         """Send one call when the surrounding transaction commits, or at once when there is none."""
@@ -137,7 +140,8 @@ def task(
     attempt that returns seconds; default: `exponential()`), `retry_on` and `give_up_on` (exception classes; default:
     every exception is retried), `timeout_s` (per run; default: none), `hard_timeout_s` (per run, after which its
     process is killed; default: none), `dead_letter_queue` (default: the queue's), `result_ttl_s` (seconds a finished
-    result is kept; 0 keeps none), `unique` (a `Unique`: of equal calls, one is enough). Raises InvalidTask or
+    result is kept; 0 keeps none), `unique` (a `Unique`: of equal calls, one is enough), `expires_in_s` (a call that
+    nobody has begun so long after it was due is not run), `tags` (to find and cancel tasks by). Raises InvalidTask or
     ValueError where it is declared when one of them cannot work.
     """
 

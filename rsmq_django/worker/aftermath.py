@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.call import Call
+from ..tasks.tags import untag
 from ..tasks.unique import unlock
 from .delivery import WorkQueue
 from .endings import Ending
@@ -18,9 +19,23 @@ from .outcomes import Postponed, Released, RetryIn
 
 def aftermath_calls(endings: Sequence[Ending]) -> list[Call[Any]]:
     """Return the calls for endings of messages that use a feature (`Execution.meta`)."""
+    final = [ending for ending in endings if not isinstance(ending.outcome, (RetryIn, Postponed, Released))]
+    return [*_unlock_calls(final), *_untag_calls(final)]
+
+
+def _unlock_calls(endings: Sequence[Ending]) -> list[Call[Any]]:
     locks: dict[WorkQueue, list[tuple[str, str]]] = {}
     for ending in endings:
         digest = (ending.execution.meta or {}).get("unique")
-        if isinstance(digest, str) and not isinstance(ending.outcome, (RetryIn, Postponed, Released)):
+        if isinstance(digest, str):
             locks.setdefault(ending.delivery.work_queue, []).append((ending.delivery.message.id, digest))
     return [unlock(each.queue.client.namespace, each.queue.keys, held) for each, held in locks.items()]
+
+
+def _untag_calls(endings: Sequence[Ending]) -> list[Call[Any]]:
+    tags: dict[tuple[str, str], list[str]] = {}
+    for ending in endings:
+        for tag in (ending.execution.meta or {}).get("tags", ()):
+            namespace = ending.delivery.work_queue.queue.client.namespace
+            tags.setdefault((namespace, str(tag)), []).append(ending.execution.task_id)
+    return [untag(namespace, tag, ids) for (namespace, tag), ids in tags.items()]

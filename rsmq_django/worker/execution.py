@@ -21,6 +21,7 @@ from ..core.limits import MAX_SECONDS
 from ..tasks.backend import result_ttl_s
 from ..tasks.compat import TaskResult
 from ..tasks.envelope import Envelope, Unreadable
+from ..tasks.expiry import TaskExpired, has_expired
 from ..tasks.interrupts import TaskCancelled
 from ..tasks.middleware import chain
 from ..tasks.retry import Postpone, RetryPolicy, TaskTimeout, exponential
@@ -176,10 +177,8 @@ class Execution:
         """Call the function, with fresh database connections around it."""
         if self.unreadable is not None:
             return self.unreadable
-        if not self.may_run:
-            return Raised(_WorkerDied(self.delivery.attempt - 1))
-        if self.delivery.cancelled:
-            return Raised(TaskCancelled())
+        if (reason := self._reason_not_to_run()) is not None:
+            return Raised(reason)
         began_at = time.monotonic()
         try:
             close_stale_connections()
@@ -195,10 +194,8 @@ class Execution:
         """See perform()."""
         if self.unreadable is not None:
             return self.unreadable
-        if not self.may_run:
-            return Raised(_WorkerDied(self.delivery.attempt - 1))
-        if self.delivery.cancelled:
-            return Raised(TaskCancelled())
+        if (reason := self._reason_not_to_run()) is not None:
+            return Raised(reason)
         assert self.work is not None
         began_at = time.monotonic()
         try:
@@ -210,6 +207,15 @@ class Execution:
         finally:
             self.run_us = int((time.monotonic() - began_at) * 1e6)
             await close_unusable_connections_async()
+
+    def _reason_not_to_run(self) -> BaseException | None:
+        if not self.may_run:
+            return _WorkerDied(self.delivery.attempt - 1)
+        if self.delivery.cancelled:
+            return TaskCancelled()
+        if self.meta is not None and has_expired(self.meta, self.delivery.message, self._now_ms()):
+            return TaskExpired(self.meta["expires_in_s"])
+        return None
 
     async def _acall_limited(self, timeout_s: float) -> Result:
         try:
@@ -353,6 +359,8 @@ class Execution:
     def _decide_error(self, error: BaseException) -> Outcome:
         if isinstance(error, _WorkerDied):
             return Dead("worker_died", error)
+        if isinstance(error, TaskExpired):
+            return Dead("expired", error)
         if isinstance(error, Postpone):
             return Postponed(min(max(0.0, error.after_s), MAX_SECONDS), str(error))
         text = traceback_of(error)

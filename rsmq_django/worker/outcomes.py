@@ -35,7 +35,7 @@ class Dead:
     """No further attempt: the message moves to the dead-letter queue with the reason."""
 
     #: One of: undecodable, unknown_version, unknown_task, wrong_arguments, gave_up, attempts_used_up, worker_died,
-    #: crashed, bad_return_value.
+    #: crashed, bad_return_value, expired, and those of tasks/sealing.py.
     reason: str
     error: BaseException
     traceback: str = ""

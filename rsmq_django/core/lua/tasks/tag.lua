@@ -1,0 +1,18 @@
+-- Note which tasks carry a tag, before they are sent; those that ended long ago without being struck off are forgotten.
+--
+--   KEYS[1..] zset  of each tag: task id -> time at which it is forgotten (ms)
+--   ARGV     ms from now until then; task ids
+--
+-- Returns the number of tags.
+--#include shared/clock
+local forget_ms = integer(now_ms + tonumber(ARGV[1]))
+local entries = {}
+for n = 2, #ARGV do
+  entries[2 * n - 3], entries[2 * n - 2] = forget_ms, ARGV[n]
+end
+for _, key in ipairs(KEYS) do
+  redis.call("ZREMRANGEBYSCORE", key, "-inf", integer(now_ms))
+  redis.call("ZADD", key, unpack(entries))
+  redis.call("PEXPIRE", key, ARGV[1])
+end
+return #KEYS

@@ -1,0 +1,66 @@
+"""Tags: tasks that belong together, to be found and cancelled together.
+
+A tag is noted before its tasks are sent, so that none can run without being found by it; a sender that dies in between
+leaves an id behind that means nothing. Tasks are struck off when they end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..conf import get_settings
+from ..core.call import Call
+from ..core.keys import tag_key
+from ..core.limits import MAX_BATCH
+from ..queues import get_client
+from .cancellation import cancel
+from .compat import TaskResultDoesNotExist
+
+#: For what is never struck off: messages that somebody purged. Counts from the time of sending.
+KEPT_MS = 90 * 86_400_000
+
+
+def tagged(tag: str) -> list[str]:
+    """Return the ids of the tasks with this tag that wait or run, at most a thousand from each connection."""
+    found: list[str] = []
+    for alias in get_settings().connections:
+        client = get_client(alias)
+        found += client.run(_tagged(client.namespace, tag))
+    return found
+
+
+def cancel_tagged(tag: str) -> int:
+    """Cancel all tasks with this tag that wait or run, and return how many there were. See cancel()."""
+    count = 0
+    for alias in get_settings().connections:
+        client = get_client(alias)
+        while ids := client.run(_tagged(client.namespace, tag)):
+            count += sum(map(_cancel, ids))
+            client.run(untag(client.namespace, tag, ids))
+    return count
+
+
+def _cancel(task_id: str) -> bool:
+    try:
+        return cancel(task_id)
+    except TaskResultDoesNotExist:
+        return False  # never sent, purged, or ended a moment ago
+
+
+def note_tags(namespace: str, tags: Sequence[str], task_ids: Sequence[str]) -> Call[int]:
+    """Return the call that notes tags of tasks that will be sent."""
+    keys = tuple(tag_key(namespace, tag) for tag in tags)
+    return Call("tasks/tag", keys, (KEPT_MS, *task_ids), int, repeatable=True)
+
+
+def untag(namespace: str, tag: str, task_ids: Sequence[str]) -> Call[int]:
+    """Return the call that strikes tasks off a tag."""
+    return Call("tasks/untag", (tag_key(namespace, tag),), tuple(task_ids), int, repeatable=True)
+
+
+def _tagged(namespace: str, tag: str) -> Call[list[str]]:
+    return Call("tasks/tagged", (tag_key(namespace, tag),), (MAX_BATCH,), _read_ids, repeatable=True)
+
+
+def _read_ids(reply: list[bytes]) -> list[str]:
+    return [task_id.decode("utf-8", "backslashreplace") for task_id in reply]
