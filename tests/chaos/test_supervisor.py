@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,84 +22,28 @@ from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.worker.board import Board
 from rsmq_django.worker.holds import release_holds
 from rsmq_django.worker.keeper import Keeper, make_keepers
-from rsmq_django.worker.memory import resident_bytes
 from rsmq_django.worker.recovery import Death
 from rsmq_django.worker.supervisor import Supervisor, SupervisorOptions
 from rsmq_django.worker.waiter import Waiter
 from rsmq_django.worker.worker import WorkerOptions, queue_settings
+from tests.chaos.fleet import (
+    ONE,
+    assert_done_once,
+    children_of,
+    is_there,
+    names_of,
+    pids_by_name,
+    records_of_workers,
+    usage,
+)
 from tests.chaos.project import tasks
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
-from tests.worker.processes import StartWorker, WorkerProcess
+from tests.worker.processes import StartWorker
 from tests.worker.site.journal import Journal
 from tests.worker.workshop import Configure, dead_letters, declare, working
 
 pytestmark = pytest.mark.slow
-
-ONE = ("--processes", "1", "--threads", "1")
-
-
-@pytest.fixture
-def start(server: PrivateServer, journal: Journal, tmp_path: Path) -> Iterator[StartWorker]:
-    """Return the function that starts `manage.py rsmq_worker` in the project of these tests."""
-    started: list[WorkerProcess] = []
-
-    def start(
-        *arguments: str, queues: dict[str, Any] | None = None, connections: dict[str, Any] | None = None
-    ) -> WorkerProcess:
-        environment = {
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": "tests.chaos.project.settings",
-            "RSMQ_TEST_URL": server.url,
-            "RSMQ_TEST_QUEUES": json.dumps(queues or {"default": {}}),
-            "RSMQ_TEST_CONNECTIONS": json.dumps(connections or {}),
-        }
-        started.append(WorkerProcess(arguments, environment=environment, log=tmp_path / f"log-{len(started)}"))
-        return started[-1]
-
-    yield start
-    for worker in started:
-        worker.destroy()
-
-
-def processes() -> list[tuple[int, int, str]]:
-    """Return pid, parent's pid and state of every process of this machine."""
-    done = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True)
-    lines = (line.split() for line in done.stdout.splitlines())
-    return [(int(pid), int(parent), state) for pid, parent, state in lines]
-
-
-def children_of(worker: WorkerProcess) -> list[int]:
-    """Return the pids of the living processes that a supervisor has forked."""
-    return [pid for pid, parent, state in processes() if parent == worker.process.pid and state[0] != "Z"]
-
-
-def is_there(pid: int) -> bool:
-    """Say whether a process lives."""
-    return any(each == pid and state[0] != "Z" for each, _, state in processes())
-
-
-def records_of_workers(server: PrivateServer) -> list[Any]:
-    return list(server.redis.keys("rsmq::worker*"))
-
-
-def names_of(count: int) -> list[str]:
-    return [str(number) for number in range(count)]
-
-
-def pids_by_name(journal: Journal, word: str) -> dict[str, list[int]]:
-    """Return in which processes each task began ("start") or ended ("end"), in order."""
-    pids = defaultdict(list)
-    for name, pid in journal.lines(word):
-        pids[name].append(int(pid))
-    return pids
-
-
-def assert_done_once(journal: Journal, names: list[str]) -> None:
-    done = Counter(journal.names("end"))
-    assert set(done) == set(names)
-    assert {name: times for name, times in done.items() if times > 1} == {}
-
 
 # -- Tasks that end their process --------------------------------------------------------------------------------------
 
@@ -588,7 +531,37 @@ def run(count: int, server: PrivateServer, journal: Journal) -> None:
     wait_until(lambda: server.redis.zcard("rsmq:default") == 0, timeout_s=60)
 
 
-def usage(pid: int) -> tuple[Any, int, int]:
-    """Return the resident bytes, threads and open files of a process."""
-    directory = Path(f"/proc/{pid}")
-    return resident_bytes(pid), len(os.listdir(directory / "task")), len(os.listdir(directory / "fd"))
+# -- What goes on without a supervisor, and what cannot ----------------------------------------------------------------
+
+
+def test_orphan_says_itself_that_it_lives_until_its_tasks_have_ended(
+    project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
+):
+    tasks.gate.enqueue("slow")
+    worker = start(*ONE, "--shutdown-timeout", "60")
+    wait_until(lambda: journal.names("start") and server.redis.zcard("rsmq::workers") == 1)
+
+    worker.send(signal.SIGKILL)
+    worker.wait()
+    server.redis.delete("rsmq::workers")
+
+    wait_until(lambda: server.redis.zcard("rsmq::workers") == 1)  # nobody else can have said so
+    journal.open_gate()
+    wait_until(lambda: journal.names("end") == ["slow"] and records_of_workers(server) == [])
+    assert get_queue("default").attributes().messages == 0
+
+
+def test_dead_letter_queue_that_nobody_repairs_does_not_keep_a_burst_from_ending(
+    project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
+):
+    ensure_queue("default")
+    server.redis.set("rsmq:default-dead", "not what it was")
+    get_queue("default").send("no task")
+    tasks.good.enqueue_many([[name] for name in names_of(10)])
+
+    worker = start("--burst", *ONE)
+
+    assert worker.wait() == 1
+    assert "outcomes that a damaged queue refuses are given up" in worker.output
+    assert_done_once(journal, names_of(10))
+    assert get_queue("default").attributes().messages == 1
