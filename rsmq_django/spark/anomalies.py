@@ -7,7 +7,7 @@ hours do not move.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -31,6 +31,24 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
+class HourMetrics:
+    """What is compared of an hourly row. Eight weeks of these fit into memory where the histograms would not."""
+
+    hour: dt.datetime
+    queue: str
+    task: str
+    attempts: int
+    #: Metric -> value; None where nothing ran.
+    values: Mapping[str, float | None]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> HourMetrics:
+        """Return the metrics of an hourly row."""
+        values = {metric: metric_of(row, metric) for metric in METRICS}
+        return cls(row["hour"], row["queue"], row["task"], row["attempts"], values)
+
+
+@dataclass(frozen=True, slots=True)
 class Anomaly:
     """One metric of one hour."""
 
@@ -46,38 +64,38 @@ class Anomaly:
     n: int
 
 
-def find_anomalies(rows: Sequence[Mapping[str, Any]], days: Iterable[dt.date]) -> list[Anomaly]:
-    """Return what is odd on these days, from hourly rows of them and of the eight weeks before."""
-    wanted, history = set(days), dict[Key, dict[dt.datetime, Mapping[str, Any]]]()
+def find_anomalies(rows: Iterable[HourMetrics], days: Iterable[dt.date]) -> list[Anomaly]:
+    """Return what is odd on these days, from the hours of them and of the eight weeks before."""
+    wanted, history = set(days), dict[Key, dict[dt.datetime, HourMetrics]]()
     for row in rows:
-        history.setdefault((row["queue"], row["task"]), {})[row["hour"]] = row
+        history.setdefault((row.queue, row.task), {})[row.hour] = row
     found = []
     for key, hours in history.items():
         for hour, row in sorted(hours.items()):
-            if hour.date() in wanted and row["attempts"] >= LEAST_N:
+            if hour.date() in wanted and row.attempts >= LEAST_N:
                 found += _odd_metrics(key, hour, row, _comparable(hours, hour))
     return found
 
 
-def _comparable(hours: Mapping[dt.datetime, Any], hour: dt.datetime) -> list[Mapping[str, Any]]:
+def _comparable(hours: Mapping[dt.datetime, HourMetrics], hour: dt.datetime) -> list[HourMetrics]:
     first = min(hours)
     has_weeks = hour - first >= dt.timedelta(weeks=WEEKS_FOR_WEEKDAYS)
     step, count = (dt.timedelta(weeks=1), WEEKS) if has_weeks else (dt.timedelta(days=1), 7 * WEEKS)
     return [hours[hour - step * back] for back in range(1, count + 1) if hour - step * back in hours]
 
 
-def _odd_metrics(key: Key, hour: dt.datetime, row: Mapping[str, Any], others: list[Mapping[str, Any]]) -> list[Anomaly]:
+def _odd_metrics(key: Key, hour: dt.datetime, row: HourMetrics, others: list[HourMetrics]) -> list[Anomaly]:
     found = []
     for metric in METRICS:
-        value = metric_of(row, metric)
-        past = [known for other in others if (known := metric_of(other, metric)) is not None]
+        value = row.values[metric]
+        past = [known for other in others if (known := other.values[metric]) is not None]
         if value is None or len(past) < LEAST_HISTORY:
             continue
         middle = median(past)
         mad = median(abs(known - middle) for known in past)
         z = _z_score(value, middle, mad)
         if abs(z) > LEAST_Z:
-            found.append(Anomaly(hour, *key, metric, value, middle, mad, z, row["attempts"]))
+            found.append(Anomaly(hour, *key, metric, value, middle, mad, z, row.attempts))
     return found
 
 

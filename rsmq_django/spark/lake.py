@@ -123,9 +123,8 @@ class Lake:
         """Return the newest id of each shard of the log that is in the lake. Needs pyarrow."""
         newest: dict[str, str] = {}
         for day in reversed(self.days(EVENTS)):  # all of them: a shard may have been idle for long
-            rows = self.read_day(EVENTS, day, names=["shard", "entry_id"])
             of_the_day: dict[str, str] = {}
-            for shard, entry_id in zip(rows["shard"].to_pylist(), rows["entry_id"].to_pylist(), strict=True):
+            for shard, entry_id in _newest_rows(self.read_day(EVENTS, day, names=["shard", "entry_id", "event_at"])):
                 if id_order(entry_id) > id_order(of_the_day.get(shard, BEGINNING)):
                     of_the_day[shard] = entry_id
             newest = of_the_day | newest
@@ -198,6 +197,16 @@ class Lake:
                     shutil.rmtree(hidden, ignore_errors=True)
         for fresh in self.root.glob(".fresh-*"):
             shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _newest_rows(rows: Any) -> Iterator[tuple[str, str]]:
+    """Yield shard and id of the rows in the last millisecond of each shard: a day may have millions of others."""
+    import pyarrow.compute as pc
+
+    last = rows.group_by("shard").aggregate([("event_at", "max")])
+    for shard, at in zip(last["shard"].to_pylist(), last["event_at_max"], strict=True):
+        found = rows.filter(pc.and_(pc.equal(rows["shard"], shard), pc.equal(rows["event_at"], at)))
+        yield from zip(found["shard"].to_pylist(), found["entry_id"].to_pylist(), strict=True)
 
 
 def read_parquet(paths: Iterable[Path], table: Table, names: Iterable[str] | None = None) -> Any:

@@ -41,7 +41,7 @@ class Run:
 
 def record(lake: Lake, step: str, work: Callable[[Run], None]) -> Run:
     """Do one step and write down what became of it; errors become part of the record."""
-    run = Run(step, dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"))
+    run = Run(step, dt.datetime.now(dt.UTC).isoformat(timespec="microseconds"))
     started = time.monotonic()
     try:
         work(run)

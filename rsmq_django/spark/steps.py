@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .anomalies import WEEKS, find_anomalies
+from .anomalies import WEEKS, HourMetrics, find_anomalies
 from .archive import JOB
 from .burn import PERIOD, PERIOD_S, WINDOWS_S, budget_left, burn, read_objectives
 from .capacity import Advice, Demand, advise, arrival_rate_per_s
@@ -171,7 +171,7 @@ def write_anomalies(lake: Lake, *, since: dt.date | None = None) -> int:
     if not wanted:
         return 0
     first = wanted[0] - dt.timedelta(weeks=WEEKS)
-    rows = [row for day in days if first <= day for row in lake.read_day(HOURLY, day).to_pylist()]
+    rows = (HourMetrics.of(row) for day in days if first <= day for row in lake.read_day(HOURLY, day).to_pylist())
     found = find_anomalies(rows, wanted)
     for day in wanted:
         lake.write_day(ANOMALIES, day, [asdict(item) for item in found if item.hour.date() == day])

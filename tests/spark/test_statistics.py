@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rsmq_django.spark import histogram
-from rsmq_django.spark.anomalies import find_anomalies
+from rsmq_django.spark.anomalies import HourMetrics, find_anomalies
 from rsmq_django.spark.burn import Objective, budget_left, burn, read_objectives
 from rsmq_django.spark.capacity import Demand, advise, arrival_rate_per_s, slots_needed
 from rsmq_django.spark.errors import PipelineError
@@ -137,9 +137,9 @@ def test_burn_rate_is_one_when_the_budget_is_used_up_exactly():
 NOON = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
 
 
-def hour_row(at: dt.datetime, **values) -> dict:
+def hour_row(at: dt.datetime, **values) -> HourMetrics:
     row = {"hour": at, "queue": "mail", "task": "send", "attempts": 1000, "retried": 0, "dead": 0, "lost": 0}
-    return row | {"wait_hist": {}, "run_hist": histogram.of([20_000] * 10)} | values
+    return HourMetrics.of(row | {"wait_hist": {}, "run_hist": histogram.of([20_000] * 10)} | values)
 
 
 def test_hour_unlike_the_same_hour_of_other_days_is_found():
