@@ -242,6 +242,20 @@ async def test_list_of_queues_knows_those_that_are_there(make: MakeQueue, client
     await client.connection.aclose()
 
 
+def test_nothing_is_left_of_messages_that_are_done(make: MakeQueue, server: PrivateServer):
+    queue = make("jobs", consumer="anna")
+    queue.configure(max_deliveries=2)
+    queue.push("a", "b")
+    queue.pop(2)
+    first, second = queue.recover_messages(2, 0)
+
+    queue.ack(first)
+    queue.nack(second)
+    queue.discard(second.id)
+
+    assert sorted(server.redis.keys("rsmq::reliable*")) == [b"rsmq::reliable", b"rsmq::reliable:jobs:state"]
+
+
 def test_ids_grow_although_the_clock_steps_back(jobs: ReliableQueue, server: PrivateServer):
     jobs.push("x")
     server.redis.hset("rsmq::reliable:jobs:state", mapping={"ms": 9_999_999_999_999, "seq": 7})

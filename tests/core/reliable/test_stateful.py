@@ -242,7 +242,6 @@ def in_scripts(server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Iterat
             "if history.count - history.unused < most", "if history.count <= most", id="one delivery too many"
         ),
         pytest.param('redis.call("HDEL", queue.bodies, unpack(ids))', "", id="leaves bodies"),
-        pytest.param('redis.call("HDEL", queue.history, unpack(ids))', "", id="leaves histories"),
         pytest.param("front[#living + 1 - n] = id", "front[n] = id", id="turns the order round"),
     ],
 )
