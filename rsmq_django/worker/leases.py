@@ -42,17 +42,21 @@ class Leases:
 
     def ending_batches(self, deliveries: Iterable[Delivery]) -> list[str]:
         """Return the batches of which nothing is held any more when these messages are dropped."""
-        return [batch for batch, count in self._count(deliveries).items() if count == self._left[batch]]
+        return self._ending(self._count(deliveries))
 
     def drop(self, deliveries: Sequence[Delivery]) -> list[str]:
         """Forget messages: their outcome is known to Redis, or somebody else holds them.
 
         Returns the batches of which nothing is held any more.
         """
-        over = self.ending_batches(deliveries)
-        self._left -= self._count(deliveries)  # which leaves no entries of zero
+        counts = self._count(deliveries)
+        over = self._ending(counts)
+        self._left -= counts  # which leaves no entries of zero
         self._held.difference_update(deliveries)
         return over
+
+    def _ending(self, counts: Counter[str]) -> list[str]:
+        return [batch for batch, count in counts.items() if count == self._left[batch]]
 
     def _count(self, deliveries: Iterable[Delivery]) -> Counter[str]:
         return Counter([delivery.batch for delivery in deliveries if delivery in self._held])
