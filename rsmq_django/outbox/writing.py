@@ -46,6 +46,11 @@ def write(batches: Sequence[Outgoing], *, keeps_result: bool) -> None:
             transaction.on_commit(_ring, using=database)
 
 
+def find_waiting(task_id: str) -> OutboxMessage | None:
+    """Return the row of a task that has not been sent yet."""
+    return OutboxMessage.objects.using(outbox_database()).filter(task_id=task_id, sent_at=None).first()
+
+
 def _ring() -> None:
     """Wake the relays. When it fails they look by themselves, a moment later."""
     try:

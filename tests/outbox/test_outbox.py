@@ -21,7 +21,7 @@ from rsmq_django.core.outbox import Parcel, Relayed, confirm, relay
 from rsmq_django.outbox.models import OutboxMessage
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Task
-from rsmq_django.tasks.compat import task_enqueued
+from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_enqueued
 from rsmq_django.worker.relay import Relay, prune
 from tests.outbox.conftest import LEDGER
 from tests.redis_server import PrivateServer
@@ -124,6 +124,17 @@ def test_queue_without_outbox_is_sent_to_directly(with_outbox: Configure, greet:
 
     assert sent_names(server, "fast") == ["Ada"]
     assert not rows().exists()
+
+
+def test_result_is_found_before_the_relay_has_sent_it(greet: Task, server: PrivateServer):
+    result = greet.enqueue("Ada")
+
+    result.refresh()
+    found = greet.get_result(result.id)
+
+    assert (found.status, found.args, found.task.module_path) == ("READY", ["Ada"], greet.module_path)
+    with pytest.raises(TaskResultDoesNotExist):
+        greet.get_result("unknown")
 
 
 # -- Relaying ------------------------------------------------------------------------------------------------------
