@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any
 
 from .records import NO_HEADERS, Batch, GroupStatus, Range, Retention, SeekResult, TopicMessage, TopicStatus
+
+#: Makes a message of its six values in half the time that the class takes for it.
+_new_message: Callable[[tuple[Any, ...]], TopicMessage] = partial(tuple.__new__, TopicMessage)
 
 
 def read_published(reply: list[int]) -> range:
@@ -22,7 +26,8 @@ def read_batch(reply: list[Any]) -> Batch:
     indexes = range(first, first + count)
     extras = _extras(reply[count:-6], count)
     if extras is None and holes == 0:
-        messages = list(map(TopicMessage, indexes, bodies))
+        rest = repeat(None), repeat(NO_HEADERS), repeat(1), repeat(None)
+        messages = list(map(_new_message, zip(indexes, bodies, *rest, strict=False)))
     else:
         keys, headers = extras or (repeat(None), repeat(NO_HEADERS))
         rows = zip(indexes, bodies, keys, headers, strict=False)

@@ -24,7 +24,7 @@ local function open_log(log)
 end
 
 local function message_keys(log, from, to)
-  local keys = {}
-  for index = from, to do keys[index - from + 1] = log.prefix .. index end
+  local keys, prefix, before = {}, log.prefix, from - 1
+  for i = 1, to - before do keys[i] = prefix .. (before + i) end
   return keys
 end
