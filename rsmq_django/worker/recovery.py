@@ -19,6 +19,7 @@ from typing import Any
 from ..conf import get_settings
 from ..core import Client, Message, RsmqError, Settlement
 from ..core.call import Call
+from ..core.errors import RedisFailure
 from ..core.replies import first_received_ms
 from ..tasks.interrupts import HardTimeout
 from .announcer import Announcer, log_outcome
@@ -85,7 +86,12 @@ def recover(
     overdue = [hold for hold in holds if hold.message_id in death.overdue]
     waiting = [hold for hold in holds if hold.message_id not in death.running | death.overdue]
     for hold in overdue:
-        _fail(client, queues, hold, death, books)
+        try:
+            _fail(client, queues, hold, death, books)
+        except RedisFailure:
+            raise
+        except RsmqError as error:  # its dead-letter queue, say: what else the child held need not wait for that
+            logger.error("message %s comes back when its lease is over: %s", hold.message_id, error)
     for at in range(0, len(running), CRASHES_AT_ONCE):
         part = running[at : at + CRASHES_AT_ONCE]
         _count_crashes(client, queues, part, death, books, max_crashes=max_crashes)

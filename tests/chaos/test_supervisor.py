@@ -20,7 +20,7 @@ import pytest
 from rsmq_django.core import Message
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.worker.board import Board
-from rsmq_django.worker.holds import release_holds
+from rsmq_django.worker.holds import Hold, read_holds
 from rsmq_django.worker.keeper import Keeper, make_keepers
 from rsmq_django.worker.recovery import Death
 from rsmq_django.worker.supervisor import Supervisor, SupervisorOptions
@@ -374,17 +374,17 @@ def test_task_whose_outcome_died_with_its_process_is_a_suspect(keeper: Keeper, s
 def test_last_fetch_of_a_killed_process_is_found_although_it_was_carried_out_late(
     keeper: Keeper, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
-    def release_late(*args: Any) -> int:
-        count = release_holds(*args)
+    def read_early(*args: Any) -> list[Hold]:
+        holds = read_holds(*args)
         monkeypatch.undo()
         hold(server, "dead")  # the server gets to the fetch only after the record was read
-        return count
+        return holds
 
     def is_found() -> bool:
         keeper.look([])
         return get_queue("default").attributes().ready_messages == 1
 
-    monkeypatch.setattr("rsmq_django.worker.recovery.release_holds", release_late)
+    monkeypatch.setattr("rsmq_django.worker.recovery.read_holds", read_early)
     keeper.note_death(Death(worker_id="dead", how="signal 9 (SIGKILL)", running=frozenset()))
     keeper.look([])
     assert get_queue("default").attributes().hidden_messages == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ class Runs:
     def __init__(self) -> None:
         self.began = threading.Event()
         self.release = threading.Event()
-        self.seen: list[object] = []
+        self.seen: list[Any] = []
 
 
 @pytest.fixture
