@@ -22,6 +22,7 @@ from rsmq_django.outbox.models import OutboxMessage
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Task
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_enqueued
+from rsmq_django.testing import private_queues
 from rsmq_django.worker.relay import Relay, prune
 from tests.outbox.conftest import LEDGER
 from tests.redis_server import PrivateServer
@@ -276,6 +277,23 @@ def test_task_runs_with_its_result(with_outbox: Configure):
 
     result.refresh()
     assert result.return_value == 42
+
+
+def test_testing_kit_relays_by_itself(with_outbox: Configure):
+    called = []
+
+    @declare
+    def note(name: str) -> None:
+        called.append(name)
+        if name == "first":
+            note.enqueue("second")
+
+    with private_queues() as kit:
+        note.enqueue("first")
+        kit.assert_enqueued(note, "first")
+        kit.run()
+
+    assert called == ["first", "second"]
 
 
 # -- The script ----------------------------------------------------------------------------------------------------
