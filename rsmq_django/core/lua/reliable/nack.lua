@@ -37,7 +37,8 @@ if #living > 0 then
   else
     redis.call("LPUSH", queue.undelivered, unpack(front))
   end
+  -- Also for a delayed message: whoever waits then learns when it can be taken.
+  if redis.call("LLEN", queue.wake) == 0 then redis.call("RPUSH", queue.wake, 1) end
 end
 add_to_total(queue, "nacked", #ids)
-if redis.call("LLEN", queue.wake) == 0 then redis.call("RPUSH", queue.wake, 1) end
 return ids
