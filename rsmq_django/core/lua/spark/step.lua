@@ -6,11 +6,12 @@
 -- Returns entries found, id of the last of them, entries ever added (-1: the server does not count them), entries gone
 -- from the head, newest id ever given out.
 local stream, after, upto, most = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local STREAM = "STREAM"
 
 local entries = redis.call("XRANGE", stream, "(" .. after, upto, "COUNT", most)
 local added, gone, newest = 0, 0, "0-0"
 if redis.call("EXISTS", stream) == 1 then
-  local info, fact = redis.call("XINFO", "STREAM", stream), {}
+  local info, fact = redis.call("XINFO", STREAM, stream), {}
   for i = 1, #info, 2 do fact[info[i]] = info[i + 1] end
   newest = fact["last-generated-id"]
   added = fact["entries-added"] or -1
