@@ -8,7 +8,7 @@ received meanwhile. What was sent after the operator was asked is not meant.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Self
@@ -122,14 +122,14 @@ class Job:
         return found is not None and _is_named(found.task, self.task) and _is_named(found.error, self.error)
 
 
-def go_on(job: Job, seconds: float) -> Job:
-    """Carry on with a job for about so many seconds, and return how far it got."""
+def go_on(job: Job, seconds: float) -> Iterator[Job]:
+    """Carry on with a job for about so many seconds; tell after each slice how far it got."""
     until = time.monotonic() + seconds
     while not job.is_finished:
         job = _step(job)
+        yield job
         if time.monotonic() > until:
-            break
-    return job
+            return
 
 
 def _step(job: Job) -> Job:

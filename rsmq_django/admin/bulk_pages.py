@@ -89,9 +89,11 @@ def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
         if not form.is_valid():
             return ask(model_admin, request, job, form)
         job = _begun(request, replace(job, params={**job.params, **form.cleaned_data}))
-    job = go_on(job, LIVE_SLICE_S if "live" in request.POST else SLICE_S)
-    if job.log_entry is not None:
-        LogEntry.objects.filter(pk=job.log_entry).update(change_message=_logged(job))
+    try:
+        for progress in go_on(job, LIVE_SLICE_S if "live" in request.POST else SLICE_S):
+            job = progress
+    finally:  # also when the server goes away in between
+        LogEntry.objects.filter(pk=job.log_entry or 0).update(change_message=_logged(job))
     if job.is_finished:
         model_admin.tell(request, f"{job.what.title}: {job.tally.sentence()}", is_good=job.tally.is_clean)
         return HttpResponseRedirect(back_to(job))
