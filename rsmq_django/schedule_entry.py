@@ -86,7 +86,7 @@ class Schedule:
             is_needed = self.cron is not None if field.name == "time_zone" else value != field.default
             if field.name != "name" and is_needed:
                 options[field.name] = value
-        return json.dumps(options, ensure_ascii=False)
+        return json.dumps(options)
 
 
 def from_options(

@@ -23,7 +23,7 @@ def run_once(task_id: str, task: str, function: Callable[[], Any]) -> Any:
     with transaction.atomic(using=database):
         try:
             with transaction.atomic(using=database):
-                entry = entries.create(task_id=task_id, task=task)
+                entry = entries.create(task_id=task_id, task=task[:255])
         except IntegrityError:
             return json.loads(entries.get(task_id=task_id).value)
         value = function()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, Error, connections, transaction
 
 from ..conf import get_settings
 from .models import OutboxMessage
@@ -30,7 +30,7 @@ def write(batches: Sequence[Outgoing], *, keeps_result: bool) -> None:
         OutboxMessage(
             queue_name=batch.queue.name,
             task_id=task_id,
-            task=batch.task.module_path,
+            task=batch.task.module_path[:255],
             body=body,
             run_after=batch.task.run_after,
             keeps_result=keeps_result,
@@ -56,5 +56,5 @@ def _ring() -> None:
     try:
         with connections[outbox_database()].cursor() as cursor:
             cursor.execute(f"NOTIFY {CHANNEL}")
-    except DatabaseError:
+    except Error:
         pass

@@ -63,7 +63,8 @@ def _declare(options: dict[str, Any]) -> Callable[[T], T]:
                 return task
             raise ValueError(f"{task!r} is no task; write the schedule above @task, not below it")
         path = task.module_path
-        entry = checked(options.pop("name", path), {**options, "task": path}, time_zone=project_zone())
+        rest = {key: value for key, value in options.items() if key != "name"}
+        entry = checked(options.get("name", path), {**rest, "task": path}, time_zone=project_zone())
         known = _declared.get(entry.name)
         if known is not None and known != entry and known.task != path:
             raise ValueError(f"schedule {entry.name!r} is declared for {known.task} already; give this one a name")

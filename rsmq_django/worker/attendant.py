@@ -12,7 +12,7 @@ import select
 import signal
 import time
 
-from django.db import DatabaseError, connections
+from django.db import Error, connections
 
 from ..conf import get_settings
 from ..outbox.listening import Doorbell
@@ -73,7 +73,7 @@ def relay_until(stop: StopRequest) -> None:
                 prune_at = time.monotonic() + PRUNE_EVERY_S
             failures = 0
             doorbell.wait(wait_s, watched=stop.watched)
-        except DatabaseError as error:
+        except Error as error:
             connections[relay.database].close()
             wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(failures, 10))
             failures += 1

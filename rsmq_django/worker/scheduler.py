@@ -150,7 +150,9 @@ class Scheduler:
         calls = [*self._puts(listing, here), *self._removals(listing, {*here, *elsewhere})]
         calls += self._corrections(listing)
         for start in range(0, len(calls), 100):
-            self._client.run_many(calls[start : start + 100])
+            for answer in self._client.run_many(calls[start : start + 100]):
+                if isinstance(answer, RsmqError):
+                    raise answer  # the server is full, say: not synced, and done again
         self._client.run(note_synced(self._namespace, self._owner))
         self._is_synced = True
 

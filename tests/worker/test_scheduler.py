@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from rsmq_django import schedules
+from rsmq_django.core.errors import QueueFull
 from rsmq_django.core.schedule import tick_id
 from rsmq_django.tasks import cron, every
 from rsmq_django.worker import scheduler
@@ -358,6 +359,21 @@ def test_worker_that_starts_corrects_a_next_time_that_cannot_be_right(ran: list[
     new_scheduler().look()
 
     assert planned_ms(server, "hourly") == planned_ms(server, "lost") == right
+
+
+def test_declared_entries_that_found_no_memory_are_written_later(ran: list[str], server: PrivateServer, settings):
+    settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"note": {"TASK": NOTE, "EVERY_S": 3600}}}
+    watching = new_scheduler()
+    server.redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(QueueFull):
+            watching.look()
+    finally:
+        server.redis.config_set("maxmemory", 0)
+
+    watching.look()
+
+    assert [entry.name for entry in schedules.entries() if entry.next_at] == ["note"]
 
 
 def test_nothing_changes_when_the_server_has_no_memory_left(ran: list[str], server: PrivateServer):

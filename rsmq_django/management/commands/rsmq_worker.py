@@ -13,7 +13,7 @@ from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError, connections
+from django.db import Error, connections
 from django.utils.module_loading import autodiscover_modules
 
 from ...conf import QueueSettings, get_settings
@@ -250,7 +250,7 @@ def relay_first() -> None:
 
     try:
         Relay().relay_waiting()
-    except DatabaseError as error:
+    except Error as error:
         logging.getLogger("rsmq_django.worker.relay").error("outbox: %s; its rows are sent later", error)
     connections.close_all()  # the processes that are forked now must not share a connection
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError
+from django.db import Error
 from django.db.models import Count, Max, Min, Q
 from django.utils import timezone
 
@@ -65,7 +65,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"{count} messages wait again")
             else:
                 self.prune()
-        except (ImproperlyConfigured, DatabaseError) as error:
+        except (ImproperlyConfigured, Error) as error:
             raise CommandError(str(error).strip()) from error
 
     def show_status(self, *, as_json: bool) -> None:
