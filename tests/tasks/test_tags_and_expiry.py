@@ -95,7 +95,7 @@ def make_older(server: PrivateServer, *, seconds: float) -> None:
         made_us, digit = divmod(made_us, 36)
         text = digits[digit] + text
     body = server.redis.hget("rsmq:default:Q", old)
-    server.redis.zadd("rsmq:default", {text + old[10:]: server.redis.zscore("rsmq:default", old)})
+    server.redis.zadd("rsmq:default", {text + old[10:]: server.redis.zscore("rsmq:default", old) or 0})
     server.redis.hset("rsmq:default:Q", text + old[10:], body)
     server.redis.zrem("rsmq:default", old)
     server.redis.hdel("rsmq:default:Q", old)

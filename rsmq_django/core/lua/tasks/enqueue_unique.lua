@@ -6,8 +6,8 @@
 --   KEYS[4]  hash  result record of this call
 --   KEYS[5], KEYS[6], KEYS[7]  zset and hash of the holder's queue, and its result record; only at a second try
 --   ARGV     delay in ms, or the unit of the queue's own; channel; seconds that an unfinished record is kept (0: none);
---            queue name; task id; body; scope; mode; window in ms; longest wait in ms (0: none); ms that the lock is
---            kept at most; task id of the holder whose keys were given, or ""
+--            queue name; task id; body; scope; mode; window in ms; longest wait in ms (0: none); ms that the lock is kept;
+--            task id of the holder whose keys were given, or ""
 --
 -- Returns "sent" and the task id; "duplicate" and the task that stands for it; or "look", a task id and its queue:
 -- the lock names that one, call again with its keys. Errors: QueueNotFound, MessageTooLong; nothing is stored then.
@@ -22,45 +22,39 @@ local delay, channel, record_ttl_s, queue, task = ARGV[1], ARGV[2], ARGV[3], ARG
 local body, scope, mode, window_ms = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9])
 local max_wait_ms, lock_ttl_ms, given_task = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
 
+local function note(record, ...)
+  if record_ttl_s == "0" then return end
+  redis.call("HSET", record, ...)
+  redis.call("EXPIRE", record, record_ttl_s)
+end
+
 local held = redis.call("HMGET", lock, "task", "queue", "message", "first_ms", "until_ms")
-local holder, holder_queue, holder_message = held[1], held[2], held[3]
-local first_ms, is_waiting = now_ms, false
+local holder, holder_message, first_ms, is_waiting = held[1], held[3], now_ms, false
 
 if holder then
-  if holder ~= given_task then return {"look", holder, holder_queue} end
+  if holder ~= given_task then return {"look", holder, held[2]} end
   local is_there = redis.call("ZSCORE", KEYS[5], holder_message)
   is_waiting = is_there and redis.call("HEXISTS", KEYS[6], holder_message .. ":rc") == 0
   local stands = (scope == "running" and is_there) or (scope == "window" and tonumber(held[5] or 0) > now_ms) or is_waiting
   if stands and not (is_waiting and mode ~= "reject") then
-    if record_ttl_s ~= "0" then
-      redis.call("HSET", result, "status", "DUPLICATE", "of", holder)
-      redis.call("EXPIRE", result, record_ttl_s)
-    end
+    note(result, "status", "DUPLICATE", "of", holder)
     return {"duplicate", holder}
   end
   if is_waiting then first_ms = tonumber(held[4]) end
 end
 
-if mode == "debounce" then
-  delay = window_ms
-  if max_wait_ms > 0 then delay = math.max(0, math.min(delay, first_ms + max_wait_ms - now_ms)) end
-end
+if mode == "debounce" then delay = window_ms end
+if max_wait_ms > 0 then delay = math.max(0, math.min(delay, first_ms + max_wait_ms - now_ms)) end
 local id, visible_ms = store_one(messages, settings, delay, channel, task, body)
 if not visible_ms then return id end
 if is_waiting then
   remove(KEYS[5], KEYS[6], {holder_message})
   redis.call("DEL", KEYS[7])
-  if record_ttl_s ~= "0" then
-    redis.call("HSET", KEYS[7], "status", "DUPLICATE", "of", task)
-    redis.call("EXPIRE", KEYS[7], record_ttl_s)
-  end
+  note(KEYS[7], "status", "DUPLICATE", "of", task)
 end
 redis.call("DEL", lock)
 redis.call("HSET", lock, "task", task, "queue", queue, "message", id, "first_ms", integer(first_ms),
   "until_ms", scope == "window" and integer(now_ms + window_ms) or "0")
 redis.call("PEXPIRE", lock, integer(scope == "window" and window_ms or visible_ms - now_ms + lock_ttl_ms))
-if record_ttl_s ~= "0" then
-  redis.call("HSET", result, "status", "READY", "queue", queue, "message", id)
-  redis.call("EXPIRE", result, record_ttl_s)
-end
+note(result, "status", "READY", "queue", queue, "message", id)
 return {"sent", task}

@@ -5,10 +5,9 @@
 --   KEYS[3]  set   names of paused queues, from which nothing is taken
 --   KEYS[4..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies; hash
 --          message id -> deliveries given back unused, id:crashes -> processes that died; hash of removed phantoms
---   ARGV   how many messages there is room for; the shortest lease in ms; number of this fetch; per queue "s" or "ms",
---          the unit of its visibility timeout; its name; the name under which it is paused; and how many messages may
---          come from it and the queues after it that have "" here, before the others had their turn ("" for all: no
---          limit)
+--   ARGV   room for how many messages; the shortest lease in ms; number of this fetch; per queue "s" or "ms", the unit of
+--          its visibility timeout; its name; the name under which it is paused; and how many messages may come from it and
+--          the queues after it that have "" here, before the others had their turn ("" for all: no limit)
 --
 -- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
 -- all queues, the positions of queues that cannot be read ("2 5"), and then per message: queue position, id, body,
@@ -26,35 +25,10 @@ local FIRST_KEY, FIRST_ARG, PER_QUEUE = 4, 4, 4
 local out, n = {integer(now_ms), -1, redis.call("SCARD", names), ""}, 4
 local unreadable, next_ms, longest_ms, skipped, batches = {}, -1, 0, {}, {}
 
-local function fetch(position, most, messages, settings, deliveries, phantoms)
-  local wait_ms = ms_until_next(messages)
-  local own_ms = given_or_own_ms(ARGV[FIRST_ARG + PER_QUEUE * (position - 1)], redis.call("HGET", settings, "vt"))
-  if not own_ms then error("no visibility timeout") end
-  if wait_ms ~= 0 then return 0, wait_ms end
-
-  local lease_ms, batch, due = math.max(own_ms, shortest_lease_ms), batches[position] or {}, {}
-  local function give(id, body, receive_count, first_received)
-    out[n + 1], out[n + 2], out[n + 3], out[n + 4] = position, id, body, receive_count
-    out[n + 5], out[n + 6], out[n + 7] = first_received, history(deliveries, id, receive_count), due[id]
-    n = n + 7
-    local b = #batch
-    batch[b + 1], batch[b + 2], batch[b + 3], batch[b + 4] = "\n", id, " ", receive_count
-  end
-  local taken = hand_out(messages, settings, phantoms, most, now_ms + lease_ms, give, due)
-  if taken > 0 then batches[position] = batch end
-  room, longest_ms = room - taken, math.max(longest_ms, lease_ms)
-  return taken, taken < most and ms_until_next(messages) or 0
-end
-
--- Take up to `most` from one queue; returns how many, and the ms until its next message, if there is one.
-local function take(position, most)
-  if skipped[position] then return 0 end
-  local before, key = n, FIRST_KEY + PER_QUEUE * (position - 1)
-  local ok, taken, wait_ms = pcall(fetch, position, most, unpack(KEYS, key, key + PER_QUEUE - 1))
-  if ok then return taken, wait_ms end
-  -- A key of the wrong type raises at the first read of a queue, before anything is written; the others go on.
-  unreadable[#unreadable + 1], skipped[position], n = position, true, before
-  return 0
+--#include shared/take
+local function keys_of(position)
+  local first = FIRST_KEY + PER_QUEUE * (position - 1)
+  return unpack(KEYS, first, first + PER_QUEUE - 1)
 end
 
 local queues = (#KEYS - FIRST_KEY + 1) / PER_QUEUE
@@ -67,17 +41,17 @@ end
 local quota
 for position = 1, queues do
   quota = tonumber(ARGV[FIRST_ARG + PER_QUEUE * (position - 1) + 3]) or quota
-  if quota and quota > 0 and room > 0 then quota = quota - take(position, math.min(quota, room)) end
+  local most = math.min(quota or 0, room)
+  if most > 0 then quota = quota - take(position, most, keys_of(position)) end
 end
 for position = 1, queues do
   if room <= 0 then next_ms = 0 break end
-  local _, wait_ms = take(position, room)
+  local _, wait_ms = take(position, room, keys_of(position))
   if wait_ms and (next_ms < 0 or wait_ms < next_ms) then next_ms = wait_ms end
 end
 
 for position, batch in pairs(batches) do
-  local name = ARGV[FIRST_ARG + PER_QUEUE * (position - 1) + 1]
-  redis.call("HSET", holds, ARGV[3] .. " " .. name, table.concat(batch))
+  redis.call("HSET", holds, ARGV[3] .. " " .. ARGV[FIRST_ARG + PER_QUEUE * (position - 1) + 1], table.concat(batch))
 end
 if longest_ms > 0 then redis.call("PEXPIRE", holds, integer(10 * longest_ms + 60000)) end
 
