@@ -176,3 +176,7 @@ def test_wrong_usage_has_its_own_status(pipeline):
         pipeline("archive", "--continuous", "soon")
     with pytest.raises(CommandError, match="write name=value"):
         pipeline("status", "--conf", "spark.ui.enabled")
+    for step, said in (("drain", "which queues"), ("replay", "a fingerprint"), ("backfill", "a file")):
+        with pytest.raises(CommandError, match=said) as refused:
+            pipeline(step)
+        assert refused.value.returncode == 2

@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,10 @@ class Command(BaseCommand):
 
     def _run(self, step: str, options: dict[str, Any]) -> int:
         self.options = options
+        _refuse_incomplete(step, options)
         config = job_config(lake=options["lake"], master=options["master"], conf=_pairs(options["conf"]))
         if options["allow_loss"]:
-            config = JobConfig(**{**vars_of(config), "source": {"failOnDataLoss": "false"}})
+            config = replace(config, source={"failOnDataLoss": "false"})
         self.is_dry = options["dry_run"] or (step in DANGEROUS and not options["yes"])
         if step in ("status", "doctor", "config", "resume", "replay"):
             return int(getattr(self, f"_{step}")(config))
@@ -255,9 +257,15 @@ class Command(BaseCommand):
         return show
 
 
-def vars_of(config: JobConfig) -> dict[str, Any]:
-    """Return the fields of a configuration."""
-    return {name: getattr(config, name) for name in config.__dataclass_fields__}
+def _refuse_incomplete(step: str, options: dict[str, Any]) -> None:
+    """Raise CommandError for a step that was not told what to work on."""
+    needed = {"replay": "a fingerprint", "resume": "the name of a job", "backfill": "a file"}
+    if step in needed and not options["what"]:
+        raise CommandError(f"{step} needs {needed[step]}: rsmq_pipeline {step} WHAT", returncode=2)
+    if step == "backfill" and not Path(options["what"]).exists():
+        raise CommandError(f"there is no file {options['what']!r}", returncode=2)
+    if step == "drain" and not options["queue"]:
+        raise CommandError("drain needs to know which queues: --queue A,B", returncode=2)
 
 
 def _server(config: JobConfig) -> Server:
