@@ -325,14 +325,13 @@ class MessageAdmin(LiveAdmin):
         tally, by_place = Tally(), by_queue(seen)
         tally.stay("gone", len(seen) - sum(map(len, by_place.values())))
         for place, receive_counts in by_place.items():
-            before = tally.done
+            before = len(tally.done_ids)
             try:
                 messages = as_seen(place, receive_counts, tally)
                 carry_out(operation, place, messages, params, tally)
             except RsmqError as error:
                 self.tell(request, explanation_of(error), is_good=False)
-            if tally.done > before:
-                self._log(request, operation, place, list(receive_counts), params)
+            self._log(request, operation, place, tally.done_ids[before:], params)
         return tally
 
     def _log(

@@ -43,6 +43,8 @@ class Tally:
 
     done: int = 0
     stayed: dict[str, int] = field(default_factory=dict)
+    #: The ids of those that were done.
+    done_ids: list[bytes] = field(default_factory=list)
 
     @property
     def all(self) -> int:
@@ -59,11 +61,12 @@ class Tally:
         if number:
             self.stayed[word] = self.stayed.get(word, 0) + number
 
-    def note(self, verdicts: Iterable[Verdict | str]) -> None:
+    def note(self, messages: Iterable[StoredMessage], verdicts: Iterable[Verdict | str]) -> None:
         """Note the answers of a script; a text is the new id of a message that was sent again."""
-        for verdict in verdicts:
+        for message, verdict in zip(messages, verdicts, strict=True):
             if isinstance(verdict, str) or verdict is Verdict.DONE:
                 self.done += 1
+                self.done_ids.append(message.position.message_id)
             else:
                 self.stay(WORDS[verdict])
 
@@ -99,21 +102,21 @@ class Operation:
 
 
 def _delete(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
-    tally.note(place.client.run(moves.remove(place.client.namespace, place.name, messages)))
+    tally.note(messages, place.client.run(moves.remove(place.client.namespace, place.name, messages)))
 
 
 def _run_now(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
-    tally.note(place.client.run(moves.reschedule(place.client.namespace, place.name, messages, 0)))
+    tally.note(messages, place.client.run(moves.reschedule(place.client.namespace, place.name, messages, 0)))
 
 
 def _delay(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
     seconds = params["seconds"]
-    tally.note(place.client.run(moves.reschedule(place.client.namespace, place.name, messages, seconds)))
+    tally.note(messages, place.client.run(moves.reschedule(place.client.namespace, place.name, messages, seconds)))
 
 
 def _move(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
     target = target_of(place, params["target"])
-    tally.note(place.client.run(moves.move(place.client.namespace, place.name, target, messages)))
+    tally.note(messages, place.client.run(moves.move(place.client.namespace, place.name, target, messages)))
 
 
 def _redrive(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
@@ -125,7 +128,7 @@ def _redrive(place: Place, messages: Sequence[StoredMessage], params: Mapping[st
         else:
             by_target.setdefault(target, []).append(message)
     for target, part in by_target.items():
-        tally.note(place.client.run(moves.redrive(place.client.namespace, place.name, target, part)))
+        tally.note(part, place.client.run(moves.redrive(place.client.namespace, place.name, target, part)))
 
 
 OPERATIONS: Mapping[str, Operation] = {

@@ -135,6 +135,7 @@ def test_what_moved_on_since_the_page_was_shown_is_left_alone(browser: Browser, 
 
     assert told(done) == ["2 of 5 done, 2 had moved on, 1 was gone"]
     assert mail.attributes().messages == 2
+    assert LogEntry.objects.count() == 2, "only what was done is written down"
 
 
 def test_deleting_asks_first(browser: Browser, mail: Queue):
