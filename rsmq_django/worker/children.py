@@ -21,6 +21,7 @@ class Seat:
     So processes that end before they have looked for messages even once do not look well because they are young.
     """
 
+    number: int = 0
     #: Monotonic time at which its processes last looked for messages with success, or at which the seat was made.
     last_poll: float = field(default_factory=time.monotonic)
     #: How many processes have sat here before.

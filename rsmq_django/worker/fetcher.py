@@ -24,6 +24,7 @@ from .delivery import Delivery, WorkQueue
 from .endings import Ending, EndingCall, ending_calls
 from .event_log import EventLog
 from .execution import Execution
+from .herd import Member
 from .holds import release_unknown
 from .leases import Leases, renewal_calls
 from .lineup import Lineup, Look
@@ -75,6 +76,8 @@ class Fetcher:
         poll_interval_s: float,
         wake: Callable[[], None],
         board: Board | None = None,
+        herd: Member | None = None,
+        connection_number: int = 0,
     ) -> None:
         self.client = client
         self.lineup = Lineup(client, queues)
@@ -94,6 +97,12 @@ class Fetcher:
         self._poll_interval_s = poll_interval_s
         self._wake = wake
         self._board = board
+        #: The other processes of the same supervisor, which hear of the same messages.
+        self._herd = herd
+        self._connection_number = connection_number
+        #: When something was last published, and when to look for it after others had their turn (monotonic clock).
+        self._heard_at = 0.0
+        self._my_turn_at = math.inf
         self._endings: deque[Ending] = deque()
         #: Outcomes that a damaged queue refused, to be tried again later; everything else goes on.
         self._refused: list[Ending] = []
@@ -164,6 +173,18 @@ class Fetcher:
         self._let_go.extend(deliveries)
         self._over.extend(over)
 
+    def heard(self) -> None:
+        """Look for messages soon, because one was published: at once, or when others have had their turn."""
+        turn_s = 0.0 if self._herd is None else self._herd.turn_s()
+        if turn_s == 0.0:
+            self.look_now()
+        elif self._my_turn_at == math.inf:
+            self._heard_at = time.monotonic()
+            self._my_turn_at = self._heard_at + turn_s
+            self._wake()
+        else:
+            self._heard_at = time.monotonic()
+
     def look_now(self) -> None:
         """Look for messages at the next exchange: somebody sent one."""
         self.was_told_to_look = True
@@ -223,6 +244,8 @@ class Fetcher:
         if time.monotonic() < self.outage.next_try_at:
             self.leases.expire(time.monotonic())
             return []
+        if room > 0:
+            self._take_my_turn()
         return self._exchange(room)
 
     def flush(self) -> None:
@@ -298,6 +321,19 @@ class Fetcher:
             self.clock.set(found.server_ms)
             nothing = Fetched(found.server_ms, found.next_ms, found.queue_count, [], [])
             self.looked(nothing, Look(room, self.queues, [], None))
+
+    def _take_my_turn(self) -> None:
+        """Look, unless somebody has looked since something was published and left nothing."""
+        if time.monotonic() >= self._my_turn_at:
+            self._my_turn_at = math.inf
+            assert self._herd is not None
+            if not self._herd.is_drained_since(self._connection_number, self._heard_at):
+                self.was_told_to_look = True
+
+    def note_drained(self, began_at: float) -> None:
+        """Note for the others that a look which began then left nothing ready."""
+        if self._herd is not None:
+            self._herd.note_drained(self._connection_number, began_at)
 
     def _about_to_look(self) -> None:
         # Before the call, not after: who sends a message while it runs must not be forgotten.
@@ -434,7 +470,7 @@ class Fetcher:
         if room > 0 and self.was_told_to_look:
             times.append(0.0)
         if room > 0:
-            times.append(self._look_at)
+            times += (self._look_at, self._my_turn_at)
         renewal_at = self.leases.next_renewal_at()
         if renewal_at is not None:
             times.append(renewal_at)

@@ -217,6 +217,8 @@ class FetchStep:
             self.deliveries.append(delivery)
         self.fetcher.leases.hold(self.deliveries)
         self.fetcher.looked(fetched, self.look)
+        if len(self.deliveries) < self.look.room and fetched.next_ms != 0 and not self.look.is_partial:
+            self.fetcher.note_drained(self._sent_at)
 
     def failed(self, _error: RsmqError) -> None:
         """Look at the next exchange."""

@@ -26,6 +26,7 @@ from ..conf import QueueSettings
 from .board import Board
 from .children import BROKEN, ENDED, MISCONFIGURED, UNFINISHED, UNKNOWN_END, USED_UP, Child, Seat, describe_exit
 from .health import Report, make_report
+from .herd import Herd, Member
 from .keeper import make_keepers
 from .memory import resident_bytes
 from .presence import Presence, PresenceOptions
@@ -84,7 +85,8 @@ class Supervisor:
         )
         self._waiter = Waiter()
         self._lifeline, self._lifeline_writer = os.pipe()
-        self._free_seats = [Seat() for _ in range(options.processes)]
+        self._free_seats = [Seat(number) for number in range(options.processes)]
+        self._herd = Herd(options.processes)
         self._short_lives = 0
         self._start_at = 0.0
         self._stop_by: float | None = None
@@ -165,7 +167,7 @@ class Supervisor:
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            self._be_a_child(options, board)
+            self._be_a_child(options, board, self._herd.member(seat.number))
         logger.info("started process %d as worker %s", pid, options.worker_id)
         return Child(pid, options.worker_id, board, seat)
 
@@ -176,14 +178,14 @@ class Supervisor:
             max_tasks += random.randint(0, self.options.max_tasks_jitter)  # noqa: S311 - spreads load
         return replace(options, worker_id=f"{options.worker_id}-{random_worker_id()[-6:]}", max_tasks=max_tasks)
 
-    def _be_a_child(self, options: WorkerOptions, board: Board) -> None:
+    def _be_a_child(self, options: WorkerOptions, board: Board, herd: Member) -> None:
         status = BROKEN
         try:
             os.close(self._lifeline_writer)
             self._presence.leave_to_parent()
             connections.close_all()
             random.seed()  # forked processes must not back off in step
-            worker = Worker(self.queues, options, board=board)
+            worker = Worker(self.queues, options, board=board, herd=herd)
             worker.obey_supervisor(self._lifeline)
             # Signals waited until now: they must not run the supervisor's handlers here.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
@@ -278,7 +280,9 @@ class Supervisor:
         if self._short_lives > 1:
             wait_s = min(LONGEST_RESTART_WAIT_S, FIRST_RESTART_WAIT_S * 2 ** min(self._short_lives, 10))
             self._start_at = time.monotonic() + wait_s
-        self._free_seats.append(Seat(last_poll=child.last_poll, replaced=child.seat.replaced + 1))
+        seat = child.seat
+        self._herd.leave(seat.number)
+        self._free_seats.append(Seat(seat.number, last_poll=child.last_poll, replaced=seat.replaced + 1))
 
     # -- Limits and the end --------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from .board import Board
 from .delivery import Delivery, WorkQueue
 from .execution import Execution
 from .fetcher import Fetcher
+from .herd import Member
 from .isolation import Isolation
 from .orphan import Orphan
 from .outcomes import Released
@@ -84,8 +85,16 @@ class WorkerOptions:
 class Worker:
     """Works on queues until it is told to stop."""
 
-    def __init__(self, queues: Sequence[QueueSettings], options: WorkerOptions, *, board: Board | None = None) -> None:
+    def __init__(
+        self,
+        queues: Sequence[QueueSettings],
+        options: WorkerOptions,
+        *,
+        board: Board | None = None,
+        herd: Member | None = None,
+    ) -> None:
         self.options = options
+        self._herd = herd
         self.board = board
         self.announcer = Announcer(options.worker_id)
         self.waiter = Waiter()
@@ -110,8 +119,10 @@ class Worker:
                 poll_interval_s=self.options.poll_interval_s,
                 wake=self.pool.wake_unless_ahead,
                 board=self.board,
+                herd=self._herd,
+                connection_number=number,
             )
-            for client, work_queues in work_queues_by_client(queues, self.options.worker_id)
+            for number, (client, work_queues) in enumerate(work_queues_by_client(queues, self.options.worker_id))
         ]
 
     def _make_reliable_fetchers(self) -> list[ReliableFetcher]:
@@ -204,7 +215,7 @@ class Worker:
         subscription = Subscription(
             fetcher.client,
             channels,
-            on_publish=fetcher.look_now,
+            on_publish=fetcher.heard,
             on_cancellation=fetcher.suspect_cancellations,
             is_told=lambda: fetcher.was_told_to_look,
         )
@@ -229,6 +240,8 @@ class Worker:
             self.board.beat()
         if self._orphan is not None:
             self._orphan.beat_if_due()
+        if self._herd is not None:
+            self._herd.note_idle(self._room() > 0)
         self.isolation.advance(is_quiet=self.pool.is_idle and not any(each.has_endings for each in self.fetchers))
         self.pool.expire_limits()
         self._say_what_is_awaited()

@@ -1,0 +1,123 @@
+"""One message wakes one of many idle processes, and never none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+import redis
+
+from rsmq_django.core.call import load_script
+from rsmq_django.worker.herd import TURN_S, Herd
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.processes import StartWorker
+from tests.worker.site import tasks
+from tests.worker.site.journal import Journal
+from tests.worker.workshop import Configure
+
+# -- Whose turn it is ------------------------------------------------------------------------------------------------
+
+
+def test_the_first_idle_one_looks_at_once_and_the_others_in_turn():
+    herd = Herd(3)
+    members = [herd.member(seat) for seat in range(3)]
+    for member in members:
+        member.note_idle(True)
+
+    assert [member.turn_s() for member in members] == pytest.approx([0, TURN_S, 2 * TURN_S])
+
+
+@pytest.mark.parametrize("why", ["busy", "gone"])
+def test_nobody_waits_for_one_that_is_busy_or_gone(why: str):
+    herd = Herd(2)
+    first, second = herd.member(0), herd.member(1)
+    first.note_idle(True)
+    if why == "busy":
+        first.note_idle(False)
+    else:
+        herd.leave(0)
+
+    assert second.turn_s() == 0
+
+
+def test_nobody_waits_for_one_that_has_not_passed_by_for_long(monkeypatch: pytest.MonkeyPatch):
+    herd = Herd(2)
+    first, second = herd.member(0), herd.member(1)
+    first.note_idle(True)
+    now = time.monotonic()
+    monkeypatch.setattr("rsmq_django.worker.herd.time.monotonic", lambda: now + 11)
+
+    assert second.turn_s() == 0
+
+
+def test_only_a_look_that_began_after_the_message_was_published_counts():
+    herd = Herd(2)
+    first, second = herd.member(0), herd.member(1)
+    first.note_drained(0, 100.0)
+
+    assert second.is_drained_since(0, 99.9)
+    assert not second.is_drained_since(0, 100.0)
+    assert not second.is_drained_since(1, 99.9), "another connection"
+
+
+# -- With real processes ---------------------------------------------------------------------------------------------
+
+PROCESSES = 6
+
+
+class Fetches:
+    """Counts the calls of the fetch script from a given moment on."""
+
+    def __init__(self, server: PrivateServer) -> None:
+        self._sha1, self.count = load_script("worker/fetch").sha1, 0
+        self._monitor = redis.Redis.from_url(server.url).monitor()
+        self._monitor.__enter__()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        try:
+            for command in self._monitor.listen():
+                self.count += command["command"].startswith(f"EVALSHA {self._sha1}")
+        except (OSError, ValueError, redis.ConnectionError):
+            pass  # the test is over
+
+
+@pytest.mark.slow
+def test_one_message_is_asked_for_by_about_one_of_many_idle_processes(
+    project: Configure, server: PrivateServer, start_worker: StartWorker, journal: Journal
+):
+    tasks.write.enqueue("first")
+    start_worker("--processes", str(PROCESSES), "--poll-interval", "60")
+    wait_until(lambda: journal.names("end") == ["first"])
+    wait_until(lambda: len(server.redis.pubsub_numsub("rsmq:rt:default")[0:1]) == 1)
+    wait_until(lambda: server.redis.pubsub_numsub("rsmq:rt:default")[0][1] == PROCESSES, timeout_s=30)
+    fetches = Fetches(server)
+
+    for number in range(20):
+        tasks.write.enqueue(f"m{number}")
+        wait_until(lambda: len(journal.names("end")) == number + 2)  # noqa: B023
+
+    # One look finds it, another goes out with the outcome. All processes together would have made 7 for each.
+    assert fetches.count < 20 * 4
+
+
+@pytest.mark.slow
+def test_a_message_is_taken_although_the_first_in_turn_stands_still(
+    project: Configure, server: PrivateServer, start_worker: StartWorker, journal: Journal
+):
+    tasks.toil.enqueue_many([[f"warm-{number}", 0.3] for number in range(4)])
+    start_worker("--processes", "2", "--threads", "2", "--poll-interval", "60")
+    wait_until(lambda: len(journal.names("end")) == 4, timeout_s=40)
+    pids = {int(line[1]) for line in journal.lines("start")}
+    assert len(pids) == 2
+
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+        name = f"while {pid} stands still".replace(" ", "-")
+        tasks.write.enqueue(name)
+        wait_until(lambda: name in journal.names("end"), timeout_s=20)  # noqa: B023
+        os.kill(pid, signal.SIGCONT)
