@@ -8,7 +8,7 @@ AIRPORTS = ("EWR", "JFK", "LGA")
 INSTALLED_APPS = [*INSTALLED_APPS, "example_project.history"]
 RSMQ = {
     **RSMQ,
-    "QUEUES": {**{f"dep-{airport}": {} for airport in AIRPORTS}, "loop": {}},
+    "QUEUES": {**RSMQ["QUEUES"], **{f"dep-{airport}": {} for airport in AIRPORTS}, "loop": {}},
     # All 336,776 attempts wait for the archive: 60 MB.
     "EVENTS": {"RECORD": "all", "MAX_LENGTH": 1_000_000},
     "PIPELINE": {

@@ -25,7 +25,7 @@ from rsmq_django.spark.session import start_session
 from rsmq_django.spark.steps import rollup
 
 QUEUE = "bulk"
-MESSAGES = 6000
+MESSAGES = 3000
 
 
 def main() -> None:
@@ -58,6 +58,7 @@ def _settings(master: str) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.executor.cores": "1",
         }
     )

@@ -24,7 +24,7 @@ from tests.support import wait_until
 pytestmark = pytest.mark.spark_slow
 
 ROOT = Path(__file__).parents[3]
-EVENTS = 12_000
+EVENTS = 8_000
 WANTED = {
     "seen": [MESSAGES, MESSAGES, 0],
     "archived": {"rows": EVENTS, "trimmed": EVENTS, "lost": 0},
@@ -41,7 +41,8 @@ def work(server: PrivateServer, client: Client) -> None:
 
 
 def test_cluster_of_processes_gives_the_same(work, server: PrivateServer, tmp_path: Path):
-    child = Child(server, "everything", str(tmp_path / "lake"), "--master", "local-cluster[2,1,1024]")
+    words = ("everything", str(tmp_path / "lake"), "--master", "local-cluster[2,1,1024]")
+    child = Child(server, *words, env={"SPARK_WORKER_DIR": str(tmp_path / "work")})
     try:
         assert child.answer() == WANTED
     finally:

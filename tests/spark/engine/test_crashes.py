@@ -87,6 +87,13 @@ def has_open_batch(lake: Lake) -> bool:
     return newest(checkpoint / "offsets") > newest(checkpoint / "commits")
 
 
+def let_the_lock_expire(server: PrivateServer) -> None:
+    """Do what a minute does after a run was killed."""
+    locks = list(server.redis.scan_iter("rsmq::spark:lock:*"))
+    assert locks
+    server.redis.delete(*locks)
+
+
 def executors_of(group: int) -> list[int]:
     """Return the executors among the processes of a group."""
     found = []
@@ -109,6 +116,7 @@ def test_driver_killed_in_open_batches_loses_and_doubles_nothing(start, lake: La
         # Somewhere in the batch: while it reads, while it writes, or just after.
         threading.Event().wait(chance.uniform(0, 1.0))
         child.kill()
+        let_the_lock_expire(server)
 
     start("archive", str(lake.root), "--rows", str(BATCH)).answer()
 
@@ -123,6 +131,7 @@ def test_killed_between_the_write_and_the_note_of_a_batch_stores_it_once(start, 
     child.process.communicate(timeout=PATIENCE_S)
     assert child.process.returncode == -signal.SIGKILL
     assert finished_batch(lake.checkpoint("archive")) == 0, "batch 1 was written and not noted"
+    let_the_lock_expire(server)
 
     start("archive", str(lake.root), "--rows", str(BATCH)).answer()
 
@@ -133,7 +142,8 @@ def test_killed_between_the_write_and_the_note_of_a_batch_stores_it_once(start, 
 def test_executor_killed_in_mid_batch_is_replaced(start, lake: Lake, server: PrivateServer, client: Client):
     Queue("bulk", client).create()
     log_events(server.redis, 40_000)
-    child = start("archive", str(lake.root), "--master", "local-cluster[2,1,1024]", "--rows", "10000")
+    words = ("archive", str(lake.root), "--master", "local-cluster[2,1,1024]", "--rows", "10000")
+    child = start(*words, env={"SPARK_WORKER_DIR": str(lake.root.parent / "work")})
     wait_until(lambda: has_open_batch(lake), timeout_s=PATIENCE_S)
 
     victim = wait_until(lambda: executors_of(child.process.pid), timeout_s=PATIENCE_S)[0]

@@ -153,3 +153,31 @@ def test_password_shows_in_no_plan_error_or_checkpoint(spark, tmp_path, capfd):
     texts += [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
     assert "cannot connect" in str(batch.value)
     assert [text for text in texts if "hunter2" in text] == []
+
+
+# -- Topics -----------------------------------------------------------------------------------------------------------
+
+
+def test_frame_goes_to_a_topic_once_and_comes_back_as_a_stream_once(spark, server: PrivateServer, tmp_path):
+    rows = spark.range(1500, numPartitions=2).selectExpr("concat('order ', id) AS body")
+
+    def publish(job: str) -> None:
+        rows.write.format("rsmq").mode("append").options(kind="topic", topic="orders", job=job).save()
+
+    def follow() -> list[int]:
+        given = {"kind": "topic", "topic": "orders", "maxRowsPerBatch": 1000, "rowsPerPartition": 500}
+        stream = spark.readStream.format("rsmq").options(**given).load()
+        writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+        stored = spark.read.parquet(str(tmp_path / "out"))
+        return list(stored.selectExpr("count(*)", "count(DISTINCT index)", "max(index)").first())
+
+    publish("one")
+    publish("one")
+    first = follow()
+    publish("two")
+    second = follow()
+
+    assert first == [1500, 1500, 1500]
+    assert second == [3000, 3000, 3000]
+    assert int(server.redis.get("orders:nextIndex")) == 3000
