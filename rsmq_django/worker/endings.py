@@ -63,10 +63,12 @@ class Ending:
 
     def record_of_run(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
         """See record(); without what the sender has written."""
-        attempt, started_ms = self.delivery.attempt, f"{self.delivery.started_ms or 0:.3f}"
-        words = [f"worker:{attempt}", self.worker_id, "attempted_ms", started_ms]
-        if attempt == 1:
-            words += ("started_ms", started_ms)
+        attempt, words = self.delivery.attempt, [f"worker:{self.delivery.attempt}", self.worker_id]
+        if self.delivery.started_ms is not None:  # else it ran in a process that is gone, and noted it there
+            started_ms = f"{self.delivery.started_ms:.3f}"
+            words += ("attempted_ms", started_ms)
+            if attempt == 1:
+                words += ("started_ms", started_ms)
         for field in fields.items():
             words += field
         return ttl_s, len(words), *words

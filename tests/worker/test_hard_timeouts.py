@@ -37,6 +37,7 @@ def test_endless_task_fails_with_its_process(
     assert record["message"] == "it ran longer than its hard_timeout_s of 2 s; its process was killed"
     result.refresh()
     assert [error.exception_class for error in result.errors] == [HardTimeout]
+    assert result.last_attempted_at is None or result.last_attempted_at >= result.enqueued_at
     assert issubclass(HardTimeout, TaskTimeout)
 
 
