@@ -101,6 +101,21 @@ fetch_rates.enqueue()
     assert sensor.attributes().messages == 1, "the second attempt at what is no number"
 
 
+def test_the_blocks_of_the_limits_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "limits.md", server.url)
+    project.python("""
+from shop.tasks import fetch_rates, sync_orders, transfer
+sync_orders.enqueue_many([[1], [1], [2]])
+fetch_rates.enqueue_many([["monday"]] * 8)
+transfer.enqueue_many([[5]] * 8)
+""")
+
+    project.run("-m", "django", "rsmq_worker", "--batch")
+
+    waiting = Queue("default", Client(Connection(server.url))).attributes()
+    assert 6 <= waiting.hidden_messages <= 8, "ten of the sixteen calls of the bank have run, and most of the others"
+
+
 def test_the_blocks_of_the_middleware_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
     project = Project(tmp_path, ROOT / "docs" / "middleware.md", server.url)
 

@@ -77,6 +77,11 @@ def unique_key(namespace: str, digest: str) -> str:
     return f"{namespace}::unique:{digest}"
 
 
+def limit_key(namespace: str, digest: str) -> str:
+    """Return the key of what a limit of tasks counts: who runs now (hash), or when the latest runs began (list)."""
+    return f"{namespace}::limit:{digest}"
+
+
 def workers_key(namespace: str) -> str:
     """Return the key of the sorted set of workers: worker id -> time of its last beat in epoch milliseconds."""
     return f"{namespace}::workers"

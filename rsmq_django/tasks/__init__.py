@@ -4,6 +4,7 @@ from .cancellation import acancel, cancel
 from .compat import TaskResult, TaskResultStatus
 from .expiry import TaskExpired
 from .interrupts import HardTimeout, TaskCancelled
+from .limits import Concurrency, Rate
 from .retry import Postpone, Retry, TaskTimeout, exponential, fixed
 from .running import TaskContext, current_task, is_cancelled, lease_lost, progress_of
 from .schedule import cron, every
@@ -13,8 +14,10 @@ from .topic_task import bridge_topic, topic_task
 from .unique import Unique
 
 __all__ = [
+    "Concurrency",
     "HardTimeout",
     "Postpone",
+    "Rate",
     "Retry",
     "Task",
     "TaskCancelled",

@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from django.conf import settings
 
+from .limits import Limit, check_limits
 from .retry import Backoff, RetryPolicy, exponential
 from .unique import Unique
 
@@ -31,6 +32,7 @@ class OptionArguments(TypedDict, total=False):
     unique: Unique | None
     expires_in_s: float | None
     tags: Sequence[str]
+    limits: Sequence[Limit]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class TaskOptions:
     expires_in_s: float | None = None
     #: What tasks are found and cancelled by together.
     tags: Sequence[str] = ()
+    #: How many run at a time, and how many start in a span of time.
+    limits: Sequence[Limit] = ()
 
     def __post_init__(self) -> None:
         _check("max_attempts", self.max_attempts, at_least=1)
@@ -74,6 +78,7 @@ class TaskOptions:
             raise ValueError(f"unique is {self.unique!r}; it must be a Unique(...)")
         _check("expires_in_s", self.expires_in_s, at_least=0.001)
         _check_tags(self.tags)
+        check_limits(self.limits)
         _check_classes("retry_on", self.retry_on)
         _check_classes("give_up_on", self.give_up_on)
         if not callable(self.backoff):

@@ -96,6 +96,8 @@ def _is_of_reliable_queue(consumer: Consumer) -> bool:
             f"{consumer.module_path}: queue {consumer.queue_name!r} is reliable and keeps its dead messages itself; "
             "leave dead_letter_queue out"
         )
+    if is_reliable and consumer.options.limits:
+        raise InvalidTask(f"{consumer.module_path}: queue {consumer.queue_name!r} is reliable; limits are for others")
     return is_reliable
 
 

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from ..core.records import Message
 from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, TaskResult, task_backends
+from .limits import Limit, check_limit_names
 from .options import ExceptionClasses, OptionArguments, TaskOptions
 from .registry import Consumer, register_consumer, register_task
 from .retry import Backoff, exponential
@@ -43,12 +44,14 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     unique: Unique | None = None
     expires_in_s: float | None = None
     tags: Sequence[str] = ()
+    limits: Sequence[Limit] = ()
     options: TaskOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         options = TaskOptions(**{name: getattr(self, name) for name in OPTION_NAMES})
         if options.unique is not None:
             options.unique.check(self.func, self.module_path)
+        check_limit_names(options.limits, self.func, self.module_path)
         object.__setattr__(self, "options", options)
         if self.once and iscoroutinefunction(self.func):
             raise ValueError(f"{self.func.__name__} is async; once=True needs a transaction, which only a def can have")
@@ -141,7 +144,8 @@ def task(
     every exception is retried), `timeout_s` (per run; default: none), `hard_timeout_s` (per run, after which its
     process is killed; default: none), `dead_letter_queue` (default: the queue's), `result_ttl_s` (seconds a finished
     result is kept; 0 keeps none), `unique` (a `Unique`: of equal calls, one is enough), `expires_in_s` (a call that
-    nobody has begun so long after it was due is not run), `tags` (to find and cancel tasks by). Raises InvalidTask or
+    nobody has begun so long after it was due is not run), `tags` (to find and cancel tasks by), `limits`
+    (`Concurrency` and `Rate`: how many run at a time, and how many start in a span of time). Raises InvalidTask or
     ValueError where it is declared when one of them cannot work.
     """
 

@@ -8,7 +8,6 @@ was purged, moved or lost can never block its successors, whatever died in betwe
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Literal
 
 from ..core.call import Argument, Call
 from ..core.keys import QueueKeys, queue_keys, result_key, unique_key
+from .call_key import By, bound_arguments, call_key, check_is_list, check_names
 
 Scope = Literal["pending", "running", "window"]
 Mode = Literal["reject", "replace", "debounce"]
@@ -40,7 +40,7 @@ class Unique:
     the first one.
     """
 
-    by: Sequence[str] | Callable[..., Any] | None = None
+    by: By | None = None
     scope: Scope = "running"
     mode: Mode = "reject"
     window_s: float | None = None
@@ -58,18 +58,11 @@ class Unique:
             raise ValueError("mode 'debounce' begins its window again with each call; leave scope='window' out")
         if self.max_wait_s is not None and self.mode != "debounce":
             raise ValueError("max_wait_s has no meaning without mode 'debounce'; leave it out")
-        if isinstance(self.by, str):
-            raise ValueError(f"by is the text {self.by!r}; write a list of names, by=[{self.by!r}]")
+        check_is_list(self.by)
 
     def check(self, function: Callable[..., Any], path: str) -> None:
         """Raise ValueError when `by` names an argument that the function does not take."""
-        if self.by is None or callable(self.by):
-            return
-        parameters = inspect.signature(function).parameters
-        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        for name in self.by:
-            if name not in parameters and not takes_any:
-                raise ValueError(f"unique by {name!r}: {path} has no such argument, only {', '.join(parameters)}")
+        check_names(self.by, function, path, what="unique")
 
     def digest(
         self,
@@ -91,19 +84,9 @@ class Unique:
     def _key(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, takes_context: bool
     ) -> Any:
-        if callable(self.by):
-            return self.by(*args, **kwargs)
-        # Bound, so that f(1) and f(order_id=1) are equal.
-        signature = inspect.signature(function)
-        try:
-            bound = signature.bind(*([None] if takes_context else []), *args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{function.__name__}{signature}: {error}") from error
-        bound.apply_defaults()
-        arguments = dict(list(bound.arguments.items())[1 if takes_context else 0 :])
         if self.by is None:
-            return arguments
-        return [arguments[name] if name in arguments else kwargs.get(name) for name in self.by]
+            return bound_arguments(function, args, kwargs, takes_context=takes_context)
+        return call_key(self.by, function, args, kwargs, takes_context=takes_context)
 
 
 def _check_word(option: str, word: str, words: tuple[str, ...]) -> None:

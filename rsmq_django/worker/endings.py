@@ -178,8 +178,9 @@ def postpone(
 ) -> Call[Verdicts]:
     """Return the call that makes a message visible again later, with a run that does not count."""
     delivery, wait_ms = ending.delivery, round(outcome.after_s * 1000)
-    record = ending.record(UNFINISHED_TTL_S + round(outcome.after_s), status="READY")
-    keys = (*ending_keys(delivery.work_queue), *ending.result_keys)
+    ttl_s = UNFINISHED_TTL_S + round(outcome.after_s)
+    record = ending.record(ttl_s, status="READY") if outcome.has_run else ()
+    keys = (*ending_keys(delivery.work_queue), *(ending.result_keys if record else ()))
     args = (*_strikes(over, [delivery]), *delivery.receipt, wait_ms, "released", *record, *events)
     return Call("worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
 

@@ -16,7 +16,7 @@ from ..core.events import MAX_ERROR_CHARACTERS
 from ..core.ids import whole_sent_ms
 from .error_text import dotted_path, text_of
 from .execution import Execution
-from .outcomes import Dead, Outcome, RetryIn, Succeeded
+from .outcomes import Dead, Outcome, Postponed, RetryIn, Succeeded
 
 if TYPE_CHECKING:
     from .endings import Ending
@@ -47,6 +47,8 @@ class EventLog:
         """Return the end of the arguments of a call that settles these messages; their outcomes are of one kind."""
         if not self.records_successes and isinstance(endings[0].outcome, Succeeded):
             return NO_EVENTS
+        if isinstance(endings[0].outcome, Postponed) and not endings[0].outcome.has_run:
+            return NO_EVENTS  # it asks again and again
         lines = [_line(ending.execution) for ending in endings]
         return self._complete(queue_name, lines, *self._error(endings[0].outcome))
 

@@ -86,6 +86,7 @@ class Execution:
         "keep_result_s",
         "max_attempts",
         "meta",
+        "places",
         "run_us",
         "task_result",
         "time_limit",
@@ -106,6 +107,8 @@ class Execution:
         self.max_attempts = delivery.work_queue.settings.max_attempts
         #: What features say about the call; None when it uses none.
         self.meta: dict[str, Any] | None = None
+        #: Keys of the limits in which it may hold a place until it ends; see limits.py.
+        self.places: tuple[str, ...] = ()
         #: Whether the function is a coroutine function.
         self.is_async = False
         self.time_limit: TimeLimit | None = None
@@ -289,6 +292,11 @@ class Execution:
         if self.unreadable is not None:
             return self.unreadable.envelope
         return self.work.envelope if self.work else None
+
+    @property
+    def will_run(self) -> bool:
+        """Say whether the function would be called now."""
+        return self._reason_not_to_run() is None
 
     @property
     def may_run(self) -> bool:

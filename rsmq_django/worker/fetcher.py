@@ -15,7 +15,7 @@ from ..core import Client, RsmqError
 from ..core.errors import QueueNotFound
 from ..core.keys import worker_key
 from ..core.limits import MAX_BATCH
-from .aftermath import aftermath_calls
+from .aftermath import aftermath_calls, uses_feature
 from .announcer import Announcer
 from .board import Board
 from .cancellations import Cancellations
@@ -352,8 +352,7 @@ class Fetcher:
     def _steps(self, endings: list[Ending], room: int) -> tuple[list[Step], FetchStep | None]:
         now = time.monotonic()
         steps: list[Step] = [EndStep(self, each) for each in self._ending_calls(endings)]
-        marked = [ending for ending in endings if ending.execution.meta is not None]
-        steps += [AftermathStep(call) for call in aftermath_calls(marked)]
+        steps += [AftermathStep(call) for call in aftermath_calls([each for each in endings if uses_feature(each)])]
         due = self.leases.due(now)
         if due or now >= self._note_starts_at:
             self._note_starts_at = now + NOTE_START_AFTER_S

@@ -28,6 +28,8 @@ class Postponed:
 
     after_s: float
     why: str = ""
+    #: False when its limits did not let it begin: no run is told of then.
+    has_run: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from ..core.counters import MOST_FIELDS, report
 from ..core.errors import ConnectionFailed, OutcomeUnknown, ServerRefused
 from ..core.histogram import bucket_of
 from .announcer import event_name
-from .outcomes import Released
+from .outcomes import Postponed, Released
 
 if TYPE_CHECKING:
     from .endings import Ending
@@ -64,6 +64,9 @@ class Statistics:
 
     def settled(self, endings: Sequence[Ending], verdicts: Sequence[Settlement]) -> None:
         """Count attempts whose outcomes have reached Redis; they are of one kind and of one queue."""
+        outcome = endings[0].outcome
+        if isinstance(outcome, Postponed) and not outcome.has_run:
+            return  # it asks again and again
         end, queue = event_name(endings[0].outcome), endings[0].execution.delivery.work_queue.name
         task: str | None = None
         times: list[Times] = []

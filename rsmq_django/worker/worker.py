@@ -26,6 +26,7 @@ from .execution import Execution
 from .fetcher import Fetcher
 from .herd import Member
 from .isolation import Isolation
+from .limits import admit
 from .orphan import Orphan
 from .outcomes import Released
 from .pool import Pool
@@ -230,10 +231,9 @@ class Worker:
         if self.stop_by is not None or self.pool.is_stuck():
             self._give_back_waiting()
         for fetcher in self.fetchers:
-            for delivery in fetcher.exchange(self._room()):
+            for execution in self._take(fetcher):
                 self.taken += 1
-                execution = self._execution(fetcher, delivery)
-                (self.isolation if delivery.crashes else self.pool).submit(execution)
+                (self.isolation if execution.delivery.crashes else self.pool).submit(execution)
             for execution in fetcher.take_cancelled():
                 self.pool.cancel(execution)
         if self.board is not None and not any(fetcher.outage.is_on for fetcher in self.fetchers):
@@ -245,6 +245,12 @@ class Worker:
         self.isolation.advance(is_quiet=self.pool.is_idle and not any(each.has_endings for each in self.fetchers))
         self.pool.expire_limits()
         self._say_what_is_awaited()
+
+    def _take(self, fetcher: Fetcher | ReliableFetcher) -> list[Execution]:
+        arrived = [self._execution(fetcher, delivery) for delivery in fetcher.exchange(self._room())]
+        if not arrived or isinstance(fetcher, ReliableFetcher):
+            return arrived
+        return admit(fetcher.client, arrived)
 
     def _say_what_is_awaited(self) -> None:
         """Say once, in a worker that stops when no message is left, why it does not stop yet."""

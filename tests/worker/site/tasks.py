@@ -9,7 +9,7 @@ from pathlib import Path
 from django.db import connection
 
 from rsmq_django.core.topics import TopicMessage
-from rsmq_django.tasks import TaskContext, fixed, task, topic_task
+from rsmq_django.tasks import Concurrency, TaskContext, fixed, task, topic_task
 
 from .journal import gate_of, note
 
@@ -27,6 +27,14 @@ def write(name: str) -> str:
 def toil(name: str, for_s: float) -> None:
     """Take a while, as real work does."""
     note("start", name, os.getpid())
+    time.sleep(for_s)
+    note("end", name)
+
+
+@task(max_attempts=20, limits=[Concurrency(3)])
+def toil_limited(name: str, for_s: float) -> None:
+    """Take a while, but not many at a time."""
+    note("start", name)
     time.sleep(for_s)
     note("end", name)
 

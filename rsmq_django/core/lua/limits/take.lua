@@ -1,0 +1,109 @@
+-- Let a message run if all limits of its task have room, and take its place in all of them; else in none.
+--
+--   KEYS     per limit two: what is counted, and time of the last turn that was given to a waiting message (ms, string);
+--            then per queue two: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies
+--     what is counted, "concurrency": hash of places, message id -> "<receive count> <held until at least, ms> <queue>";
+--     "rate": list of the times (ms) of the latest starts, newest first
+--   ARGV     id, receive count, lease in ms, ms that this message should wait at least, number of limits; per limit
+--            "concurrency" or "rate", how many, of how many ms ("rate"), longest wait in ms; per queue its name, the
+--            message's own first
+--
+-- Returns {1}: it may run; {0, ms to wait}; or {-1, names of queues}: first look whether places of messages in these are
+-- still held, because a script may touch only keys that it was given.
+--
+-- A place is held as long as the lease of its message. That is looked up when there is no other place, so that running
+-- messages cost nothing here and the place of a dead worker comes free with its message.
+--#include shared/clock
+local id, receive_count, held_ms, least_ms, count = ARGV[1], ARGV[2], now_ms + ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local PER_LIMIT, FIRST = 4, 6
+-- Places whose lease was good a moment ago are looked up only where that is cheap.
+local FEW = 100
+-- Waiting messages come back one after the other, so that thousands of them do not come together.
+local TURN_MS = 5
+
+local queues, unknown, is_unknown = {}, {}, {}
+for n = FIRST + PER_LIMIT * count, #ARGV do
+  local at = 2 * count + 2 * (n - FIRST - PER_LIMIT * count) + 1
+  queues[ARGV[n]] = {messages = KEYS[at], settings = KEYS[at + 1]}
+end
+
+-- Until when the lease lasts that a place stands for; nil when it is over or, for an unknown queue, when it may last.
+local function lease_of(holder, text)
+  local count_then, until_ms, name = text:match("^(%d+) (%d+) (.+)$")
+  local queue = queues[name]
+  if not queue then
+    if tonumber(until_ms) <= now_ms and not is_unknown[name] then is_unknown[name], unknown[#unknown + 1] = true, name end
+    return tonumber(until_ms), name
+  end
+  local visible_ms = tonumber(redis.call("ZSCORE", queue.messages, holder) or 0)
+  if visible_ms <= now_ms or redis.call("HGET", queue.settings, holder .. ":rc") ~= count_then then return nil end
+  return visible_ms, name, count_then
+end
+
+local function free_places(key, most)
+  local places = redis.call("HGETALL", key)
+  for n = 1, #places, 2 do
+    local holder, text = places[n], places[n + 1]
+    local is_overdue = tonumber(text:match(" (%d+) ")) <= now_ms
+    if is_overdue or most <= FEW then
+      local visible_ms, name, count_then = lease_of(holder, text)
+      if not visible_ms then
+        redis.call("HDEL", key, holder)
+      elseif is_overdue and count_then then
+        redis.call("HSET", key, holder, count_then .. " " .. integer(visible_ms) .. " " .. name)
+      end
+    end
+  end
+end
+
+-- How long until there is room: 0 now, nil unknown.
+local lead_ms = {}
+function lead_ms.concurrency(key, most)
+  if redis.call("HEXISTS", key, id) == 1 then return 0 end -- its own, of an earlier delivery
+  if redis.call("HLEN", key) >= most then free_places(key, most) end
+  return redis.call("HLEN", key) < most and 0 or nil
+end
+function lead_ms.rate(key, most, window_ms)
+  local nth = redis.call("LINDEX", key, most - 1)
+  return nth and math.max(0, nth + window_ms - now_ms) or 0
+end
+
+local function turn_of(key, lead, apart_ms, longest_ms)
+  local turn = math.max(now_ms + lead, tonumber(redis.call("GET", key) or 0) + apart_ms)
+  local wait_ms = math.max(1, math.ceil(turn - now_ms))
+  -- The last of very many: not all at the same time. The microseconds are random enough.
+  if wait_ms > longest_ms then return longest_ms * (0.5 + time[2] % 1000 / 2000) end
+  redis.call("SET", key, integer(turn), "PX", integer(wait_ms))
+  return wait_ms
+end
+
+local limits, wait_ms, is_full = {}, least_ms, false
+for n = 1, count do
+  local at = FIRST + PER_LIMIT * (n - 1)
+  local limit = {kind = ARGV[at], key = KEYS[2 * n - 1], turns = KEYS[2 * n], most = tonumber(ARGV[at + 1])}
+  limit.window_ms, limit.longest_ms = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  limit.lead = lead_ms[limit.kind](limit.key, limit.most, limit.window_ms)
+  limits[n] = limit
+  is_full = is_full or limit.lead ~= 0
+end
+if #unknown > 0 and is_full then return {-1, unpack(unknown)} end
+for _, limit in ipairs(limits) do
+  if limit.lead ~= 0 then
+    local apart_ms = limit.kind == "rate" and limit.window_ms / limit.most or TURN_MS
+    wait_ms = math.max(wait_ms, turn_of(limit.turns, limit.lead or 0, apart_ms, limit.longest_ms))
+  end
+end
+if is_full then return {0, math.ceil(wait_ms)} end
+
+local MONTH_MS = 30 * 86400000
+for _, limit in ipairs(limits) do
+  if limit.kind == "concurrency" then
+    redis.call("HSET", limit.key, id, receive_count .. " " .. integer(held_ms) .. " " .. ARGV[FIRST + PER_LIMIT * count])
+    redis.call("PEXPIRE", limit.key, MONTH_MS) -- for what is never asked for again
+  else
+    redis.call("LPUSH", limit.key, integer(now_ms))
+    redis.call("LTRIM", limit.key, 0, limit.most - 1)
+    redis.call("PEXPIRE", limit.key, integer(limit.window_ms))
+  end
+end
+return {1}

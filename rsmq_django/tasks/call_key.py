@@ -1,0 +1,53 @@
+"""What tells calls of one task apart: the arguments with certain names, or what a function makes of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+#: Names of arguments, or a function of the arguments that returns something JSON can hold.
+By = Sequence[str] | Callable[..., Any]
+
+
+def check_is_list(by: By | None) -> None:
+    """Raise ValueError for a text: it would be read as a list of letters."""
+    if isinstance(by, str):
+        raise ValueError(f"by is the text {by!r}; write a list of names, by=[{by!r}]")
+
+
+def check_names(by: By | None, function: Callable[..., Any], path: str, *, what: str) -> None:
+    """Raise ValueError when `by` names an argument that the function does not take."""
+    if by is None or callable(by):
+        return
+    parameters = inspect.signature(function).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for name in by:
+        if name not in parameters and not takes_any:
+            raise ValueError(f"{what} by {name!r}: {path} has no such argument, only {', '.join(parameters)}")
+
+
+def bound_arguments(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, takes_context: bool
+) -> dict[str, Any]:
+    """Return the arguments of a call by name, so that f(1) and f(order_id=1) are equal.
+
+    Raises TypeError for arguments that the function does not take.
+    """
+    signature = inspect.signature(function)
+    try:
+        bound = signature.bind(*([None] if takes_context else []), *args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{function.__name__}{signature}: {error}") from error
+    bound.apply_defaults()
+    return dict(list(bound.arguments.items())[1 if takes_context else 0 :])
+
+
+def call_key(
+    by: By, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, takes_context: bool
+) -> Any:
+    """Return what calls that belong together have in common."""
+    if callable(by):
+        return by(*args, **kwargs)
+    arguments = bound_arguments(function, args, kwargs, takes_context=takes_context)
+    return [arguments[name] if name in arguments else kwargs.get(name) for name in by]
