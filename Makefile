@@ -23,6 +23,9 @@ CHECKSUM := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 INSTALLED := .venv/.installed-$(CHECKSUM)
 OTHER_INSTALLED := .venv-other/.installed-$(CHECKSUM)
 SPARK_INSTALLED := .venv-spark/.installed-$(CHECKSUM)
+BROWSER_INSTALLED := .venv/.installed-browser-$(CHECKSUM)
+CHROMIUM := $(shell for p in chromium chromium-browser google-chrome; do command -v $$p && break; done; \
+    ls -d /Applications/Chromium.app "/Applications/Google Chrome.app" 2>/dev/null)
 PEERS := tests/interop/node_modules/.package-lock.json
 BENCH_PEERS := benchmarks/.env/.installed-$(shell cat benchmarks/requirements-peers.txt benchmarks/package.json | cksum | cut -d' ' -f1)
 
@@ -48,7 +51,7 @@ demo-spark: ## take the 336,776 flights of 2013 through the whole pipeline (FLIG
 demo: $(INSTALLED) ## start the demo site on a private server (DAY=2013-07-04, ONCE=1)
 	@$(BIN)/python manage.py rsmq_demo $(if $(ONCE),--once) $(if $(DAY),--day $(DAY))
 
-test: test-default test-other test-spark ## run the tests on both ends of the supported Pythons and Djangos (ARGS=... for pytest)
+test: test-default test-other test-spark test-browser ## run the tests on both ends of the supported Pythons and Djangos (ARGS=... for pytest)
 
 # RSMQ_REDIS_SERVER=/usr/bin/redis-server make test-default: the same on another server.
 test-default: $(INSTALLED) peers ## run the tests on the default Python only
@@ -57,7 +60,7 @@ test-default: $(INSTALLED) peers ## run the tests on the default Python only
 test-other: ## run the tests on the other end only
 	@python="$(OTHER_PYTHON)"; if test -n "$$python"; then \
 	    $(MAKE) -s --no-print-directory $(OTHER_INSTALLED) peers OTHER_PYTHON="$$python" && \
-	    $(OTHER_BIN)/python -m pytest -q -n auto -m "not long" $(ARGS); \
+	    $(OTHER_BIN)/python -m pytest -q -n auto -m "not long and not browser" $(ARGS); \
 	else \
 	    echo "SKIPPED the second run: no Python $(OTHER_VERSIONS) found; install one, or: make test OTHER_PYTHON=/path/to/it"; \
 	    test -z "$$CI"; \
@@ -71,6 +74,16 @@ test-spark: ## run the tests that start Spark (SLOW=1: with crashes and clusters
 	    $(SPARK_BIN)/python -m pytest -q -m 'spark$(if $(SLOW)$(CI), or spark_slow)' tests/spark/engine $(ARGS); \
 	else \
 	    echo "SKIPPED the tests that start Spark: they need Java 17 (Debian: apt-get install openjdk-17-jre-headless)"; \
+	    test -z "$$CI"; \
+	fi
+
+# A process of its own: while Playwright is at work, an event loop runs in the main thread.
+test-browser: ## run the tests that look at the admin in Chromium
+	@if test -n '$(CHROMIUM)'; then \
+	    $(MAKE) -s --no-print-directory $(BROWSER_INSTALLED) && \
+	    $(BIN)/python -m pytest -q -m browser tests/browser $(ARGS); \
+	else \
+	    echo "SKIPPED the tests in a browser: they need Chromium (Debian: apt-get install chromium; macOS: brew install --cask chromium)"; \
 	    test -z "$$CI"; \
 	fi
 
@@ -103,6 +116,10 @@ peers:
 $(INSTALLED):
 	@$(call install,.venv,$(PYTHON))
 
+$(BROWSER_INSTALLED): $(INSTALLED)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group browser
+	@touch $@
+
 $(OTHER_INSTALLED):
 	@$(call install,.venv-other,$(OTHER_PYTHON))
 
@@ -125,4 +142,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo demo-spark test test-default test-other test-spark lint ci peers bench bench-peers
+.PHONY: help demo demo-spark test test-default test-other test-spark test-browser lint ci peers bench bench-peers

@@ -90,6 +90,10 @@ class LiveAdmin(_ModelAdmin):
         """Return False; queues say otherwise."""
         return False
 
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return whether there is such a permission and the user has it: superusers have those that do not exist."""
+        return "delete" in self.opts.default_permissions and super().has_delete_permission(request, obj)
+
     # -- Pages --------------------------------------------------------------------------------------------------------
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:

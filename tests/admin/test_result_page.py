@@ -52,3 +52,10 @@ def test_a_damaged_record_is_shown(browser: Browser, server: PrivateServer):
 
     assert browser.get(f"{RESULTS}odd/change/").status_code == 200
     assert browser.get(f"{RESULTS}{'x' * 2000}/change/").status_code == 302
+
+
+def test_results_cannot_be_deleted_by_anybody(browser: Browser, finished: None):
+    page = browser.get(RESULTS, {"q": "t7"})
+
+    assert b"action-select" not in page.content, "there is nothing to do to a row"
+    assert browser.post(f"{RESULTS}t7/delete/", {"post": "yes"}).status_code == 403
