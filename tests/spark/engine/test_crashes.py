@@ -128,8 +128,8 @@ def test_driver_killed_in_open_batches_loses_and_doubles_nothing(start, lake: La
 def test_killed_between_the_write_and_the_note_of_a_batch_stores_it_once(start, lake: Lake, server: PrivateServer):
     log_events(server.redis, ROWS)
     child = start("archive", str(lake.root), "--rows", str(BATCH), "--die-after", "1")
-    child.process.communicate(timeout=PATIENCE_S)
-    assert child.process.returncode == -signal.SIGKILL
+    _, said = child.process.communicate(timeout=PATIENCE_S)
+    assert child.process.returncode == -signal.SIGKILL, said.decode()[-3000:]
     assert finished_batch(lake.checkpoint("archive")) == 0, "batch 1 was written and not noted"
     let_the_lock_expire(server)
 

@@ -73,7 +73,7 @@ class Command(BaseCommand):
         pipeline = Pipeline(replace(job_config(master=master), slots_per_worker=4))
         try:
             rows, cancelled = write_flights(place / "flights.csv", flights)
-            self.timed("start Spark", 0, lambda: pipeline.spark.range(1).count())
+            self.timed("start Spark", 0, lambda: warm_up(pipeline))
             self.compare_sending(pipeline, place / "flights.csv", rows)
             self.timed("work", rows, lambda: work(processes))
             self.verify("messages left", queued(), 0)
@@ -126,8 +126,9 @@ class Command(BaseCommand):
     def report(self, rows: int, cancelled: int) -> None:
         """Say what the history knows, and compare it with the flights."""
         totals = task_totals()
-        attempts = sum(point.attempts for point in totals.values())
-        self.verify("attempts in the history", attempts, rows)
+        # Not the attempts: a busy worker gives messages back unused, and each such delivery is an event, too.
+        ended = sum(point.succeeded + point.dead for point in totals.values())
+        self.verify("tasks that ended, in the history", ended, rows)
         self.verify("failures in groups", sum(group.n for group in failure_groups()), cancelled)
         for (queue, _), point in totals.items():
             self.stdout.write(
@@ -178,6 +179,11 @@ def restart_in_own_directory() -> None:
         "FLIGHTBOARD_NAMESPACE": f"pipeline-{secrets.token_hex(4)}",
     }
     os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **environment})  # noqa: S606 - ourselves
+
+
+def warm_up(pipeline: Pipeline) -> None:
+    """Start the session, and use the format once: the first time costs seconds in which nothing is sent."""
+    pipeline.spark.read.format("rsmq").options(**pipeline.config.options()).load().count()
 
 
 def write_flights(target: Path, most: int) -> tuple[int, int]:
