@@ -116,6 +116,27 @@ transfer.enqueue_many([[5]] * 8)
     assert 6 <= waiting.hidden_messages <= 8, "ten of the sixteen calls of the bank have run, and most of the others"
 
 
+def test_the_blocks_of_the_migrating_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "migrating.md", server.url)
+    queues = "{'default': {}, 'mail': {}, 'thumbs': {}, 'sensor-raw': {}}"
+    project.write("settings.py", (tmp_path / "settings.py").read_text() + f"RSMQ['QUEUES'] = {queues}\n")
+    project.run("-m", "django", "check")
+
+    said = project.python("""
+from rsmq_django.testing import Kit
+from shop import consumers, orders, sensors, tasks
+kit = Kit()
+for do in (orders.place_order, orders.upload, sensors.report):
+    do(7)
+kit.pass_time(6)
+kit.run()
+later = {call.task.rpartition(".")[2] for call in kit.enqueued()}
+print(tasks.mailed, sorted(later), consumers.seen)
+""")
+
+    assert said.strip() == "[7] ['make_album', 'send_receipt'] [7]"
+
+
 def test_the_blocks_of_the_middleware_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
     project = Project(tmp_path, ROOT / "docs" / "middleware.md", server.url)
 
