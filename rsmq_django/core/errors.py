@@ -111,6 +111,10 @@ class ScheduleNotFound(RsmqError, LookupError):
     """No schedule of that name exists."""
 
 
+class WorkflowNotFound(RsmqError, LookupError):
+    """No workflow of that id exists: it has expired, or its transaction was not committed."""
+
+
 class ScheduleConflict(RsmqError):
     """A schedule of that name exists, belongs to the code, or was changed by somebody else at the same moment."""
 

@@ -82,6 +82,22 @@ def limit_key(namespace: str, digest: str) -> str:
     return f"{namespace}::limit:{digest}"
 
 
+#: The keys of one workflow, in the order in which its scripts take them; lua/workflow/parts/state.lua tells what is in
+#: them.
+WORKFLOW_PARTS = ("members", "results", "failures", "steps", "room")
+
+
+def workflow_keys(namespace: str, workflow_id: str) -> tuple[str, ...]:
+    """Return the keys of a workflow: its state, and those of WORKFLOW_PARTS."""
+    state = f"{namespace}::workflow:{workflow_id}"
+    return state, *(f"{state}:{part}" for part in WORKFLOW_PARTS)
+
+
+def workflows_key(namespace: str) -> str:
+    """Return the key of the sorted set of the newest workflows: id -> time of creation in epoch milliseconds."""
+    return f"{namespace}::workflows"
+
+
 def workers_key(namespace: str) -> str:
     """Return the key of the sorted set of workers: worker id -> time of its last beat in epoch milliseconds."""
     return f"{namespace}::workers"

@@ -12,9 +12,20 @@ from .tags import cancel_tagged, tagged
 from .task import Task, consumer, task
 from .topic_task import bridge_topic, topic_task
 from .unique import Unique
+from .workflow import amap_tasks, call, chain, group, map_tasks
+from .workflow_state import Failure, Workflow, get_workflow, newest_workflows
 
 __all__ = [
     "Concurrency",
+    "Failure",
+    "Workflow",
+    "amap_tasks",
+    "call",
+    "chain",
+    "get_workflow",
+    "group",
+    "map_tasks",
+    "newest_workflows",
     "HardTimeout",
     "Postpone",
     "Rate",

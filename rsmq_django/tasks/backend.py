@@ -287,14 +287,23 @@ class RSMQBackend(BaseTaskBackend):
 
 
 def prepare(
-    task: Task[..., Any], calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]], *, ids: Sequence[str] = ()
+    task: Task[..., Any],
+    calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]],
+    *,
+    ids: Sequence[str] = (),
+    said: Sequence[Mapping[str, Any]] = (),
 ) -> Outgoing:
-    """Encode calls of a task, and check what can be checked before they are sent. Without `ids`, new ones are drawn."""
+    """Encode calls of a task, and check what can be checked before they are sent.
+
+    Without `ids`, new ones are drawn; `said` is what else the meta of each call says.
+    """
     queue = get_queue(band_name(task.queue_name, int(task.priority)))
     ids = list(ids or random_suffixes(len(calls)))
     span = start_sending(queue.name, task.module_path, ids)
     digests = _digests(task, calls)
     metas = _metas({**carried_by(span), **_context(task), **_said(task, queue)}, digests, len(ids))
+    if said:
+        metas = [{**(meta or {}), **own} for meta, own in zip(metas, said, strict=True)]
     envelopes: list[Envelope] = [
         new_envelope(task.module_path, task_id, args, kwargs, meta)
         for task_id, (args, kwargs), meta in zip(ids, calls, metas, strict=True)
@@ -464,6 +473,11 @@ def after_commit(do: Callable[[], Any]) -> None:
         transaction.on_commit(do, using=connection.alias)
     else:
         do()  # not through on_commit(), which would connect to the database to find out that nothing is open
+
+
+def is_in_transaction() -> bool:
+    """Say whether a transaction is open whose commit enqueue() would wait for."""
+    return _in_transaction() is not None
 
 
 def _in_transaction() -> BaseDatabaseWrapper | None:

@@ -16,10 +16,12 @@ from ..core import Client, alist_queues, list_queues
 from ..core.call import Call
 from ..core.keys import cancellations_channel, cancelled_key, queue_keys, result_key
 from ..core.replies import read_message_id
+from ..core.workflows import finishing
 from ..queues import get_client
 from .compat import TaskResultDoesNotExist, TaskResultStatus
-from .envelope import Unreadable
+from .envelope import Envelope, Unreadable
 from .interrupts import TaskCancelled
+from .membership import failure_record, membership_of
 from .registry import find_task
 from .results import encode_error, read_body, read_record
 from .sealing import peek
@@ -28,6 +30,9 @@ from .sealing import peek
 REMEMBERED_FOR_S = 86_400
 #: A task that goes from queue to queue (redriven, moved) is followed so often.
 MOST_LOOKS = 5
+
+#: The dotted path of the error of a cancelled task.
+CANCELLED = f"{TaskCancelled.__module__}.{TaskCancelled.__qualname__}"
 
 _FINISHED = (TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED)
 
@@ -89,13 +94,14 @@ def _place(record: Mapping[str, str]) -> _Place | None:
 def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> Call[bool]:
     keys = queue_keys(client.namespace, place.queue)
     error = TaskCancelled()
-    path = _path_in(body, place.queue)
+    envelope = _envelope_in(body, place.queue)
+    path = envelope.task
     task = find_task(path)
     own_s = task.options.result_ttl_s if task is not None else None
     keep_s = get_settings().tasks.result_ttl_s if own_s is None else own_s
     # The arguments go, but the result still says whose it is.
     rest = json.dumps({"task": path, "id": task_id})
-    return Call(
+    call = Call(
         "tasks/cancel",
         (
             keys.messages,
@@ -115,13 +121,18 @@ def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> 
         bool,
         subject=place.queue,
     )
+    membership = membership_of(envelope.meta)
+    if membership is None or membership.member is None:
+        return call
+    said = failure_record(task_id=task_id, task=path, reason="cancelled", error=CANCELLED, message=str(error))
+    return finishing(call, "cancel", membership.end(client.namespace, task_id=task_id, said=said))
 
 
-def _path_in(body: bytes | None, queue_name: str) -> str:
+def _envelope_in(body: bytes | None, queue_name: str) -> Envelope:
     try:
-        return peek(body or b"", queue_name=queue_name, message_id="-").task
+        return peek(body or b"", queue_name=queue_name, message_id="-")
     except Unreadable:
-        return ""
+        return Envelope("", "", [], {})
 
 
 # -- Tasks without a result record ------------------------------------------------------------------------------------

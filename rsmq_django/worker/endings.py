@@ -19,6 +19,7 @@ from .error_text import dotted_path, text_of
 from .event_log import NO_EVENTS, EventLog, Events
 from .execution import Execution
 from .outcomes import Cancelled, Dead, Outcome, Postponed, Released, RetryIn, Succeeded
+from .workflow import counted, is_member
 
 Verdicts = list[Settlement]
 
@@ -100,7 +101,9 @@ def ending_calls(
     alone: list[list[Ending]] = []
     for ending in endings:
         kind = type(ending.outcome)
-        if kind is Succeeded or kind is Released:
+        if ending.execution.meta is not None and is_member(ending):
+            alone.append([ending])
+        elif kind is Succeeded or kind is Released:
             how = kind.__name__ if kind is Released or not ending.result_keys else "kept"
             groups.setdefault((ending.execution.delivery.work_queue, how), []).append(ending)
         else:
@@ -127,7 +130,7 @@ def _ending_call(group: list[Ending], ending_batches: EndingBatches, event_log: 
             call = bury(first, first.outcome, over, events)
         case Cancelled():
             call = strike_off(deliveries[0], over, events)
-    return EndingCall(group, over, call)
+    return EndingCall(group, over, counted(first, call))
 
 
 def succeed(

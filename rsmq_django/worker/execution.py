@@ -35,6 +35,7 @@ from .interruption import Interruptible
 from .outcomes import Cancelled, Dead, Outcome, Postponed, Released, RetryIn, Succeeded
 from .time_limit import TimeLimit
 from .work import Work, read_work
+from .workflow import WorkflowGone, aargument_of, argument_of
 
 logger = logging.getLogger(__name__)
 
@@ -185,6 +186,8 @@ class Execution:
         began_at = time.monotonic()
         try:
             close_stale_connections()
+            if self.work is not None and self.work.takes_from is not None:
+                self.work.give(argument_of(self.work.takes_from, self.delivery.work_queue.queue.client))
             with self._limited():
                 return Returned(self.interruptible.call(self._call if self._is_bare else self._call_surrounded))
         except BaseException as error:  # a task may raise anything; the worker goes on
@@ -202,6 +205,8 @@ class Execution:
         assert self.work is not None
         began_at = time.monotonic()
         try:
+            if self.work.takes_from is not None:
+                self.work.give(await aargument_of(self.work.takes_from, self.delivery.work_queue.queue.client))
             if self.work.options.timeout_s is None:
                 return Returned(await self._acall())
             return await self._acall_limited(self.work.options.timeout_s)
@@ -369,6 +374,8 @@ class Execution:
             return Dead("worker_died", error)
         if isinstance(error, TaskExpired):
             return Dead("expired", error)
+        if isinstance(error, WorkflowGone):
+            return Dead("workflow_gone", error)
         if isinstance(error, Postpone):
             return Postponed(min(max(0.0, error.after_s), MAX_SECONDS), str(error))
         text = traceback_of(error)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core import Message
 from ..tasks.envelope import Envelope, Unreadable, decode
+from ..tasks.membership import Membership, membership_of
 from ..tasks.options import TaskOptions
 from ..tasks.registry import Function, find_consumer, find_task
 from ..tasks.sealing import unseal
@@ -31,6 +32,13 @@ class Work:
     #: The task and the call as sent; None for messages of a raw queue.
     task: Task[..., Any] | None = None
     envelope: Envelope | None = None
+    #: How the call belongs to a workflow from which it gets its first argument, for which `args` has no place yet.
+    takes_from: Membership | None = None
+
+    def give(self, argument: Any) -> None:
+        """Put what the workflow gives in front of the arguments."""
+        assert self.envelope is not None
+        self.args = [argument, *self.envelope.args]
 
 
 def read_work(message: Message, work_queue: WorkQueue) -> Work:
@@ -50,10 +58,15 @@ def read_work(message: Message, work_queue: WorkQueue) -> Work:
             f"no task {envelope.task!r} is declared in this worker; is its app in INSTALLED_APPS, was it renamed?",
             envelope,
         )
-    shape = _shape(task.func)
-    if not shape.surely_takes(len(envelope.args) + task.takes_context, envelope.kwargs):
-        _check_arguments(task, envelope)
-    return Work(envelope.task, task.func, task.options, shape.is_async, envelope.args, envelope.kwargs, task, envelope)
+    shape, takes_from = _shape(task.func), None
+    if envelope.meta is not None:
+        membership = membership_of(envelope.meta)
+        takes_from = membership if membership is not None and membership.takes else None
+    given = task.takes_context + (takes_from is not None)
+    if not shape.surely_takes(len(envelope.args) + given, envelope.kwargs):
+        _check_arguments(task, envelope, given)
+    args, kwargs = envelope.args, envelope.kwargs
+    return Work(envelope.task, task.func, task.options, shape.is_async, args, kwargs, task, envelope, takes_from)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +103,9 @@ def _shape(func: Function) -> Shape:
     )
 
 
-def _check_arguments(task: Task[..., Any], envelope: Envelope) -> None:
-    context = [None] if task.takes_context else []
+def _check_arguments(task: Task[..., Any], envelope: Envelope, given: int) -> None:
     try:
-        _signature(task.func).bind(*context, *envelope.args, **envelope.kwargs)
+        _signature(task.func).bind(*[None] * given, *envelope.args, **envelope.kwargs)
     except TypeError as error:
         text = f"{envelope.task}{_signature(task.func)}: {error}"
         raise Unreadable("wrong_arguments", text, envelope) from error

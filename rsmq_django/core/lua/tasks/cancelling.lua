@@ -1,0 +1,31 @@
+-- Delete the message of a task that has not finished; keys and arguments are those of tasks/cancel.
+--#include shared/clock
+--#include shared/remove
+--#include moves/seen
+local messages, settings, releases, result, cancelled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+
+-- first: index in ARGV of the arguments. Returns what tasks/cancel does.
+local function cancel(first)
+  local id, channel, err, body, keep_s, remember_s = unpack(ARGV, first)
+
+  if not redis.call("ZSCORE", messages, id) then return 0 end
+  local receive_count = tonumber(redis.call("HGET", settings, id .. ":rc") or 0) or 0
+  local attempt = math.max(1, receive_count - (tonumber(redis.call("HGET", releases, id)) or 0))
+  redis.call("ZCARD", cancelled) -- a key of another type fails here, before anything was removed
+
+  remove(messages, settings, {id})
+  redis.call("HDEL", releases, unpack(release_fields({id})))
+  if redis.call("EXISTS", result) == 1 then
+    -- An attempt that has failed already keeps its error.
+    if redis.call("HEXISTS", result, "error:" .. attempt) == 1 then attempt = attempt + 1 end
+    redis.call("HSET", result, "status", "FAILED", "error:" .. attempt, err, "finished_ms", integer(now_ms), "body", body)
+    redis.call("EXPIRE", result, keep_s)
+  end
+  local forgotten = redis.call("ZRANGEBYSCORE", cancelled, "-inf", integer(now_ms - remember_s * 1000), "LIMIT", 0, 100)
+  if #forgotten > 0 then redis.call("ZREM", cancelled, unpack(forgotten)) end
+  redis.call("ZADD", cancelled, integer(now_ms), id)
+  redis.call("EXPIRE", cancelled, remember_s)
+  -- A channel that this user may not use must not make it look as if nothing had been cancelled.
+  redis.pcall("PUBLISH", channel, id)
+  return 1
+end

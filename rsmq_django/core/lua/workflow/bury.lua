@@ -1,0 +1,20 @@
+-- Move a message to its dead-letter queue, and tell its workflow that the member has failed, in one step.
+--
+--   KEYS     those of worker/bury; the keys of the workflow (parts/state) and of its targets (parts/sending)
+--   ARGV     number of keys before the workflow's; failure record of the member (JSON); member (parts/progress); then what
+--            worker/bury takes
+--
+-- Returns what worker/bury does; anything but 1: nothing was counted.
+--#include worker/burying
+--#include shared/ids
+--#include shared/units
+--#include workflow/parts/state
+--#include workflow/parts/sending
+--#include workflow/parts/progress
+--#include workflow/parts/ends
+local own_keys, record = tonumber(ARGV[1]), ARGV[2]
+local first = read_member(own_keys + 1, 3)
+local awaited = is_awaited()
+local verdict = bury(first, own_keys == 10 and KEYS[10])
+if verdict == 1 and awaited then member_failed(record) end
+return verdict

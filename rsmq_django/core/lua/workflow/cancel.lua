@@ -1,0 +1,20 @@
+-- Cancel a task, and tell its workflow that the member has failed, in one step.
+--
+--   KEYS     those of tasks/cancel; the keys of the workflow (parts/state) and of its targets (parts/sending)
+--   ARGV     number of keys before the workflow's; failure record of the member (JSON); member (parts/progress); then what
+--            tasks/cancel takes
+--
+-- Returns what tasks/cancel does; 0: nothing was counted.
+--#include tasks/cancelling
+--#include shared/counters
+--#include shared/ids
+--#include shared/units
+--#include workflow/parts/state
+--#include workflow/parts/sending
+--#include workflow/parts/progress
+--#include workflow/parts/ends
+local first = read_member(tonumber(ARGV[1]) + 1, 3)
+local awaited = is_awaited()
+local was_there = cancel(first)
+if was_there == 1 and awaited then member_failed(ARGV[2]) end
+return was_there

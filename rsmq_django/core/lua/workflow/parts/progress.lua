@@ -1,0 +1,42 @@
+-- What becomes of a workflow when one of its members gets on: the next step or a callback is sent, at most once.
+--
+-- In ARGV: member, id of its task, targets (parts/sending).
+local member, task
+
+-- Returns the index in ARGV behind what is read here.
+--   key, at: index in KEYS of the workflow's keys, in ARGV of the member
+local function read_member(key, at)
+  name_keys(key)
+  member, task = ARGV[at], ARGV[at + 1]
+  return read_targets(key + 6, at + 2)
+end
+
+-- Say whether the workflow waits for this very task. Reads every key, because one of another type must fail now.
+local function is_awaited()
+  redis.call("HLEN", results)
+  redis.call("HLEN", steps)
+  redis.call("LLEN", room)
+  local waiting, failed = redis.call("HGET", members, member), redis.call("HGET", failures, member)
+  if not redis.call("HGET", state, "status") then return false end -- expired
+  return waiting == task or (failed and failed:sub(1, #task + 1) == task .. " ") or false
+end
+
+-- Send the callbacks when all members have ended, and wake a sender that waits for fewer of them.
+local function conclude()
+  local s = redis.call("HMGET", state, "status", "sealed", "sent", "succeeded", "failed", "always", "keep_ms", "low")
+  local status, failed, low = s[1], tonumber(s[5]), tonumber(s[8])
+  if low and redis.call("HLEN", members) <= low then
+    redis.call("HDEL", state, "low")
+    redis.call("RPUSH", room, "1")
+  end
+  local has_ended = s[2] == "1" and tonumber(s[4]) + failed >= tonumber(s[3])
+  if status ~= "cancelled" and has_ended then
+    redis.call("HSET", state, "status", failed == 0 and "succeeded" or "failed", "finished_ms", integer(now_ms))
+    if failed == 0 or s[6] == "1" then send("then") end
+    if failed > 0 then send("on_failure") end
+  elseif status == "failed" then -- until one that had failed was sent again
+    redis.call("HSET", state, "status", "running")
+    redis.call("HDEL", state, "finished_ms")
+  end
+  keep_alive(s[7])
+end

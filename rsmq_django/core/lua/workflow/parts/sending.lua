@@ -1,0 +1,40 @@
+-- Send what was prepared when the workflow was made.
+--
+-- `targets` in KEYS: per target the zset and hash of its queue and its result record; in ARGV: their number, then per
+-- target: role ("next", "then", "on_failure"), field in `steps`, task id, queue, channel.
+local targets = {}
+
+--   key, at: index in KEYS of the first target, in ARGV of their number. Returns the index behind them.
+local function read_targets(key, at)
+  local count = tonumber(ARGV[at])
+  for n = 0, count - 1 do
+    local role, field, task, queue, channel = unpack(ARGV, at + 1 + 5 * n, at + 5 + 5 * n)
+    targets[role] = {field = field, task = task, queue = queue, channel = channel,
+      messages = KEYS[key + 3 * n], settings = KEYS[key + 3 * n + 1], result = KEYS[key + 3 * n + 2]}
+    -- A key of another type fails here, before anything was written.
+    redis.call("ZCARD", targets[role].messages)
+    redis.call("HLEN", targets[role].settings)
+  end
+  return at + 1 + 5 * count
+end
+
+-- Send a target, unless it was sent before. A queue that is missing gets its message all the same: the worker that finds
+-- that it is missing creates it, and nothing is held up until then.
+local function send(role)
+  local target = targets[role]
+  local prepared = target and redis.call("HGET", steps, target.field)
+  if not prepared then return end
+  local when, record_ttl_s, body = prepared:match("^(%S+) (%d+) (.*)$")
+  local own_ms = given_or_own_ms(when, redis.call("HGET", target.settings, "delay"))
+  local visible_ms = MS_PER_UNIT[when] and now_ms + (own_ms or 0) or math.max(now_ms, tonumber(when))
+  local id = message_id(0, target.task)
+  redis.call("HDEL", steps, target.field)
+  redis.call("ZADD", target.messages, integer(visible_ms), id)
+  redis.call("HSET", target.settings, id, body)
+  raise_counter(target.settings, "totalsent", 1)
+  redis.pcall("PUBLISH", target.channel, redis.call("ZCARD", target.messages))
+  if record_ttl_s ~= "0" then
+    redis.call("HSET", target.result, "status", "READY", "queue", target.queue, "message", id)
+    redis.call("EXPIRE", target.result, record_ttl_s)
+  end
+end

@@ -1,0 +1,26 @@
+-- A workflow: members, each a task or a chain of tasks, and the callbacks that follow when all members have ended.
+--
+-- Its keys, in this order:
+--   state     hash  kind, name, status, sealed (1: no more members will come), sent, succeeded, failed (members), calls,
+--                   calls_done (calls of tasks), keeps (1: results are kept), always (1: `then` also follows failures),
+--                   keep_ms, created_ms, finished_ms; low (how few members must be left to wake the sender); then, on_failure
+--                   (ids of the tasks)
+--   members   hash  member -> id of the task that stands for it now; only those that have not ended
+--   results   hash  member -> value (JSON) of its last step that has ended
+--   failures  hash  member -> id of the task that failed, a blank, failure record (JSON)
+--   steps     hash  what is sent later, "<member>.<step>", "then" or "on_failure" -> "<when> <seconds to keep an unfinished
+--                   record, 0: none> <body>"; when: epoch ms, or the unit of the queue's own delay (shared/units)
+--   room      list  a token for a sender that waits until fewer members are left
+--
+-- Every change of a member names the task that stands for it, so that a message that is there twice counts once.
+local state, members, results, failures, steps, room
+
+--   first: index in KEYS of these keys
+local function name_keys(first)
+  state, members, results, failures, steps, room = unpack(KEYS, first, first + 5)
+end
+
+-- Everything expires together, some time after it was last used.
+local function keep_alive(keep_ms)
+  for _, key in ipairs({state, members, results, failures, steps, room}) do redis.call("PEXPIRE", key, keep_ms) end
+end

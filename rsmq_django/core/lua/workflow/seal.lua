@@ -1,0 +1,21 @@
+-- Say that no more members will come: from now on the workflow is over when all that were counted have ended.
+--
+--   KEYS     the keys of the workflow (parts/state) and of its targets (parts/sending)
+--   ARGV     how many members were counted; targets
+--
+-- Returns 1; 0 when there is no such workflow any more, it was cancelled, or another number was counted. Safe to repeat.
+--#include shared/clock
+--#include shared/counters
+--#include shared/ids
+--#include shared/units
+--#include workflow/parts/state
+--#include workflow/parts/sending
+--#include workflow/parts/progress
+name_keys(1)
+read_targets(7, 2)
+local s = redis.call("HMGET", state, "sent", "status", "sealed")
+if s[1] ~= ARGV[1] or s[2] == "cancelled" then return 0 end
+if s[3] == "1" then return 1 end
+redis.call("HSET", state, "sealed", "1")
+conclude()
+return 1

@@ -1,0 +1,15 @@
+-- Cancel a workflow that is not over: it takes no more members, and sends neither further steps nor callbacks.
+--
+--   KEYS     the keys of the workflow (parts/state)
+--
+-- Returns 1 cancelled, 0 it was over or there is none.
+--#include shared/clock
+--#include workflow/parts/state
+name_keys(1)
+local status = redis.call("HGET", state, "status")
+if status ~= "running" then return status == "cancelled" and 1 or 0 end
+redis.call("HSET", state, "status", "cancelled", "finished_ms", integer(now_ms))
+redis.call("DEL", steps)
+redis.call("RPUSH", room, "1") -- a sender that waits hears of it
+keep_alive(redis.call("HGET", state, "keep_ms"))
+return 1

@@ -1,0 +1,50 @@
+-- End the lease of a message whose function returned, and let its workflow get on, in one step.
+--
+--   KEYS[1]  zset  message id -> time it becomes visible (ms)
+--   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  message id -> deliveries that were given back unused
+--   KEYS[4]  hash  what this worker holds (shared/strike)
+--   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
+--   KEYS[7]  hash  result record; absent when none is kept
+--   then the keys of the workflow (parts/state) and of its targets (parts/sending)
+--   ARGV     number of keys before the workflow's; value (JSON); member (parts/progress); strikes; if a result is kept: the
+--            name of the queue; id, receive count; if a result is kept: seconds, number of words, words; events
+--
+-- Returns nothing when it is done; else position (0) and verdict, as worker/succeed does: 0 no such message, -1 lease
+-- lost; nothing was counted then.
+--#include shared/clock
+--#include shared/counters
+--#include shared/ids
+--#include shared/units
+--#include shared/fence
+--#include shared/remove
+--#include shared/results
+--#include shared/strike
+--#include shared/events
+--#include workflow/parts/state
+--#include workflow/parts/sending
+--#include workflow/parts/progress
+--#include workflow/parts/ends
+local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local log, dropped, own_keys, value = KEYS[5], KEYS[6], tonumber(ARGV[1]), ARGV[2]
+local result = own_keys == 7 and KEYS[7]
+
+local first = read_member(own_keys + 1, 3)
+local awaited = is_awaited()
+local at, queue = strike(holds, first), nil
+if result then at, queue = at + 1, ARGV[at] end
+local id, receive_count = ARGV[at], ARGV[at + 1]
+
+local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
+if verdict == -1 then log_event(log, dropped, 1, id, "lost") end
+if verdict ~= 1 then return {0, verdict} end
+local body = redis.call("HGET", settings, id)
+remove(messages, settings, {id})
+if receive_count ~= "1" then redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives") end
+log_event(log, dropped, 1, id, "succeeded")
+if result then
+  write_result(result, ARGV[at + 2], at + 3)
+  redis.call("HSET", result, "body", body or "", "queue", queue, "message", id)
+end
+if awaited then member_succeeded(value) end
+return {}

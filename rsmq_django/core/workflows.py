@@ -1,0 +1,235 @@
+"""Workflows in Redis: members that end one by one, and what is sent when they do.
+
+Each function returns a `Call`. What a workflow is made of stands in lua/workflow/parts/state.lua. Knows nothing of
+tasks: bodies come ready from the sender, values and failures are JSON that nobody here reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from .call import Argument, Call
+from .keys import queue_keys, result_key, workflow_keys, workflows_key
+from .limits import MAX_BATCH
+
+T = TypeVar("T")
+
+#: So many workflows are listed; an id takes about a hundred bytes.
+MAX_LISTED = 1000
+#: A worker tells of members by number, and a forged number must not make it read for ever.
+MAX_MEMBERS = 10_000_000
+
+State = Literal["running", "succeeded", "failed", "cancelled"]
+Role = Literal["next", "then", "on_failure"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowStatus:
+    """What is known of a workflow at this moment."""
+
+    id: str
+    #: "chain", "group" or "map".
+    kind: str
+    name: str
+    #: "running" also while it waits for its first member; "failed" when all have ended and some have failed.
+    state: State
+    #: Calls of tasks so far: the steps of a chain, the members of a group, and the steps of chains in it.
+    total: int
+    #: How many of them have succeeded.
+    done: int
+    #: Members that have failed for good.
+    failed: int
+    #: Members: one for a chain.
+    members: int
+    #: Members that have neither succeeded nor failed.
+    waiting: int
+    #: False while its sender may still add members.
+    is_sealed: bool
+    created_ms: int
+    finished_ms: int | None
+    #: Ids of the tasks of the callbacks; "" where there is none.
+    then_id: str
+    on_failure_id: str
+    keeps_results: bool
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether nothing more happens by itself; a failed member that is sent again makes it run again."""
+        return self.state != "running"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is sent when a member gets on: the next step, or a callback."""
+
+    role: Role
+    #: Its field in the hash of steps.
+    field: str
+    task_id: str
+    queue_name: str
+    #: Where to publish: the channel of the queue whose priority band this may be.
+    channel: str
+
+
+def target_keys(namespace: str, targets: Sequence[Target]) -> tuple[str, ...]:
+    """Return the keys that workflow/parts/sending.lua reads."""
+    keys: list[str] = []
+    for target in targets:
+        queue = queue_keys(namespace, target.queue_name)
+        keys += (queue.messages, queue.settings, result_key(namespace, target.task_id))
+    return tuple(keys)
+
+
+def target_words(targets: Sequence[Target]) -> tuple[Argument, ...]:
+    """Return the arguments that workflow/parts/sending.lua reads."""
+    words: list[Argument] = [len(targets)]
+    for each in targets:
+        words += (each.role, each.field, each.task_id, each.queue_name, each.channel)
+    return tuple(words)
+
+
+def create(
+    namespace: str, workflow_id: str, *, keep_ms: int, fields: Mapping[str, str], queue_names: Sequence[str]
+) -> Call[list[str]]:
+    """Return the call that begins a workflow, and tells which of the queues that it will send to do not exist.
+
+    `fields` are further fields of its state.
+    """
+    keys = [workflow_keys(namespace, workflow_id)[0], workflows_key(namespace)]
+    keys += [queue_keys(namespace, name).settings for name in queue_names]
+    words = [word for field in fields.items() for word in field]
+
+    def read(missing: list[int]) -> list[str]:
+        return [queue_names[position] for position in missing]
+
+    return _call("create", keys, (workflow_id, MAX_LISTED, keep_ms, *words), read)
+
+
+def prepare(namespace: str, workflow_id: str, steps: Sequence[tuple[str, bytes]]) -> Call[bool]:
+    """Return the call that stores what is sent later: field and what parts/state.lua says."""
+    return _call("prepare", workflow_keys(namespace, workflow_id), tuple(w for step in steps for w in step), bool)
+
+
+def expect(namespace: str, workflow_id: str, *, first: int, calls: int, task_ids: Sequence[str]) -> Call[int]:
+    """Return the call that counts members about to be sent; it tells how many wait, or -1 when none are taken."""
+    return _call("expect", workflow_keys(namespace, workflow_id), (first, calls, *task_ids), int)
+
+
+def skip(namespace: str, workflow_id: str, member: int, task_id: str, targets: Sequence[Target]) -> Call[bool]:
+    """Return the call that lets a member succeed without being sent."""
+    keys = (*workflow_keys(namespace, workflow_id), *target_keys(namespace, targets))
+    return _call("skip", keys, (member, task_id, *target_words(targets)), bool)
+
+
+def seal(namespace: str, workflow_id: str, *, members: int, targets: Sequence[Target]) -> Call[bool]:
+    """Return the call that says that no more members will come."""
+    keys = (*workflow_keys(namespace, workflow_id), *target_keys(namespace, targets))
+    return _call("seal", keys, (members, *target_words(targets)), bool)
+
+
+def stop(namespace: str, workflow_id: str) -> Call[bool]:
+    """Return the call that lets a workflow send nothing more; false when it was over."""
+    return _call("stop", workflow_keys(namespace, workflow_id), (), bool)
+
+
+def await_room(namespace: str, workflow_id: str, *, low: int) -> Call[int]:
+    """Return the call that asks for a token when `low` members are left; it tells how many are, -1 when it is over."""
+    return _call("await_room", workflow_keys(namespace, workflow_id), (low,), int)
+
+
+def room_key(namespace: str, workflow_id: str) -> str:
+    """Return the key of the list with that token."""
+    return workflow_keys(namespace, workflow_id)[-1]
+
+
+def live_tasks(namespace: str, workflow_id: str, cursor: bytes) -> Call[tuple[bytes, list[str]]]:
+    """Return the call that reads a slice of the tasks that wait or run, and the next cursor (b"0" at the end)."""
+
+    def read(reply: list[bytes]) -> tuple[bytes, list[str]]:
+        following, *task_ids = reply
+        return following, [_text(task_id) for task_id in task_ids]
+
+    return _call("members", workflow_keys(namespace, workflow_id)[1:2], (cursor,), read)
+
+
+def outcomes(namespace: str, workflow_id: str, first: int, last: int) -> Call[list[tuple[bytes, bytes]]]:
+    """Return the call that reads value and failure record (JSON) of members; b"" for what there is not."""
+    assert 0 <= last - first < MAX_BATCH
+
+    def read(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
+        pairs = zip(reply[::2], reply[1::2], strict=True)
+        return [(value, failure.partition(b" ")[2]) for value, failure in pairs]
+
+    return _call("outcomes", workflow_keys(namespace, workflow_id)[2:4], (first, last), read)
+
+
+def read_statuses(namespace: str, workflow_ids: Sequence[str]) -> Call[list[WorkflowStatus | None]]:
+    """Return the call that reads what is known of workflows; None for one that is gone."""
+
+    def read(reply: list[list[bytes]]) -> list[WorkflowStatus | None]:
+        return [_status(each, words) for each, words in zip(workflow_ids, reply, strict=True)]
+
+    return _call("read", tuple(workflow_keys(namespace, each)[0] for each in workflow_ids), (), read)
+
+
+def newest(namespace: str, count: int) -> Call[list[str]]:
+    """Return the call that reads the ids of the workflows that were made last, the newest first."""
+    return _call("newest", (workflows_key(namespace),), (min(count, MAX_LISTED),), lambda ids: [_text(i) for i in ids])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How a member ends: which one, by which task, with what as value or failure record (JSON), and what follows."""
+
+    namespace: str
+    workflow_id: str
+    member: int
+    task_id: str
+    said: str
+    targets: Sequence[Target]
+
+
+def finishing(call: Call[T], script: str, end: End) -> Call[T]:
+    """Return `call`, which ends a message, as the script that also lets a workflow get on: same reply, same moment."""
+    keys = (*workflow_keys(end.namespace, end.workflow_id), *target_keys(end.namespace, end.targets))
+    words = (len(call.keys), end.said, end.member, end.task_id, *target_words(end.targets))
+    args = (*words, *call.args)
+    return Call(f"workflow/{script}", (*call.keys, *keys), args, call.read, call.repeatable, call.subject)
+
+
+def _call(script: str, keys: Sequence[str], args: Sequence[Argument], read: Any) -> Call[Any]:
+    return Call(f"workflow/{script}", tuple(keys), tuple(args), read, repeatable=True)
+
+
+def _text(word: bytes) -> str:
+    return word.decode("utf-8", "backslashreplace")
+
+
+def _status(workflow_id: str, words: list[bytes]) -> WorkflowStatus | None:
+    fields = {_text(name): _text(value) for name, value in zip(words[::2], words[1::2], strict=True)}
+    if "status" not in fields:
+        return None
+    number = {name: int(fields.get(name) or 0) for name in NUMBERS}
+    state: Any = fields["status"]
+    return WorkflowStatus(
+        id=workflow_id,
+        kind=fields.get("kind", ""),
+        name=fields.get("name", ""),
+        state=state,
+        total=number["calls"],
+        done=number["calls_done"],
+        failed=number["failed"],
+        members=number["sent"],
+        waiting=number["sent"] - number["succeeded"] - number["failed"],
+        is_sealed=fields.get("sealed") == "1",
+        created_ms=number["created_ms"],
+        finished_ms=number["finished_ms"] or None,
+        then_id=fields.get("then", ""),
+        on_failure_id=fields.get("on_failure", ""),
+        keeps_results=fields.get("keeps") == "1",
+    )
+
+
+NUMBERS = ("calls", "calls_done", "failed", "succeeded", "sent", "created_ms", "finished_ms")

@@ -1,0 +1,181 @@
+"""Workflows: tasks that follow each other, and tasks that belong together with a callback when all have ended.
+
+    chain(call(fetch, url), call(resize, width=300), call(store)).enqueue()
+    group([call(resize, path) for path in paths], then=call(report)).enqueue()
+    map_tasks(resize, paths_of_millions_of_files(), then=call(report))
+
+A step gets the result of the one before it as its first argument, the callback of a group the list of all results. What
+is sent later is prepared, signed and encrypted where the workflow is enqueued, and lies in Redis until a member ends
+and the script that ends its message sends it (core/lua/workflow). So each follows exactly once, whatever dies,
+and nobody polls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from .task import Task
+from .workflow_plan import KEEP_S, Invocation, Plan
+from .workflow_sending import aenqueue_plan, amap_items, enqueue_plan, map_items
+from .workflow_state import Workflow
+
+
+def call(task: Task[..., Any], /, *args: Any, **kwargs: Any) -> Invocation:
+    """Return a call of a task, for a workflow. Options of this call: `call(task.using(priority=50), ...)`."""
+    if not isinstance(task, Task):
+        raise TypeError(f"{task!r} is no task of an RSMQ backend; decorate the function with @task")
+    return Invocation(task, args, kwargs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Calls of which each runs when the one before it has succeeded; chain() makes it."""
+
+    steps: tuple[Invocation, ...]
+    on_failure: Invocation | None
+    name: str
+    keep_s: float
+
+    def enqueue(self) -> Workflow:
+        """Send the first step when the surrounding transaction commits, or at once when there is none."""
+        return enqueue_plan(self._plan())
+
+    async def aenqueue(self) -> Workflow:
+        """See enqueue()."""
+        return await aenqueue_plan(self._plan())
+
+    def _plan(self) -> Plan:
+        return Plan("chain", [self.steps], name=self.name, keep_s=self.keep_s, on_failure=self.on_failure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Calls and chains that run side by side, and what follows them; group() makes it."""
+
+    members: tuple[tuple[Invocation, ...], ...]
+    then: Invocation | None
+    on_failure: Invocation | None
+    then_always: bool
+    name: str
+    keep_s: float
+
+    def enqueue(self) -> Workflow:
+        """Send all members when the surrounding transaction commits, or at once when there is none."""
+        return enqueue_plan(self._plan())
+
+    async def aenqueue(self) -> Workflow:
+        """See enqueue()."""
+        return await aenqueue_plan(self._plan())
+
+    def _plan(self) -> Plan:
+        return Plan(
+            "group",
+            self.members,
+            name=self.name,
+            keep_s=self.keep_s,
+            then=self.then,
+            on_failure=self.on_failure,
+            then_always=self.then_always,
+        )
+
+
+def chain(*calls: Invocation, on_failure: Invocation | None = None, name: str = "", keep_s: float = KEEP_S) -> Chain:
+    """Return a chain: each call runs when the one before it has succeeded, with its result as first argument.
+
+    A step that fails for good ends the chain; `on_failure` gets a list with that one `Failure`. Sent again from the
+    dead-letter queue, the step goes on with the chain. `name` is for people; `keep_s` says how long the workflow can be
+    read after its last step. Raises InvalidTask at enqueue() for tasks that cannot be in one workflow.
+    """
+    if not calls:
+        raise ValueError("a chain needs at least one call")
+    return Chain(steps=calls, on_failure=on_failure, name=name, keep_s=keep_s)
+
+
+def group(
+    members: Iterable[Invocation | Chain],
+    *,
+    then: Invocation | None = None,
+    on_failure: Invocation | None = None,
+    then_always: bool = False,
+    name: str = "",
+    keep_s: float = KEEP_S,
+) -> Group:
+    """Return a group: calls, or chains, that run side by side.
+
+    `then` runs once, when all have succeeded, with the list of their results in the order of the members. When all have
+    ended and some have failed, `on_failure` runs once with the list of failures instead; with `then_always`, `then`
+    runs in either case, and its list has a `Failure` in each place of one. A failed member that is sent again from the
+    dead-letter queue and succeeds completes the group.
+    """
+    steps = tuple(_steps_of(member) for member in members)
+    return Group(members=steps, then=then, on_failure=on_failure, then_always=then_always, name=name, keep_s=keep_s)
+
+
+def _steps_of(member: Invocation | Chain) -> tuple[Invocation, ...]:
+    if isinstance(member, Invocation):
+        return (member,)
+    if member.on_failure is not None:
+        raise ValueError("a chain inside a group has no on_failure of its own; give it to the group")
+    return member.steps
+
+
+def map_tasks(
+    task: Task[..., Any],
+    items: Iterable[Any],
+    *,
+    then: Invocation | None = None,
+    on_failure: Invocation | None = None,
+    then_always: bool = False,
+    window: int = 1000,
+    keep_results: bool = False,
+    name: str = "",
+    keep_s: float = KEEP_S,
+) -> Workflow:
+    """Call a task with each item, of which there may be any number: never more than `window` calls wait at a time.
+
+    Returns when all are sent, so workers have to run meanwhile. Results are kept when `keep_results` says so; only then
+    does `then` get them, as a list that holds all of them at once. When this process dies, or `items` raises, what was
+    sent runs, but no callback follows. Sends at once, so it refuses to run in a transaction.
+    """
+    plan = _map_plan(then, on_failure, then_always, keep_results, name, keep_s)
+    return map_items(plan, task, items, window=window)
+
+
+async def amap_tasks(
+    task: Task[..., Any],
+    items: Iterable[Any] | AsyncIterable[Any],
+    *,
+    then: Invocation | None = None,
+    on_failure: Invocation | None = None,
+    then_always: bool = False,
+    window: int = 1000,
+    keep_results: bool = False,
+    name: str = "",
+    keep_s: float = KEEP_S,
+) -> Workflow:
+    """See map_tasks(); the items may come from an async generator, too."""
+    plan = _map_plan(then, on_failure, then_always, keep_results, name, keep_s)
+    return await amap_items(plan, task, items, window=window)
+
+
+def _map_plan(
+    then: Invocation | None,
+    on_failure: Invocation | None,
+    then_always: bool,
+    keep_results: bool,
+    name: str,
+    keep_s: float,
+) -> Plan:
+    if then is not None and not keep_results:
+        then = then.without_result()
+    return Plan(
+        "map",
+        name=name,
+        keep_s=keep_s,
+        then=then,
+        on_failure=on_failure,
+        then_always=then_always,
+        keeps_results=keep_results,
+    )

@@ -1,0 +1,261 @@
+"""A workflow before it is sent: which calls it is made of, checked and prepared. Does no I/O.
+
+The ids of all its tasks are drawn here, so that each call can say what follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+from ..conf import get_settings
+from ..core import Client
+from ..core.bands import band_name
+from ..core.call import Call
+from ..core.ids import random_suffix
+from ..core.limits import MAX_BATCH
+from ..core.workflows import MAX_MEMBERS, create, expect, prepare, seal, skip
+from ..queues import get_client
+from ..tracing import sending
+from . import backend
+from .compat import InvalidTask
+from .membership import META, Membership, Ref, Takes, callbacks
+from .results import UNFINISHED_TTL_S
+from .task import Task
+from .workflow_state import Workflow
+
+#: How long a workflow is kept after its last step: as long as a task that waits. Its callback has to find the results.
+KEEP_S = UNFINISHED_TTL_S
+#: Steps that are stored in one call.
+STEPS_AT_ONCE = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A task with the arguments of one call; call() makes it."""
+
+    task: Task[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    takes_result: bool = True
+
+    def without_result(self) -> Invocation:
+        """Return a call that does not get what came before it as its first argument."""
+        return replace(self, takes_result=False)
+
+    @property
+    def queue_name(self) -> str:
+        """Return the queue, or priority band, that it is sent to."""
+        return band_name(self.task.queue_name, int(self.task.priority))
+
+
+Steps = tuple[Invocation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member, with the ids that its steps will have."""
+
+    number: int
+    steps: Steps
+    task_ids: Sequence[str]
+
+
+class Plan:
+    """One workflow that is about to be sent."""
+
+    def __init__(
+        self,
+        kind: str,
+        members: Sequence[Steps] = (),
+        *,
+        name: str,
+        keep_s: float,
+        then: Invocation | None = None,
+        on_failure: Invocation | None = None,
+        then_always: bool = False,
+        keeps_results: bool = True,
+    ) -> None:
+        self.kind, self.name, self.keep_s = kind, name, keep_s
+        self.then_always, self.keeps_results = then_always, keeps_results
+        self._then, self._on_failure = then, on_failure
+        self.then_ref = _ref(then)
+        self.on_failure_ref = _ref(on_failure)
+        self._id = random_suffix()
+        self._alias: str | None = None
+        self._checked: dict[int, Task[..., Any]] = {}
+        for callback in (then, on_failure):
+            if callback is not None:
+                self.check(callback.task)
+        self.members = self.numbered(members, first=0)
+
+    @property
+    def workflow(self) -> Workflow:
+        """Return the handle."""
+        return Workflow(self._id, self._alias or "default")
+
+    @property
+    def client(self) -> Client:
+        """Return the client of the connection on which all of it lives."""
+        return get_client(self.workflow.connection)
+
+    # -- Members ------------------------------------------------------------------------------------------------------
+
+    def numbered(self, members: Sequence[Steps], *, first: int) -> list[Member]:
+        """Check members and give them their numbers and ids."""
+        if first + len(members) > MAX_MEMBERS:
+            raise InvalidTask(f"a workflow of more than {MAX_MEMBERS} members; make several of it")
+        for steps in members:
+            for step in steps:
+                self.check(step.task, may_be_unique=len(steps) == 1 and self.kind != "chain")
+        return [Member(first + n, steps, [random_suffix() for _ in steps]) for n, steps in enumerate(members)]
+
+    def check(self, task: Task[..., Any], *, may_be_unique: bool = False) -> None:
+        """Raise InvalidTask when a task cannot be in this workflow."""
+        unique = task.options.unique
+        if unique is not None and not (may_be_unique and unique.mode == "reject"):
+            raise InvalidTask(
+                f"Task {task.module_path} is unique; in a workflow only those members of a group or map can be that "
+                "are a single call, and only with mode 'reject'; use task.using(unique=None)"
+            )
+        if self._checked.get(id(task)) is task:
+            return
+        own = task.get_backend()
+        if not isinstance(own, backend.RSMQBackend):
+            raise InvalidTask(f"Task {task.module_path}: backend {task.backend!r} is no RSMQBackend")
+        own.validate_task(task)
+        queue = get_settings().queue(task.queue_name)
+        self._alias = self._alias or queue.connection
+        if queue.connection != self._alias:
+            raise InvalidTask(
+                f"Task {task.module_path}: queue {task.queue_name!r} is on connection {queue.connection!r}, the "
+                f"workflow on {self._alias!r}; all tasks of a workflow need queues of one connection"
+            )
+        if queue.outbox:
+            raise InvalidTask(
+                f"Task {task.module_path}: queue {task.queue_name!r} has an outbox, which knows nothing of workflows; "
+                "use a queue without OUTBOX"
+            )
+        self._checked[id(task)] = task
+
+    def batches(self, members: Sequence[Member]) -> Iterator[tuple[list[Member], backend.Outgoing]]:
+        """Prepare the first steps of members, those of one task together."""
+        for _, same in groupby(members, key=lambda member: id(member.steps[0].task)):
+            rest = list(same)
+            for at in range(0, len(rest), MAX_BATCH):
+                part = rest[at : at + MAX_BATCH]
+                yield part, self._outgoing(part)
+
+    def _outgoing(self, members: Sequence[Member]) -> backend.Outgoing:
+        firsts = [member.steps[0] for member in members]
+        return backend.prepare(
+            firsts[0].task,
+            [(each.args, each.kwargs) for each in firsts],
+            ids=[member.task_ids[0] for member in members],
+            said=[{META: self.membership(member, 0).words()} for member in members],
+        )
+
+    def membership(self, member: Member, step: int) -> Membership:
+        """Return what a step says about itself."""
+        following = None
+        if step + 1 < len(member.steps):
+            following = Ref(member.task_ids[step + 1], member.steps[step + 1].queue_name)
+        return Membership(
+            workflow_id=self._id,
+            member=member.number,
+            step=step,
+            takes="result" if step and member.steps[step].takes_result else "",
+            following=following,
+            then=self.then_ref,
+            on_failure=self.on_failure_ref,
+        )
+
+    # -- Calls --------------------------------------------------------------------------------------------------------
+
+    def creating(self) -> Call[list[str]]:
+        """Return the call that makes the workflow and tells which of its queues do not exist."""
+        fields = {
+            "kind": self.kind,
+            "name": self.name,
+            "keeps": str(int(self.keeps_results)),
+            "always": str(int(self.then_always)),
+            "then": self.then_ref.task_id if self.then_ref else "",
+            "on_failure": self.on_failure_ref.task_id if self.on_failure_ref else "",
+        }
+        keep_ms = max(1, round(self.keep_s * 1000))
+        names = self._later_queues()
+        return create(self.client.namespace, self._id, keep_ms=keep_ms, fields=fields, queue_names=names)
+
+    def opening(self) -> list[Call[Any]]:
+        """Return the calls that come next, before anything is sent."""
+        return self._preparations(self._callbacks())
+
+    def _later_queues(self) -> list[str]:
+        # A priority band that nobody has used yet is looked at by no worker; the first step's is made by its sending.
+        later = [step for member in self.members for step in member.steps[1:]]
+        callbacks = [each for each in (self._then, self._on_failure) if each is not None]
+        return list(dict.fromkeys(each.queue_name for each in [*later, *callbacks]))
+
+    def expecting(self, members: Sequence[Member]) -> list[Call[Any]]:
+        """Return the calls that store later steps of members and count them."""
+        later = [
+            (f"{member.number}.{step}", self._prepared(member.steps[step], member.task_ids[step], membership))
+            for member in members
+            for step in range(1, len(member.steps))
+            for membership in (self.membership(member, step),)
+        ]
+        calls = self._preparations(later)
+        for at in range(0, len(members), MAX_BATCH):
+            part = members[at : at + MAX_BATCH]
+            task_ids = [member.task_ids[0] for member in part]
+            count = sum(len(member.steps) for member in part)
+            calls.append(expect(self.client.namespace, self._id, first=part[0].number, calls=count, task_ids=task_ids))
+        return calls
+
+    def sealing(self, members: int) -> Call[bool]:
+        """Return the call that says that there are no more members than these."""
+        namespace = self.client.namespace
+        targets = callbacks(namespace, self.then_ref, self.on_failure_ref)
+        return seal(namespace, self._id, members=members, targets=targets)
+
+    def skipping(self, member: Member) -> Call[bool]:
+        """Return the call for a member whose call was not sent, because an equal one stands for it."""
+        namespace = self.client.namespace
+        targets = self.membership(member, 0).targets(namespace)
+        return skip(namespace, self._id, member.number, member.task_ids[0], targets)
+
+    def _callbacks(self) -> list[tuple[str, bytes]]:
+        found = []
+        ways: list[tuple[str, Invocation | None, Ref | None, Takes]] = [
+            ("then", self._then, self.then_ref, "results"),
+            ("on_failure", self._on_failure, self.on_failure_ref, "failures"),
+        ]
+        for name, invocation, ref, takes in ways:
+            if invocation is not None and ref is not None:
+                membership = Membership(workflow_id=self._id, takes=takes if invocation.takes_result else "")
+                found.append((name, self._prepared(invocation, ref.task_id, membership)))
+        return found
+
+    def _prepared(self, invocation: Invocation, task_id: str, membership: Membership) -> bytes:
+        """Return a step as lua/workflow/parts/state.lua describes it."""
+        task = invocation.task
+        outgoing = backend.prepare(
+            task, [(invocation.args, invocation.kwargs)], ids=[task_id], said=[{META: membership.words()}]
+        )
+        with sending(outgoing.span):
+            pass  # who traces wants to see the call end; when it is sent, no span is waiting for it
+        when = outgoing.queue.vt_unit if task.run_after is None else f"{task.run_after.timestamp() * 1000:.0f}"
+        record_ttl_s = UNFINISHED_TTL_S if backend.result_ttl_s(task) else 0
+        return f"{when} {record_ttl_s} ".encode() + outgoing.bodies[0]
+
+    def _preparations(self, steps: Sequence[tuple[str, bytes]]) -> list[Call[Any]]:
+        namespace = self.client.namespace
+        return [
+            prepare(namespace, self._id, steps[at : at + STEPS_AT_ONCE]) for at in range(0, len(steps), STEPS_AT_ONCE)
+        ]
+
+
+def _ref(invocation: Invocation | None) -> Ref | None:
+    return None if invocation is None else Ref(random_suffix(), invocation.queue_name)

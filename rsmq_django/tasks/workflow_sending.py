@@ -1,0 +1,250 @@
+"""Sending workflows: what it waits for is stored first, then its members are sent.
+
+A sender that dies in between leaves a workflow that waits for members that were never sent: it never ends, so nothing
+follows that should not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+from django.db.transaction import TransactionManagementError
+
+from ..core import RsmqError
+from ..core.call import Call
+from ..core.connection import Command
+from ..core.errors import OutcomeUnknown
+from ..core.limits import MAX_BATCH
+from ..core.reliable.waiting import SLICE_S, patient, take_token
+from ..core.workflows import await_room, room_key, stop
+from ..queues import aensure_queue, ensure_queue
+from .backend import Outgoing, after_commit, asend, is_in_transaction, send
+from .task import Task
+from .workflow_plan import Invocation, Member, Plan
+from .workflow_state import Workflow
+
+Batch = tuple[list[Member], Outgoing]
+
+
+class MapStopped(RsmqError):
+    """The workflow takes no more members: somebody cancelled it while its items were being sent."""
+
+
+# -- Chains and groups ------------------------------------------------------------------------------------------------
+
+
+def enqueue_plan(plan: Plan) -> Workflow:
+    """Send a workflow when the surrounding transaction commits, or at once when there is none."""
+    batches = list(plan.batches(plan.members))
+    calls = [*plan.opening(), *plan.expecting(plan.members), plan.sealing(len(plan.members))]
+
+    def start() -> None:
+        try:
+            _create(plan)
+            _run_all(plan, calls)
+            for batch in batches:
+                _send(plan, batch)
+        except RsmqError as error:
+            _give_up(plan, error)
+            raise
+
+    after_commit(start)
+    return plan.workflow
+
+
+async def aenqueue_plan(plan: Plan) -> Workflow:
+    """See enqueue_plan(). A transaction cannot be open here: Django's do not span awaits."""
+    batches = list(plan.batches(plan.members))
+    calls = [*plan.opening(), *plan.expecting(plan.members), plan.sealing(len(plan.members))]
+    try:
+        await _acreate(plan)
+        await _arun_all(plan, calls)
+        for batch in batches:
+            await _asend(plan, batch)
+    except RsmqError as error:
+        await _agive_up(plan, error)
+        raise
+    return plan.workflow
+
+
+# -- Maps -------------------------------------------------------------------------------------------------------------
+
+
+def map_items(plan: Plan, task: Task[..., Any], items: Iterable[Any], *, window: int) -> Workflow:
+    """Send a call for each item, never more than `window` ahead of the workers."""
+    mapping = _Mapping(plan, task, window)
+    if is_in_transaction():
+        raise TransactionManagementError(
+            "map_tasks() sends at once, and its tasks would not see what this transaction writes; call it outside of "
+            "atomic(), for example in transaction.on_commit()"
+        )
+    _create(plan)
+    try:
+        _run_all(plan, plan.opening())
+        rest = iter(items)
+        while batch := list(islice(rest, mapping.slice)):
+            _await_room(mapping)
+            members = mapping.next_members(batch)
+            batches = list(plan.batches(members))
+            _run_all(plan, plan.expecting(members))
+            for each in batches:
+                _send(plan, each)
+        plan.client.run(plan.sealing(mapping.sent))
+    except BaseException as error:
+        _give_up(plan, error)
+        raise
+    return plan.workflow
+
+
+async def amap_items(
+    plan: Plan, task: Task[..., Any], items: Iterable[Any] | AsyncIterable[Any], *, window: int
+) -> Workflow:
+    """See map_items()."""
+    mapping = _Mapping(plan, task, window)
+    await _acreate(plan)
+    try:
+        await _arun_all(plan, plan.opening())
+        async for batch in _abatches(items, mapping.slice):
+            await _aawait_room(mapping)
+            members = mapping.next_members(batch)
+            batches = list(plan.batches(members))
+            await _arun_all(plan, plan.expecting(members))
+            for each in batches:
+                await _asend(plan, each)
+        await plan.client.arun(plan.sealing(mapping.sent))
+    except BaseException as error:
+        await _agive_up(plan, error)
+        raise
+    return plan.workflow
+
+
+class _Mapping:
+    """How far a map has been sent."""
+
+    def __init__(self, plan: Plan, task: Task[..., Any], window: int) -> None:
+        if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+            raise ValueError(f"window is {window!r}; it must be at least 1 call")
+        if not isinstance(task, Task):
+            raise TypeError(f"{task!r} is no task of an RSMQ backend; decorate the function with @task")
+        plan.check(task, may_be_unique=True)
+        self.plan, self._task, self._window = plan, task, window
+        #: So many are sent together: a quarter of the window, so that workers never run dry while the next are made.
+        self.slice = max(1, min(MAX_BATCH, window // 4))
+        self.sent = 0
+
+    @property
+    def low(self) -> int:
+        """Return how many members may be left when the next slice is sent."""
+        return self._window - self.slice
+
+    def next_members(self, items: Sequence[Any]) -> list[Member]:
+        """Return the members of the next slice."""
+        members = self.plan.numbered([(Invocation(self._task, (item,)),) for item in items], first=self.sent)
+        self.sent += len(members)
+        return members
+
+    def ask(self) -> Call[int]:
+        """Return the call that tells how many members are left."""
+        return await_room(self.plan.client.namespace, self.plan.workflow.id, low=self.low)
+
+    def has_room(self, left: int) -> bool:
+        """Say whether the next slice may be sent. Raises MapStopped."""
+        if left < 0:
+            raise MapStopped(f"workflow {self.plan.workflow.id} was cancelled after {self.sent} items")
+        return left <= self.low
+
+    def token(self) -> Command:
+        """Return the command that waits; a slice of time later one looks again, whatever was lost."""
+        return take_token([room_key(self.plan.client.namespace, self.plan.workflow.id)], SLICE_S)
+
+
+def _await_room(mapping: _Mapping) -> None:
+    client = mapping.plan.client
+    while not mapping.has_room(client.run(mapping.ask())):
+        patient(client.connection).exchange([mapping.token()])
+
+
+async def _aawait_room(mapping: _Mapping) -> None:
+    client = mapping.plan.client
+    while not mapping.has_room(await client.arun(mapping.ask())):
+        await patient(client.connection).aexchange([mapping.token()])
+
+
+async def _abatches(items: Iterable[Any] | AsyncIterable[Any], size: int) -> AsyncIterator[list[Any]]:
+    if not isinstance(items, AsyncIterable):
+        rest = iter(items)
+        while batch := list(islice(rest, size)):
+            yield batch
+        return
+    batch = []
+    async for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+# -- One exchange -----------------------------------------------------------------------------------------------------
+
+
+def _create(plan: Plan) -> None:
+    for name in plan.client.run(plan.creating()):
+        ensure_queue(name)
+
+
+async def _acreate(plan: Plan) -> None:
+    for name in await plan.client.arun(plan.creating()):
+        await aensure_queue(name)
+
+
+def _run_all(plan: Plan, calls: Sequence[Call[Any]]) -> None:
+    _raise_first(plan.client.run_many(calls))
+
+
+async def _arun_all(plan: Plan, calls: Sequence[Call[Any]]) -> None:
+    _raise_first(await plan.client.arun_many(calls))
+
+
+def _raise_first(replies: Sequence[Any]) -> None:
+    for reply in replies:
+        if isinstance(reply, RsmqError):
+            raise reply
+
+
+def _send(plan: Plan, batch: Batch) -> None:
+    members, outgoing = batch
+    _raise_first(plan.client.run_many(_skips(plan, members, send(outgoing))))
+
+
+async def _asend(plan: Plan, batch: Batch) -> None:
+    members, outgoing = batch
+    _raise_first(await plan.client.arun_many(_skips(plan, members, await asend(outgoing))))
+
+
+def _skips(plan: Plan, members: Sequence[Member], stands: Sequence[str]) -> list[Call[bool]]:
+    pairs = zip(members, stands, strict=True)
+    return [plan.skipping(member) for member, task_id in pairs if task_id != member.task_ids[0]]
+
+
+def _give_up(plan: Plan, error: BaseException) -> None:
+    """Let nothing follow a workflow of which only a part was sent. One whose reply was lost may well be complete."""
+    if isinstance(error, OutcomeUnknown):
+        return
+    try:
+        plan.client.run(stop(plan.client.namespace, plan.workflow.id))
+    except RsmqError:
+        pass  # it waits for members that were never sent, so nothing follows either
+
+
+async def _agive_up(plan: Plan, error: BaseException) -> None:
+    """See _give_up()."""
+    if isinstance(error, OutcomeUnknown):
+        return
+    try:
+        await plan.client.arun(stop(plan.client.namespace, plan.workflow.id))
+    except RsmqError:
+        pass

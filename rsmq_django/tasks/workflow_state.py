@@ -1,0 +1,154 @@
+"""What has become of workflows: how far they are, what their members returned, and how to cancel them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..conf import get_settings
+from ..core import Client
+from ..core.errors import WorkflowNotFound
+from ..core.limits import MAX_BATCH
+from ..core.workflows import WorkflowStatus, live_tasks, newest, outcomes, read_statuses, stop
+from ..queues import get_client
+from .cancellation import acancel, cancel
+from .compat import TaskResultDoesNotExist
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a member of a workflow failed for good."""
+
+    member: int
+    task_id: str
+    task: str
+    #: The word of its failure record: attempts_used_up, gave_up, cancelled ...
+    reason: str
+    #: Dotted path of the exception, and its text.
+    error: str
+    message: str
+
+
+_FIELDS = tuple(each.name for each in fields(Failure))[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """A workflow by its id, which may be stored and given to get_workflow() anywhere."""
+
+    id: str
+    #: Alias of the connection on which it lives.
+    connection: str = "default"
+
+    def status(self) -> WorkflowStatus:
+        """Return how far it is. Raises WorkflowNotFound when it has expired or was not committed."""
+        return _found(self, self._client.run(read_statuses(self._client.namespace, [self.id])))
+
+    async def astatus(self) -> WorkflowStatus:
+        """See status()."""
+        return _found(self, await self._client.arun(read_statuses(self._client.namespace, [self.id])))
+
+    def results(self) -> list[Any]:
+        """Return what the members returned, in their order, with a `Failure` in the place of each that failed.
+
+        None stands for a member that has not ended, and for one whose result is not kept. Of a chain there is one: the
+        result of the latest step that has ended.
+        """
+        pairs: list[tuple[bytes, bytes]] = []
+        for first, last in slices(self.status().members):
+            pairs += self._client.run(outcomes(self._client.namespace, self.id, first, last))
+        return [read_outcome(member, *pair) for member, pair in enumerate(pairs)]
+
+    async def aresults(self) -> list[Any]:
+        """See results()."""
+        pairs: list[tuple[bytes, bytes]] = []
+        for first, last in slices((await self.astatus()).members):
+            pairs += await self._client.arun(outcomes(self._client.namespace, self.id, first, last))
+        return [read_outcome(member, *pair) for member, pair in enumerate(pairs)]
+
+    def failures(self) -> list[Failure]:
+        """Return how members have failed."""
+        return [each for each in self.results() if isinstance(each, Failure)]
+
+    def cancel(self) -> bool:
+        """Cancel everything that waits or runs; no further step and no callback follows. False when it is over.
+
+        May be repeated when this process dies in the middle of it.
+        """
+        if not self._client.run(stop(self._client.namespace, self.id)):
+            return False
+        cursor = b"0"
+        while True:
+            cursor, task_ids = self._client.run(live_tasks(self._client.namespace, self.id, cursor))
+            for task_id in task_ids:
+                try:
+                    cancel(task_id)
+                except TaskResultDoesNotExist:
+                    pass  # it has ended meanwhile, or was never sent
+            if cursor == b"0":
+                return True
+
+    async def acancel(self) -> bool:
+        """See cancel()."""
+        if not await self._client.arun(stop(self._client.namespace, self.id)):
+            return False
+        cursor = b"0"
+        while True:
+            cursor, task_ids = await self._client.arun(live_tasks(self._client.namespace, self.id, cursor))
+            for task_id in task_ids:
+                try:
+                    await acancel(task_id)
+                except TaskResultDoesNotExist:
+                    pass
+            if cursor == b"0":
+                return True
+
+    @property
+    def _client(self) -> Client:
+        return get_client(self.connection)
+
+
+def get_workflow(workflow_id: str) -> Workflow:
+    """Return a workflow by its id, on whichever connection it is. Raises WorkflowNotFound."""
+    for alias in get_settings().connections:
+        client = get_client(alias)
+        if client.run(read_statuses(client.namespace, [workflow_id]))[0] is not None:
+            return Workflow(workflow_id, alias)
+    raise _not_found(workflow_id)
+
+
+def newest_workflows(count: int = 50) -> list[WorkflowStatus]:
+    """Return the workflows that were made last on all connections, the newest first; at most a thousand are known."""
+    found: list[WorkflowStatus] = []
+    for alias in get_settings().connections:
+        client = get_client(alias)
+        ids = client.run(newest(client.namespace, count))
+        if ids:
+            statuses = client.run(read_statuses(client.namespace, ids))
+            found += [status for status in statuses if status is not None]
+    return sorted(found, key=lambda status: status.created_ms, reverse=True)[:count]
+
+
+def read_outcome(member: int, value: bytes, failure: bytes) -> Any:
+    """Return what a member returned, or its `Failure`; None for one that has not ended."""
+    if failure:
+        record = json.loads(failure)
+        return Failure(member, *(str(record.get(name, "")) for name in _FIELDS))
+    return json.loads(value) if value else None
+
+
+def slices(members: int) -> Iterator[tuple[int, int]]:
+    """Return the first and last numbers of the members that are read together."""
+    return ((first, min(first + MAX_BATCH, members) - 1) for first in range(0, members, MAX_BATCH))
+
+
+def _found(workflow: Workflow, statuses: Sequence[WorkflowStatus | None]) -> WorkflowStatus:
+    if statuses[0] is None:
+        raise _not_found(workflow.id)
+    return statuses[0]
+
+
+def _not_found(workflow_id: str) -> WorkflowNotFound:
+    return WorkflowNotFound(f"no workflow {workflow_id!r}: it has expired, or its transaction was not committed")

@@ -1,0 +1,375 @@
+"""Chains, groups and maps: what follows whom, with which results, exactly once, and what happens when members fail."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rsmq_django.core.errors import WorkflowNotFound
+from rsmq_django.queues import get_queue
+from rsmq_django.redrive import redrive
+from rsmq_django.tasks import (
+    Failure,
+    Postpone,
+    Retry,
+    Unique,
+    Workflow,
+    call,
+    cancel,
+    chain,
+    current_task,
+    fixed,
+    get_workflow,
+    group,
+    newest_workflows,
+)
+from tests.redis_server import PrivateServer
+from tests.worker.workshop import Configure, declare, the_dead_letter, work
+
+Seen = list[Any]
+
+
+@pytest.fixture
+def seen() -> Seen:
+    """What the tasks of a test have noted."""
+    return []
+
+
+def report_into(seen: Seen, **options: Any) -> Any:
+    """Declare the task that notes what it gets."""
+
+    def report(got: Any = "nothing") -> None:
+        seen.append(got)
+
+    return declare(**options)(report)
+
+
+def doubling(**options: Any) -> Any:
+    """Declare the task that doubles a number and refuses negative ones."""
+
+    def double(number: int) -> int:
+        if number < 0:
+            raise ValueError(f"{number} is negative")
+        return number * 2
+
+    return declare(max_attempts=1, **options)(double)
+
+
+# -- Chains ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_step_of_a_chain_gets_the_result_of_the_one_before(project: Configure, seen: Seen):
+    double, report = doubling(), report_into(seen)
+    started = chain(call(double, 1), call(double), call(double), call(report)).enqueue()
+
+    work()
+
+    assert seen == [8]
+    status = started.status()
+    assert (status.kind, status.state, status.done, status.total, status.failed) == ("chain", "succeeded", 4, 4, 0)
+    assert started.results() == [None]
+
+
+def test_a_step_may_do_without_the_result_and_have_arguments_of_its_own(project: Configure, seen: Seen):
+    def note(*args: Any, **kwargs: Any) -> str:
+        seen.append((args, kwargs))
+        return "said"
+
+    task = declare(note)
+    chain(call(task, 1), call(task, 2, word="x"), call(task, 3).without_result()).enqueue()
+
+    work()
+
+    assert seen == [((1,), {}), (("said", 2), {"word": "x"}), ((3,), {})]
+
+
+def test_steps_may_be_coroutines_in_other_queues_and_of_other_priorities(project: Configure, seen: Seen):
+    project(default={}, mail={})
+
+    async def fetch(number: int) -> int:
+        await asyncio.sleep(0)
+        return number + 1
+
+    fetch_task, report = declare(fetch), report_into(seen)
+    steps = (call(fetch_task, 1), call(fetch_task.using(queue_name="mail", priority=50)), call(report))
+    asyncio.run(chain(*steps).aenqueue())
+
+    work()
+
+    assert seen == [3]
+
+
+def test_a_chain_goes_on_after_retries_and_postponements(project: Configure, seen: Seen):
+    attempts: list[int] = []
+
+    def unlucky(number: int) -> int:
+        attempts.append(number)
+        if len(attempts) == 1:
+            raise Postpone(0)
+        if len(attempts) == 2:
+            raise Retry(0)
+        return number + 1
+
+    chain(call(declare(max_attempts=2, backoff=fixed(0))(unlucky), 1), call(report_into(seen))).enqueue()
+
+    work()
+
+    assert (attempts, seen) == ([1, 1, 1], [2])
+
+
+def test_a_step_that_fails_for_good_ends_the_chain(project: Configure, seen: Seen):
+    double, report = doubling(), report_into(seen)
+    started = chain(call(double, -1), call(double), call(report), on_failure=call(report)).enqueue()
+
+    work()
+
+    ((failure,),) = seen
+    assert isinstance(failure, Failure)
+    assert (failure.member, failure.reason, failure.error) == (0, "attempts_used_up", "builtins.ValueError")
+    assert failure.message == "-1 is negative"
+    status = started.status()
+    assert (status.state, status.done, status.failed) == ("failed", 0, 1)
+    assert started.failures() == [failure]
+
+
+def test_a_chain_goes_on_when_the_step_that_failed_is_sent_again(project: Configure, seen: Seen):
+    broken = [True]
+
+    def flaky(number: int) -> int:
+        if broken:
+            raise ValueError
+        return number + 1
+
+    started = chain(call(doubling(), 1), call(declare(max_attempts=1)(flaky)), call(report_into(seen))).enqueue()
+    work()
+    assert (started.status().state, seen) == ("failed", [])
+
+    broken.clear()
+    redrive("default-dead")
+    work()
+
+    assert seen == [3]
+    assert (started.status().state, started.status().failed) == ("succeeded", 0)
+
+
+# -- Groups ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_callback_of_a_group_gets_all_results_in_the_order_of_the_members(project: Configure, seen: Seen):
+    double = doubling()
+    started = group([call(double, n) for n in range(20)], then=call(report_into(seen))).enqueue()
+
+    work()
+
+    assert seen == [[2 * n for n in range(20)]]
+    assert started.results() == seen[0]
+    status = started.status()
+    assert (status.state, status.done, status.total, status.waiting) == ("succeeded", 20, 20, 0)
+
+
+def test_a_group_of_a_thousand_members_has_one_callback(project: Configure, seen: Seen):
+    members = [call(doubling(), n) for n in range(1000)]
+    group(members, then=call(report_into(seen))).enqueue()
+
+    work(threads=4)
+
+    assert seen == [[2 * n for n in range(1000)]]
+
+
+def test_the_callback_of_a_group_without_members_runs_at_once(project: Configure, seen: Seen):
+    group([], then=call(report_into(seen))).enqueue()
+
+    work()
+
+    assert seen == [[]]
+
+
+def test_a_group_in_which_something_failed_has_only_the_callback_for_that(project: Configure, seen: Seen):
+    double, bad = doubling(), report_into(seen)
+
+    def good(results: list[int]) -> None:
+        seen.append(results)
+
+    members = [call(double, n) for n in (1, -2, 3, -4)]
+    started = group(members, then=call(declare(good)), on_failure=call(bad)).enqueue()
+
+    work()
+
+    ((first, second),) = seen
+    assert (first.member, second.member) == (1, 3)
+    assert started.results() == [2, first, 6, second]
+    assert started.status().state == "failed"
+
+
+def test_a_callback_that_always_follows_gets_failures_in_their_places(project: Configure, seen: Seen):
+    double = doubling()
+    group([call(double, 1), call(double, -1)], then=call(report_into(seen)), then_always=True).enqueue()
+
+    work()
+
+    ((value, failure),) = seen
+    assert value == 2
+    assert isinstance(failure, Failure) and failure.message == "-1 is negative"
+
+
+def test_a_failed_member_that_is_sent_again_completes_the_group(project: Configure, seen: Seen):
+    broken = [True]
+
+    def flaky(number: int) -> int:
+        if broken and number == 1:
+            raise ValueError
+        return number
+
+    task = declare(max_attempts=1)(flaky)
+    started = group([call(task, n) for n in range(3)], then=call(report_into(seen))).enqueue()
+    work()
+    assert (started.status().state, seen) == ("failed", [])
+
+    broken.clear()
+    redrive("default-dead")
+    work()
+
+    assert seen == [[0, 1, 2]]
+    assert (started.status().state, started.status().failed) == ("succeeded", 0)
+
+
+def test_chains_may_be_members_of_a_group(project: Configure, seen: Seen):
+    double = doubling()
+    members = [chain(call(double, n), call(double), call(double)) for n in range(3)]
+    started = group([*members, call(double, 5)], then=call(report_into(seen))).enqueue()
+
+    work()
+
+    assert seen == [[0, 8, 16, 10]]
+    assert (started.status().total, started.status().done) == (10, 10)
+
+
+def test_a_member_without_a_result_record_gives_its_result_to_the_group(project: Configure, seen: Seen):
+    double = doubling(result_ttl_s=0)
+    group([call(double, n) for n in (1, 2)], then=call(report_into(seen, result_ttl_s=0))).enqueue()
+
+    work()
+
+    assert seen == [[2, 4]]
+
+
+def test_the_result_of_the_callback_is_found_by_its_id(project: Configure):
+    def total(results: list[int]) -> int:
+        return sum(results)
+
+    task = declare(total)
+    started = group([call(doubling(), n) for n in (1, 2)], then=call(task)).enqueue()
+
+    work()
+
+    assert task.get_result(started.status().then_id).return_value == 6
+
+
+def test_a_unique_member_whose_equal_waits_already_counts_as_done(project: Configure, seen: Seen):
+    double = doubling(unique=Unique())
+    double.enqueue(1)
+    group([call(double, 1), call(double, 2)], then=call(report_into(seen))).enqueue()
+
+    work()
+
+    assert seen == [[None, 4]]
+
+
+def test_a_message_that_is_there_twice_counts_once(project: Configure, seen: Seen):
+    queue = get_queue("default")
+    started = group([call(doubling(), n) for n in (1, 2)], then=call(report_into(seen))).enqueue()
+    (first, second) = queue.receive_many(2)
+    for message in (first, first, first, second):
+        queue.send(message.body)
+    queue.delete_many([first, second])
+
+    work()
+
+    assert seen == [[2, 4]]
+    assert started.status().done == 2
+
+
+# -- Cancelling ------------------------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_group_sends_nothing_more(project: Configure, seen: Seen):
+    double = doubling()
+    members = [chain(call(double, n), call(double)) for n in range(5)]
+    started = group(members, then=call(report_into(seen)), on_failure=call(report_into(seen))).enqueue()
+
+    assert started.cancel()
+    work()
+
+    assert seen == []
+    assert started.status().state == "cancelled"
+    assert get_queue("default").attributes().total_sent == 5
+    assert not started.cancel() or started.status().state == "cancelled"
+
+
+def test_a_member_that_is_cancelled_has_failed(project: Configure, seen: Seen, server: PrivateServer):
+    double = doubling()
+    started = group([call(double, 1), call(double, 2)], on_failure=call(report_into(seen))).enqueue()
+    (task_id,) = server.redis.hmget(f"rsmq::workflow:{started.id}:members", 1)
+
+    assert cancel(task_id.decode())
+    work()
+
+    ((failure,),) = seen
+    assert (failure.member, failure.reason, failure.task_id) == (1, "cancelled", task_id.decode())
+
+
+# -- What is known of workflows --------------------------------------------------------------------------------------
+
+
+def test_workflows_are_found_by_id_and_listed_newest_first(project: Configure):
+    double = doubling()
+    first = group([call(double, 1)], name="one").enqueue()
+    second = chain(call(double, 1), name="two").enqueue()
+
+    assert get_workflow(first.id) == first
+    assert {status.name for status in newest_workflows()} == {"one", "two"}
+    assert [status.id for status in newest_workflows(1)] in ([second.id], [first.id])
+    with pytest.raises(WorkflowNotFound, match="no workflow 'nobody'"):
+        get_workflow("nobody")
+
+
+def test_a_workflow_expires_as_a_whole(project: Configure, server: PrivateServer, seen: Seen):
+    double = doubling()
+    started = group([chain(call(double, 1), call(double)), call(double, -1)], then=call(report_into(seen))).enqueue()
+
+    work()
+
+    keys = server.redis.keys(f"rsmq::workflow:{started.id}*")
+    assert len(keys) >= 3
+    assert all(0 < server.redis.ttl(key) <= 7 * 86_400 for key in keys)
+
+
+def test_a_callback_whose_workflow_has_expired_goes_to_the_dead_letters(
+    project: Configure, server: PrivateServer, seen: Seen
+):
+    started = group([], then=call(report_into(seen))).enqueue()
+    server.redis.delete(f"rsmq::workflow:{started.id}")
+
+    work()
+
+    _, failure = the_dead_letter()
+    assert (seen, failure["reason"]) == ([], "workflow_gone")
+
+
+def test_a_member_of_a_workflow_that_is_gone_runs_all_the_same(project: Configure, server: PrivateServer):
+    ran: Seen = []
+
+    def run() -> None:
+        ran.append(current_task().id)
+
+    started = group([call(declare(run))]).enqueue()
+    server.redis.delete(*server.redis.keys("rsmq::workflow*"))
+
+    work()
+
+    assert len(ran) == 1
+    assert get_queue("default").attributes().messages == 0
+    with pytest.raises(WorkflowNotFound):
+        Workflow(started.id).status()
