@@ -254,6 +254,12 @@ def test_files_and_pages_that_the_documentation_names_exist(page: Path) -> None:
     assert [link for link in linked if not (page.parent / link).exists()] == []
 
 
+def test_the_index_names_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text("utf-8")
+
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"({page.name})" not in index] == ["README.md"]
+
+
 @pytest.mark.parametrize("command", ["rsmq_worker", "rsmq_redrive", "rsmq_cancel", "rsmq_doctor"])
 def test_options_that_the_operations_page_shows_exist(command: str) -> None:
     page = (ROOT / "docs" / "operations.md").read_text("utf-8")
