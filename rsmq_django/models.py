@@ -12,7 +12,10 @@ from django.db import NotSupportedError, models
 from django.utils.translation import gettext_lazy as _
 
 from .core.browse import StoredMessage
+from .core.listing import WorkerBeat
+from .core.processes import ProcessRecord
 from .live.messages import DEAD, DELAYED, IN_FLIGHT, READY, MessageSource
+from .live.past import QueuePast
 from .live.places import Place, place_of
 from .live.queryset import LiveQuerySet, Source
 from .live.queues import QueueSource
@@ -81,12 +84,17 @@ class Queue(LiveModel):
     ready = models.BigIntegerField(_("ready"), default=0, editable=False)
     hidden = models.BigIntegerField(_("delayed or in flight"), default=0, editable=False)
     oldest_ready_s = models.FloatField(_("oldest ready (s)"), null=True, editable=False)
+    next_due_s = models.FloatField(_("next due (s)"), null=True, editable=False)
     total_sent = models.BigIntegerField(_("sent"), default=0, editable=False)
     total_received = models.BigIntegerField(_("received"), default=0, editable=False)
     created_at = models.DateTimeField(_("created"), null=True, editable=False)
     modified_at = models.DateTimeField(_("changed"), null=True, editable=False)
 
     objects = LiveManager(QueueSource)
+
+    #: Only on rows of the list: what happened lately, and how many processes take messages from it.
+    past: QueuePast | None
+    processes: int
 
     class Meta(LiveModel.Meta):
         abstract = False
@@ -159,13 +167,34 @@ class Message(LiveModel):
 class Worker(LiveModel):
     """A worker process."""
 
+    STATES: ClassVar = [
+        ("working", _("Working")),
+        ("quiet", _("Quiet")),
+        ("stopping", _("Stopping")),
+        ("silent", _("Silent")),
+        ("unknown", _("Unknown")),
+    ]
+
     key = models.CharField(primary_key=True, max_length=700, editable=False)
     worker_id = models.CharField(_("worker"), max_length=500)
     connection = models.CharField(_("connection"), max_length=100)
     last_beat_at = models.DateTimeField(_("last heard of"), null=True)
     is_alive = models.BooleanField(_("alive"))
+    state = models.CharField(_("state"), max_length=8, choices=STATES)
+    host = models.CharField(_("host"), max_length=200)
+    pid = models.PositiveIntegerField(_("process id"), null=True)
+    version = models.CharField(_("version"), max_length=50)
+    queues = models.TextField(_("queues"))
+    running = models.PositiveIntegerField(_("running"), null=True)
+    longest_run_s = models.FloatField(_("the longest for (s)"), null=True)
+    memory_bytes = models.BigIntegerField(_("memory"), null=True)
+    started_at = models.DateTimeField(_("started"), null=True)
 
     objects = LiveManager(WorkerSource)
+
+    #: What the row was made of; only on rows that were read. A worker without a supervisor has no record.
+    beat: WorkerBeat
+    record: ProcessRecord | None
 
     class Meta(LiveModel.Meta):
         abstract = False

@@ -6,7 +6,7 @@ from django.utils.translation import gettext as _
 
 from ..live.texts import visible
 
-__all__ = ["as_duration", "as_size", "one_line", "relative", "visible"]
+__all__ = ["as_duration", "as_rate", "as_size", "one_line", "relative", "visible"]
 
 
 def one_line(text: str, longest: int = 120) -> str:
@@ -39,6 +39,15 @@ def as_duration(seconds: float | None, *, units: int = 2) -> str:
         if number:
             parts.append(f"{number} {unit}")
     return " ".join(parts[:units])
+
+
+def as_rate(per_minute: float | None) -> str:
+    """Return "0.3", "12" or "4.5k"."""
+    if per_minute is None:
+        return "-"
+    if per_minute >= 1000:
+        return f"{per_minute / 1000:.1f}k"
+    return f"{per_minute:.0f}" if per_minute >= 10 or per_minute == 0 else f"{per_minute:.1f}"
 
 
 def relative(then_ms: float, now_ms: float) -> str:

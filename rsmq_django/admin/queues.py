@@ -1,4 +1,7 @@
-"""The pages of queues: the list of all of them, and what one is set to. What is done to one is in `queue_pages.py`."""
+"""The pages of queues: the list of all of them with their charts, and what one is set to.
+
+What is done to one is in `queue_pages.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 from django.urls import URLPattern, reverse
 from django.utils.html import format_html
@@ -16,8 +20,10 @@ from django.utils.translation import gettext_lazy
 from ..core.errors import InvalidName, QueueNotFound
 from ..models import Queue
 from . import queue_pages
-from .formats import as_duration, as_size, one_line, visible
+from .charts import sparkline
+from .formats import as_duration, as_rate, as_size, one_line, visible
 from .forms import AttributesForm
+from .queue_list import QueueChangeList
 from .site import LiveAdmin
 
 
@@ -34,8 +40,14 @@ class QueueAdmin(LiveAdmin):
         "hidden",
         "all_messages",
         "oldest",
-        "total_sent",
+        "next_due",
+        "sent_rate",
+        "handled_rate",
+        "failures",
+        "processes",
+        "curve",
     )
+    change_list_template = "admin/rsmq/queue/change_list.html"
     list_display_links = ("shown_name",)
     list_filter = ("is_configured", "holds_dead_letters", "is_paused")
     search_fields = ("name",)
@@ -63,10 +75,53 @@ class QueueAdmin(LiveAdmin):
         """Return how long the first ready message has been waiting."""
         return as_duration(queue.oldest_ready_s)
 
+    @admin.display(description=gettext_lazy("next due"), ordering="next_due_s")
+    def next_due(self, queue: Queue) -> str:
+        """Return when the next lease or delay ends."""
+        return as_duration(queue.next_due_s)
+
+    @admin.display(description=gettext_lazy("sent/min"))
+    def sent_rate(self, queue: Queue) -> str:
+        """Return how many messages a minute came in lately."""
+        return as_rate(queue.past.sent_per_min if queue.past else None)
+
+    @admin.display(description=gettext_lazy("handled/min"))
+    def handled_rate(self, queue: Queue) -> str:
+        """Return how many attempts a minute ended lately."""
+        return as_rate(queue.past.handled_per_min if queue.past else None)
+
+    @admin.display(description=gettext_lazy("failed"))
+    def failures(self, queue: Queue) -> str:
+        """Return which share of attempts failed in the time shown."""
+        share = queue.past.failed_share if queue.past else None
+        if not share:
+            return "-" if share is None else "0 %"
+        return format_html('<span class="rsmq-bad">{} %</span>', f"{100 * share:.2g}")
+
+    @admin.display(description=gettext_lazy("processes"))
+    def processes(self, queue: Queue) -> str:
+        """Return how many processes take messages from it."""
+        return (
+            str(queue.processes)
+            if queue.processes or queue.ready == 0
+            else format_html('<span class="rsmq-bad">{}</span>', 0)
+        )
+
+    @admin.display(description=gettext_lazy("handled"))
+    def curve(self, queue: Queue) -> str:
+        """Return how many attempts ended in each part of the time shown."""
+        handled = queue.past.handled if queue.past else []
+        label = _("%(queue)s: %(count)d attempts ended") % {"queue": visible(queue.name), "count": sum(handled)}
+        return sparkline(handled, label) or "-"
+
     @admin.display(description=gettext_lazy("messages"), ordering="messages")
     def all_messages(self, queue: Queue) -> str:
         """Return how many there are, with a link to them."""
         return format_html('<a href="{}">{}</a>', messages_url(queue), queue.messages)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return the list that also reads the past."""
+        return QueueChangeList
 
     # -- One queue ----------------------------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class LiveAdmin(_ModelAdmin):
 
     class Media:
         css: ClassVar = {"all": ["rsmq/admin.css"]}
-        js: ClassVar = ["rsmq/admin.js"]
+        js: ClassVar = ["rsmq/admin.js", "rsmq/live.js"]
 
     # -- Permissions --------------------------------------------------------------------------------------------------
 

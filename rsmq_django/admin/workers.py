@@ -1,17 +1,233 @@
-"""The page of worker processes."""
+"""The pages of worker processes: what each is and runs, and the orders that it can be given."""
 
 from __future__ import annotations
 
-from django.contrib import admin
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from django.contrib import admin
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.utils import quote, unquote
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from ..core.browse import pick
+from ..core.processes import Order, Running, give_order, held_in
+from ..live.envelopes import task_name
+from ..live.messages import PREVIEW_BYTES
+from ..live.places import Place
 from ..models import Worker
+from ..queues import get_client
+from .bulk_pages import user_id
+from .formats import as_duration, as_size, one_line, visible
 from .site import LiveAdmin
+
+LABELS: dict[Order, Any] = {
+    "quiet": gettext_lazy("Take no more messages"),
+    "resume": gettext_lazy("Take messages again"),
+    "restart": gettext_lazy("Restart when its tasks have ended"),
+    "stop": gettext_lazy("Stop when its tasks have ended"),
+}
+#: What the history of the admin says.
+LOGGED: dict[Order, str] = {
+    "quiet": "Ordered to take no more messages",
+    "resume": "Ordered to take messages again",
+    "restart": "Ordered to restart",
+    "stop": "Ordered to stop",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRow:
+    """A message that a process runs, as the page shows it."""
+
+    message_id: str
+    #: "" when the process does not note from where it has the message.
+    message_key: str
+    queue: str
+    task: str
+    runs_for: str
+
+
+def action_for(order: Order) -> Callable[..., None]:
+    """Return the admin action that gives an order to what is selected."""
+
+    def act(model_admin: WorkerAdmin, request: HttpRequest, queryset: Any) -> None:
+        model_admin.order(request, order, queryset)
+
+    act.__name__ = order
+    act.short_description = LABELS[order]  # type: ignore[attr-defined]
+    act.allowed_permissions = ("control_worker",)  # type: ignore[attr-defined]
+    return act
 
 
 @admin.register(Worker)
 class WorkerAdmin(LiveAdmin):
-    """Which workers there are, and when they were last heard of."""
+    """See the module."""
 
-    list_display = ("worker_id", "connection", "is_alive", "last_beat_at")
-    list_filter = ("is_alive",)
-    search_fields = ("worker_id",)
+    list_display = (
+        "shown_id",
+        "shown_state",
+        "running",
+        "longest_run",
+        "memory",
+        "beat_age",
+        "age",
+        "queues",
+        "version",
+        "connection",
+    )
+    list_display_links = ("shown_id",)
+    list_filter = ("state",)
+    search_fields = ("worker_id", "queues")
+    actions = tuple(action_for(order) for order in LABELS)
+    change_list_template = "admin/rsmq/worker/change_list.html"
+
+    # -- The list -----------------------------------------------------------------------------------------------------
+
+    @admin.display(description=gettext_lazy("worker"), ordering="worker_id")
+    def shown_id(self, worker: Worker) -> str:
+        """Return the id, which begins with host and process id of the supervisor."""
+        return one_line(worker.worker_id, 80)
+
+    @admin.display(description=gettext_lazy("state"), ordering="state")
+    def shown_state(self, worker: Worker) -> str:
+        """Return the state, in a colour."""
+        return format_html('<span class="rsmq-state rsmq-state-{}">{}</span>', worker.state, worker.get_state_display())
+
+    @admin.display(description=gettext_lazy("the longest for"), ordering="longest_run_s")
+    def longest_run(self, worker: Worker) -> str:
+        """Return for how long the oldest of its tasks has been running."""
+        return as_duration(worker.longest_run_s) if worker.running else "-"
+
+    @admin.display(description=gettext_lazy("memory"), ordering="memory_bytes")
+    def memory(self, worker: Worker) -> str:
+        """Return how much memory it has."""
+        return as_size(worker.memory_bytes) if worker.memory_bytes is not None else "-"
+
+    @admin.display(description=gettext_lazy("last heard of"), ordering="last_beat_at")
+    def beat_age(self, worker: Worker) -> str:
+        """Return how long ago its supervisor said that it lives."""
+        age_s = max(0.0, worker.beat.now_ms - worker.beat.beat_ms) / 1000
+        text = _("%(duration)s ago") % {"duration": as_duration(age_s, units=1)}
+        return text if worker.is_alive else format_html('<span class="rsmq-bad">{}</span>', text)
+
+    @admin.display(description=gettext_lazy("age"), ordering="started_at")
+    def age(self, worker: Worker) -> str:
+        """Return for how long it has been there."""
+        return as_duration(worker.record.age_ms / 1000) if worker.record else "-"
+
+    # -- One process --------------------------------------------------------------------------------------------------
+
+    def own_urls(self) -> Sequence[URLPattern]:
+        """Return the page beside Django's."""
+        return [self.own_url("<path:object_id>/order/", self.order_view, "order", post_only=True)]
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """Add what the process runs, and what it can be ordered to do."""
+        worker: Worker = context["original"]
+        context |= {
+            "title": _("Worker process"),
+            "subtitle": None,
+            "beat_age": self.beat_age(worker),
+            "age": self.age(worker),
+            "memory": self.memory(worker),
+            "running": running_rows(worker),
+            "queue_links": _queue_links(worker),
+            "orders": self._orders(worker) if self.may(request, "control_worker") and worker.record else [],
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    @staticmethod
+    def _orders(worker: Worker) -> list[tuple[Order, Any]]:
+        fitting: dict[str, tuple[Order, ...]] = {
+            "working": ("quiet", "restart", "stop"),
+            "quiet": ("resume", "restart", "stop"),
+            "stopping": ("stop",),
+        }
+        return [(order, LABELS[order]) for order in fitting.get(worker.state, ())]
+
+    def order_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give an order from the page of a process."""
+        self.demand(request, "control_worker")
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        worker = Worker.objects.filter(pk=unquote(object_id)).first()
+        name = request.POST.get("order", "")
+        if worker is None or name not in LABELS:
+            raise Http404
+        order: Any = name
+        self.order(request, order, [worker])
+        return HttpResponseRedirect(reverse("admin:rsmq_worker_change", args=[quote(worker.pk)]))
+
+    def order(self, request: HttpRequest, order: Order, workers: Iterable[Worker]) -> None:
+        """Give an order to processes and say how many were there to hear it."""
+        self.demand(request, "control_worker")
+        rows = list(workers)
+        given = [worker for worker in rows if _give(worker, order)]
+        for worker in given:
+            _log(request, worker, LOGGED[order])
+        text = ngettext("%(order)s: %(count)d process.", "%(order)s: %(count)d processes.", len(given))
+        text %= {"order": LABELS[order], "count": len(given)}
+        missing = len(rows) - len(given)
+        if missing:
+            text += " " + ngettext("%d was gone.", "%d were gone.", missing) % missing
+        self.tell(request, f"{text} {_('Heard within five seconds.')}" if given else text, is_good=bool(given))
+
+    def has_control_worker_permission(self, request: HttpRequest) -> bool:
+        """Return whether the user may give orders; Django asks for it under this name."""
+        return self.may(request, "control_worker")
+
+
+def running_rows(worker: Worker) -> list[RunningRow]:
+    """Return what a process runs, the longest first, with the names of the tasks as far as their messages are known."""
+    if worker.record is None or not worker.record.running:
+        return []
+    client = get_client(worker.connection)
+    held = client.run(held_in(client.namespace, worker.beat.worker_id))
+    places = {queue: Place(worker.connection, queue) for queue in {*held.values()}}
+    tasks: dict[str, str] = {}
+    for queue, place in places.items():
+        ids = [each.message_id for each in worker.record.running if held.get(each.message_id) == queue]
+        page = client.run(pick(client.namespace, place.name, ids, body_bytes=PREVIEW_BYTES)) if ids else None
+        tasks |= {message.id: task_name(message.body) for message in page.messages} if page else {}
+    return [_running_row(each, places.get(held.get(each.message_id, "")), tasks) for each in worker.record.running]
+
+
+def _running_row(running: Running, place: Place | None, tasks: dict[str, str]) -> RunningRow:
+    message_id = running.message_id
+    return RunningRow(
+        message_id=visible(message_id),
+        message_key=place.message_key(message_id.encode("utf-8", "surrogateescape")) if place else "",
+        queue=visible(place.name) if place else "",
+        task=visible(tasks.get(message_id, "")),
+        runs_for=as_duration(running.run_ms / 1000),
+    )
+
+
+def _queue_links(worker: Worker) -> list[tuple[str, str]]:
+    names = worker.record.queues if worker.record else ()
+    keys = {visible(name): Place(worker.connection, name).key for name in names}
+    return [(name, reverse("admin:rsmq_queue_change", args=[quote(key)])) for name, key in keys.items()]
+
+
+def _give(worker: Worker, order: Order) -> bool:
+    client = get_client(worker.connection)
+    return worker.record is not None and client.run(give_order(client.namespace, worker.beat.worker_id, order))
+
+
+def _log(request: HttpRequest, worker: Worker, text: str) -> None:
+    LogEntry.objects.create(
+        user_id=user_id(request),
+        content_type=ContentType.objects.get_for_model(Worker),
+        object_id=worker.pk,
+        object_repr=worker.worker_id[:200],
+        action_flag=CHANGE,
+        change_message=text,
+    )

@@ -108,6 +108,16 @@ def worker_key(namespace: str, worker_id: str) -> str:
     return f"{namespace}::worker:{worker_id}"
 
 
+def process_key(namespace: str, worker_id: str) -> str:
+    """Return the key of what a supervisor tells about a worker process; core/processes.py knows its fields."""
+    return f"{namespace}::process:{worker_id}"
+
+
+def order_key(namespace: str, worker_id: str) -> str:
+    """Return the key of the last order to a worker process: a word and when it was given."""
+    return f"{namespace}::order:{worker_id}"
+
+
 def schedule_keys(namespace: str) -> tuple[str, str, str]:
     """Return the keys of all schedules: name -> next planned time (zset), name -> definition (hash), and what is known."""
     return f"{namespace}::schedule", f"{namespace}::schedule:entries", f"{namespace}::schedule:state"

@@ -23,7 +23,7 @@ from .replies import read_attributes, read_message_id
 #: Each queue costs a script about six commands; so many keep it within a few milliseconds.
 MAX_QUEUES = 300
 NO_UNITS: Mapping[str, TimeUnit] = MappingProxyType({})
-_WORDS_PER_QUEUE = 11
+_WORDS_PER_QUEUE = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class QueueSummary:
     oldest_ready_s: float | None
     #: How many failure records lie beside it; a queue that has some holds dead letters.
     failures: int
+    #: In how many seconds the next message becomes visible that is delayed or in flight; None when none is.
+    next_due_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ def _read_summaries(names: Sequence[str], units: Mapping[str, TimeUnit], reply: 
     now_ms = int(reply[0])
     for n, name in enumerate(names):
         values = reply[1 + n * _WORDS_PER_QUEUE : 1 + (n + 1) * _WORDS_PER_QUEUE]
-        *stored, size, ready, first_score, failures = values
+        *stored, size, ready, first_score, failures, next_due_ms = values
         is_broken = size < 0 or stored[0] == b""
         yield QueueSummary(
             name=name,
@@ -174,6 +176,7 @@ def _read_summaries(names: Sequence[str], units: Mapping[str, TimeUnit], reply: 
             attributes=None if is_broken else read_attributes(units.get(name, "s"))([*stored, size, size - ready]),
             oldest_ready_s=max(0.0, now_ms - float(first_score)) / 1000 if ready else None,
             failures=failures,
+            next_due_s=max(0.0, float(next_due_ms) - now_ms) / 1000 if next_due_ms else None,
         )
 
 

@@ -84,6 +84,7 @@ def fields_of(place: Place, summary: QueueSummary) -> dict[str, Any]:
         "holds_dead_letters": place.holds_dead_letters or summary.failures > 0,
         "is_broken": summary.attributes is None,
         "oldest_ready_s": summary.oldest_ready_s,
+        "next_due_s": summary.next_due_s,
     }
     attributes = summary.attributes
     if attributes is None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from django.db import models
 
-from ..core.listing import WorkerBeat, workers
+from ..conf import get_settings
+from ..core.listing import WorkerBeat
+from ..core.processes import ProcessRecord
 from .conditions import Selection
+from .processes import is_alive, processes_of
 from .queryset import Scan
 from .servers import from_each
 from .texts import visible
 from .times import as_datetime
-
-#: A worker that has not been heard of for so long counts as dead: others give back what it held.
-SILENT_AFTER_S = 30.0
 
 
 class WorkerSource:
@@ -39,17 +39,47 @@ class WorkerSource:
 
     def scan(self, selection: Selection) -> Scan:
         """See Source."""
-        answers = from_each(lambda alias, client: (alias, client.run(workers(client.namespace))), self.notes)
-        rows = [self._row(alias, beat) for alias, beats in answers for beat in beats]
-        rows = [row for row in rows if all(word.lower() in row.worker_id.lower() for word in selection.words)]
+        answers = from_each(lambda alias, client: (alias, processes_of(client)), self.notes)
+        rows = [self._row(alias, beat, record) for alias, found in answers for beat, record in found]
+        words = [word.lower() for word in selection.words]
+        rows = [row for row in rows if all(word in f"{row.worker_id} {row.queues}".lower() for word in words)]
         return Scan(rows, len(rows), len(rows))
 
-    def _row(self, alias: str, beat: WorkerBeat) -> Any:
-        silent_s = (beat.now_ms - beat.beat_ms) / 1000
-        return self.model(
-            key=f"{quote(alias, safe='')}/{quote(beat.worker_id, safe='', errors='surrogateescape')}",
+    def _row(self, alias: str, beat: WorkerBeat, record: ProcessRecord | None) -> Any:
+        row: Any = self.model(
+            key=worker_row_key(alias, beat.worker_id),
             worker_id=visible(beat.worker_id),
             connection=alias,
             last_beat_at=as_datetime(beat.beat_ms),
-            is_alive=silent_s < SILENT_AFTER_S,
+            is_alive=is_alive(beat),
+            state=_state(beat, record),
         )
+        row.beat, row.record = beat, record
+        if record is not None:
+            row.host, row.pid, row.version = visible(record.host), record.pid, visible(record.version)
+            row.queues = ", ".join(map(visible, record.queues))
+            row.running = len(record.running)
+            row.longest_run_s = max((each.run_ms for each in record.running), default=0) / 1000
+            row.memory_bytes = record.memory_bytes
+            row.started_at = as_datetime(beat.now_ms - record.age_ms)
+        return row
+
+
+def worker_row_key(alias: str, worker_id: str) -> str:
+    """Return the text that stands for a worker of a connection."""
+    return f"{quote(alias, safe='')}/{quote(worker_id, safe='', errors='surrogateescape')}"
+
+
+def worker_of_key(key: str) -> tuple[str, str] | None:
+    """Return the alias and the worker id that a text stands for; None when it stands for none."""
+    alias, slash, worker_id = key.partition("/")
+    alias = unquote(alias)
+    known = slash and alias in get_settings().connections
+    return (alias, unquote(worker_id, errors="surrogateescape")) if known else None
+
+
+def _state(beat: WorkerBeat, record: ProcessRecord | None) -> str:
+    if not is_alive(beat):
+        return "silent"
+    known = ("working", "quiet", "stopping")
+    return record.state if record is not None and record.state in known else "unknown"

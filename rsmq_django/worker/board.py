@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Iterator
 
 _TIME = struct.Struct("d")
-_POLLED_AT, _STOP_BY_AT, _HAS_ENDED_AT, _SLOTS_AT = 0, 8, 16, 64
-#: Message id, and until when it may run on the monotonic clock; 0 for no limit.
-_SLOT = struct.Struct("64sd")
+_POLLED_AT, _STOP_BY_AT, _HAS_ENDED_AT, _IS_QUIET_AT, _SLOTS_AT = 0, 8, 16, 17, 64
+#: Message id; on the monotonic clock until when it may run (0 for no limit) and since when it does.
+_SLOT = struct.Struct("64sdd")
+_TIMES = struct.Struct("dd")
 _ID_BYTES = 64
 #: Slots beside those of running messages: outcomes wait for a moment until Redis knows them.
 _SPARE_SLOTS = 500
@@ -49,8 +50,8 @@ class Board:
             slot = self._free.popleft()
         except IndexError:
             return None
-        # The limit before the name: the supervisor may look between the two.
-        _TIME.pack_into(self._memory, slot + _ID_BYTES, run_by)
+        # The times before the name: the supervisor may look between the two.
+        _TIMES.pack_into(self._memory, slot + _ID_BYTES, run_by, time.monotonic())
         self._memory[slot : slot + len(name) + 1] = name + b"\0"
         return slot
 
@@ -76,12 +77,21 @@ class Board:
         """Say until when tasks may run, on the machine's monotonic clock; the child looks when it gets SIGTERM."""
         _TIME.pack_into(self._memory, _STOP_BY_AT, by)
 
+    def tell_quiet(self, is_quiet: bool) -> None:
+        """Say whether the child is to take no messages."""
+        self._memory[_IS_QUIET_AT] = int(is_quiet)
+
     # -- Read by the other one ----------------------------------------------------------------------------------------
 
     @property
     def stop_by(self) -> float | None:
         """Until when tasks may run; None while nobody told the child to stop."""
         return float(_TIME.unpack_from(self._memory, _STOP_BY_AT)[0]) or None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the child is to take no messages."""
+        return bool(self._memory[_IS_QUIET_AT])
 
     @property
     def last_poll(self) -> float | None:
@@ -95,17 +105,21 @@ class Board:
 
     def running(self) -> frozenset[str]:
         """Return the ids of the messages that began to run here and were not settled when the child last wrote."""
-        return frozenset(message_id for message_id, _ in self._taken_slots())
+        return frozenset(message_id for message_id, _, _ in self._taken_slots())
+
+    def running_since(self) -> dict[str, float]:
+        """Return the ids of the messages that began to run here, and when on the monotonic clock."""
+        return {message_id: began_at for message_id, _, began_at in self._taken_slots()}
 
     def overdue(self, now: float) -> frozenset[str]:
         """Return the ids of the messages that run longer than they may."""
-        return frozenset(message_id for message_id, run_by in self._taken_slots() if 0 < run_by <= now)
+        return frozenset(message_id for message_id, run_by, _ in self._taken_slots() if 0 < run_by <= now)
 
     def next_limit(self) -> float:
         """Return when the next message will have run longer than it may; infinite when nothing here has a limit."""
-        return min((run_by for _, run_by in self._taken_slots() if run_by), default=math.inf)
+        return min((run_by for _, run_by, _ in self._taken_slots() if run_by), default=math.inf)
 
-    def _taken_slots(self) -> Iterator[tuple[str, float]]:
-        for name, run_by in _SLOT.iter_unpack(self._memory[_SLOTS_AT : self._end]):
+    def _taken_slots(self) -> Iterator[tuple[str, float, float]]:
+        for name, run_by, began_at in _SLOT.iter_unpack(self._memory[_SLOTS_AT : self._end]):
             if name[0]:
-                yield name.partition(b"\0")[0].decode("utf-8", "surrogateescape"), run_by
+                yield name.partition(b"\0")[0].decode("utf-8", "surrogateescape"), run_by, began_at

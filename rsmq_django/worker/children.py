@@ -39,6 +39,8 @@ class Child:
     started_at: float = field(default_factory=time.monotonic)
     asked_to_stop: bool = False
     killed: bool = False
+    #: Nobody takes its place.
+    is_dismissed: bool = False
     #: Ids of the messages that ran longer than they may, for which it was killed.
     overdue: frozenset[str] = frozenset()
 

@@ -19,6 +19,7 @@ from ..core.counters import sample
 from ..core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueNotFound, RedisFailure
 from ..core.keys import worker_key
 from ..queues import get_client
+from .crew import Crew
 from .delivery import WorkQueue
 from .holds import BEAT_EVERY_S, DEAD_AFTER_S, beat, expire_holds, forget, read_holds, renew_holds
 from .lineup import read_names
@@ -73,7 +74,13 @@ class Keeper:
     """Looks after the children's messages and records on one connection."""
 
     def __init__(
-        self, client: Client, queues: Sequence[QueueSettings], *, max_crashes: int, fires_schedules: bool = False
+        self,
+        client: Client,
+        queues: Sequence[QueueSettings],
+        *,
+        max_crashes: int,
+        fires_schedules: bool = False,
+        crew: Crew | None = None,
     ) -> None:
         connection = client.connection.with_timeout(min(client.connection.timeout_s, CALL_TIMEOUT_S))
         self._client = Client(connection, namespace=client.namespace)
@@ -98,6 +105,8 @@ class Keeper:
         self._chores = [Chore("beats of workers", self._beat), Chore("renewal of leases", self._renew)]
         if get_settings().statistics.enabled:
             self._chores.append(Chore("lengths of queues", self._note_lengths))
+        if crew is not None:
+            self._chores.append(Chore("records of processes", lambda _: crew.present(self._client, self._configured)))
         if fires_schedules:
             self._chores.append(Chore("schedules", Scheduler(self._client, queues[0].connection).look))
 
@@ -239,12 +248,14 @@ class Keeper:
         return [WorkQueue(each, queue, self._lease_s[each.name], holds_key) for each, queue in self._queues]
 
 
-def make_keepers(queues: Sequence[QueueSettings], *, max_crashes: int, fires_schedules: bool = False) -> list[Keeper]:
+def make_keepers(
+    queues: Sequence[QueueSettings], *, max_crashes: int, fires_schedules: bool = False, crew: Crew | None = None
+) -> list[Keeper]:
     """Return a keeper for each connection that these queues are on."""
     by_connection: dict[str, list[QueueSettings]] = {}
     for settings in queues:
         by_connection.setdefault(settings.connection, []).append(settings)
     return [
-        Keeper(get_client(alias), each, max_crashes=max_crashes, fires_schedules=fires_schedules)
+        Keeper(get_client(alias), each, max_crashes=max_crashes, fires_schedules=fires_schedules, crew=crew)
         for alias, each in by_connection.items()
     ]

@@ -25,6 +25,7 @@ from django.db import connections
 from ..conf import QueueSettings
 from .board import Board
 from .children import BROKEN, ENDED, MISCONFIGURED, UNFINISHED, UNKNOWN_END, USED_UP, Child, Seat, describe_exit
+from .crew import Crew
 from .health import Report, make_report
 from .herd import Herd, Member
 from .keeper import make_keepers
@@ -81,7 +82,10 @@ class Supervisor:
         self.children: list[Child] = []
         self.exit_status = 0
         self._keepers = make_keepers(
-            self.queues, max_crashes=options.max_crashes, fires_schedules=options.fires_schedules
+            self.queues,
+            max_crashes=options.max_crashes,
+            fires_schedules=options.fires_schedules,
+            crew=Crew(self.children, shutdown_timeout_s=options.worker.shutdown_timeout_s),
         )
         self._waiter = Waiter()
         self._lifeline, self._lifeline_writer = os.pipe()
@@ -263,7 +267,7 @@ class Supervisor:
         if misconfigured and self._stop_by is None:
             self._stop(by=time.monotonic() + self.options.worker.shutdown_timeout_s)  # the others would find the same
         is_done = code == ENDED or (code == UNFINISHED and not child.asked_to_stop)
-        if not (ended and is_done and self._ends_when_done):
+        if not (child.is_dismissed or (ended and is_done and self._ends_when_done)):
             self._restart(child, is_at_fault=code == UNKNOWN_END or not (is_expected or running or child.asked_to_stop))
 
     @property

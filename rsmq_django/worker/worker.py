@@ -263,7 +263,8 @@ class Worker:
             )
 
     def _room(self) -> int:
-        if self.stop_by is not None or self.isolation.is_wanted():
+        is_quiet = self.board is not None and self.board.is_quiet
+        if self.stop_by is not None or is_quiet or self.isolation.is_wanted():
             return 0
         left = self.options.max_tasks - self.taken if self.options.max_tasks is not None else None
         return self.pool.room() if left is None else min(self.pool.room(), left)

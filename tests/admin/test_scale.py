@@ -51,9 +51,9 @@ def cost(server: PrivateServer, ask: Any) -> tuple[Any, int, int]:
 @pytest.mark.parametrize(
     ("url", "most_commands"),
     [
-        (QUEUES, 2_000),
-        (f"{QUEUES}?o=-5", 8_000),
-        (f"{QUEUES}?q=queue-00", 8_000),
+        (QUEUES, 4_000),
+        (f"{QUEUES}?o=-5", 12_000),
+        (f"{QUEUES}?q=queue-00", 12_000),
         (f"{QUEUES}mail/change/", 200),
         (f"{QUEUES}mail/purge/", 200),
         (MESSAGES, 8_000),
@@ -77,7 +77,8 @@ def test_pages_are_small_and_cost_redis_little(browser: Browser, crowd: PrivateS
 
     assert page.status_code == 200
     assert len(page.content) < 1024 * 1024
-    assert scripts <= 20 + (MANY_QUEUES if "0029999" in url and "q=" in url else 0)
+    past = 62 if url.partition("?")[0] == QUEUES else 0  # a script for each minute, all in one round trip
+    assert scripts <= 20 + past + (MANY_QUEUES if "0029999" in url and "q=" in url else 0)
     assert commands < most_commands
 
 

@@ -4,7 +4,8 @@
 --
 -- Returns the server's time (ms), then per queue: visibility timeout, delay, maximum size, total received, total sent,
 -- created, modified ("" is absent), all messages, ready messages, time at which the first message becomes visible (ms,
--- "" for an empty queue), failure records. A queue that another program broke (a key of the wrong type) has -1 messages.
+-- "" for an empty queue), failure records, time at which the next hidden message becomes visible (ms, "" for none). A
+-- queue that another program broke (a key of the wrong type) has -1 messages.
 --#include shared/clock
 local FIELDS = {"vt", "delay", "maxsize", "totalrecv", "totalsent", "created", "modified"}
 local out, n = {integer(now_ms)}, 1
@@ -21,6 +22,9 @@ for at = 1, #KEYS, 3 do
   out[n + 9] = size and size > 0 and redis.call("ZCOUNT", messages, "-inf", integer(now_ms)) or 0
   out[n + 10] = size and size > 0 and redis.call("ZRANGE", messages, 0, 0, "WITHSCORES")[2] or ""
   out[n + 11] = unless_broken(redis.pcall("HLEN", failures)) or 0
-  n = n + 11
+  local hidden = size and size > out[n + 9]
+  local next_due = hidden and redis.call("ZRANGEBYSCORE", messages, "(" .. integer(now_ms), "+inf", "WITHSCORES", "LIMIT", 0, 1)
+  out[n + 12] = next_due and next_due[2] or ""
+  n = n + 12
 end
 return out

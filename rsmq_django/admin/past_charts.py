@@ -1,0 +1,98 @@
+"""The charts of an hour, a day or a week: throughput, outcomes, waiting and run times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.utils.timezone import localtime
+from django.utils.translation import gettext as _
+
+from ..core.histogram import Histogram
+from ..live.past import HOUR, SPANS_S, WEEK, Past
+from .charts import Chart, Number, Series
+
+SPAN_PARAMETER = "span"
+
+
+def span_of(request: HttpRequest) -> str:
+    """Return which span somebody wants to see."""
+    span = request.GET.get(SPAN_PARAMETER, "")
+    return span if span in SPANS_S else HOUR
+
+
+def span_links(request: HttpRequest) -> list[tuple[str, str, bool]]:
+    """Return the spans to choose from: label, query string, whether it is the one that is shown."""
+    labels = {"1h": _("1 hour"), "24h": _("24 hours"), "7d": _("7 days")}
+    links = []
+    for span in SPANS_S:
+        query = request.GET.copy()
+        query[SPAN_PARAMETER] = span
+        links.append((labels[span], f"?{query.urlencode()}", span == span_of(request)))
+    return links
+
+
+def charts_of(past: Past, span: str) -> list[Chart]:
+    """Return the charts of the overview."""
+    times = [_time(begins_s, span) for begins_s in past.begins_s]
+    minutes = past.step_s / 60
+    sent: list[Number] = [None if sent is None else sent / minutes for sent in past.sent]
+    handled: list[Number] = [ends.handled / minutes for ends in past.ends]
+    return [
+        Chart(
+            "throughput",
+            _("Messages per minute"),
+            times,
+            [Series(_("sent"), "b", sent), Series(_("handled"), "a", handled)],
+            _number,
+        ),
+        Chart(
+            "outcomes",
+            _("Attempts by how they ended"),
+            times,
+            [
+                Series(_("succeeded"), "a", [ends.succeeded for ends in past.ends]),
+                Series(_("retried"), "b", [ends.retried for ends in past.ends]),
+                Series(_("dead letters"), "c", [ends.dead for ends in past.ends]),
+                Series(_("lost"), "d", [ends.lost for ends in past.ends]),
+            ],
+            _number,
+            is_stacked=True,
+        ),
+        Chart("wait", _("Waiting time"), times, _quantiles(past.wait), _seconds),
+        Chart("run", _("Run time"), times, _quantiles(past.run), _seconds),
+    ]
+
+
+def _quantiles(histograms: Sequence[Histogram]) -> list[Series]:
+    shares = (("p50", "a", 0.5), ("p95", "b", 0.95), ("p99", "c", 0.99))
+    return [Series(label, colour, [_quantile(each, share) for each in histograms]) for label, colour, share in shares]
+
+
+def _quantile(histogram: Histogram, share: float) -> Number:
+    microseconds = histogram.quantile_us(share)
+    return None if microseconds is None else microseconds / 1e6
+
+
+def _time(begins_s: int, span: str) -> str:
+    time = datetime.fromtimestamp(begins_s, UTC)
+    time = localtime(time) if settings.USE_TZ else time.astimezone()
+    return time.strftime("%d.%m. %H:%M" if span == WEEK else "%H:%M")
+
+
+def _number(value: float) -> str:
+    if value >= 10_000:
+        return f"{value / 1000:.0f}k"
+    return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.2g}"
+
+
+def _seconds(value: float) -> str:
+    if value == 0:
+        return "0"
+    if value < 1e-3:
+        return f"{value * 1e6:.0f} µs"
+    if value < 1:
+        return f"{value * 1e3:.3g} ms"
+    return f"{value:.3g} s" if value < 120 else f"{value / 60:.3g} min"

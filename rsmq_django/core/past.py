@@ -1,0 +1,144 @@
+"""What many queues counted, side by side: for overviews, which need little of each and the quantiles of all.
+
+`counters.read_series()` reads everything of a few queues. Here a script for each span of time adds up the tasks of a
+queue and merges the histograms of all queues, so a page about a hundred queues reads a few hundred numbers per span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .call import Call
+from .client import Client
+from .counters import Window
+from .errors import InvalidValue, RsmqError
+from .histogram import Histogram
+from .keys import counters_key
+
+#: Each is one hash of some dozen fields; so many keep a script within a few milliseconds.
+MAX_QUEUES = 300
+_WORDS_PER_QUEUE = 8
+
+
+@dataclass(slots=True)
+class Ends:
+    """How attempts at the messages of one queue ended in one span of time, and what was seen of it."""
+
+    succeeded: int = 0
+    retried: int = 0
+    dead: int = 0
+    released: int = 0
+    lost: int = 0
+    cancelled: int = 0
+    #: The most that were ready at any look; None when nobody looked.
+    ready: int | None = None
+    #: All that any client ever sent, at the last look.
+    total_sent: int | None = None
+
+    @property
+    def failed(self) -> int:
+        """Return how many did not do what they should."""
+        return self.retried + self.dead + self.lost
+
+    @property
+    def handled(self) -> int:
+        """Return how many succeeded or failed."""
+        return self.succeeded + self.failed
+
+
+@dataclass(slots=True)
+class Moment:
+    """Many queues in one span of time."""
+
+    begins_s: int
+    #: In the order in which the queues were named.
+    queues: list[Ends]
+    wait: Histogram = field(default_factory=Histogram)
+    run: Histogram = field(default_factory=Histogram)
+    #: By queue, how many messages any client sent; None when that cannot be told.
+    sent: list[int | None] = field(default_factory=list)
+
+
+def window_of(span_s: int, now_s: float) -> Window:
+    """Return the spans of the last `span_s` seconds, which ends with the one that still grows."""
+    return Window.of(now_s - span_s, now_s)
+
+
+def past_calls(namespace: str, names: Sequence[str], window: Window) -> list[Call[Moment]]:
+    """Return a call for each span of a window, and for the one before it, about up to 300 queues."""
+    if len(names) > MAX_QUEUES:
+        raise InvalidValue(f"{len(names)} queues side by side; up to {MAX_QUEUES} can be read")
+    step_s = window.resolution.span_s
+    return [_call(namespace, names, step_s, at) for at in range(window.begins_s - step_s, window.ends_s, step_s)]
+
+
+def moments(replies: Sequence[Moment | RsmqError]) -> list[Moment]:
+    """Return what the calls have read, without the span before the window, and how many messages were sent in each."""
+    read = [_or_raise(reply) for reply in replies]
+    before = [ends.total_sent for ends in read[0].queues] if read else []
+    for moment in read[1:]:
+        moment.sent = [_growth(seen, ends.total_sent) for seen, ends in zip(before, moment.queues, strict=True)]
+        before = [
+            seen if ends.total_sent is None else ends.total_sent
+            for seen, ends in zip(before, moment.queues, strict=True)
+        ]
+    return read[1:]
+
+
+def read_past(client: Client, names: Sequence[str], *, span_s: int, now_s: float) -> list[Moment]:
+    """Read the last `span_s` seconds of up to 300 queues in one round trip."""
+    calls = past_calls(client.namespace, names, window_of(span_s, now_s))
+    return moments(client.run_many(calls))
+
+
+async def aread_past(client: Client, names: Sequence[str], *, span_s: int, now_s: float) -> list[Moment]:
+    """See read_past()."""
+    calls = past_calls(client.namespace, names, window_of(span_s, now_s))
+    return moments(await client.arun_many(calls))
+
+
+def _call(namespace: str, names: Sequence[str], span_s: int, begins_s: int) -> Call[Moment]:
+    keys = tuple(counters_key(namespace, name, span_s, begins_s) for name in names)
+
+    def read(reply: list[Any]) -> Moment:
+        return _read_moment(begins_s, len(names), reply)
+
+    return Call("counters/beside", keys, (), read, repeatable=True)
+
+
+def _read_moment(begins_s: int, count: int, reply: list[Any]) -> Moment:
+    end = count * _WORDS_PER_QUEUE
+    moment = Moment(begins_s, [_read_ends(reply[at : at + _WORDS_PER_QUEUE]) for at in range(0, end, _WORDS_PER_QUEUE)])
+    for at in range(end, len(reply), 3):
+        histogram = moment.wait if reply[at] == b"wait" else moment.run
+        histogram.counts[int(reply[at + 1])] = int(reply[at + 2])
+    return moment
+
+
+def _read_ends(words: list[int]) -> Ends:
+    succeeded, retried, dead, released, lost, cancelled, ready, sent = words
+    return Ends(
+        succeeded=succeeded,
+        retried=retried,
+        dead=dead,
+        released=released,
+        lost=lost,
+        cancelled=cancelled,
+        ready=ready if ready >= 0 else None,
+        total_sent=sent if sent >= 0 else None,
+    )
+
+
+def _growth(before: int | None, now: int | None) -> int | None:
+    if before is None or now is None:
+        return None
+    # A queue that was deleted and made again begins at 0.
+    return now - before if now >= before else now
+
+
+def _or_raise(reply: Moment | RsmqError) -> Moment:
+    if isinstance(reply, RsmqError):
+        raise reply
+    return reply

@@ -1,0 +1,70 @@
+"""Charts: well-formed SVG without style and script, whatever the numbers and the names are."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from rsmq_django.admin.charts import Chart, Series, nice_top, sparkline
+
+HOSTILE = '</title><script>alert(1)</script>" onload="x'
+
+
+def a_chart(*values: list[float | None], is_stacked: bool = False, title: str = "Run time") -> Chart:
+    series = [Series(f"{HOSTILE}{n}", "abcd"[n], each) for n, each in enumerate(values)]
+    times = [f"12:{n:02}" for n in range(len(values[0]))]
+    return Chart("run", title, times, series, lambda value: f"{value:g}", is_stacked)
+
+
+def parsed(drawing: str) -> ElementTree.Element:
+    return ElementTree.fromstring(drawing)  # noqa: S314 - our own
+
+
+ODD = [[0.0], [None], [5.0], [0.001, None, 3.0], [1e9, 3.0], [None, None, 7.0], [0.0] * 60]
+
+
+@pytest.mark.parametrize("is_stacked", [False, True])
+@pytest.mark.parametrize("values", ODD)
+def test_charts_are_well_formed_and_without_style_or_script(values: list[float | None], is_stacked: bool):
+    root = parsed(a_chart(values, values, is_stacked=is_stacked, title=HOSTILE).svg())
+
+    assert {each.tag for each in root.iter()} <= {"svg", "title", "desc", "line", "text", "polygon", "polyline", "rect"}
+    names = {name for each in root.iter() for name in each.attrib}
+    assert not any(name == "style" or name.startswith("on") for name in names)
+    assert not re.search(r"nan|inf", " ".join(each.get("points", "") for each in root.iter()))
+
+
+def test_what_is_not_known_is_a_gap_in_the_line():
+    root = parsed(a_chart([1.0, 2.0, None, 3.0, 4.0]).svg())
+
+    assert len(root.findall("polyline")) == 2
+
+
+def test_columns_stand_on_each_other():
+    root = parsed(a_chart([1.0], [3.0], is_stacked=True).svg())
+
+    lower, upper = root.findall("rect[@class='rsmq-bar rsmq-a']") + root.findall("rect[@class='rsmq-bar rsmq-b']")
+    assert float(upper.get("y", 0)) + float(upper.get("height", 0)) == pytest.approx(float(lower.get("y", 0)), abs=0.2)
+
+
+def test_the_table_tells_what_the_chart_shows_the_latest_first():
+    assert a_chart([1.0, 0.0, 2.5], [None, 0.0, 4.0]).rows == [("12:02", ["2.5", "4"]), ("12:00", ["1", "-"])]
+
+
+def test_a_chart_has_a_title_and_a_sentence_for_screen_readers():
+    root = parsed(a_chart([1.0, 2.0]).svg())
+
+    named = [root.find(f"*[@id='{part}']") for part in root.get("aria-labelledby", "").split()]
+    assert [each.text for each in named if each is not None][0] == "Run time"
+    assert len(named) == 2 and None not in named
+
+
+def test_the_top_of_an_axis_divides_well():
+    assert [nice_top(value) for value in (0, 1, 3, 7, 9, 11, 199)] == [1, 1, 4, 8, 10, 20, 200]
+    assert nice_top(0.03) == pytest.approx(0.04)
+
+
+def test_sparklines_show_nothing_when_nothing_happened():
+    assert sparkline([0, 0], "x") == "" and sparkline([], "x") == ""
+    assert "<script>" not in sparkline([1, 2], HOSTILE)
+    parsed(sparkline([7], HOSTILE))

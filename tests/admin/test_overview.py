@@ -1,0 +1,117 @@
+"""The list of queues as an overview: rates, shares, next due, processes, charts of an hour, a day and a week."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client as Browser
+
+from rsmq_django.core import Client, Queue
+from rsmq_django.core.call import Call
+from rsmq_django.core.counters import report, sample
+from rsmq_django.core.keys import workers_key
+from rsmq_django.core.processes import ProcessRecord, describe
+from tests.admin.conftest import QUEUES
+from tests.admin.pages import rows_of, text_of
+from tests.redis_server import PrivateServer
+
+
+def count(client: Client, queue: str, *, at_s: float, **grown: int) -> None:
+    fields = {name.replace("__", ":"): by for name, by in grown.items()}
+    client.run(report("rsmq", queue, reporter="w1", number=int(at_s * 1000), at_s=at_s, grown=fields))
+
+
+def a_worker(client: Client, worker_id: str = "w1", *queues: str, state: str = "working") -> str:
+    """A worker process that a supervisor has told about a moment ago."""
+    client.run(Call("worker/beat", (workers_key("rsmq"),), (30_000, worker_id), lambda reply: None))
+    record = ProcessRecord("web-1", 42, "1.0", 5000, 1 << 20, state, queues or ("mail",), ())
+    client.run(describe("rsmq", worker_id, record))
+    return worker_id
+
+
+def row_of(browser: Browser, name: str = "mail", **query: str) -> Any:
+    return next(row for row in rows_of(browser.get(QUEUES, query)) if row.name == name)
+
+
+def test_a_queue_shows_rates_failures_and_a_curve(browser: Browser, mail: Queue):
+    mail.client.run(sample("rsmq", "mail", at_s=time.time() - 60))
+    mail.send_many([b"x"] * 6)
+    mail.client.run(sample("rsmq", "mail", at_s=time.time()))
+    count(mail.client, "mail", at_s=time.time(), succeeded__a=3, retried__a=1)
+
+    row = row_of(browser)
+
+    assert row.past.failed_share == 0.25
+    assert row.past.handled_per_min > 0 and row.past.sent_per_min > 0
+    page = browser.get(QUEUES)
+    assert "25 %" in text_of(page) and b"rsmq-spark" in page.content
+
+
+def test_a_queue_without_past_shows_dashes(browser: Browser, mail: Queue):
+    row = row_of(browser)
+
+    assert (row.past.failed_share, row.past.sent_per_min, row.past.handled_per_min) == (None, None, 0)
+
+
+def test_the_next_lease_or_delay_to_end_is_told(browser: Browser, mail: Queue):
+    mail.send(b"x", delay_s=60)
+    mail.send(b"x")
+    assert mail.receive(visibility_timeout_s=20)
+
+    assert 0 < row_of(browser).next_due_s <= 20
+
+
+def test_living_processes_that_take_messages_are_counted(browser: Browser, mail: Queue, server: PrivateServer):
+    a_worker(mail.client, "w1", "mail", "default")
+    a_worker(mail.client, "w2", "default")
+    a_worker(mail.client, "w3", "mail", state="quiet")
+    a_worker(mail.client, "w4", "mail")
+    server.redis.zadd("rsmq::workers", {"w4": 1})
+
+    assert row_of(browser).processes == 1
+
+
+@pytest.mark.parametrize(("span", "points"), [("1h", 61), ("24h", 145), ("7d", 169), ("bogus", 61)])
+def test_charts_cover_an_hour_a_day_and_a_week(browser: Browser, mail: Queue, span: str, points: int):
+    count(mail.client, "mail", at_s=time.time(), **{"succeeded__a": 3, "run:400:a": 3, "wait:500:a": 3})
+
+    page = browser.get(QUEUES, {"span": span})
+
+    charts = {chart.name: chart for chart in page.context["cl"].charts}
+    assert set(charts) == {"throughput", "outcomes", "wait", "run"}
+    assert all(len(chart.times) == points for chart in charts.values())
+    assert charts["outcomes"].series[0].values[-1] == 3
+    assert charts["run"].series[0].values[-1] == pytest.approx(1.02**400 / 1e6, rel=0.02)
+    assert page.content.count(b'<svg class="rsmq-chart"') == 4
+
+
+def test_the_chosen_time_stays_with_filters_and_search(browser: Browser, mail: Queue, dead: Queue):
+    page = browser.get(QUEUES, {"span": "24h", "q": "mail", "holds_dead_letters__exact": "1"})
+
+    assert [row.name for row in rows_of(page)] == ["mail-dead"]
+    assert [is_chosen for _, _, is_chosen in page.context["cl"].spans] == [False, True, False]
+    assert "span=24h" in page.context["cl"].get_query_string({"p": 1})
+
+
+def test_the_page_has_nothing_that_a_strict_policy_forbids(browser: Browser, mail: Queue):
+    count(mail.client, "mail", at_s=time.time(), **{"succeeded__a": 3, "run:400:a": 3})
+
+    content = browser.get(QUEUES).content.decode()
+
+    ours = content[content.index("rsmq-spans") : content.index("</form>", content.index("rsmq-spans"))]
+    assert " style=" not in ours and "<script" not in ours and " onclick" not in ours
+
+
+def test_who_may_not_see_queues_sees_no_charts(browser_of: Callable[..., Browser], mail: Queue):
+    assert browser_of("view_worker").get(QUEUES).status_code == 403
+
+
+def test_queues_beyond_the_page_are_not_read(browser: Browser, mail: Queue, server: PrivateServer):
+    for number in range(30):
+        server.redis.sadd("rsmq:QUEUES", f"a{number:02}")
+        server.redis.hset(f"rsmq:a{number:02}:Q", mapping={"vt": 30, "delay": 0, "maxsize": 65536})
+
+    page = browser.get(QUEUES)
+
+    assert len(page.context["cl"].past.by_place) == 20

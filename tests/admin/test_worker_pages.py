@@ -1,0 +1,129 @@
+"""The list of workers, the page of one, and orders to them."""
+
+from collections.abc import Callable
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote
+from django.test import Client as Browser
+
+from rsmq_django.core import Queue
+from rsmq_django.core.call import Call
+from rsmq_django.core.keys import workers_key
+from rsmq_django.core.processes import ProcessRecord, Running, describe
+from tests.admin.pages import rows_of, text_of, told
+from tests.redis_server import PrivateServer
+
+WORKERS = "/admin/rsmq/worker/"
+HOSTILE = '<script>alert(1)</script>"\u202e/x'
+
+
+def a_worker(
+    queue: Queue, worker_id: str = "web-1-42", *, running: tuple[Running, ...] = (), state: str = "working"
+) -> str:
+    """A worker that a supervisor has told about; returns the address of its page."""
+    client = queue.client
+    client.run(Call("worker/beat", (workers_key("rsmq"),), (30_000, worker_id), lambda reply: None))
+    record = ProcessRecord("web-1", 42, "1.0", 65_000, 1 << 20, state, ("mail",), running)
+    client.run(describe("rsmq", worker_id, record))
+    from rsmq_django.live.workers import worker_row_key
+
+    return f"{WORKERS}{quote(worker_row_key('default', worker_id))}/"
+
+
+def test_the_list_shows_what_supervisors_tell(browser: Browser, mail: Queue):
+    a_worker(mail, running=(Running("m1", 12_000), Running("m2", 10)))
+
+    (row,) = rows_of(browser.get(WORKERS))
+
+    assert (row.host, row.pid, row.version, row.state, row.running) == ("web-1", 42, "1.0", "working", 2)
+    page = text_of(browser.get(WORKERS))
+    assert "1.0 MiB" in page and "1 min 5 s" in page and "12 s" in page
+
+
+def test_a_worker_that_was_not_heard_of_is_silent(browser: Browser, mail: Queue, server: PrivateServer):
+    a_worker(mail)
+    server.redis.zadd("rsmq::workers", {"web-1-42": 1})
+
+    (row,) = rows_of(browser.get(WORKERS))
+
+    assert row.state == "silent" and not row.is_alive
+
+
+def test_a_worker_without_a_record_is_listed(browser: Browser, mail: Queue, server: PrivateServer):
+    url = a_worker(mail)
+    server.redis.delete("rsmq::process:web-1-42")
+
+    assert [row.state for row in rows_of(browser.get(WORKERS))] == ["unknown"]
+    page = browser.get(f"{url}change/")
+    assert page.status_code == 200 and not page.context["orders"]
+
+
+def test_the_page_tells_what_runs_and_for_how_long(browser: Browser, mail: Queue, server: PrivateServer):
+    message_id = mail.send(b'{"task": "shop.tasks.pay", "args": []}')
+    assert mail.receive()
+    server.redis.hset("rsmq::worker:web-1-42", "1 mail", f"\n{message_id} 1")
+    url = a_worker(mail, running=(Running(message_id, 12_000), Running("unknown", 1)))
+
+    page = browser.get(f"{url}change/")
+
+    first, second = page.context["running"]
+    assert (first.task, first.queue, first.runs_for) == ("shop.tasks.pay", "mail", "12 s")
+    assert (second.task, second.message_key) == ("", "")
+    assert f"/admin/rsmq/message/mail_2F{message_id}/change/" in page.content.decode()
+
+
+@pytest.mark.parametrize("order", ["quiet", "resume", "restart", "stop"])
+def test_an_order_is_given_and_logged(browser: Browser, mail: Queue, server: PrivateServer, order: str):
+    url = a_worker(mail)
+
+    page = browser.post(f"{url}order/", {"order": order}, follow=True)
+
+    assert server.redis.get("rsmq::order:web-1-42").decode().startswith(f"{order} ")
+    assert "1 process" in told(page)[0]
+    (entry,) = LogEntry.objects.all()
+    assert entry.object_repr == "web-1-42" and "Ordered" in entry.change_message
+
+
+def test_orders_are_given_to_all_that_are_selected(browser: Browser, mail: Queue, server: PrivateServer):
+    a_worker(mail, "w1"), a_worker(mail, "w2"), a_worker(mail, "w3")
+
+    browser.post(WORKERS, {"action": "quiet", "_selected_action": ["default/w1", "default/w3"]})
+
+    assert [server.redis.exists(f"rsmq::order:w{n}") for n in (1, 2, 3)] == [1, 0, 1]
+    assert LogEntry.objects.count() == 2
+
+
+def test_an_order_to_one_that_is_gone_is_told_and_not_logged(browser: Browser, mail: Queue, server: PrivateServer):
+    url = a_worker(mail)
+    server.redis.zrem("rsmq::workers", "web-1-42")
+
+    assert browser.post(f"{url}order/", {"order": "stop"}).status_code == 404
+    assert not LogEntry.objects.exists()
+
+
+def test_orders_need_their_permission_a_post_and_a_token(
+    browser_of: Callable[..., Browser], mail: Queue, server: PrivateServer
+):
+    url = a_worker(mail)
+    viewer, controller = browser_of("view_worker"), browser_of("view_worker", "control_worker")
+
+    assert viewer.post(f"{url}order/", {"order": "stop"}).status_code == 403
+    assert viewer.get(f"{url}change/").context["orders"] == []
+    assert controller.get(f"{url}order/").status_code == 405
+    assert controller.post(f"{url}order/", {"order": "dance"}).status_code == 404
+    strict = Browser(enforce_csrf_checks=True)
+    strict.cookies = controller.cookies
+    assert strict.post(f"{url}order/", {"order": "stop"}).status_code == 403
+    viewer.post(WORKERS, {"action": "stop", "_selected_action": ["default/web-1-42"]})
+    assert not server.redis.exists("rsmq::order:web-1-42")
+    assert controller.post(f"{url}order/", {"order": "stop"}).status_code == 302
+
+
+def test_hostile_names_stay_text(browser: Browser, mail: Queue, server: PrivateServer):
+    url = a_worker(mail, HOSTILE, running=(Running(HOSTILE, 5),))
+    server.redis.hset(f"rsmq::process:{HOSTILE}", mapping={"host": HOSTILE, "version": HOSTILE, "queues": HOSTILE})
+
+    for page in (browser.get(WORKERS), browser.get(f"{url}change/")):
+        assert page.status_code == 200
+        assert b"<script>alert" not in page.content and "\u202e" not in page.content.decode()

@@ -1,0 +1,87 @@
+"""Records of worker processes, and orders to them."""
+
+from dataclasses import replace
+
+import pytest
+
+from rsmq_django.core import Client
+from rsmq_django.core.call import Call
+from rsmq_django.core.errors import InvalidValue
+from rsmq_django.core.keys import workers_key
+from rsmq_django.core.processes import KEEP_RECORD_S, ProcessRecord, Running, describe, give_order, read_processes
+from tests.redis_server import PrivateServer
+
+RECORD = ProcessRecord(
+    host="web-1",
+    pid=42,
+    version="1.0",
+    age_ms=5000,
+    memory_bytes=1 << 20,
+    state="working",
+    queues=("mail", "jobs"),
+    running=(Running("a b", 900), Running("c", 10)),
+)
+
+
+@pytest.fixture
+def worker(client: Client) -> str:
+    client.run(Call("worker/beat", (workers_key("rsmq"),), (30_000, "w1"), lambda reply: None))
+    return "w1"
+
+
+def test_a_record_is_read_as_it_was_written_and_goes_on_ageing(client: Client, server: PrivateServer):
+    assert client.run(describe("rsmq", "w1", RECORD)) == ""
+
+    found = client.run(read_processes("rsmq", ["w1", "unknown"]))
+
+    assert set(found) == {"w1"}
+    ago_ms = found["w1"].told_ms_ago
+    older = tuple(replace(each, run_ms=each.run_ms + ago_ms) for each in RECORD.running)
+    assert found["w1"] == replace(RECORD, age_ms=5000 + ago_ms, running=older, told_ms_ago=ago_ms)
+    assert 0 < server.redis.ttl("rsmq::process:w1") <= KEEP_RECORD_S
+
+
+def test_a_process_without_work_and_memory_is_described_too(client: Client):
+    client.run(describe("rsmq", "w1", replace(RECORD, memory_bytes=None, queues=(), running=())))
+
+    found = client.run(read_processes("rsmq", ["w1"]))["w1"]
+
+    assert (found.memory_bytes, found.queues, found.running) == (None, (), ())
+
+
+def test_an_order_is_heard_until_another_one_is_given(client: Client, worker: str):
+    assert client.run(give_order("rsmq", worker, "quiet")) is True
+
+    first, again = (client.run(describe("rsmq", worker, RECORD)) for _ in range(2))
+    client.run(give_order("rsmq", worker, "stop"))
+
+    assert first == again and first.startswith("quiet ")
+    assert client.run(describe("rsmq", worker, RECORD)).startswith("stop ")
+
+
+def test_a_worker_that_is_gone_takes_no_orders(client: Client, server: PrivateServer):
+    assert client.run(give_order("rsmq", "w1", "stop")) is False
+    assert not server.redis.exists("rsmq::order:w1")
+
+
+def test_what_is_no_order_is_refused():
+    with pytest.raises(InvalidValue, match="no order"):
+        give_order("rsmq", "w1", "dance")  # type: ignore[arg-type]
+
+
+def test_orders_are_heard_at_the_memory_limit(client: Client, server: PrivateServer, worker: str):
+    client.run(give_order("rsmq", worker, "stop"))
+    client.run(describe("rsmq", worker, RECORD))  # the script is known
+    server.redis.config_set("maxmemory", 1)
+    try:
+        assert client.run(describe("rsmq", worker, RECORD)).startswith("stop ")
+    finally:
+        server.redis.config_set("maxmemory", 0)
+
+
+def test_records_of_other_programs_do_no_harm(client: Client, server: PrivateServer):
+    server.redis.hset("rsmq::process:w1", mapping={"described_ms": "soon", "pid": "-", "running": "\n  \nx y"})
+
+    found = client.run(read_processes("rsmq", ["w1"]))["w1"]
+
+    assert (found.pid, found.host) == (0, "")
