@@ -19,3 +19,21 @@ local function make_attempts_earlier(record)
   for at = 1, #old, 1000 do redis.call("HDEL", record, unpack(old, at, math.min(at + 999, #old))) end
   for at = 1, #words, 1000 do redis.call("HSET", record, unpack(words, at, math.min(at + 999, #words))) end
 end
+
+-- Let a message keep what its earlier lives were (JSON, "" for none): fields for its queue and for the releases of it.
+local function carry_past(id, lives, first_received, fields, releases)
+  if lives == "" then return end
+  fields[#fields + 1], fields[#fields + 2] = id .. ":rc", "1"
+  if first_received then fields[#fields + 1], fields[#fields + 2] = id .. ":fr", first_received end
+  releases[#releases + 1], releases[#releases + 2] = id, "1"
+  releases[#releases + 1], releases[#releases + 2] = id .. ":lives", lives
+end
+
+-- Let a result record, if there is one, wait for the end of its task again.
+local function await_again(record, queue, id, ttl_s)
+  if redis.call("EXISTS", record) == 0 then return end
+  redis.call("HSET", record, "status", "READY", "queue", queue, "message", id)
+  redis.call("HDEL", record, "finished_ms")
+  make_attempts_earlier(record)
+  redis.call("EXPIRE", record, ttl_s)
+end

@@ -7,12 +7,11 @@
 --               receive count when it was looked at ("0": none), suffix of the new id, 1 if it has a result record, and
 --               its lives so far (JSON, "" for none)
 --
--- A new id, because an old receipt must never fit again; the body stays, and with it the task's id. Ready at once. One
--- with earlier lives begins with a receive count of 1 that counts as given back unused: its attempts start anew, and
--- whoever ends it sees that there is more to remove.
+-- A new id, because an old receipt must never fit again; the body stays, and with it the task's id. One with earlier lives
+-- begins with a receive count of 1 that counts as given back unused, so that whoever ends it sees what to remove.
 --
--- Returns per message: its new id, or 0 it is gone, -1 received since, -2 too long for the target; or the number -1 when
--- there is no such target. Safe to repeat: what was sent again is gone. Errors: QueueNotFound.
+-- Returns per message: its new id, or 0 it is gone, -1 received since, -2 too long for the target; or just -1: no such
+-- target. Safe to repeat: what was sent again is gone. Errors: QueueNotFound.
 --#include shared/clock
 --#include shared/counters
 --#include shared/ids
@@ -42,13 +41,7 @@ for n, id in ipairs(ids) do
     gone[#gone + 1] = id
     places[#places + 1], places[#places + 2] = integer(now_ms), reply[n]
     bodies[#bodies + 1], bodies[#bodies + 2] = reply[n], body
-    local lives, first_received = ARGV[5 * n + 3], redis.call("HGET", settings, id .. ":fr")
-    if lives ~= "" then
-      bodies[#bodies + 1], bodies[#bodies + 2] = reply[n] .. ":rc", "1"
-      if first_received then bodies[#bodies + 1], bodies[#bodies + 2] = reply[n] .. ":fr", first_received end
-      past[#past + 1], past[#past + 2] = reply[n], "1"
-      past[#past + 1], past[#past + 2] = reply[n] .. ":lives", lives
-    end
+    carry_past(reply[n], ARGV[5 * n + 3], redis.call("HGET", settings, id .. ":fr"), bodies, past)
     if has_result then awaited[KEYS[key]] = reply[n] end
   end
 end
@@ -60,14 +53,7 @@ redis.call("HSET", target_settings, unpack(bodies))
 if #past > 0 then redis.call("HSET", target_releases, unpack(past)) end
 redis.call("HDEL", failures, unpack(gone))
 redis.call("HDEL", releases, unpack(release_fields(gone)))
-for record, id in pairs(awaited) do
-  if redis.call("EXISTS", record) == 1 then
-    redis.call("HSET", record, "status", "READY", "queue", ARGV[2], "message", id)
-    redis.call("HDEL", record, "finished_ms")
-    make_attempts_earlier(record)
-    redis.call("EXPIRE", record, ARGV[3])
-  end
-end
+for record, id in pairs(awaited) do await_again(record, ARGV[2], id, ARGV[3]) end
 raise_counter(target_settings, "totalsent", #gone)
 -- A channel that this user may not use must not make it look as if nothing had been sent.
 redis.pcall("PUBLISH", ARGV[1], redis.call("ZCARD", target))
