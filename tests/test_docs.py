@@ -155,6 +155,31 @@ print(tasks.seen, progress_of(result.id).note, [type(run.outcome).__name__ for r
     assert said.strip() == "[(1, 'acme')] page 3 ['Succeeded', 'Postponed'] []"
 
 
+def test_the_blocks_of_the_workflows_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
+    project = Project(tmp_path, ROOT / "docs" / "workflows.md", server.url)
+
+    lines = project.python("""
+from rsmq_django.testing import Kit
+from shop import tasks
+from shop.pictures import *
+started = [renew(7), renew(13), renew_all([1, 2]), renew_what_is_possible([12, 13]), resize_very_many(500)]
+Kit().run()
+print(*map(how_far, started), *map(str, sorted(tasks.said, key=str)), sep="\\n")
+""").splitlines()
+
+    assert lines == [
+        "chain succeeded: 2 of 2, 0 failed",
+        "chain failed: 1 of 2, 1 failed",
+        "group succeeded: 4 of 4, 0 failed",
+        "group failed: 3 of 4, 1 failed",
+        "map succeeded: 500 of 500, 0 failed",
+        "500 pictures are done",
+        "['picture 1 in 800', 'picture 2 in 800']",
+        "['picture 12 in 800']",
+        "['shop.tasks.resize not a picture']",
+    ]
+
+
 def test_the_blocks_of_the_queues_page_run_in_order(server: PrivateServer, capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "queues.md").read_text("utf-8")
     namespace = {"REDIS_URL": server.url}

@@ -32,7 +32,7 @@ class Work:
     #: The task and the call as sent; None for messages of a raw queue.
     task: Task[..., Any] | None = None
     envelope: Envelope | None = None
-    #: How the call belongs to a workflow from which it gets its first argument, for which `args` has no place yet.
+    #: How the call belongs to a workflow from which it gets its first argument; None is in its place until then.
     takes_from: Membership | None = None
 
     def give(self, argument: Any) -> None:
@@ -65,7 +65,7 @@ def read_work(message: Message, work_queue: WorkQueue) -> Work:
     given = task.takes_context + (takes_from is not None)
     if not shape.surely_takes(len(envelope.args) + given, envelope.kwargs):
         _check_arguments(task, envelope, given)
-    args, kwargs = envelope.args, envelope.kwargs
+    args, kwargs = envelope.args if takes_from is None else [None, *envelope.args], envelope.kwargs
     return Work(envelope.task, task.func, task.options, shape.is_async, args, kwargs, task, envelope, takes_from)
 
 

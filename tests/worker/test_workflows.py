@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from django.db import transaction
+from django.db.transaction import TransactionManagementError
 
+from rsmq_django.core.call import load_script
 from rsmq_django.core.errors import WorkflowNotFound
 from rsmq_django.queues import get_queue
 from rsmq_django.redrive import redrive
@@ -16,6 +25,7 @@ from rsmq_django.tasks import (
     Retry,
     Unique,
     Workflow,
+    amap_tasks,
     call,
     cancel,
     chain,
@@ -23,10 +33,18 @@ from rsmq_django.tasks import (
     fixed,
     get_workflow,
     group,
+    map_tasks,
     newest_workflows,
 )
+from rsmq_django.tasks.compat import InvalidTask
+from rsmq_django.tasks.workflow_sending import MapStopped
+from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
-from tests.worker.workshop import Configure, declare, the_dead_letter, work
+from tests.support import wait_until
+from tests.worker.processes import StartWorker
+from tests.worker.site import tasks as site
+from tests.worker.site.journal import Journal
+from tests.worker.workshop import Configure, declare, send_raw, the_dead_letter, work, working
 
 Seen = list[Any]
 
@@ -373,3 +391,209 @@ def test_a_member_of_a_workflow_that_is_gone_runs_all_the_same(project: Configur
     assert get_queue("default").attributes().messages == 0
     with pytest.raises(WorkflowNotFound):
         Workflow(started.id).status()
+
+
+# -- Maps ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_map_never_has_more_calls_waiting_than_its_window(project: Configure, seen: Seen):
+    waiting: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(60):
+            waiting.append(newest_workflows(1)[0].waiting)
+            yield number
+
+    with working():
+        started = map_tasks(doubling(), numbers(), then=call(report_into(seen)), window=8, keep_results=True)
+        wait_until(lambda: seen)
+
+    assert seen == [[2 * n for n in range(60)]]
+    assert max(waiting) <= 8
+    status = started.status()
+    assert (status.kind, status.state, status.done, status.total) == ("map", "succeeded", 60, 60)
+
+
+def test_a_map_that_keeps_no_results_leaves_none_behind(project: Configure, seen: Seen, server: PrivateServer):
+    with working():
+        started = asyncio.run(amap_tasks(doubling(), range(20), then=call(report_into(seen)), window=5))
+        wait_until(lambda: seen)
+
+    assert seen == ["nothing"]
+    assert server.redis.exists(f"rsmq::workflow:{started.id}:results", f"rsmq::workflow:{started.id}:members") == 0
+
+
+def test_a_map_takes_an_async_generator(project: Configure, seen: Seen):
+    async def numbers() -> AsyncIterator[int]:
+        for number in range(7):
+            yield number
+
+    asyncio.run(amap_tasks(doubling(), numbers(), then=call(report_into(seen)), keep_results=True))
+
+    work()
+
+    assert seen == [[0, 2, 4, 6, 8, 10, 12]]
+
+
+def test_nothing_follows_a_map_whose_items_raise(project: Configure, seen: Seen):
+    def numbers() -> Iterator[int]:
+        yield 1
+        raise LookupError("no more files")
+
+    with pytest.raises(LookupError, match="no more files"):
+        map_tasks(doubling(), numbers(), then=call(report_into(seen)), window=4)
+    work()
+
+    assert seen == []
+    assert newest_workflows(1)[0].state == "cancelled"
+
+
+def test_a_map_that_is_cancelled_stops_its_sender(project: Configure):
+    def numbers() -> Iterator[int]:
+        for number in range(100):
+            if number == 10:
+                get_workflow(newest_workflows(1)[0].id).cancel()
+            yield number
+
+    with pytest.raises(MapStopped, match="was cancelled after"):
+        map_tasks(doubling(), numbers(), window=400)
+
+
+# -- What cannot be sent ---------------------------------------------------------------------------------------------
+
+
+def test_all_queues_of_a_workflow_are_on_one_connection(settings: Any, server: PrivateServer):
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": server.url}, "other": {"URL": server.url, "NAMESPACE": "other"}},
+        "QUEUES": {"default": {}, "far": {"CONNECTION": "other"}},
+    }
+    double = doubling()
+
+    with pytest.raises(InvalidTask, match="queue 'far' is on connection 'other'.*of one connection"):
+        chain(call(double, 1), call(double.using(queue_name="far"))).enqueue()
+
+
+def test_a_step_of_a_chain_cannot_be_unique(project: Configure):
+    with pytest.raises(InvalidTask, match="is unique; in a workflow only those members"):
+        chain(call(doubling(unique=Unique()), 1)).enqueue()
+
+
+def test_only_tasks_can_be_called():
+    with pytest.raises(TypeError, match="is no task of an RSMQ backend"):
+        call(len, "x")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_group_waits_for_the_commit_and_a_map_refuses_to(configure: Configure, seen: Seen):
+    configure(on_commit=True)
+    double = doubling()
+
+    with transaction.atomic():
+        started = group([call(double, 1)], then=call(report_into(seen))).enqueue()
+        with pytest.raises(WorkflowNotFound):
+            started.status()
+        with pytest.raises(TransactionManagementError, match="call it outside of atomic"):
+            map_tasks(double, [1])
+    work()
+
+    assert seen == [[2]]
+
+
+# -- Messages of others ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"id": 5},
+        {"id": "../x", "member": 0},
+        {"id": "abc", "member": -1},
+        {"id": "abc", "member": 10**12},
+        {"id": "abc", "member": 0, "next": ["x"]},
+        {"id": "abc", "member": 0, "next": ["x", "not a queue"]},
+        {"id": "abc", "member": 0, "then": [1, 2]},
+        {"id": "abc", "takes": "everything"},
+        "abc",
+    ],
+)
+def test_a_message_with_garbage_for_a_workflow_runs_as_any_other(project: Configure, meta: Any):
+    ran: Seen = []
+
+    def run() -> None:
+        ran.append(1)
+
+    task = declare(run)
+    send_raw(json.dumps({"task": task.module_path, "meta": {"workflow": meta}}))
+
+    work()
+
+    assert ran == [1]
+    assert get_queue("default").attributes().messages == 0
+
+
+# -- Faults ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script", ["workflow/create", "workflow/expect", "workflow/seal", "workflow/succeed"])
+def test_a_lost_reply_changes_nothing(project: Configure, server: PrivateServer, seen: Seen, script: str):
+    double = doubling()
+    report = report_into(seen)
+    with FaultProxy(server.url) as proxy:
+        project(url=proxy.url)
+        group([call(double, 7)]).enqueue()  # so that the server knows the scripts
+        work()
+        proxy.lose_reply_to(load_script(script).sha1.encode(), times=1)
+        started = group([chain(call(double, n), call(double)) for n in range(4)], then=call(report)).enqueue()
+        work()
+        status = started.status()
+
+    assert seen == [[0, 4, 8, 12]]
+    assert (status.state, status.done, status.waiting) == ("succeeded", 8, 0)
+
+
+def test_a_lost_reply_to_the_end_of_a_failed_member_counts_it_once(
+    project: Configure, server: PrivateServer, seen: Seen
+):
+    double, report = doubling(), report_into(seen)
+    with FaultProxy(server.url) as proxy:
+        project(url=proxy.url)
+        group([call(double, -7)]).enqueue()
+        work()
+        proxy.lose_reply_to(load_script("workflow/bury").sha1.encode(), times=1)
+        started = group([call(double, n) for n in (1, -2)], on_failure=call(report)).enqueue()
+        work()
+        status = started.status()
+
+    ((failure,),) = seen
+    assert failure.member == 1
+    assert (status.state, status.done, status.failed) == ("failed", 1, 1)
+
+
+@pytest.mark.slow
+def test_a_group_has_one_callback_whatever_is_killed(project: Configure, start_worker: StartWorker, journal: Journal):
+    queues = {"default": {"VISIBILITY_TIMEOUT_S": 1}}
+    project(**queues)
+    count, rng = 300, random.Random(7)
+    command = ("--processes", "2", "--threads", "4")
+    members = [call(site.square, n, 0.02) for n in range(count)]
+    started = group(members, then=call(site.gather)).enqueue()
+    worker = start_worker(*command, queues=queues)
+
+    for number in range(1, 7):
+        target = number * count // 7 + rng.randrange(20)
+        wait_until(lambda: len(journal.names("end")) >= target, timeout_s=40)  # noqa: B023
+        if number % 3:
+            with contextlib.suppress(ProcessLookupError):  # it has died already
+                os.kill(int(rng.choice(journal.lines("start")[-4:])[1]), signal.SIGKILL)
+        else:
+            worker.destroy()
+            worker = start_worker(*command, queues=queues)
+    wait_until(lambda: get_queue("default").attributes().messages == 0, timeout_s=40)
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+
+    status, gathered = started.status(), journal.lines("gathered")
+    assert (status.state, status.done, status.failed) == ("succeeded", count, 0)
+    assert get_queue("default").attributes().total_sent == count + 1
+    assert {line[0] for line in gathered} == {status.then_id}
+    assert all(line[1:] == [str(n * n) for n in range(count)] for line in gathered)

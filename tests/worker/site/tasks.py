@@ -9,7 +9,7 @@ from pathlib import Path
 from django.db import connection
 
 from rsmq_django.core.topics import TopicMessage
-from rsmq_django.tasks import Concurrency, TaskContext, fixed, task, topic_task
+from rsmq_django.tasks import Concurrency, TaskContext, current_task, fixed, task, topic_task
 
 from .journal import gate_of, note
 
@@ -37,6 +37,21 @@ def toil_limited(name: str, for_s: float) -> None:
     note("start", name)
     time.sleep(for_s)
     note("end", name)
+
+
+@task(max_attempts=20, backoff=fixed(0))
+def square(number: int, for_s: float) -> int:
+    """Return a result after a while."""
+    note("start", number, os.getpid())
+    time.sleep(for_s)
+    note("end", number)
+    return number * number
+
+
+@task(max_attempts=20, backoff=fixed(0))
+def gather(results: list[int]) -> None:
+    """Note what the members of a group returned."""
+    note("gathered", current_task().id, *results)
 
 
 @task(takes_context=True, max_attempts=20)
