@@ -1,9 +1,9 @@
-"""The pages of Django's admin about queues, messages, workers and results. They read Redis live and mirror nothing.
+"""The pages of Django's admin about what is in Redis. They read it live and mirror nothing.
 
-Django imports this package when the admin looks for models to register. `site.py` knows what all pages share;
-`queues.py`, `messages.py`, `workers.py` and `results.py` register one model each.
+Django imports this package when the admin looks for models to register. `site.py` knows what all pages share; each
+module that is imported here registers one model.
 """
 
-from . import messages, queues, results, workers
+from . import messages, queues, reliable_queues, results, topics, workers
 
-__all__ = ["messages", "queues", "results", "workers"]
+__all__ = ["messages", "queues", "reliable_queues", "results", "topics", "workers"]

@@ -347,13 +347,14 @@ class ReliableQueue:
 
     def statistics(self) -> ReliableStatistics:
         """Read all numbers of the queue. Raises QueueNotFound."""
-        return self.client.run(self._statistics())
+        return self.client.run(self.statistics_call())
 
     async def astatistics(self) -> ReliableStatistics:
         """See statistics()."""
-        return await self.client.arun(self._statistics())
+        return await self.client.arun(self.statistics_call())
 
-    def _statistics(self) -> Call[ReliableStatistics]:
+    def statistics_call(self) -> Call[ReliableStatistics]:
+        """Return statistics() as a call."""
         return self._call("statistics", (), read_statistics, repeatable=True)
 
     def delete_queue(self) -> None:

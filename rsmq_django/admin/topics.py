@@ -1,0 +1,312 @@
+"""The pages of topics: the list, one topic with its groups and its log, and where a group goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from ..core.errors import GroupLive, InvalidName, InvalidValue
+from ..core.topics import Group, GroupStatus, SeekResult, TopicMessage
+from ..core.topics import Topic as CoreTopic
+from ..core.topics.seeking import MAX_INDEX, Target
+from ..live.places import place_of
+from ..live.times import as_datetime
+from ..models import Topic
+from .bodies import SHOWN_BYTES, ShownBody, preview, shown
+from .formats import as_duration, as_size, one_line, visible
+from .logs import log
+from .site import LiveAdmin, explanation_of
+
+#: Messages on one page of the log: their bodies are read whole.
+LOG_PAGE = 20
+#: Of each body, for one line.
+PREVIEW_BYTES = 400
+MAX_GROUPS_SHOWN = 100
+
+
+@admin.register(Topic)
+class TopicAdmin(LiveAdmin):
+    """See the module."""
+
+    list_display = ("shown_name", "messages", "last", "groups", "oldest_at", "newest_at", "is_broken")
+    list_display_links = ("shown_name",)
+    search_fields = ("name",)
+    sortable_by = ("shown_name", "messages", "groups")
+
+    @admin.display(description=gettext_lazy("topic"), ordering="name")
+    def shown_name(self, topic: Topic) -> str:
+        """Return the name, which is what the row links from."""
+        return one_line(topic.key, 60)
+
+    def own_urls(self) -> Sequence[URLPattern]:
+        """Return the pages beside Django's."""
+        return [self.own_url("<path:object_id>/groups/<path:group>/seek/", self.seek_view, "seek")]
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """Add what the page of a topic shows."""
+        row: Topic = context["original"]
+        topic = core_topic(row)
+        context |= {"title": _("Topic %(name)s") % {"name": visible(row.name)}, "subtitle": None}
+        if topic is not None and not row.is_broken:
+            context |= {
+                "status": topic.status(),
+                "retention": retention_of(topic),
+                "groups": [(group, _share_read(group, row)) for group in groups_of(topic)],
+                "may_seek": self.may(request, "seek_topic"),
+                "may_view_body": self.may(request, "view_body"),
+                "log": read_log(topic, request.GET, with_bodies=self.may(request, "view_body")),
+                "asked_from": request.GET.get("from", ""),
+                "asked_at": request.GET.get("at", ""),
+            }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    # -- Where a group goes on ----------------------------------------------------------------------------------------
+
+    def seek_view(self, request: HttpRequest, object_id: str, group: str) -> HttpResponse:
+        """Ask where to, show what that would do, and do it when it is still what was shown."""
+        self.demand(request, "seek_topic")
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        row = Topic.objects.filter(pk=unquote(object_id)).first()
+        found = _group(row, unquote(group)) if row is not None else None
+        if row is None or found is None:
+            raise Http404
+        if request.POST.get("confirmed"):
+            return self._seek(request, row, found)
+        form = SeekForm(request.POST if request.method == "POST" else None)
+        if form.is_valid():
+            try:
+                return self._ask(request, row, found, found.seek(form.target(), dry_run=True))
+            except InvalidValue as error:
+                form.add_error("value", explanation_of(error))
+        return self._seek_page(request, row, found, form=form)
+
+    def _ask(self, request: HttpRequest, row: Topic, group: Group, plan: SeekResult) -> HttpResponse:
+        return self._seek_page(request, row, group, plan=plan, effects=effects_of(plan))
+
+    def _seek(self, request: HttpRequest, row: Topic, group: Group) -> HttpResponse:
+        form = ConfirmForm(request.POST)
+        if not form.is_valid():
+            return self._seek_page(request, row, group, form=SeekForm())
+        after, before = form.cleaned_data["after"], form.cleaned_data["before"]
+        plan = group.seek(after, dry_run=True)
+        if plan.before != before:
+            self.tell(request, _("The group has moved on since. Nothing was changed; look again."), is_good=False)
+            return self._ask(request, row, group, plan)
+        try:
+            done = group.seek(after, force=form.cleaned_data["force"])
+        except GroupLive:
+            text = _("Consumers read from this group. Stop them, or say that it is to be done all the same.")
+            self.tell(request, text, is_good=False)
+            return self._ask(request, row, group, plan)
+        log(request, row, f"Set group {group.name} from {done.before} to {done.after}")
+        self.tell(request, _("Group %(group)s goes on at %(index)d.") % {"group": group.name, "index": done.after})
+        return HttpResponseRedirect(topic_url(row))
+
+    def _seek_page(self, request: HttpRequest, row: Topic, group: Group, **more: Any) -> HttpResponse:
+        context = {
+            "title": _("Set group %(group)s") % {"group": visible(group.name)},
+            "topic": row,
+            "group": group.status(),
+            "back": topic_url(row),
+            **more,
+        }
+        return self.own_page(request, "topic/seek.html", context)
+
+
+def topic_url(row: Topic) -> str:
+    """Return the address of a topic's page."""
+    return reverse("admin:rsmq_topic_change", args=[quote(row.key)])
+
+
+def core_topic(row: Topic) -> CoreTopic | None:
+    """Return the topic that a row stands for."""
+    place = place_of(row.key)
+    return CoreTopic(place.name, place.client) if place else None
+
+
+def _group(row: Topic, name: str) -> Group | None:
+    topic = core_topic(row)
+    try:
+        group = topic.group(name) if topic else None
+    except InvalidName:
+        return None
+    return group if group is not None and group.status().exists else None
+
+
+# -- Groups -----------------------------------------------------------------------------------------------------------
+
+
+def groups_of(topic: CoreTopic) -> list[GroupStatus]:
+    """Return the groups of a topic, those with the most ahead first, in one round trip."""
+    names = [name for name, _seconds in topic.groups()][-MAX_GROUPS_SHOWN:]
+    calls = [topic.group(name).status_call() for name in names]
+    found = [status for status in topic.client.run_many(calls) if isinstance(status, GroupStatus)] if calls else []
+    return sorted(found, key=lambda status: (-status.lag, status.name))
+
+
+def _share_read(group: GroupStatus, row: Topic) -> int:
+    """Return how much of what is kept the group has been given, in percent."""
+    return 100 if not row.messages else max(0, min(100, 100 - round(100 * group.lag / row.messages)))
+
+
+def retention_of(topic: CoreTopic) -> list[str]:
+    """Return what a topic keeps, in words."""
+    kept = topic.status().retention
+    words = [
+        _("%d messages") % kept.max_count if kept.max_count is not None else "",
+        as_duration(kept.max_age_s) if kept.max_age_s is not None else "",
+        as_size(kept.max_bytes) if kept.max_bytes is not None else "",
+    ]
+    limits = [word for word in words if word] or [_("everything")]
+    return [*limits, *([_("what a group has not read yet")] if kept.wait_for_groups else [])]
+
+
+def effects_of(plan: SeekResult) -> list[str]:
+    """Return what a seek will do, in sentences."""
+    distance = plan.after - plan.before
+    if distance < 0:
+        first = ngettext("%d message is handed out again.", "%d messages are handed out again.", -distance) % -distance
+    elif distance > 0:
+        first = ngettext("%d message is passed over.", "%d messages are passed over.", distance) % distance
+    else:
+        first = _("The position stays what it is.")
+    held = ngettext("%d held message is forgotten.", "%d held messages are forgotten.", plan.held) % plan.held
+    return [first, *([held] if plan.held else [])]
+
+
+# -- The log ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One message of the log as it is shown."""
+
+    index: int
+    published_at: datetime | None
+    key: str
+    size: str
+    preview: str
+    body: ShownBody | None
+    headers: list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Some messages in a row."""
+
+    lines: list[LogLine]
+    first: int
+    last: int
+    #: Where the pages before and behind this one begin; None where there is none.
+    older: int | None
+    newer: int | None
+    problem: str = ""
+
+
+def read_log(topic: CoreTopic, asked: Any, *, with_bodies: bool) -> LogPage:
+    """Read a page of the log, from an index or a time on; without either the latest messages."""
+    status, problem = topic.status(), ""
+    start = max(status.first, status.last - LOG_PAGE + 1)
+    try:
+        if asked.get("from"):
+            start = min(max(int(asked["from"]), status.first), max(status.last, 1))
+        elif asked.get("at"):
+            start = _index_at(topic, asked["at"])
+    except (ValueError, ValidationError, InvalidValue):
+        problem = _("That is neither an index nor a time.")
+    found = topic.read_range(start, LOG_PAGE)
+    lines = [_line(message, with_bodies=with_bodies) for message in found.messages if message.index < start + LOG_PAGE]
+    older = max(start - LOG_PAGE, found.first) if start > found.first else None
+    newer = start + LOG_PAGE if start + LOG_PAGE <= found.last else None
+    return LogPage(lines, found.first, found.last, older, newer, problem)
+
+
+def _index_at(topic: CoreTopic, text: str) -> int:
+    moment: Any = forms.DateTimeField().clean(text)
+    # A dry run of a group that need not exist: it changes nothing, and knows where a time lies in the log.
+    return max(1, topic.group("looking").seek(moment, dry_run=True).after)
+
+
+def _line(message: TopicMessage, *, with_bodies: bool) -> LogLine:
+    body = message.body
+    return LogLine(
+        message.index,
+        as_datetime(message.published_ms),
+        one_line(message.key or "", 60),
+        as_size(len(body)),
+        preview(body[:PREVIEW_BYTES], "", is_cut=len(body) > PREVIEW_BYTES) if with_bodies else "",
+        shown(body[: 2 * SHOWN_BYTES]) if with_bodies else None,
+        [(one_line(name, 60), one_line(value)) for name, value in message.headers.items()] if with_bodies else [],
+    )
+
+
+# -- Forms ------------------------------------------------------------------------------------------------------------
+
+
+class SeekForm(forms.Form):
+    """Where a group is to go on."""
+
+    to = forms.ChoiceField(
+        label=gettext_lazy("Go on at"),
+        choices=[
+            ("earliest", gettext_lazy("the first message that is kept (replay)")),
+            ("latest", gettext_lazy("what is published from now on")),
+            ("index", gettext_lazy("this index")),
+            ("time", gettext_lazy("this time")),
+            ("ago", gettext_lazy("so many seconds ago")),
+            ("shift", gettext_lazy("so many messages further, or back (-10)")),
+        ],
+    )
+    value = forms.CharField(label=gettext_lazy("Value"), required=False, max_length=40)
+
+    def clean(self) -> dict[str, Any]:
+        """Read the value as what was chosen."""
+        cleaned: dict[str, Any] = super().clean() or {}
+        fields: dict[str, Any] = {
+            "index": forms.IntegerField(min_value=0, max_value=MAX_INDEX),
+            "time": forms.DateTimeField(),
+            "ago": forms.FloatField(min_value=0, max_value=1e9),
+            "shift": forms.IntegerField(min_value=-MAX_INDEX, max_value=MAX_INDEX),
+        }
+        to = cleaned.get("to", "")
+        cleaned["target"] = to
+        if to in fields:
+            try:
+                value = fields[to].clean(cleaned.get("value", ""))
+            except ValidationError as error:
+                self.add_error("value", error)
+            else:
+                cleaned["target"] = _target(to, value)
+        return cleaned
+
+    def target(self) -> Target:
+        """Return where to."""
+        target: Target = self.cleaned_data["target"]
+        return target
+
+
+def _target(to: str, value: Any) -> Target:
+    if to == "ago":
+        return timedelta(seconds=value)
+    target: Target = f"{value:+d}" if to == "shift" else value
+    return target
+
+
+class ConfirmForm(forms.Form):
+    """What was shown when somebody said yes."""
+
+    before = forms.IntegerField()
+    after = forms.IntegerField(min_value=0, max_value=MAX_INDEX)
+    force = forms.BooleanField(required=False)

@@ -1,0 +1,185 @@
+"""The pages of topics: the log, the groups, and setting a group back."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client as Browser
+
+from rsmq_django.core import Client
+from rsmq_django.core.topics import Topic
+from rsmq_django.queues import get_client
+from tests.admin.pages import rows_of, text_of, told
+from tests.redis_server import PrivateServer
+
+TOPICS = "/admin/rsmq/topic/"
+PAGE = f"{TOPICS}orders/change/"
+SEEK = f"{TOPICS}orders/groups/billing/seek/"
+
+
+@pytest.fixture
+def orders(server: PrivateServer) -> Topic:
+    """A topic with 50 messages, of which the group "billing" has read 30."""
+    topic = Topic("orders", get_client("default"))
+    topic.publish(*(f'{{"order": {number}, "password": "hunter2"}}' for number in range(1, 51)))
+    group = topic.group("billing")
+    group.read(30)
+    group.leave()
+    return topic
+
+
+def test_the_list_shows_topics_with_their_numbers(browser: Browser, orders: Topic):
+    Topic("users", orders.client).publish("x")
+
+    assert [(row.name, row.messages, row.groups) for row in rows_of(browser.get(TOPICS))] == [
+        ("orders", 50, 1), ("users", 1, 0),
+    ]  # fmt: skip
+    assert [row.name for row in rows_of(browser.get(TOPICS, {"o": "-0"}))] == ["users", "orders"]
+    assert [row.name for row in rows_of(browser.get(TOPICS, {"q": "use"}))] == ["users"]
+
+
+def test_the_page_shows_groups_with_their_lag(browser: Browser, orders: Topic):
+    page = browser.get(PAGE)
+
+    [(group, share)] = page.context["groups"]
+    assert (group.name, group.lag, group.position, share) == ("billing", 20, 30, 60)
+    assert "index 1 to 50" in text_of(page)
+
+
+@pytest.mark.parametrize(
+    ("asked", "indexes"),
+    [
+        ({}, range(31, 51)),
+        ({"from": "5"}, range(5, 25)),
+        ({"from": "0"}, range(1, 21)),
+        ({"from": "999"}, range(50, 51)),
+        ({"at": "2001-01-01 00:00"}, range(1, 21)),
+        ({"at": "2999-01-01 00:00"}, range(0)),
+        ({"from": "<x>"}, range(31, 51)),
+        ({"at": "yesterday\x00"}, range(31, 51)),
+    ],
+)
+def test_the_log_is_read_by_index_or_time(browser: Browser, orders: Topic, asked: dict[str, str], indexes: range):
+    page = browser.get(PAGE, asked)
+
+    assert [line.index for line in page.context["log"].lines] == list(indexes)
+    assert b"hunter2" not in page.content
+    wrong = asked.get("from") == "<x>" or "yesterday" in asked.get("at", "")
+    assert ("neither an index nor a time" in text_of(page)) == wrong
+
+
+def test_bodies_are_for_those_who_may_see_them(browser_of: Callable[..., Browser], orders: Topic):
+    page = browser_of("view_topic").get(PAGE)
+
+    assert page.status_code == 200 and "You may not see bodies" in text_of(page)
+    assert b"order&quot;" not in page.content and "Set…" not in text_of(page)
+
+
+def plan(browser: Browser, **target: str) -> dict[str, Any]:
+    """Return what the page that asks once more sends when somebody says yes."""
+    shown = browser.post(SEEK, target).context["plan"]
+    return {"confirmed": "yes", "before": shown.before, "after": shown.after}
+
+
+@pytest.mark.parametrize(
+    ("to", "value", "after", "effect"),
+    [
+        ("earliest", "", 1, "30 messages are handed out again."),
+        ("latest", "", 51, "20 messages are passed over."),
+        ("index", "10", 10, "21 messages are handed out again."),
+        ("shift", "-5", 26, "5 messages are handed out again."),
+        ("ago", "3600", 1, "30 messages are handed out again."),
+        ("time", "2001-01-01 00:00", 1, "30 messages are handed out again."),
+    ],
+)
+def test_a_group_is_set_after_a_look_at_what_that_does(
+    browser: Browser, orders: Topic, to: str, value: str, after: int, effect: str
+):
+    asked = browser.post(SEEK, {"to": to, "value": value})
+    assert effect in text_of(asked)
+    assert orders.group("billing").status().position == 30, "only looked"
+
+    done = browser.post(SEEK, plan(browser, to=to, value=value), follow=True)
+
+    assert told(done) == [f"Group billing goes on at {after}."]
+    assert orders.group("billing").status().position == after - 1
+    assert LogEntry.objects.get().change_message == f"Set group billing from 31 to {after}"
+
+
+@pytest.mark.parametrize(("to", "value"), [("index", "x"), ("index", ""), ("time", "1"), ("ago", "nan"), ("evil", "")])
+def test_a_target_that_is_none_is_refused(browser: Browser, orders: Topic, to: str, value: str):
+    assert "plan" not in browser.post(SEEK, {"to": to, "value": value}).context
+
+
+def test_a_group_that_moved_on_since_is_left_alone(browser: Browser, orders: Topic):
+    confirmed = plan(browser, to="earliest", value="")
+    orders.group("billing").read(1)
+    orders.group("billing").leave()
+
+    answer = browser.post(SEEK, confirmed)
+
+    assert "moved on since" in text_of(answer)
+    assert orders.group("billing").status().position == 31
+    assert not LogEntry.objects.exists()
+
+
+def test_a_group_that_is_being_read_is_set_only_when_that_is_said(browser: Browser, orders: Topic):
+    orders.group("billing").read(1)
+    confirmed = plan(browser, to="earliest", value="")
+
+    assert "Consumers read from this group" in text_of(browser.post(SEEK, confirmed))
+    assert orders.group("billing").status().position == 31
+
+    browser.post(SEEK, {**confirmed, "force": "on"})
+    assert orders.group("billing").status().position == 0
+
+
+def test_setting_has_its_permission(browser_of: Callable[..., Browser], orders: Topic):
+    looker = browser_of("view_topic")
+
+    assert looker.get(SEEK).status_code == 403
+    assert looker.post(SEEK, {"confirmed": "yes", "before": 31, "after": 1}).status_code == 403
+    assert browser_of("view_topic", "seek_topic").get(SEEK).status_code == 200
+    assert browser_of("seek_topic").get(SEEK).status_code == 403
+    assert orders.group("billing").status().position == 30
+
+
+@pytest.mark.parametrize("path", ["nothing/change/", "orders/groups/nobody/seek/", "a:b/change/", "x_2Fy/change/"])
+def test_what_does_not_exist_is_not_found(browser: Browser, orders: Topic, path: str):
+    assert browser.get(TOPICS + path).status_code in (302, 404)
+
+
+def test_looking_changes_nothing(browser: Browser, orders: Topic, server: PrivateServer):
+    before = {key: server.redis.dump(key) for key in server.redis.keys()}
+
+    for url in (TOPICS, PAGE, PAGE + "?at=2020-01-01", SEEK, f"{TOPICS}orders/history/"):
+        assert browser.get(url).status_code == 200, url
+    browser.post(SEEK, {"to": "latest"})
+
+    assert {key: server.redis.dump(key) for key in server.redis.keys()} == before
+
+
+def test_broken_and_hostile_ones_are_shown(browser: Browser, orders: Topic, server: PrivateServer):
+    server.redis.set("broken:nextIndex", "seven")
+    server.redis.sadd("rsmqt::topics", "broken", "no:topic", "<script>x", b"\xff")
+    orders.publish("<script>alert(1)</script>", b"\xff\x00", key="\u202ekey", headers={"h": "<script>"})
+
+    page = browser.get(TOPICS)
+
+    assert "broken" in [row.name for row in rows_of(page) if row.is_broken]
+    assert "name on the list is none" in text_of(page) or "names on the list are none" in text_of(page)
+    assert "cannot be read" in text_of(browser.get(f"{TOPICS}broken/change/"))
+    content = browser.get(PAGE).content.decode()
+    assert "<script>alert" not in content and "\u202e" not in content
+
+
+def test_a_list_of_a_server_that_is_away_says_so(browser: Browser, settings: Any):
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": "redis://127.0.0.1:1/0", "TIMEOUT_S": 0.5}}}
+
+    assert browser.get(TOPICS).status_code == 503
+    assert browser.get(PAGE).status_code == 503
+
+
+def test_the_client_is_that_of_the_connection(client: Client, orders: Topic):
+    assert Topic("orders", client).status().length == 50
