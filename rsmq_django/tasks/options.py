@@ -103,11 +103,16 @@ def _as_tuple(classes: ExceptionClasses) -> tuple[type[BaseException], ...]:
     return classes if isinstance(classes, tuple) else (classes,)
 
 
+def is_tag(value: object) -> bool:
+    """Say whether this may be a tag."""
+    return isinstance(value, str) and 1 <= len(value) <= MAX_TAG_LENGTH and value.isprintable()
+
+
 def _check_tags(tags: Sequence[str]) -> None:
     if isinstance(tags, str):
         raise ValueError(f"tags is the text {tags!r}; write a list, tags=[{tags!r}]")
     for tag in tags:
-        if not isinstance(tag, str) or not 1 <= len(tag) <= MAX_TAG_LENGTH or not tag.isprintable():
+        if not is_tag(tag):
             raise ValueError(f"tags has {tag!r}; a tag is a text of 1 to {MAX_TAG_LENGTH} printable characters")
 
 

@@ -6,7 +6,8 @@ leaves an id behind that means nothing. Tasks are struck off when they end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..conf import get_settings
 from ..core.call import Call
@@ -15,9 +16,16 @@ from ..core.limits import MAX_BATCH
 from ..queues import get_client
 from .cancellation import cancel
 from .compat import TaskResultDoesNotExist
+from .options import is_tag
 
 #: For what is never struck off: messages that somebody purged. Counts from the time of sending.
 KEPT_MS = 90 * 86_400_000
+
+
+def tags_of(meta: Mapping[str, Any]) -> list[str]:
+    """Return the tags of a message, without what only another program can have written there."""
+    tags = meta.get("tags")
+    return [tag for tag in tags if is_tag(tag)] if isinstance(tags, list) else []
 
 
 def tagged(tag: str) -> list[str]:

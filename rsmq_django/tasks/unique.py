@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from ..core.call import Argument, Call
 from ..core.keys import QueueKeys, queue_keys, result_key, unique_key
@@ -22,6 +22,7 @@ Mode = Literal["reject", "replace", "debounce"]
 
 #: A lock is removed when its message ends, and ignored when its message is gone. This is for what neither notices.
 LOCK_TTL_MS = 30 * 86_400_000
+MAX_DIGEST_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +162,11 @@ class UniqueCall:
         if word == "look":
             return Holder(task_id, rest[0])
         return Sent(task_id, word == "duplicate")
+
+
+def is_digest(value: object) -> TypeGuard[str]:
+    """Say whether a lock may have this name. Ours are 32 hexadecimal digits; other senders may choose other texts."""
+    return isinstance(value, str) and 1 <= len(value) <= MAX_DIGEST_LENGTH and value.isprintable()
 
 
 def unlock(namespace: str, keys: QueueKeys, locks: Sequence[tuple[str, str]]) -> Call[int]:

@@ -1,7 +1,8 @@
 """What features want done after a message has ended: in the same exchange, behind the call that ends it.
 
 Only things that may be lost or done twice belong here: each script looks whether the message is really gone, and what
-it removes would expire by itself. What must happen with the ending itself belongs into its script (endings.py).
+it removes would expire by itself. Anybody may have written the message: what no sender of ours writes is left alone.
+What must happen with the ending itself belongs into its script (endings.py).
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.call import Call
-from ..tasks.tags import untag
-from ..tasks.unique import unlock
+from ..tasks.tags import tags_of, untag
+from ..tasks.unique import is_digest, unlock
 from .delivery import WorkQueue
 from .endings import Ending
 from .limits import free
@@ -34,7 +35,7 @@ def _unlock_calls(endings: Sequence[Ending]) -> list[Call[Any]]:
     locks: dict[WorkQueue, list[tuple[str, str]]] = {}
     for ending in endings:
         digest = (ending.execution.meta or {}).get("unique")
-        if isinstance(digest, str):
+        if is_digest(digest):
             locks.setdefault(ending.delivery.work_queue, []).append((ending.delivery.message.id, digest))
     return [unlock(each.queue.client.namespace, each.queue.keys, held) for each, held in locks.items()]
 
@@ -42,7 +43,7 @@ def _unlock_calls(endings: Sequence[Ending]) -> list[Call[Any]]:
 def _untag_calls(endings: Sequence[Ending]) -> list[Call[Any]]:
     tags: dict[tuple[str, str], list[str]] = {}
     for ending in endings:
-        for tag in (ending.execution.meta or {}).get("tags", ()):
+        for tag in tags_of(ending.execution.meta or {}):
             namespace = ending.delivery.work_queue.queue.client.namespace
-            tags.setdefault((namespace, str(tag)), []).append(ending.execution.task_id)
+            tags.setdefault((namespace, tag), []).append(ending.execution.task_id)
     return [untag(namespace, tag, ids) for (namespace, tag), ids in tags.items()]

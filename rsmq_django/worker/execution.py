@@ -144,6 +144,7 @@ class Execution:
             self.work = read_work(self.delivery.message, self.delivery.work_queue)
         except Unreadable as error:
             self.unreadable = error
+            self.meta = error.envelope.meta if error.envelope else None  # its lock and tags go with it
             self.keep_result_s = get_settings().tasks.result_ttl_s if error.envelope else 0
             return
         except Exception as error:  # whatever a message holds, it does not stop the worker

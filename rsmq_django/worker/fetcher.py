@@ -384,11 +384,11 @@ class Fetcher:
         if any(isinstance(error, QueueNotFound) for _, error in failures):
             self._provisioned = False  # somebody deleted a queue: it is created again
         # A damaged queue refuses outcomes of its own; renewals and looks have no other queue to go on with. Counters
-        # that cannot be written never stop the work.
+        # that cannot be written, or locks and tags that cannot be removed, never stop the work.
         trouble = [
             error
             for step, error in failures
-            if not isinstance(step, ReportStep) and not (isinstance(step, EndStep) and is_damage(error))
+            if not isinstance(step, ReportStep | AftermathStep) and not (isinstance(step, EndStep) and is_damage(error))
         ]
         if trouble:
             self.outage.note(trouble[0])

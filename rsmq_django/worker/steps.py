@@ -82,8 +82,9 @@ class AftermathStep:
     def done(self, _reply: object) -> None:
         """Nothing remains to be done."""
 
-    def failed(self, _error: RsmqError) -> None:
+    def failed(self, error: RsmqError) -> None:
         """Leave it to the time limit of what it would have removed."""
+        logger.warning("what a message has left behind stays until it expires: %s", error)
 
 
 @dataclass(slots=True)
