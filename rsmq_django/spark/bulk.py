@@ -242,8 +242,9 @@ def _body(value: object) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)  # type: ignore[call-overload]
 
 
-def _delay_ms(delay_s: float | None) -> Argument:
-    return OWN_DELAY if delay_s is None else milliseconds("delay_s", delay_s)
+def _delay_ms(delay_s: Any) -> Argument:
+    # In Spark SQL a literal such as 3600.0 is a DECIMAL.
+    return OWN_DELAY if delay_s is None else milliseconds("delay_s", float(delay_s))
 
 
 def _json(text: str | None, kind: type, column: str) -> Any:

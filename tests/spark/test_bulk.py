@@ -1,6 +1,7 @@
 """Sending in bulk: all rows once or none, wherever the job dies."""
 
 import json
+from decimal import Decimal
 
 import pytest
 
@@ -166,7 +167,7 @@ def test_queue_that_is_gone_is_named_while_staging_and_while_publishing(mail: Qu
 def test_rows_choose_their_queue_and_delay(mail: Queue, client: Client, sender):
     other = Queue("other", client)
     other.create(delay_s=100)
-    table = {"body": ["1", b"2", "3"], "queue": ["mail", "other", "other"], "delay_s": [5.5, None, 0.0]}
+    table = {"body": ["1", b"2", "3"], "queue": ["mail", "other", "other"], "delay_s": [Decimal("5.5"), None, 0]}
     job = sender(("body", "queue", "delay_s"))
 
     job.commit([job.stage([table], attempt="0.1")])

@@ -74,6 +74,16 @@ def test_trimming_works_at_the_memory_limit(server: PrivateServer, pipeline_serv
         server.redis.config_set("maxmemory", 0)
 
 
+def test_lock_can_be_taken_at_the_memory_limit(server: PrivateServer, pipeline_server: Server):
+    log_events(server.redis, 10_000)
+    server.redis.config_set("maxmemory", "1mb")
+    try:
+        with RunLock(pipeline_server, "/lake/archive") as lock:
+            assert server.redis.exists(lock.key)
+    finally:
+        server.redis.config_set("maxmemory", 0)
+
+
 def test_second_run_on_the_same_checkpoint_is_refused_until_the_first_ends(pipeline_server: Server):
     with RunLock(pipeline_server, "/lake/archive"):
         with pytest.raises(AlreadyRunning, match="/lake/archive"), RunLock(pipeline_server, "/lake/archive"):

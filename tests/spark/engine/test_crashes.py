@@ -87,6 +87,12 @@ def has_open_batch(lake: Lake) -> bool:
     return newest(checkpoint / "offsets") > newest(checkpoint / "commits")
 
 
+def wait_for_open_batch(child: Child, lake: Lake) -> None:
+    """Wait until Spark has planned a batch and not finished it."""
+    wait_until(lambda: has_open_batch(lake) or child.process.poll() is not None, timeout_s=PATIENCE_S)
+    assert child.process.poll() is None, child.process.communicate()[1].decode()[-3000:]
+
+
 def let_the_lock_expire(server: PrivateServer) -> None:
     """Do what a minute does after a run was killed."""
     locks = list(server.redis.scan_iter("rsmq::spark:lock:*"))
@@ -112,7 +118,7 @@ def test_driver_killed_in_open_batches_loses_and_doubles_nothing(start, lake: La
     chance = random.Random()
     for _ in range(2):
         child = start("archive", str(lake.root), "--rows", str(BATCH))
-        wait_until(lambda: has_open_batch(lake), timeout_s=PATIENCE_S)
+        wait_for_open_batch(child, lake)
         # Somewhere in the batch: while it reads, while it writes, or just after.
         threading.Event().wait(chance.uniform(0, 1.0))
         child.kill()
@@ -144,7 +150,7 @@ def test_executor_killed_in_mid_batch_is_replaced(start, lake: Lake, server: Pri
     log_events(server.redis, 40_000)
     words = ("archive", str(lake.root), "--master", "local-cluster[2,1,1024]", "--rows", "10000")
     child = start(*words, env={"SPARK_WORKER_DIR": str(lake.root.parent / "work")})
-    wait_until(lambda: has_open_batch(lake), timeout_s=PATIENCE_S)
+    wait_for_open_batch(child, lake)
 
     victim = wait_until(lambda: executors_of(child.process.pid), timeout_s=PATIENCE_S)[0]
     os.kill(victim, signal.SIGKILL)

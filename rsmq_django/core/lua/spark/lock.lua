@@ -7,5 +7,7 @@
 local lock, token = KEYS[1], ARGV[1]
 local holder = redis.call("GET", lock)
 if holder and holder ~= token then return 0 end
+-- A removal first: the archive must be able to run at the memory limit, because it makes room.
+redis.call("DEL", lock)
 redis.call("SET", lock, token, "PX", ARGV[2])
 return 1
