@@ -18,7 +18,14 @@ NOON = dt.datetime(2026, 11, 18, 12, tzinfo=dt.UTC)
 
 def hour_row(at: dt.datetime = NOON, **values: Any) -> dict[str, Any]:
     counts = ("retried", "dead", "released", "lost", "cancelled")
-    row = {"hour": at, "queue": "mail", "task": "shop.send", "attempts": 100, "first_attempts": 100, "succeeded": 100}
+    row: dict[str, Any] = {
+        "hour": at,
+        "queue": "mail",
+        "task": "shop.send",
+        "attempts": 100,
+        "first_attempts": 100,
+        "succeeded": 100,
+    }
     row |= dict.fromkeys(counts, 0) | {"busy_us": 2_000_000, "run_s_squared": 0.1, "body_bytes": 9000, "workers": 2}
     row |= {"wait_hist": histogram.of([1000] * 100), "run_hist": histogram.of([20_000] * 100)}
     row |= values
