@@ -21,6 +21,8 @@ from .live.places import Place, place_of
 from .live.queryset import LiveQuerySet, Source
 from .live.queues import QueueSource
 from .live.results import ResultSource
+from .live.schedules import ScheduleSource
+from .live.tasks import TaskSource
 from .live.workers import WorkerSource
 
 
@@ -291,3 +293,68 @@ class ReliableQueue(LiveModel):
 
     def __str__(self) -> str:
         return self.key
+
+
+class Schedule(LiveModel):
+    """What runs a task again and again."""
+
+    name = models.CharField(_("name"), primary_key=True, max_length=200, editable=False)
+    connection = models.CharField(_("connection"), max_length=100)
+    task = models.CharField(_("task"), max_length=500)
+    queue = models.CharField(_("queue"), max_length=160)
+    when = models.CharField(_("when"), max_length=200)
+    is_declared = models.BooleanField(_("declared in code"), default=False)
+    is_paused = models.BooleanField(_("paused"), default=False)
+    next_at = models.DateTimeField(_("next"), null=True)
+    last_planned_at = models.DateTimeField(_("planned"), null=True)
+    last_fired_at = models.DateTimeField(_("last"), null=True)
+    last_task_id = models.CharField(_("last task id"), max_length=64)
+    fired = models.BigIntegerField(_("fired"), default=0)
+    skipped = models.BigIntegerField(_("skipped"), default=0)
+    problem = models.TextField(_("problem"))
+
+    objects = LiveManager(ScheduleSource)
+
+    #: What the row was made of (schedules.Entry); only on rows that were read.
+    entry: Any
+
+    class Meta(LiveModel.Meta):
+        abstract = False
+        verbose_name = _("schedule")
+        verbose_name_plural = _("schedules")
+        ordering = ("name",)
+        permissions = (
+            ("run_schedule", _("Can run a schedule now")),
+            ("pause_schedule", _("Can pause and resume schedules")),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class RegisteredTask(LiveModel):
+    """A task of the project."""
+
+    path = models.CharField(_("task"), primary_key=True, max_length=500, editable=False)
+    queue = models.CharField(_("queue"), max_length=500)
+    is_registered = models.BooleanField(_("declared"), default=True)
+    succeeded = models.BigIntegerField(_("succeeded"), default=0)
+    failed = models.BigIntegerField(_("failed attempts"), default=0)
+    dead = models.BigIntegerField(_("dead letters"), default=0)
+    run_median_s = models.FloatField(_("median run time (s)"), null=True)
+    run_p95_s = models.FloatField(_("p95 run time (s)"), null=True)
+
+    objects = LiveManager(TaskSource)
+
+    #: The task as it was declared, None for one that is only counted; and where it was counted. On rows that were read.
+    task: Any
+    queue_names: list[str]
+
+    class Meta(LiveModel.Meta):
+        abstract = False
+        verbose_name = _("task")
+        verbose_name_plural = _("tasks")
+        ordering = ("path",)
+
+    def __str__(self) -> str:
+        return self.path

@@ -20,12 +20,13 @@ from ..core import moves
 from ..core.errors import RedisFailure, RsmqError
 from ..core.pause import pause, resume
 from ..models import Queue
+from ..tasks.catalogue import known_tasks
 from . import bulk_pages
 from .failures import failure_groups
 from .forms import PurgeForm, RedriveForm, SendForm
 from .operations import OPERATIONS
 from .site import explanation_of
-from .task_forms import WhenForm, arguments_of, known_tasks, task_form
+from .task_forms import WhenForm, arguments_of, task_form
 
 if TYPE_CHECKING:
     from .queues import QueueAdmin

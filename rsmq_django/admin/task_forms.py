@@ -7,23 +7,14 @@ from collections.abc import Iterator
 from typing import Any, get_type_hints
 
 from django import forms
-from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core.limits import MAX_SECONDS
-from ..tasks.registry import registered_tasks
 from ..tasks.task import Task
 
 PREFIX = "argument"
 _BOOLEANS = [("", "---------"), ("true", gettext_lazy("Yes")), ("false", gettext_lazy("No"))]
-
-
-def known_tasks() -> dict[str, Task[..., Any]]:
-    """Return the tasks of all installed apps by dotted path."""
-    # A web process has imported only those that it sends. Only modules named `tasks` of installed apps are imported.
-    autodiscover_modules("tasks")
-    return dict(sorted(registered_tasks().items()))
 
 
 def task_form(task: Task[..., Any], data: Any = None) -> forms.Form:

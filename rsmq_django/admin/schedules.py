@@ -1,0 +1,145 @@
+"""The pages of schedules: when they fire, pausing and resuming them, and running one now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.utils import quote, unquote
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from .. import schedules
+from ..core.errors import RedisFailure, RsmqError
+from ..models import Schedule
+from .bulk_pages import user_id
+from .formats import one_line, visible
+from .site import LiveAdmin, explanation_of
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleOperation:
+    """What can be done to a schedule, and the permission that it needs."""
+
+    label: Any
+    codename: str
+    logged: str
+    carry_out: Callable[[str], object]
+
+
+OPERATIONS = {
+    "run": ScheduleOperation(gettext_lazy("Run now"), "run_schedule", "Run by hand", schedules.run_now),
+    "pause": ScheduleOperation(gettext_lazy("Pause"), "pause_schedule", "Paused", schedules.pause),
+    "resume": ScheduleOperation(gettext_lazy("Resume"), "pause_schedule", "Resumed", schedules.resume),
+}
+
+
+def action_for(name: str) -> Callable[..., None]:
+    """Return the admin action that does something to what is selected."""
+
+    def act(model_admin: ScheduleAdmin, request: HttpRequest, queryset: Any) -> None:
+        model_admin.operate(request, name, queryset)
+
+    act.__name__ = name
+    act.short_description = OPERATIONS[name].label  # type: ignore[attr-defined]
+    act.allowed_permissions = (OPERATIONS[name].codename,)  # type: ignore[attr-defined]
+    return act
+
+
+@admin.register(Schedule)
+class ScheduleAdmin(LiveAdmin):
+    """See the module."""
+
+    list_display = ("shown_name", "status", "when", "next_at", "last_fired_at", "fired", "skipped", "task", "queue")
+    list_display_links = ("shown_name",)
+    list_filter = ("is_paused", "is_declared")
+    search_fields = ("name", "task")
+    actions = tuple(action_for(name) for name in OPERATIONS)
+
+    @admin.display(description=gettext_lazy("schedule"), ordering="name")
+    def shown_name(self, schedule: Schedule) -> str:
+        """Return the name."""
+        return one_line(schedule.name, 60)
+
+    @admin.display(description=gettext_lazy("status"))
+    def status(self, schedule: Schedule) -> str:
+        """Return whether it fires."""
+        if schedule.problem:
+            return format_html('<span class="rsmq-bad">{}</span>', one_line(schedule.problem, 80))
+        return _("paused") if schedule.is_paused else _("on")
+
+    def own_urls(self) -> Sequence[URLPattern]:
+        """Return the page beside Django's."""
+        return [self.own_url("<path:object_id>/operate/", self.operate_view, "operate", post_only=True)]
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """Add what can be done, and the options."""
+        schedule: Schedule = context["original"]
+        names = ["run", "resume" if schedule.is_paused else "pause"]
+        context |= {
+            "title": _("Schedule %(name)s") % {"name": visible(schedule.name)},
+            "subtitle": None,
+            "status": self.status(schedule),
+            "operations": [
+                (name, OPERATIONS[name].label) for name in names if self.may(request, OPERATIONS[name].codename)
+            ],
+            "may_view_result": self.may(request, "view_result"),
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def operate_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Do something from the page of a schedule."""
+        name = request.POST.get("action", "")
+        if name not in OPERATIONS:
+            raise Http404
+        self.demand(request, OPERATIONS[name].codename)
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        schedule = Schedule.objects.filter(pk=unquote(object_id)).first()
+        if schedule is None:
+            raise Http404
+        self.operate(request, name, [schedule])
+        return HttpResponseRedirect(reverse("admin:rsmq_schedule_change", args=[quote(schedule.pk)]))
+
+    def operate(self, request: HttpRequest, name: str, rows: Iterable[Schedule]) -> None:
+        """Do something to schedules, and say what could not be done."""
+        operation = OPERATIONS[name]
+        self.demand(request, operation.codename)
+        for schedule in rows:
+            try:
+                operation.carry_out(schedule.name)
+            except RedisFailure:
+                raise
+            except (RsmqError, ImproperlyConfigured, ValueError) as error:
+                text = explanation_of(error) if isinstance(error, RsmqError) else str(error)
+                self.tell(request, f"{visible(schedule.name)}: {visible(text)}", is_good=False)
+            else:
+                _log(request, schedule, operation.logged)
+                self.tell(request, f"{operation.label}: {visible(schedule.name)}")
+
+    def has_run_schedule_permission(self, request: HttpRequest) -> bool:
+        """Return whether the user may run schedules; Django asks for it under this name."""
+        return self.may(request, "run_schedule")
+
+    def has_pause_schedule_permission(self, request: HttpRequest) -> bool:
+        """Return whether the user may pause and resume schedules; Django asks for it under this name."""
+        return self.may(request, "pause_schedule")
+
+
+def _log(request: HttpRequest, schedule: Schedule, text: str) -> None:
+    LogEntry.objects.create(
+        user_id=user_id(request),
+        content_type=ContentType.objects.get_for_model(Schedule),
+        object_id=schedule.pk,
+        object_repr=schedule.name[:200],
+        action_flag=CHANGE,
+        change_message=text,
+    )

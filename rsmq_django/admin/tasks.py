@@ -1,0 +1,99 @@
+"""The pages of tasks: which there are, their options, and how their attempts went."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import admin
+from django.contrib.admin.utils import quote
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ..live.places import Place, home_of
+from ..live.tasks import past_of_task
+from ..models import RegisteredTask
+from .bulk_pages import queue_url
+from .formats import as_duration, one_line, visible
+from .past_charts import charts_of, span_links, span_of
+from .site import LiveAdmin
+
+
+@admin.register(RegisteredTask)
+class TaskAdmin(LiveAdmin):
+    """See the module."""
+
+    list_display = ("shown_path", "queue", "succeeded", "failed", "dead", "median", "p95", "is_registered")
+    list_display_links = ("shown_path",)
+    list_filter = ("is_registered",)
+    search_fields = ("path", "queue")
+    search_help_text = gettext_lazy("Counts are those of all time, as long as a queue is worked on once a month.")
+
+    @admin.display(description=gettext_lazy("task"), ordering="path")
+    def shown_path(self, task: RegisteredTask) -> str:
+        """Return the dotted path."""
+        return one_line(task.path, 100)
+
+    @admin.display(description=gettext_lazy("median run time"), ordering="run_median_s")
+    def median(self, task: RegisteredTask) -> str:
+        """Return how long one of two runs takes at most."""
+        return _run_time(task.run_median_s)
+
+    @admin.display(description=gettext_lazy("p95"), ordering="run_p95_s")
+    def p95(self, task: RegisteredTask) -> str:
+        """Return how long 19 of 20 runs take at most."""
+        return _run_time(task.run_p95_s)
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """Add options and charts."""
+        task: RegisteredTask = context["original"]
+        charts = charts_of(past_of_task(task.pk, task.queue_names, span_of(request)), span_of(request))
+        context |= {
+            "title": _("Task %(path)s") % {"path": visible(task.path)},
+            "subtitle": None,
+            "options": options_of(task.task) if task.task is not None else [],
+            "document": one_line(task.task.func.__doc__ or "", 300) if task.task is not None else "",
+            "charts": [chart for chart in charts if chart.name != "throughput"],
+            "spans": span_links(request),
+            "median": self.median(task),
+            "p95": self.p95(task),
+            "queue_links": [(visible(name), queue_url(Place(home_of(name), name))) for name in task.queue_names],
+            "messages_url": f"{reverse('admin:rsmq_message_changelist')}?{urlencode({'q': task.path})}",
+            "enqueue_url": self._enqueue_url(request, task),
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def _enqueue_url(self, request: HttpRequest, task: RegisteredTask) -> str:
+        if task.task is None or not (self.may(request, "send_message") and self.may(request, "view_queue")):
+            return ""
+        name = task.task.queue_name
+        url = reverse("admin:rsmq_queue_enqueue", args=[quote(Place(home_of(name), name).key)])
+        return f"{url}?{urlencode({'task': task.path})}"
+
+
+def options_of(task: Any) -> list[tuple[str, str]]:
+    """Return the options of a task that are set, as text."""
+    found = [("queue", task.queue_name), ("priority", str(task.priority)), ("takes_context", str(task.takes_context))]
+    options = getattr(task, "options", None)
+    for each in fields(options) if options is not None else ():
+        value = getattr(options, each.name)
+        if value not in (None, (), "", False) and each.name != "backoff":
+            found.append((each.name, visible(_option(value))))
+    return found
+
+
+def _option(value: Any) -> str:
+    if isinstance(value, type):
+        return value.__name__
+    if isinstance(value, (tuple, list)):
+        return ", ".join(_option(each) for each in value)
+    return str(value)
+
+
+def _run_time(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else as_duration(seconds)

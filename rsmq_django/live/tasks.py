@@ -1,0 +1,108 @@
+"""The registered tasks as rows, with what workers counted of each in all; and those that are only counted."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.db import models
+
+from ..conf import get_settings
+from ..core.counters import Counts, Slot, read_series, read_totals
+from ..core.past import Ends
+from ..queues import get_client
+from .conditions import Selection
+from .past import SPANS_S, Past
+from .queryset import Scan
+from .servers import from_each
+from .texts import visible
+
+
+class TaskSource:
+    """Reads the totals of all queues of the settings: one small hash each."""
+
+    def __init__(self, model: type[models.Model]) -> None:
+        self.model = model
+        self.notes: list[str] = []
+
+    def can_page(self, selection: Selection) -> bool:
+        """See Source."""
+        return False
+
+    def count(self, selection: Selection) -> int:
+        """See Source."""
+        return len(self.scan(selection).rows)
+
+    def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
+        """See Source."""
+        return self.scan(selection).rows[start:stop]
+
+    def scan(self, selection: Selection) -> Scan:
+        """See Source."""
+        # Here, because a model may be imported before the tasks framework can be.
+        from ..tasks.catalogue import known_tasks
+
+        tasks, counted = known_tasks(), self._counted()
+        rows = [self._row(path, tasks.get(path), counted.get(path, {})) for path in sorted({*tasks, *counted} - {""})]
+        words = [word.lower() for word in selection.words]
+        rows = [row for row in rows if all(word in f"{row.path} {row.queue}".lower() for word in words)]
+        return Scan(rows, len(rows), len(rows))
+
+    def _counted(self) -> dict[str, dict[str, Counts]]:
+        """Return what was counted: path of the task -> queue -> counts."""
+        by_alias: dict[str, list[str]] = {}
+        for queue in get_settings().queues.values():
+            by_alias.setdefault(queue.connection, []).append(queue.name)
+        found: dict[str, dict[str, Counts]] = {}
+        for totals in from_each(lambda alias, client: read_totals(client, by_alias.get(alias, [])), self.notes):
+            for queue_name, tasks in totals.items():
+                for path, counts in tasks.items():
+                    found.setdefault(path, {})[queue_name] = counts
+        return found
+
+    def _row(self, path: str, task: Any, by_queue: dict[str, Counts]) -> Any:
+        total = Counts()
+        for counts in by_queue.values():
+            total.add(counts)
+        median_us, p95_us = total.run.quantile_us(0.5), total.run.quantile_us(0.95)
+        row: Any = self.model(
+            path=visible(path),
+            queue=visible(task.queue_name if task else ", ".join(by_queue)),
+            is_registered=task is not None,
+            succeeded=total.succeeded,
+            failed=total.failed,
+            dead=total.dead,
+            run_median_s=None if median_us is None else median_us / 1e6,
+            run_p95_s=None if p95_us is None else p95_us / 1e6,
+        )
+        row.task, row.queue_names = task, list(dict.fromkeys([*by_queue, *([task.queue_name] if task else [])]))
+        return row
+
+
+def past_of_task(path: str, queue_names: list[str], span: str) -> Past:
+    """Read the last hour, day or week of one task; how many calls were sent, nobody counts."""
+    settings, since_s = get_settings(), time.time() - SPANS_S[span]
+    past = Past(step_s=1, begins_s=[], ends=[], sent=[], wait=[], run=[], by_place={})
+    for name in queue_names:
+        queue = settings.queues.get(name)
+        if queue is None:
+            continue
+        for at, slot in enumerate(read_series(get_client(queue.connection), [name], since_s=since_s, task=path)[name]):
+            _add(past, at, slot)
+    return past
+
+
+def _add(past: Past, at: int, slot: Slot) -> None:
+    counts = slot.counts
+    if at == len(past.begins_s):
+        past.step_s = slot.span_s
+        past.begins_s.append(slot.begins_s)
+        past.ends.append(Ends())
+        past.sent.append(None)
+        past.wait.append(counts.wait)
+        past.run.append(counts.run)
+    else:
+        past.wait[at].add(counts.wait)
+        past.run[at].add(counts.run)
+    for name in ("succeeded", "retried", "dead", "released", "lost", "cancelled"):
+        setattr(past.ends[at], name, getattr(past.ends[at], name) + getattr(counts, name))

@@ -1,0 +1,76 @@
+"""The list of tasks and the page of one: options, counts, charts."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.admin.utils import quote
+from django.test import Client as Browser
+
+from rsmq_django.core import Queue
+from rsmq_django.core.counters import report
+from rsmq_django.tasks import task
+from rsmq_django.tasks.registry import _tasks
+from tests.admin.pages import rows_of, text_of
+
+TASKS = "/admin/rsmq/registeredtask/"
+
+
+def pay_amount(amount: int) -> None:
+    """Pay an amount."""
+
+
+@pytest.fixture
+def pay(mail: Queue) -> Iterator[Any]:
+    """A task that was run a few times."""
+    declared = task(queue_name="mail", max_attempts=7, timeout_s=20)(pay_amount)
+    path = declared.module_path
+    grown = {f"succeeded:{path}": 8, f"retried:{path}": 2, f"run:400:{path}": 10, "succeeded:shop.gone": 1}
+    mail.client.run(report("rsmq", "mail", reporter="w1", number=1, at_s=time.time(), grown=grown))
+    yield declared
+    _tasks.pop(path)
+
+
+def url_of(path: str) -> str:
+    return f"{TASKS}{quote(path)}/change/"
+
+
+def test_the_list_shows_declared_tasks_and_those_that_only_ran(browser: Browser, pay: Any):
+    rows = {row.path: row for row in rows_of(browser.get(TASKS))}
+
+    row = rows[pay.module_path]
+    assert (row.succeeded, row.failed, row.queue, row.is_registered) == (8, 2, "mail", True)
+    assert row.run_median_s == pytest.approx(1.02**400 / 1e6, rel=0.02)
+    assert not rows["shop.gone"].is_registered
+
+
+def test_the_page_tells_options_and_draws_charts(browser: Browser, pay: Any):
+    page = browser.get(url_of(pay.module_path))
+
+    text = text_of(page)
+    assert "Pay an amount." in text and "max_attempts 7" in text and "timeout_s 20" in text
+    assert [chart.name for chart in page.context["charts"]] == ["outcomes", "wait", "run"]
+    assert page.context["charts"][0].series[0].values[-1] == 8, "of this task only"
+    assert len(browser.get(url_of(pay.module_path), {"span": "7d"}).context["charts"][0].times) == 169
+
+
+def test_the_page_leads_to_the_form_that_enqueues_it(browser: Browser, browser_of: Callable[..., Browser], pay: Any):
+    url = browser.get(url_of(pay.module_path)).context["enqueue_url"]
+
+    assert "amount" in text_of(browser.get(url))
+    assert browser_of("view_registeredtask").get(url_of(pay.module_path)).context["enqueue_url"] == ""
+
+
+def test_a_task_that_is_gone_has_a_page(browser: Browser, pay: Any):
+    assert "Messages that name it go to the dead letters" in text_of(browser.get(url_of("shop.gone")))
+
+
+def test_names_of_other_programs_stay_text(browser: Browser, mail: Queue):
+    name = "<script>alert(1)</script>\u202e"
+    mail.client.run(report("rsmq", "mail", reporter="w1", number=1, at_s=time.time(), grown={f"succeeded:{name}": 1}))
+
+    page = browser.get(TASKS)
+
+    assert b"<script>alert" not in page.content and "\u202e" not in page.content.decode()
+    assert any("script" in row.path for row in rows_of(page))
