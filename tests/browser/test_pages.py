@@ -13,9 +13,12 @@ import pytest
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
 
+from rsmq_django import schedules
 from rsmq_django.core import Queue
 from tests.browser.chromium import Visitor
+from tests.browser.scenery import PAY, run_a_day
 from tests.redis_server import PrivateServer
+from tests.worker.site.tasks import write
 
 pytestmark = pytest.mark.browser
 
@@ -38,7 +41,13 @@ PAGES = {
     "messages": "/admin/rsmq/message/",
     "messages-of-a-queue": "/admin/rsmq/message/?queue=mail",
     "message": "/admin/rsmq/message/{message}/change/",
+    "queues-day": "/admin/rsmq/queue/?span=24h",
     "workers": "/admin/rsmq/worker/",
+    "worker": "/admin/rsmq/worker/{worker}/change/",
+    "schedules": "/admin/rsmq/schedule/",
+    "schedule": "/admin/rsmq/schedule/remind-gate/change/",
+    "tasks": "/admin/rsmq/registeredtask/",
+    "task": "/admin/rsmq/registeredtask/{task}/change/",
     "results": "/admin/rsmq/result/?q=t7",
     "result": "/admin/rsmq/result/t7/change/",
 }
@@ -48,14 +57,18 @@ PAGES = {
 def things_to_see(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, str]:
     """Something on every page."""
     mail.send_many([json.dumps({"letter": number, "to": "ada@example.org"}).encode() for number in range(30)])
-    mail.receive(visibility_timeout_s=600)
+    held = mail.receive(visibility_timeout_s=600)
+    assert held is not None
     record = {"reason": "gave_up", "queue": "mail", "task": "shop.tasks.pay", "error": "builtins.ValueError"}
     died = dead.send(b'{"task": "shop.tasks.pay", "id": "t7", "args": [7], "kwargs": {"currency": "EUR"}}')
     server.redis.hset("rsmq::dead:mail-dead", died, json.dumps(record | {"message": "no such card", "traceback": "T"}))
     server.redis.hset(
         "rsmq::result:t7", mapping={"status": "FAILED", "queue": "mail", "message": died, "worker:1": "w"}
     )
-    return {"message": quote(f"mail-dead/{died}")}
+    worker_id = run_a_day(mail, also="default", held={held.id: 12_400})
+    server.redis.hset(f"rsmq::worker:{worker_id}", "1 mail", f"\n{held.id} 1")
+    schedules.add("remind-gate", write, cron="*/15 * * * *")
+    return {"message": quote(f"mail-dead/{died}"), "worker": quote(f"default/{worker_id}"), "task": quote(PAY)}
 
 
 @pytest.mark.parametrize("window", WINDOWS)
