@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -85,6 +86,8 @@ class Plan:
         self.on_failure_ref = _ref(on_failure)
         self._id = random_suffix()
         self._alias: str | None = None
+        #: What waits for its time must find the workflow when that has come.
+        self._longest_delay_s = 0.0
         self._checked: dict[int, Task[..., Any]] = {}
         for callback in (then, on_failure):
             if callback is not None:
@@ -138,6 +141,9 @@ class Plan:
                 f"Task {task.module_path}: queue {task.queue_name!r} has an outbox, which knows nothing of workflows; "
                 "use a queue without OUTBOX"
             )
+        if task.run_after is not None:
+            now = datetime.now(task.run_after.tzinfo)
+            self._longest_delay_s = max(self._longest_delay_s, (task.run_after - now).total_seconds())
         self._checked[id(task)] = task
 
     def batches(self, members: Sequence[Member]) -> Iterator[tuple[list[Member], backend.Outgoing]]:
@@ -184,7 +190,7 @@ class Plan:
             "then": self.then_ref.task_id if self.then_ref else "",
             "on_failure": self.on_failure_ref.task_id if self.on_failure_ref else "",
         }
-        keep_ms = max(1, round(self.keep_s * 1000))
+        keep_ms = max(1, round((self.keep_s + self._longest_delay_s) * 1000))
         names = self._later_queues()
         return create(self.client.namespace, self._id, keep_ms=keep_ms, fields=fields, queue_names=names)
 

@@ -13,7 +13,8 @@ for n = 3, #KEYS do
   if redis.call("HEXISTS", KEYS[n], "vt") == 0 then missing[#missing + 1] = n - 3 end
 end
 if redis.call("EXISTS", state) == 1 then return missing end
-redis.call("ZREMRANGEBYRANK", listed, 0, -cap)
+local too_many = redis.call("ZRANGE", listed, 0, -cap)
+if #too_many > 0 then redis.call("ZREM", listed, unpack(too_many)) end
 redis.call("ZADD", listed, integer(now_ms), id)
 redis.call("HSET", state, "status", "running", "sealed", "0", "sent", "0", "succeeded", "0", "failed", "0", "calls", "0",
   "calls_done", "0", "keep_ms", keep_ms, "created_ms", integer(now_ms), unpack(ARGV, 4))

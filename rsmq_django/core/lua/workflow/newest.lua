@@ -2,4 +2,6 @@
 --
 --   KEYS[1]  zset  workflow id -> time of its creation (ms)
 --   ARGV     how many at most
-return redis.call("ZREVRANGE", KEYS[1], 0, tonumber(ARGV[1]) - 1)
+local ids, reply = redis.call("ZRANGE", KEYS[1], -tonumber(ARGV[1]), -1), {}
+for n, id in ipairs(ids) do reply[#ids + 1 - n] = id end
+return reply
