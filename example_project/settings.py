@@ -7,6 +7,7 @@ is Django's own, and the message server is a private one that starts by itself. 
 import importlib.util
 import os
 from pathlib import Path
+from typing import Any
 
 from django.core.management.utils import get_random_secret_key
 
@@ -87,11 +88,12 @@ USE_I18N = True
 USE_TZ = True
 STATIC_URL = "static/"
 
-RSMQ = {
+NAMESPACE = os.environ.get("FLIGHTBOARD_NAMESPACE", "flightboard")
+RSMQ: dict[str, Any] = {
     "CONNECTIONS": {
         "default": {
             **({"URL": os.environ["RSMQ_URL"]} if os.environ.get("RSMQ_URL") else {"EMBEDDED": True}),
-            "NAMESPACE": os.environ.get("FLIGHTBOARD_NAMESPACE", "flightboard"),
+            "NAMESPACE": NAMESPACE,
         }
     },
     "QUEUES": {
@@ -100,10 +102,15 @@ RSMQ = {
         "claims": {"OUTBOX": True},  # money: stored with the flight in one transaction, whatever happens to Redis
         "weather-raw": {"MAX_ATTEMPTS": 3},
     },
+    # One line of the log for each attempt.
+    "MIDDLEWARE": ["rsmq_django.tasks.middleware.LogDuration"],
     # Every attempt, for the pages that show them and for the pipeline that archives them.
     "EVENTS": {"RECORD": "all"},
 }
 TASKS = {"default": {"BACKEND": "rsmq_django.tasks.backend.RSMQBackend", "QUEUES": []}}
+
+# Gate changes are a topic: a log that any number of readers follow. Topics know no namespace, so it is in the name.
+FLIGHTBOARD_GATE_TOPIC = f"{NAMESPACE}-gates"
 
 # Passengers of a late flight are reminded a while after the first notice. Five minutes at an airport; a second here,
 # so that a replayed day comes to rest while you watch.

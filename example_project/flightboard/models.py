@@ -25,6 +25,8 @@ class Flight(models.Model):
 
     gate = models.CharField(max_length=4, blank=True, help_text="Written by assign_gate.")
     departure_delay_min = models.SmallIntegerField(null=True, blank=True, help_text="Written by announce_delay.")
+    gate_shown_at = models.DateTimeField(null=True, blank=True, help_text="Written by show_gates.")
+    gate_told_at = models.DateTimeField(null=True, blank=True, help_text="Written by tell_gates.")
 
     class Meta:
         ordering = ("-scheduled_departure", "-id")

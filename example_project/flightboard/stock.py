@@ -16,15 +16,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count
+from django.conf import settings
+from django.db.models import Count, Q
 
 from rsmq_django.conf import get_settings
-from rsmq_django.core import Queue, QueueAttributes
+from rsmq_django.core import Queue, QueueAttributes, list_queues
+from rsmq_django.core.bands import bands_of
 from rsmq_django.core.errors import QueueNotFound, RsmqError
+from rsmq_django.core.topics.keys import TOPICS_KEY
 from rsmq_django.outbox.models import WAITING, OutboxMessage
 from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.topics import get_topic
 
-from .models import FinishedTask, Weather
+from .models import FinishedTask, Flight, Weather
 from .replay import WEATHER_QUEUE
 
 
@@ -98,12 +102,21 @@ def create_queues() -> None:
 
 def delete_queues() -> None:
     """Delete the site's queues with everything in them; their counters start at 0 again when they are created."""
+    existing = list_queues(get_client())
     for name in demo_queues():
-        for queue_name in (name, get_settings().queue(name).dead_letter):
+        for queue_name in (name, *bands_of(name, existing), get_settings().queue(name).dead_letter):
             try:
                 get_queue(queue_name).delete_queue()
             except QueueNotFound:
                 pass  # never created, or deleted by hand
+
+
+def delete_topic() -> None:
+    """Delete the log of gates and what is known of its readers. None may be reading."""
+    topic = get_topic(settings.FLIGHTBOARD_GATE_TOPIC)
+    topic.trim(keep=0)
+    topic.prune(idle_s=0)
+    topic.client.connection.exchange([("DEL", *topic.keys.log), ("SREM", TOPICS_KEY, topic.name)])
 
 
 def read_queues() -> list[QueueFigures]:
@@ -138,6 +151,11 @@ def read_balance() -> Balance:
 def in_outbox() -> int:
     """Return how many messages are still in the database."""
     return OutboxMessage.objects.filter(WAITING).count()
+
+
+def unread_gates() -> int:
+    """Return how many gates one of the readers of the topic has still to deal with."""
+    return Flight.objects.exclude(gate="").filter(Q(gate_shown_at=None) | Q(gate_told_at=None)).count()
 
 
 def unsettled(queues: Sequence[QueueFigures]) -> int:

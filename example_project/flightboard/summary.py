@@ -7,7 +7,8 @@ from rich.table import Table
 from .stock import Balance
 
 HOW_COUNTED = (
-    "How counted: sent and deliveries are RSMQ's own counters; retries are deliveries beyond the first; dead letters "
+    "How counted: sent and deliveries are RSMQ's own counters; retries are deliveries beyond the first, "
+    "those that waited for a limit included; dead letters "
     "lie in the queues <name>-dead; succeeded counts what tasks left in the database: lines of the work log, and "
     "weather reports for the raw queue."
 )

@@ -1,14 +1,15 @@
 """What has to be done for a flight. Each task shows one thing that a queue can do for you.
 
-| task             | shows                                                                                  |
-|------------------|----------------------------------------------------------------------------------------|
-| assign_gate      | retry: the gate service is down for a moment                                           |
-| announce_delay   | dead letter: a cancelled flight has no delay to announce, however often one tries      |
-| remind_later     | delay: enqueued now, runs later                                                        |
-| open_claim       | async; outbox; gives up at once when trying again cannot help                          |
-| forget_old_work  | schedule: every night, however many workers there are                                  |
-| tell_when_landed | a result that a page shows; asks to be run again until it knows                        |
-| read_weather     | raw messages, as a program in any language writes them                                 |
+| task             | shows                                                                             |
+|------------------|-----------------------------------------------------------------------------------|
+| assign_gate      | retry: the gate service is down for a moment; publishes the gate to a topic       |
+| announce_delay   | dead letter: a cancelled flight has no delay to announce, however often one tries |
+| remind_later     | delay: enqueued now, runs later                                                   |
+| open_claim       | async; outbox; a limit; gives up at once when trying again cannot help            |
+| forget_old_work  | schedule: every night, however many workers there are                             |
+| tell_when_landed | priority: somebody waits; a result that a page shows; asks to be run again        |
+| read_weather     | raw messages, as a program in any language writes them                            |
+| show_gates       | a topic that two groups read, each at its own pace; the other one is tell_gates   |
 
 A task may run twice (its worker may die after the work and before the acknowledgement), so each one writes in a way
 that a second run does not change.
@@ -18,10 +19,14 @@ import datetime as dt
 import json
 
 from django.conf import settings
+from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from rsmq_django.core import Message
-from rsmq_django.tasks import Retry, TaskContext, consumer, cron, exponential, fixed, task
+from rsmq_django.core.topics import TopicMessage
+from rsmq_django.tasks import Concurrency, Retry, TaskContext, consumer, cron, exponential, fixed, task, topic_task
+from rsmq_django.topics import publish
 
 from . import gates
 from .departures import airport_names
@@ -51,8 +56,27 @@ def assign_gate(context: TaskContext, flight_id: int) -> str:
     """Ask the gate service for a gate and write it on the board."""
     flight = Flight.objects.get(pk=flight_id)
     gate = gates.ask_for_gate(f"{flight.code} {flight.day}", flight.origin, call=context.attempt)
-    Flight.objects.filter(pk=flight_id).update(gate=gate)
+    with transaction.atomic():
+        Flight.objects.filter(pk=flight_id).update(gate=gate)
+        publish(settings.FLIGHTBOARD_GATE_TOPIC, json.dumps({"flight_id": flight_id, "gate": gate}))
     return gate
+
+
+@topic_task(settings.FLIGHTBOARD_GATE_TOPIC, group="screens", batch=100)
+def show_gates(messages: list[TopicMessage]) -> None:
+    """Put gates on the screens of the terminals."""
+    flights_in(messages).filter(gate_shown_at=None).update(gate_shown_at=timezone.now())
+
+
+@topic_task(settings.FLIGHTBOARD_GATE_TOPIC, group="telephones", batch=20)
+def tell_gates(messages: list[TopicMessage]) -> None:
+    """Send gates to the telephones of the passengers, fewer at a time."""
+    flights_in(messages).filter(gate_told_at=None).update(gate_told_at=timezone.now())
+
+
+def flights_in(messages: list[TopicMessage]) -> QuerySet[Flight]:
+    """Return the flights that messages about gates name."""
+    return Flight.objects.filter(pk__in=[json.loads(message.body)["flight_id"] for message in messages])
 
 
 @task(queue_name="notices", max_attempts=3, backoff=fixed(0.5))
@@ -78,7 +102,13 @@ def remind_later(notice_id: int) -> None:
     DelayNotice.objects.filter(pk=notice_id, reminded_at=None).update(reminded_at=timezone.now())
 
 
-@task(queue_name="claims", max_attempts=3, backoff=fixed(0.5), give_up_on=(NeverArrived,))
+@task(
+    queue_name="claims",
+    max_attempts=3,
+    backoff=fixed(0.5),
+    give_up_on=(NeverArrived,),
+    limits=[Concurrency(4, name="voucher-printer")],
+)
 async def open_claim(flight_id: int) -> int:
     """Open a claim for the passengers of a cancelled or very late flight, and return the voucher in dollars."""
     flight = await Flight.objects.aget(pk=flight_id)
@@ -88,7 +118,7 @@ async def open_claim(flight_id: int) -> int:
     return voucher_usd
 
 
-@task(queue_name="default", max_attempts=300)
+@task(queue_name="default", max_attempts=300, priority=50)
 def tell_when_landed(tracker_id: str) -> str:
     """Return where and when the flight landed; ask to be run again while it is not on the board yet."""
     tracker = Tracker.objects.get(pk=tracker_id)

@@ -6,7 +6,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from rsmq_django.tasks.compat import TaskResultDoesNotExist
 
@@ -30,9 +30,11 @@ def live(request: HttpRequest) -> HttpResponse:
     return render(request, "flightboard/_board.html", read_board())
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def track(request: HttpRequest) -> HttpResponse:
     """Enqueue "tell me when this flight lands" and show the page that waits for the answer."""
+    if request.method != "POST":  # a bookmark, or the address of a form that was sent
+        return redirect("flightboard:board")
     form = TrackForm(request.POST)
     day = shown_day()
     if not form.is_valid() or day is None:

@@ -12,6 +12,7 @@ QUEUES: Any = RSMQ["QUEUES"]
 INSTALLED_APPS = [*INSTALLED_APPS, "example_project.history"]
 RSMQ = {
     **RSMQ,
+    "MIDDLEWARE": [],
     "QUEUES": {**QUEUES, **{f"dep-{airport}": {} for airport in AIRPORTS}, "loop": {}},
     # All 336,776 attempts wait for the archive: 60 MB.
     "EVENTS": {"RECORD": "all", "MAX_LENGTH": 1_000_000},

@@ -149,6 +149,10 @@ def test_wish_without_a_day_on_the_board_is_explained(browser: Client) -> None:
     assert "Start a replay first" in response.content.decode()
 
 
+def test_address_of_the_form_leads_to_the_board(browser: Client) -> None:
+    assert browser.get(reverse("flightboard:track"))["Location"] == BOARD
+
+
 def test_forged_wish_is_refused(make_flight: Any) -> None:
     make_flight()
 

@@ -12,6 +12,7 @@ from django.utils import timezone
 from example_project.flightboard import gates, tasks
 from example_project.flightboard.models import Claim, DelayNotice, FinishedTask, Flight, Tracker, Weather
 from rsmq_django.core import Message
+from rsmq_django.core.topics import TopicMessage
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Retry
 
@@ -44,6 +45,20 @@ def test_gate_is_assigned_once_the_service_answers(make_flight: Any, monkeypatch
     gate = tasks.assign_gate.func(attempt(2), flight_id=flight.pk)
 
     assert Flight.objects.get().gate == gate != ""
+
+
+def test_each_group_deals_with_a_gate_once(make_flight: Any) -> None:
+    flight = make_flight(gate="C12")
+    message = TopicMessage(1, json.dumps({"flight_id": flight.pk, "gate": "C12"}).encode())
+
+    seen = []
+    for _ in range(2):
+        tasks.show_gates([message])
+        tasks.tell_gates([message])
+        seen.append(Flight.objects.values_list("gate_shown_at", "gate_told_at").get())
+
+    assert seen[0] == seen[1]
+    assert None not in seen[0]
 
 
 def test_delay_of_a_punctual_flight_is_announced_without_a_notice(make_flight: Any) -> None:

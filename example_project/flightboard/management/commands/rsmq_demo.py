@@ -31,9 +31,11 @@ from example_project.flightboard.stage import ChildDied, Stage, free_port, wait_
 from example_project.flightboard.stock import (
     create_queues,
     delete_queues,
+    delete_topic,
     in_outbox,
     read_balance,
     read_queues,
+    unread_gates,
     unsettled,
 )
 from example_project.flightboard.summary import print_summary
@@ -65,13 +67,15 @@ class Command(BaseCommand):
         add_replay_arguments(parser, default_flights_per_s=30)
         parser.add_argument("--once", action="store_true", help="replay at full speed, print a summary, and exit")
         parser.add_argument("--port", type=int, default=8000, help="first port to try for the site (default: 8000)")
-        parser.add_argument("--threads", type=int, default=8, help="threads of the worker (default: 8)")
+        parser.add_argument(
+            "--threads", type=int, default=8, help="threads of each of the two worker processes (default: 8)"
+        )
         parser.add_argument(
             "--settle-timeout",
             type=float,
-            default=60.0,
+            default=120.0,
             metavar="S",
-            help="seconds after which work that is not done is a failure (default: 60)",
+            help="seconds after which work that is not done is a failure (default: 120)",
         )
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -112,6 +116,7 @@ class Command(BaseCommand):
         finally:
             if os.environ.get("RSMQ_URL"):  # somebody's server: leave it as it was
                 delete_queues()
+                delete_topic()
             shutil.rmtree(own_dir, ignore_errors=True)
 
     def run_until_stopped(self, *, day: dt.date, limit: int | None, threads: int, port: int, **options: Any) -> None:
@@ -127,7 +132,9 @@ class Command(BaseCommand):
             url = f"http://127.0.0.1:{port}/"
             wait_for_page(url, stage)
             self.stdout.write(f"Board    {url}\nAdmin    {url}admin/   user {USER}, password {password}")
-            self.stdout.write(f"Logs     {settings.STATE_DIR}\nStop     Ctrl-C\n")
+            self.stdout.write(
+                f"Logs     {settings.STATE_DIR}\nReplay   {how_long(departures, options['speed'])}\nStop     Ctrl-C\n"
+            )
             self.stdout.flush()  # somebody may read it through a pipe
             started = self.replay(stage, day, departures, flights_per_s=options["speed"])
             try:
@@ -154,6 +161,12 @@ class Command(BaseCommand):
         cancelled = sum(departure.departed_at is None for departure in departures)
         title = f"{day}: {len(departures):,} flights, {cancelled:,} of them cancelled"
         print_summary(Console(), title, read_balance(), wall_s=wall_s)
+
+
+def how_long(departures: list[Departure], flights_per_s: float) -> str:
+    """Say what to expect."""
+    flights = f"{len(departures):,} flights"
+    return f"{flights}, about {len(departures) / flights_per_s:.0f} s" if flights_per_s else f"{flights}, at full speed"
 
 
 def restart_in_own_directory() -> NoReturn:
@@ -190,6 +203,7 @@ def prepare() -> None:
     call_command("migrate", verbosity=0, interactive=False)
     clear_board()
     delete_queues()
+    delete_topic()
     create_queues()
 
 
@@ -200,7 +214,9 @@ def manage(*arguments: str) -> list[str]:
 
 def start_worker(stage: Stage, *, threads: int) -> None:
     """Start the worker. Without DEBUG, which would remember the queries of every task."""
-    stage.start("worker", manage("rsmq_worker", "--threads", str(threads)), env={"FLIGHTBOARD_DEBUG": "0"})
+    stage.start(
+        "worker", manage("rsmq_worker", "--processes", "2", "--threads", str(threads)), env={"FLIGHTBOARD_DEBUG": "0"}
+    )
 
 
 def set_password_of_demo_user() -> str:
@@ -224,7 +240,7 @@ def wait_until_settled(stage: Stage, *, timeout_s: float) -> None:
     """Wait until no queue holds a message: none ready, none delayed, none with the worker. Raises Unaccounted."""
     deadline = time.monotonic() + timeout_s
     # The outbox first: what has left it by then is seen in its queue.
-    while left := in_outbox() + unsettled(queues := read_queues()):
+    while left := in_outbox() + unsettled(queues := read_queues()) + unread_gates():
         stage.check()
         if time.monotonic() > deadline:
             where = ", ".join(f"{queue.name} {queue.ready + queue.hidden}" for queue in queues)
