@@ -60,7 +60,7 @@ test-default: $(INSTALLED) peers ## run the tests on the default Python only
 test-other: ## run the tests on the other end only
 	@python="$(OTHER_PYTHON)"; if test -n "$$python"; then \
 	    $(MAKE) -s --no-print-directory $(OTHER_INSTALLED) peers OTHER_PYTHON="$$python" && \
-	    $(OTHER_BIN)/python -m pytest -q -n auto -m "not long and not spark and not spark_slow and not browser" $(ARGS); \
+	    $(OTHER_BIN)/python -m pytest -q -n auto -m "not slow and not long and not spark and not spark_slow and not browser" $(ARGS); \
 	else \
 	    echo "SKIPPED the second run: no Python $(OTHER_VERSIONS) found; install one, or: make test OTHER_PYTHON=/path/to/it"; \
 	    test -z "$$CI"; \
