@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-WIDTH, HEIGHT = 480, 180
-LEFT, RIGHT, TOP, BOTTOM = 46, 8, 10, 22  # room for the labels of the axes, in units of the viewBox
+WIDTH, HEIGHT = 480, 200
+LEFT, RIGHT, TOP, BOTTOM = 62, 10, 12, 26  # room for the labels of the axes, in units of the viewBox
 GRID_LINES = 4
 TIME_LABELS = 5
 SPARK_WIDTH, SPARK_HEIGHT = 96, 22
@@ -175,7 +175,7 @@ def _axes(times: Sequence[str], scale: _Scale, show: Callable[[float], str]) -> 
         yield format_html('<line class="rsmq-grid" x1="{}" x2="{}" y1="{}" y2="{}"/>', LEFT, WIDTH - RIGHT, y, y)
         if line % 2 == 0:
             yield format_html(
-                '<text class="rsmq-tick rsmq-tick-y" x="{}" y="{}" dy="3">{}</text>', LEFT - 6, y, show(value)
+                '<text class="rsmq-tick rsmq-tick-y" x="{}" y="{}" dy="5">{}</text>', LEFT - 6, y, show(value)
             )
     every = max(1, len(times) // TIME_LABELS)
     for at in range(every // 2, len(times), every):

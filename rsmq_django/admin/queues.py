@@ -38,14 +38,14 @@ class QueueAdmin(LiveAdmin):
         "status",
         "ready",
         "hidden",
-        "all_messages",
+        "curve",
+        "handled_rate",
+        "sent_rate",
+        "failures",
         "oldest",
         "next_due",
-        "sent_rate",
-        "handled_rate",
-        "failures",
         "processes",
-        "curve",
+        "all_messages",
     )
     change_list_template = "admin/rsmq/queue/change_list.html"
     list_display_links = ("shown_name",)

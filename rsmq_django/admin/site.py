@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
+from django.forms import Script
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
@@ -69,7 +70,8 @@ class LiveAdmin(_ModelAdmin):
 
     class Media:
         css: ClassVar = {"all": ["rsmq/admin.css"]}
-        js: ClassVar = ["rsmq/admin.js", "rsmq/live.js"]
+        # They look for parts of the page, and the admin loads them before there is one.
+        js: ClassVar = [Script("rsmq/admin.js", defer=True), Script("rsmq/live.js", defer=True)]
 
     # -- Permissions --------------------------------------------------------------------------------------------------
 

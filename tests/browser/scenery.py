@@ -31,13 +31,16 @@ def run_a_day(queue: Queue, *, also: str, held: Mapping[str, int] = MappingProxy
     calls: list[Call[bool]] = []
     for number, ago_s in enumerate(_moments()):
         at_s = now - ago_s
-        load = 1.4 + math.sin(at_s / 9000) + 0.6 * math.sin(at_s / 700) + rng.random() / 2
+        load = _load(at_s) + rng.random() / 2
         minutes = 1 if ago_s <= 3600 else STEP_S / 60
         for name, task, share in ((queue.name, PAY, 1.0), (also, SEND, 0.4)):
             calls.append(_report(rng, name, task, number, at_s, count=max(1, round(40 * load * share * minutes))))
     client.run_many(calls)
-    for ago_s in range(0, 3600, 60):
-        client.run_many([sample("rsmq", name, at_s=now - ago_s) for name in (queue.name, also)])
+    for ago_s in range(3600, -1, -60):
+        for name, per_minute in ((queue.name, 40), (also, 16)):
+            grown = round(per_minute * (_load(now - ago_s + 180) + 0.3))
+            client.connection.exchange([("HINCRBY", f"rsmq:{name}:Q", "totalsent", grown)])
+            client.run(sample("rsmq", name, at_s=now - ago_s))
     ids = [f"web-{host}-4{pid}1-a3f9c{pid}" for host in (1, 2) for pid in (1, 2)]
     client.run(Call("worker/beat", (workers_key("rsmq"),), (30_000, *ids), lambda reply: None))
     for number, worker_id in enumerate(ids):
@@ -65,6 +68,10 @@ def _report(rng: random.Random, queue: str, task: str, number: int, at_s: float,
             field = f"{kind}:{bucket_of(median_us * math.exp(rng.gauss(0, spread)))}:{task}"
             grown[field] = grown.get(field, 0) + 1
     return report("rsmq", queue, reporter="scenery", number=number + 1, at_s=at_s, grown=grown)
+
+
+def _load(at_s: float) -> float:
+    return 1.7 + math.sin(at_s / 9000) + 0.6 * math.sin(at_s / 700)
 
 
 def _moments() -> Iterator[int]:

@@ -67,7 +67,7 @@ def things_to_see(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, 
     )
     worker_id = run_a_day(mail, also="default", held={held.id: 12_400})
     server.redis.hset(f"rsmq::worker:{worker_id}", "1 mail", f"\n{held.id} 1")
-    schedules.add("remind-gate", write, cron="*/15 * * * *")
+    schedules.add("remind-gate", write, cron="*/15 * * * *", args=["Gate 7"])
     return {"message": quote(f"mail-dead/{died}"), "worker": quote(f"default/{worker_id}"), "task": quote(PAY)}
 
 
