@@ -313,9 +313,14 @@ class Settings:
             raise ImproperlyConfigured(f"Queue {name!r} is not in RSMQ['QUEUES']. {hint}")
         return found
 
-    def _band(self, name: str) -> QueueSettings | None:
+    def base_name(self, name: str) -> str:
+        """Return the configured queue whose priority band this is; any other name is a queue itself."""
         base, priority = split_band(name)
-        return _as_band(self.queues[base], name) if priority and base in self.queues else None
+        return base if priority and base in self.queues and name not in self.queues else name
+
+    def _band(self, name: str) -> QueueSettings | None:
+        base = self.base_name(name)
+        return None if base == name else _as_band(self.queues[base], name)
 
     def connection(self, alias: str) -> ConnectionSettings:
         """Return the settings of a connection. Raises ImproperlyConfigured for an unknown alias."""
@@ -522,6 +527,10 @@ def _find_dead_letters(reader: OptionReader, queues: Mapping[str, QueueSettings]
             found[target] = QueueSettings(
                 connection=queue.connection, vt_unit=queue.vt_unit, max_size_bytes=UNLIMITED, **defaults
             )
+        base, _ = split_band(target)
+        if target not in queues and base != target and base in queues:
+            said = f"{where} is {target!r}, where messages of {base!r} with a priority wait for workers"
+            reader.note(WRONG_DEAD_LETTER, said, "Choose another name: what fails would run again for ever.")
         home = queues.get(target) or found[target]
         if home.connection != queue.connection:
             said = f"{where} is {target!r}, which is on the connection {home.connection!r}"

@@ -29,12 +29,15 @@ from django.utils.module_loading import autodiscover_modules
 
 from .conf import get_settings
 from .core import Client, Queue, list_queues
-from .core.bands import split_band
+from .core.bands import bands_of, split_band
 from .core.browse import WHOLE_BODY, Failure, Page, Position, StoredMessage, page
 from .core.call import Call
+from .core.errors import QueueNotFound
 from .embedded import EmbeddedServer
 from .queues import get_client
 from .tasks.envelope import Envelope, Unreadable, decode
+from .tasks.registry import registered_tasks
+from .tasks.running import current_run
 from .tasks.sealing import peek
 from .worker.announcer import Announcer
 from .worker.database import connections_kept
@@ -160,7 +163,8 @@ class Kit:
     def dead_letters(self, queue_name: str | None = None) -> list[DeadLetter]:
         """Return what failed for good: in one dead-letter queue, or in all."""
         settings = get_settings()
-        names = dict.fromkeys(queue.dead_letter for queue in settings.queues.values())
+        own = (task.options.dead_letter_queue for task in registered_tasks().values())
+        names = dict.fromkeys([*(queue.dead_letter for queue in settings.queues.values()), *filter(None, own)])
         return [
             DeadLetter(stored.id, stored.body, stored.failure())
             for name in ([queue_name] if queue_name else names)
@@ -206,6 +210,7 @@ class _Burst:
                 outcome = async_to_sync(execution.arun)() if execution.is_async else execution.run()
             envelope = execution.envelope
             task_id = envelope.id if envelope else delivery.message.id
+            current_run.set(None)  # the test itself is no task
             runs.append(Run(task=execution.path, id=task_id, attempt=delivery.attempt, outcome=outcome))
         return bool(deliveries) or not fetcher.is_drained
 
@@ -273,9 +278,11 @@ def _stored(client: Client, queue_name: str) -> Iterator[tuple[int, StoredMessag
     """Yield the server's time and each message of a queue with its whole body and failure record."""
     after = Position()
     while True:
-        found: Page = client.run(
-            page(client.namespace, queue_name, after=after, count=_PAGE, body_bytes=WHOLE_BODY, with_failures=True)
-        )
+        call = page(client.namespace, queue_name, after=after, count=_PAGE, body_bytes=WHOLE_BODY, with_failures=True)
+        try:
+            found: Page = client.run(call)
+        except QueueNotFound:  # nobody has sent anything there yet
+            return
         for stored in found.messages:
             yield found.now_ms, stored
         if len(found.messages) < _PAGE:
@@ -285,13 +292,14 @@ def _stored(client: Client, queue_name: str) -> Iterator[tuple[int, StoredMessag
 
 def _calls_in(queue_name: str) -> list[Enqueued]:
     client = get_client_of(queue_name)
-    names = [name for name in list_queues(client) if split_band(name)[0] == queue_name or name == queue_name]
+    base_name = get_settings().base_name
     calls = []
-    for name in sorted(names, key=lambda name: -split_band(name)[1]):
+    for name in bands_of(queue_name, [name for name in list_queues(client) if base_name(name) == queue_name]):
         for now_ms, stored in _stored(client, name):
             envelope = _envelope_of(stored, queue_name)
             if envelope is not None:
-                calls.append(_enqueued(envelope, stored, queue_name, split_band(name)[1], now_ms))
+                priority = 0 if name == queue_name else split_band(name)[1]
+                calls.append(_enqueued(envelope, stored, queue_name, priority, now_ms))
     return calls
 
 

@@ -334,3 +334,13 @@ def test_the_embedded_server_needs_a_place_for_its_data(settings, monkeypatch):
 
     assert problem.id == "rsmq.E005"
     assert "RSMQ_STATE_DIR" in problem.hint
+
+
+def test_dead_letters_do_not_go_to_a_priority_band(settings):
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": "redis://localhost"}},
+        "QUEUES": {"mail": {"DEAD_LETTER": "mail-p50"}},
+    }
+
+    with pytest.raises(ImproperlyConfigured, match="'mail-p50', where messages of 'mail' with a priority wait"):
+        get_settings()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.queues import get_queue
-from rsmq_django.tasks import Task
+from rsmq_django.tasks import Task, current_task
 from rsmq_django.testing import Kit, private_queues, private_server_url
 from tests.test_docs import ROOT, Project
 from tests.worker.workshop import declare, own_registries  # noqa: F401
@@ -184,3 +184,28 @@ def test_nothing_remains_of_the_private_server(tmp_path: Path) -> None:
     assert url.startswith("unix://") and url != private_server_url()
     assert not Path(directory).exists()
     assert subprocess.run(["pgrep", "-f", directory], capture_output=True).stdout == b""
+
+
+def test_the_test_itself_is_no_task_after_a_run(kit: Kit):
+    declare(lambda: None).enqueue()
+    kit.run()
+
+    with pytest.raises(RuntimeError, match="no task runs here"):
+        current_task()
+
+
+def test_dead_letters_are_found_in_the_queue_that_their_task_names(settings: Any, kit: Kit):
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"default": {}, "special": {}}}
+    assert kit.dead_letters() == []
+    declare(dead_letter_queue="special", max_attempts=1)(lambda: 1 / 0).enqueue()
+
+    kit.run("default")
+
+    assert len(kit.dead_letters()) == 1
+
+
+def test_a_queue_that_is_called_like_a_band_has_no_priority(settings: Any, kit: Kit):
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"default-p1": {}}}
+    declare(queue_name="default-p1")(lambda: None).enqueue()
+
+    assert [call.priority for call in kit.enqueued()] == [0]

@@ -44,7 +44,7 @@ from .middleware import chain
 from .registry import check_queues, find_task
 from .results import UNFINISHED_TTL_S, read_body, read_record, task_result
 from .sealing import peek, seal
-from .tags import note_tags
+from .tags import note_tags, untag
 from .task import Arguments, Task
 from .unique import Holder, UniqueCall
 
@@ -244,8 +244,9 @@ class RSMQBackend(BaseTaskBackend):
     def _find(self, result_id: str) -> TaskResult[..., Any] | None:
         for client in _clients():
             record = client.run(read_record(client.namespace, result_id))
-            if "of" in record:
-                return self.get_result(record["of"])
+            while "of" in record:  # dropped, and that one perhaps, too: of a burst, each call points to the next
+                result_id = record["of"]
+                record = client.run(read_record(client.namespace, result_id))
             if record and "body" not in record:
                 body = client.run(read_body(queue_keys(client.namespace, record["queue"]), record["message"]))
                 if body is not None:
@@ -258,8 +259,9 @@ class RSMQBackend(BaseTaskBackend):
     async def _afind(self, result_id: str) -> TaskResult[..., Any] | None:
         for client in _clients():
             record = await client.arun(read_record(client.namespace, result_id))
-            if "of" in record:
-                return await self.aget_result(record["of"])
+            while "of" in record:  # dropped, and that one perhaps, too: of a burst, each call points to the next
+                result_id = record["of"]
+                record = await client.arun(read_record(client.namespace, result_id))
             if record and "body" not in record:
                 body = await client.arun(read_body(queue_keys(client.namespace, record["queue"]), record["message"]))
                 if body is not None:
@@ -429,13 +431,16 @@ def _send(outgoing: Outgoing) -> list[str]:
     if not outgoing.digests:
         client.run(outgoing.call())
         return outgoing.ids
-    stands = []
-    for number in range(len(outgoing.ids)):
+    stands, gone = list[str](), list[str]()
+    for number, task_id in enumerate(outgoing.ids):
         call = outgoing.unique_call(number)
         answer = client.run(call.call(None))
         while isinstance(answer, Holder):  # another one may take the lock between the two tries
             answer = client.run(call.call(answer))
         stands.append(answer.task_id)
+        gone += [task_id] if answer.is_duplicate else answer.replaced
+    for tag in outgoing.task.options.tags if gone else ():
+        client.run(untag(client.namespace, tag, gone))
     return stands
 
 
@@ -456,13 +461,16 @@ async def _asend(outgoing: Outgoing) -> list[str]:
     if not outgoing.digests:
         await client.arun(outgoing.call())
         return outgoing.ids
-    stands = []
-    for number in range(len(outgoing.ids)):
+    stands, gone = list[str](), list[str]()
+    for number, task_id in enumerate(outgoing.ids):
         call = outgoing.unique_call(number)
         answer = await client.arun(call.call(None))
         while isinstance(answer, Holder):
             answer = await client.arun(call.call(answer))
         stands.append(answer.task_id)
+        gone += [task_id] if answer.is_duplicate else answer.replaced
+    for tag in outgoing.task.options.tags if gone else ():
+        await client.arun(untag(client.namespace, tag, gone))
     return stands
 
 

@@ -54,6 +54,8 @@ def cancel(task_id: str) -> bool:
                 return False
             body = client.run(read_body(queue_keys(client.namespace, place.queue), place.message_id))
             if client.run(_cancel(client, place, task_id, body)):
+                for call in _untag(client, place, task_id, body):
+                    client.run(call)
                 return True
         else:
             return False
@@ -72,6 +74,8 @@ async def acancel(task_id: str) -> bool:
                 return False
             body = await client.arun(read_body(queue_keys(client.namespace, place.queue), place.message_id))
             if await client.arun(_cancel(client, place, task_id, body)):
+                for call in _untag(client, place, task_id, body):
+                    await client.arun(call)
                 return True
         else:
             return False
@@ -135,6 +139,17 @@ def _envelope_in(body: bytes | None, queue_name: str) -> Envelope:
         return Envelope("", "", [], {})
 
 
+def _untag(client: Client, place: _Place, task_id: str, body: bytes | None) -> list[Call[int]]:
+    """Return the calls that strike a cancelled task off its tags."""
+    from .tags import tags_of, untag  # which cancels
+
+    try:
+        meta = peek(body or b"", queue_name=place.queue, message_id="-").meta or {}
+    except Unreadable:
+        return []
+    return [untag(client.namespace, tag, [task_id]) for tag in tags_of(meta)]
+
+
 # -- Tasks without a result record ------------------------------------------------------------------------------------
 
 
@@ -147,6 +162,8 @@ def _cancel_without_record(task_id: str) -> bool:
                 for place in found:
                     body = client.run(read_body(queue_keys(client.namespace, queue_name), place.message_id))
                     if _is_its_body(body, task_id, queue_name) and client.run(_cancel(client, place, task_id, body)):
+                        for call in _untag(client, place, task_id, body):
+                            client.run(call)
                         return True
                 if cursor == b"0":
                     break
@@ -163,6 +180,8 @@ async def _acancel_without_record(task_id: str) -> bool:
                     body = await client.arun(read_body(queue_keys(client.namespace, queue_name), place.message_id))
                     is_it = _is_its_body(body, task_id, queue_name)
                     if is_it and await client.arun(_cancel(client, place, task_id, body)):
+                        for call in _untag(client, place, task_id, body):
+                            await client.arun(call)
                         return True
                 if cursor == b"0":
                     break

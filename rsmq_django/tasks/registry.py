@@ -61,6 +61,12 @@ def check_queues(path: str, queue_name: str, dead_letter_queue: str | None) -> N
         return  # `manage.py check` says what is wrong, if the project can be imported; so does enqueue()
     try:
         home = settings.queue(queue_name)
+        for name in (queue_name, dead_letter_queue or queue_name):
+            if (base := settings.base_name(name)) != name:
+                raise InvalidTask(
+                    f"Task {path}: {name!r} holds what was sent to {base!r} with a priority; name that queue and the "
+                    "priority instead"
+                )
         if dead_letter_queue and settings.queue(dead_letter_queue).connection != home.connection:
             raise InvalidTask(
                 f"Task {path}: its dead-letter queue {dead_letter_queue!r} is on another connection than "

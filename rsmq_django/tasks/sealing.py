@@ -21,7 +21,6 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 from ..conf import QueueSettings, get_settings
-from ..core.bands import split_band
 from .envelope import Envelope, Unreadable, decode
 
 
@@ -50,8 +49,8 @@ def peek(body: bytes, *, queue_name: str, message_id: str) -> Envelope:
     Raises Unreadable. The queue may be unknown; one of its priority bands will do.
     """
     try:
-        queue = get_settings().queue(queue_name)
-        body = unseal(body, queue, name=split_band(queue_name)[0])
+        settings = get_settings()
+        body = unseal(body, settings.queue(queue_name), name=settings.base_name(queue_name))
     except (ImproperlyConfigured, Unreadable):
         pass
     return decode(body, message_id=message_id)

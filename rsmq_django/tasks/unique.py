@@ -112,6 +112,8 @@ class Sent:
 
     task_id: str
     is_duplicate: bool
+    #: The waiting task whose place it took.
+    replaced: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +163,7 @@ class UniqueCall:
         word, task_id, *rest = (value.decode("utf-8", "backslashreplace") for value in reply)
         if word == "look":
             return Holder(task_id, rest[0])
-        return Sent(task_id, word == "duplicate")
+        return Sent(task_id, word == "duplicate", rest)
 
 
 def is_digest(value: object) -> TypeGuard[str]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from ..conf import QueueSettings, get_settings
 from ..core import Message, Queue
-from ..core.bands import split_band
 
 
 class WorkQueue:
@@ -20,9 +19,8 @@ class WorkQueue:
         #: Key of the record of what this worker holds.
         self.holds_key = holds_key
         self.name = settings.name
-        base, priority = split_band(self.name)
         #: The configured queue that this is, or whose priority band it is.
-        self.base_name = base if priority and base in get_settings().queues else self.name
+        self.base_name = get_settings().base_name(self.name)
         #: Whether bodies are signed or encrypted.
         self.is_sealed = settings.is_sealed
 

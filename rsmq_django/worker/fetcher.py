@@ -290,8 +290,8 @@ class Fetcher:
 
     def _provision(self) -> None:
         if not self._provisioned:
+            self.lineup.find_bands()  # first: a band that somebody deleted is not created again
             provision(self.queues)
-            provision(self.lineup.find_bands())
             self._provisioned = self._bands_are_known = True
         elif not self._bands_are_known:
             provision(self.lineup.find_bands())

@@ -52,6 +52,8 @@ class Lineup:
 
     def _arrange(self) -> None:
         self.queues = [work_queue for bands in self._bands.values() for work_queue in bands]
+        #: Under which name of the worker's list each queue is here.
+        self._homes = {work_queue.name: name for name, bands in self._bands.items() for work_queue in bands}
         self._no_limits = [""] * len(self.queues)
         is_long = len(self.queues) > MANY and self._shares is None
         #: What finds the queues that have something, where there are too many to look at all of them each time.
@@ -78,7 +80,7 @@ class Lineup:
             last = served[-1] if served else None
             self.scan.fetched(look.queues, last, is_full=len(served) == look.room)
         if self._shares is not None and look.quotas is not None:
-            self._shares.note(look.quotas, Counter(work_queue.base_name for work_queue in served), look.room)
+            self._shares.note(look.quotas, Counter(self._homes[work_queue.name] for work_queue in served), look.room)
 
     def find_bands(self) -> list[WorkQueue]:
         """Read which bands there are, and return those that are new."""
@@ -88,11 +90,13 @@ class Lineup:
         for name, bands in self._bands.items():
             known = {work_queue.name: work_queue for work_queue in bands}
             home = known[name]
-            for band in set(bands_of(name, grouped.get(name, ()))) - known.keys():
+            # A band that the worker was told by its name has a place of its own; nothing is in the list twice.
+            found = [band for band in bands_of(name, grouped.get(name, ())) if band == name or band not in self._bands]
+            for band in set(found) - known.keys():
                 known[band] = WorkQueue(get_settings().queue(band), get_queue(band), home.lease_s, home.holds_key)
                 new.append(known[band])
             # A band that was deleted is looked at no longer; its queue itself stays, so that it is created again.
-            self._bands[name] = [known[band] for band in bands_of(name, grouped.get(name, ()))]
+            self._bands[name] = [known[band] for band in found]
         self.known_count = len(names)
         self._arrange()
         return new

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.queues import get_queue
-from rsmq_django.tasks import Task, cancel_tagged, current_task, fixed, tagged
+from rsmq_django.tasks import Task, cancel, cancel_tagged, current_task, fixed, tagged
 from rsmq_django.tasks.compat import TaskResultStatus
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
@@ -66,6 +66,14 @@ def test_all_tasks_of_a_tag_are_cancelled_together_waiting_and_running(project: 
         result.refresh()
         assert result.status is TaskResultStatus.FAILED
     assert cancel_tagged("tour") == 0
+
+
+def test_one_that_was_cancelled_by_its_id_is_found_no_more(project: Configure):
+    task: Task[..., Any] = declare(tags=["mail"])(lambda: None)
+    for result_ttl_s in (3600, 0):
+        assert cancel(task.using(result_ttl_s=result_ttl_s).enqueue().id)
+
+    assert tagged("mail") == []
 
 
 def test_ids_that_mean_nothing_any_more_do_not_stop_a_cancellation(project: Configure, server: PrivateServer):

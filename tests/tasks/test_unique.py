@@ -11,8 +11,8 @@ import pytest
 
 from rsmq_django.core.moves import purge
 from rsmq_django.queues import get_client, get_queue
-from rsmq_django.tasks import Retry, Task, Unique
-from rsmq_django.tasks.compat import TaskResultDoesNotExist, TaskResultStatus
+from rsmq_django.tasks import Retry, Task, Unique, tagged
+from rsmq_django.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from rsmq_django.worker.execution import Execution
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
@@ -317,3 +317,33 @@ def test_a_late_ending_does_not_free_the_lock_of_a_message_that_runs_again(
     work(until_empty=False, until_drained=True)
 
     assert task.enqueue().id == first.id
+
+
+def test_a_call_from_the_beginning_of_a_long_burst_finds_the_result_of_the_last(project: Configure):
+    task: Task[..., Any] = declare(unique=Unique(by=[], mode="debounce", window_s=60), tags=["burst"])(lambda n: n)
+    results = [task.enqueue(number) for number in range(400)]
+
+    found = task_backends["default"].get_result(results[0].id)
+
+    assert found.id == results[-1].id
+    assert tagged("burst") == [results[-1].id]  # what was replaced neither waits nor runs
+
+
+def test_a_dropped_call_leaves_no_tag(project: Configure):
+    task: Task[..., Any] = declare(unique=Unique(), tags=["mail"])(lambda: None)
+    first = task.enqueue()
+
+    task.enqueue()
+
+    assert tagged("mail") == [first.id]
+
+
+def test_half_of_a_lock_names_nothing(project: Configure, server: PrivateServer):
+    task: Task[..., Any] = declare(unique=Unique())(lambda: None)
+    task.enqueue()
+    (key,) = server.redis.keys("rsmq::unique:*")
+    server.redis.hdel(key, "queue", "message")
+
+    task.enqueue()
+
+    assert get_queue("default").attributes().messages == 2

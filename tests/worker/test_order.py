@@ -7,13 +7,14 @@ from collections import Counter
 
 import pytest
 
-from rsmq_django.queues import ensure_queue, get_queue, pause_queue, resume_queue
+from rsmq_django.core import list_queues
+from rsmq_django.queues import ensure_queue, get_client, get_queue, pause_queue, resume_queue
 from rsmq_django.tasks import Retry, consumer
 from rsmq_django.tasks.compat import task_backends
 from tests.support import pass_time, wait_until
 from tests.worker.processes import StartWorker
 from tests.worker.site.journal import Journal
-from tests.worker.workshop import Configure, declare, send_raw, the_dead_letter, work, working
+from tests.worker.workshop import Configure, declare, new_worker, send_raw, the_dead_letter, work, working
 
 # -- Priorities ----------------------------------------------------------------------------------------------------
 
@@ -115,6 +116,36 @@ def test_a_band_that_was_deleted_is_no_trouble(project: Configure):
         declared.using(priority=5).enqueue()
 
         assert ran.wait(10)
+
+
+def test_a_band_that_was_deleted_under_a_worker_is_not_created_again(project: Configure):
+    ran = threading.Event()
+    declared = declare(lambda: ran.set())
+    declared.using(priority=5).enqueue()
+    with working():
+        assert ran.wait(10)
+        get_queue("default-p5").delete_queue()
+
+        for _ in range(2):
+            ran.clear()
+            declared.enqueue()
+            assert ran.wait(10)
+
+    assert list_queues(get_client()) == ["default", "default-dead"]
+
+
+def test_no_queue_is_in_the_list_twice(configure: Configure):
+    configure(default={}, mail={"WEIGHT": 3})
+    seen: list[int] = []
+    declared = declare(lambda number: seen.append(number))
+    declared.using(priority=1).enqueue_many([[number] for number in range(5)])
+
+    worker = new_worker("default", "default-p1", "default", "mail", until_empty=True)
+    worker.run()
+
+    (fetcher,) = worker.fetchers
+    names = [work_queue.name for work_queue in fetcher.queues]
+    assert (sorted(seen), sorted(names)) == ([0, 1, 2, 3, 4], ["default", "default-p1", "mail"])
 
 
 # -- Weights -------------------------------------------------------------------------------------------------------

@@ -47,10 +47,20 @@ def test_a_sealed_call_runs_and_its_result_can_be_read(sealed: dict[str, Any]):
     assert task_backends["default"].get_result(urgent.id).return_value == "8 blue"
 
 
+@pytest.mark.parametrize("options", [SIGNED, ENCRYPTED], ids=["signed", "encrypted"])
+def test_a_sealed_queue_may_be_called_like_a_band(configure: Configure, options: dict[str, Any]):
+    configure(**{"orders-p1": options})
+    seen: list[int] = []
+    result = declare(queue_name="orders-p1")(lambda number: seen.append(number)).enqueue(7)
+    assert task_backends["default"].get_result(result.id).args == [7]
+
+    work()
+
+    assert seen == [7]
+
+
 @pytest.mark.parametrize(("options", "reason"), [(SIGNED, "unsigned"), (ENCRYPTED, "not_decrypted")])
-def test_a_call_that_somebody_wrote_into_redis_never_runs(
-    configure: Configure, options: dict[str, Any], reason: str
-):
+def test_a_call_that_somebody_wrote_into_redis_never_runs(configure: Configure, options: dict[str, Any], reason: str):
     configure(default=options)
     seen: list[str] = []
     declare(lambda: seen.append("ran"))

@@ -9,7 +9,7 @@
 --            queue name; task id; body; scope; mode; window in ms; longest wait in ms (0: none); ms that the lock is kept;
 --            task id of the holder whose keys were given, or ""
 --
--- Returns "sent" and the task id; "duplicate" and the task that stands for it; or "look", a task id and its queue:
+-- Returns "sent", the task id, and that of the one it replaced, if there is one; "duplicate" and the task that stands for it; or "look", a task id and its queue:
 -- the lock names that one, call again with its keys. Errors: QueueNotFound, MessageTooLong; nothing is stored then.
 --#include shared/clock
 --#include shared/ids
@@ -31,7 +31,8 @@ end
 local held = redis.call("HMGET", lock, "task", "queue", "message", "first_ms", "until_ms")
 local holder, holder_message, first_ms, is_waiting = held[1], held[3], now_ms, false
 
-if holder then
+-- A lock without its other fields, which only another program can have left, names nothing.
+if holder and held[2] and holder_message then
   if holder ~= given_task then return {"look", holder, held[2]} end
   local is_there = redis.call("ZSCORE", KEYS[5], holder_message)
   is_waiting = is_there and redis.call("HEXISTS", KEYS[6], holder_message .. ":rc") == 0
@@ -40,7 +41,7 @@ if holder then
     note(result, "status", "DUPLICATE", "of", holder)
     return {"duplicate", holder}
   end
-  if is_waiting then first_ms = tonumber(held[4]) end
+  if is_waiting then first_ms = tonumber(held[4]) or now_ms end
 end
 
 if mode == "debounce" then delay = window_ms end
@@ -57,4 +58,4 @@ redis.call("HSET", lock, "task", task, "queue", queue, "message", id, "first_ms"
   "until_ms", scope == "window" and integer(now_ms + window_ms) or "0")
 redis.call("PEXPIRE", lock, integer(scope == "window" and window_ms or visible_ms - now_ms + lock_ttl_ms))
 note(result, "status", "READY", "queue", queue, "message", id)
-return {"sent", task}
+return {"sent", task, is_waiting and holder or nil}
