@@ -119,8 +119,10 @@ TEXT_BY_NAME = Rule(
 )
 SECONDS_BY_QUEUE = Rule(
     "a dictionary of seconds by queue, '*' for all others: {'mail': 2.0, '*': 30}",
-    lambda value: isinstance(value, Mapping)
-    and all(is_text(k) and type(v) in (int, float) and 0 < v <= 86_400 for k, v in value.items()),
+    lambda value: (
+        isinstance(value, Mapping)
+        and all(is_text(k) and type(v) in (int, float) and 0 < v <= 86_400 for k, v in value.items())
+    ),
 )
 FLAG = Rule("True or False", lambda value: isinstance(value, bool))
 FLAG_OR_TEXT = Rule("True, False or a text", lambda value: isinstance(value, bool) or is_text(value))

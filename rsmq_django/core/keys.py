@@ -119,7 +119,7 @@ def order_key(namespace: str, worker_id: str) -> str:
 
 
 def schedule_keys(namespace: str) -> tuple[str, str, str]:
-    """Return the keys of all schedules: name -> next planned time (zset), name -> definition (hash), and what is known."""
+    """Return the keys of all schedules: name -> next planned time, name -> definition, and what is known."""
     return f"{namespace}::schedule", f"{namespace}::schedule:entries", f"{namespace}::schedule:state"
 
 

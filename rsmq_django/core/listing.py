@@ -150,7 +150,7 @@ def workers(namespace: str) -> Call[list[WorkerBeat]]:
 
 
 def holder(namespace: str, name: str, message: StoredMessage, worker_ids: Sequence[str]) -> Call[str | None]:
-    """Return the call that asks which of up to 1,000 workers notes that it holds a message. Their notes are advisory."""
+    """Return the call that asks which of up to 1,000 workers notes that it holds a message; notes are advisory."""
     keys = tuple(worker_key(namespace, worker_id) for worker_id in worker_ids[:MAX_BATCH])
     args = (message.position.message_id, message.receive_count, name)
     return Call("browse/holder", keys, args, lambda at: worker_ids[at - 1] if at else None, repeatable=True)
