@@ -24,11 +24,13 @@ from ..core.browse import pick
 from ..core.errors import RsmqError
 from ..core.limits import MAX_BODY_BYTES
 from ..live.envelopes import task_name
-from ..live.messages import PREVIEW_BYTES
+from ..live.messages import DEAD, PREVIEW_BYTES
 from ..live.places import Place, message_place_of
 from ..live.servers import all_places
 from ..live.times import as_datetime
 from ..models import Message
+from ..tasks.cancellation import cancel
+from ..tasks.compat import TaskResultDoesNotExist
 from . import bulk_pages
 from .bodies import preview, shown
 from .formats import as_duration, as_size, one_line, relative, visible
@@ -172,6 +174,7 @@ class MessageAdmin(LiveAdmin):
         return (
             self.own_url("bulk/", self.bulk_view, "bulk", post_only=True),
             self.own_url("<path:object_id>/operate/", self.operate_view, "operate", post_only=True),
+            self.own_url("<path:object_id>/cancel/", self.cancel_view, "cancel", post_only=True),
             self.own_url("<path:object_id>/body/", self.body_view, "body"),
         )
 
@@ -185,6 +188,7 @@ class MessageAdmin(LiveAdmin):
             "page": page,
             "may": {"view_body": self.may(request, "view_body"), "view_result": self.may(request, "view_result")},
             "operations": self._operations_for(request, message),
+            "may_cancel": self.may(request, "delete_message") and _can_be_cancelled(message, page),
             "queue_names": [place.key for place in all_places([])[:MAX_QUEUE_CHOICES]],
             "message_id": visible(page.stored.id),
             "task": visible(message.task),
@@ -219,6 +223,26 @@ class MessageAdmin(LiveAdmin):
         if Message.objects.filter(pk=key).exists():
             return HttpResponseRedirect(reverse("admin:rsmq_message_change", args=[quote(key)]))
         return HttpResponseRedirect(self._list_of(key))
+
+    def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Cancel the task of a message, also one that runs: its worker is told."""
+        self.demand(request, "delete_message")
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        message = Message.objects.filter(pk=unquote(object_id)).first()
+        page = MessagePage(message) if message is not None else None
+        if message is None or page is None or not _can_be_cancelled(message, page):
+            raise Http404
+        try:
+            is_cancelled = cancel(page.task_id)
+        except TaskResultDoesNotExist:
+            is_cancelled = False
+        if is_cancelled:
+            user: Any = request.user
+            LogEntry.objects.log_actions(user.pk, [message], CHANGE, change_message="Task cancelled")
+        text = _("The task was cancelled.") if is_cancelled else _("It was too late: the task has finished.")
+        self.tell(request, text, is_good=is_cancelled)
+        return HttpResponseRedirect(self._list_of(message.key))
 
     def _list_of(self, key: str) -> str:
         return f"{reverse('admin:rsmq_message_changelist')}?{urlencode({'queue': key.rpartition('/')[0]})}"
@@ -372,6 +396,11 @@ def as_file(body: bytes) -> HttpResponse:
     response["Content-Disposition"] = f'attachment; filename="body.{suffix}"'
     response["X-Content-Type-Options"] = "nosniff"
     return response
+
+
+def _can_be_cancelled(message: Message, page: MessagePage) -> bool:
+    """Return whether it is a task that has not ended. Without a record all queues would have to be searched."""
+    return message.state != DEAD and bool(page.task_id and page.record)
 
 
 def _is_cut(message: Message) -> bool:

@@ -1,0 +1,52 @@
+"""Cancelling a task from the page of its message."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client as Browser
+
+from rsmq_django.core import Queue
+from rsmq_django.tasks import task
+from rsmq_django.tasks.registry import _tasks
+from tests.admin.conftest import MESSAGES
+from tests.admin.pages import rows_of, told
+from tests.redis_server import PrivateServer
+
+
+def tidy_up() -> None: ...
+
+
+@pytest.fixture
+def waiting(mail: Queue, browser: Browser, django_capture_on_commit_callbacks: Callable[..., Any]) -> Iterator[str]:
+    """The address of the page of a message whose task waits."""
+    declared = task(queue_name="mail")(tidy_up)
+    with django_capture_on_commit_callbacks(execute=True):
+        declared.enqueue()
+    (row,) = rows_of(browser.get(MESSAGES, {"queue": "mail"}))
+    yield f"{MESSAGES}mail_2F{row.message_id}/"
+    _tasks.pop(declared.module_path)
+
+
+def test_a_task_is_cancelled_and_that_is_logged(browser: Browser, mail: Queue, waiting: str):
+    assert b"Cancel the task" in browser.get(f"{waiting}change/").content
+
+    page = browser.post(f"{waiting}cancel/", follow=True)
+
+    assert told(page) == ["The task was cancelled."]
+    assert mail.attributes().messages == 0
+    assert [entry.change_message for entry in LogEntry.objects.all()] == ["Task cancelled"]
+
+
+def test_cancelling_needs_its_permission_and_a_post(browser_of: Callable[..., Browser], mail: Queue, waiting: str):
+    assert browser_of("view_message").post(f"{waiting}cancel/").status_code == 403
+    assert browser_of("view_message", "delete_message").get(f"{waiting}cancel/").status_code == 405
+    assert mail.attributes().messages == 1
+
+
+def test_a_message_that_is_no_task_cannot_be_cancelled(browser: Browser, mail: Queue, server: PrivateServer):
+    url = f"{MESSAGES}mail_2F{mail.send(b'x')}/"
+
+    assert b"Cancel the task" not in browser.get(f"{url}change/").content
+    assert browser.post(f"{url}cancel/").status_code == 404
