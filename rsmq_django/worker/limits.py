@@ -36,6 +36,8 @@ class Answer:
 
     may_run: bool
     wait_s: float = 0.0
+    #: False when the reply was lost: a place may be taken all the same.
+    is_sure: bool = True
     #: Look at these queues first.
     look_at: list[str] = field(default_factory=list)
 
@@ -74,6 +76,8 @@ def admit(client: Client, arrived: Sequence[Execution]) -> list[Execution]:
     for execution, answer in _ask(client, limited):
         if not answer.may_run:
             refused.add(execution)
+            if answer.is_sure:
+                execution.places = ()
             _postpone(execution, answer.wait_s)
     return [execution for execution in arrived if execution not in refused]
 
@@ -115,7 +119,8 @@ def _answers(client: Client, questions: Sequence[Question]) -> list[Answer]:
     for question, reply in zip(questions, replies, strict=True):
         if isinstance(reply, RsmqError):
             logger.warning("limits of %s: %s; it asks again in a moment", question.execution.path, reply)
-            reply = Answer(False, WAIT_AFTER_ERROR_S * random.uniform(0.5, 1.0))  # noqa: S311 - keeps no secret
+            wait_s = WAIT_AFTER_ERROR_S * random.uniform(0.5, 1.0)  # noqa: S311 - keeps no secret
+            reply = Answer(False, wait_s, is_sure=False)
         answers.append(reply)
     return answers
 
