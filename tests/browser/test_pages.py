@@ -3,6 +3,7 @@
 RSMQ_SCREENSHOTS=directory keeps pictures of them.
 """
 
+import datetime as dt
 import json
 import os
 from collections.abc import Callable
@@ -12,9 +13,13 @@ from typing import Any
 import pytest
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from rsmq_django import schedules
 from rsmq_django.core import Queue
+from rsmq_django.core.reliable import ReliableQueue
+from rsmq_django.core.topics import Topic
+from rsmq_django.pipeline.models import CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
 from tests.browser.chromium import Visitor
 from tests.browser.scenery import PAY, run_a_day
 from tests.redis_server import PrivateServer
@@ -50,6 +55,15 @@ PAGES = {
     "task": "/admin/rsmq/registeredtask/{task}/change/",
     "results": "/admin/rsmq/result/?q=t7",
     "result": "/admin/rsmq/result/t7/change/",
+    "topics": "/admin/rsmq/topic/",
+    "topic": "/admin/rsmq/topic/orders/change/",
+    "seek": "/admin/rsmq/topic/orders/groups/billing/seek/",
+    "reliable-queues": "/admin/rsmq/reliablequeue/",
+    "reliable-queue": "/admin/rsmq/reliablequeue/parcels/change/",
+    "history": "/admin/rsmq_pipeline/taskhour/?span=12w",
+    "history-failures": "/admin/rsmq_pipeline/failuregroup/?span=12w",
+    "objectives": "/admin/rsmq_pipeline/sloburn/",
+    "runs": "/admin/rsmq_pipeline/pipelinerun/",
 }
 
 
@@ -68,7 +82,52 @@ def things_to_see(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, 
     worker_id = run_a_day(mail, also="default", held={held.id: 12_400})
     server.redis.hset(f"rsmq::worker:{worker_id}", "1 mail", f"\n{held.id} 1")
     schedules.add("remind-gate", write, cron="*/15 * * * *", args=["Gate 7"])
+    topic = Topic("orders", mail.client)
+    topic.publish(*(json.dumps({"order": number, "items": ["tea", "milk"]}) for number in range(200)), key="shop-1")
+    topic.group("billing").read(120)
+    topic.group("shipping").read(30)
+    parcels = ReliableQueue("parcels", mail.client, consumer="shop-1")
+    parcels.push(*(f"parcel {number}" for number in range(9)))
+    parcels.bury(parcels.pop_messages(5)[0], reason="no such address")
+    remember_weeks()
     return {"message": quote(f"mail-dead/{died}"), "worker": quote(f"default/{worker_id}"), "task": quote(PAY)}
+
+
+def remember_weeks() -> None:
+    """Write what the pipeline would have found out over ten weeks."""
+    now = timezone.now().replace(minute=0, second=0, microsecond=0)
+    hours = []
+    for back in range(70):
+        hour, attempts = now - dt.timedelta(days=back), 400 + 37 * (back % 7) + 5 * back
+        for task, share in (("shop.tasks.pay", 1), ("shop.tasks.ship_the_parcel_to_its_customer", 2)):
+            n = attempts // share
+            counts = {"first_attempts": n, "succeeded": n - n // 9, "retried": n // 10, "dead": n // 90, "attempts": n}
+            counts |= {"released": 0, "lost": 0, "cancelled": 0, "busy_us": 10**8, "body_bytes": 9, "workers": 2}
+            waits, runs = {str(500 + back % 9): n, "700": n // 20}, {str(600 + share * 40): n, "800": n // 30}
+            hours.append(
+                TaskHour(
+                    day=hour.date(), hour=hour, queue="mail", task=task, run_s_squared=1, wait_hist=waits,
+                    run_hist=runs, **counts,
+                )
+            )  # fmt: skip
+    TaskHour.objects.bulk_create(hours)
+    for kind, number in (("ValueError", 310), ("TimeoutError", 42)):
+        FailureGroup.objects.create(
+            day=now.date(), task="shop.tasks.pay", fingerprint=kind, error_type=f"builtins.{kind}", n=number, retried=9,
+            dead=number - 9, first_at=now, last_at=now, sample="no card 4711", queues=["mail"], workers=2,
+        )  # fmt: skip
+    for window, rate in (("1h", 31.0), ("6h", 4.0), ("3d", 0.7)):
+        SloBurn.objects.create(
+            day=now.date(), at=now, queue="mail", objective="wait_p95_ms", window=window, total=4000, bad=31,
+            target=0.95, burn_rate=rate, budget_left=0.61,
+        )  # fmt: skip
+    CapacityAdvice.objects.create(
+        day=now.date(), queue="mail", attempts=9000, arrivals_per_s=3.2, mean_run_s=0.9, run_cv_squared=1, load=2.9,
+        slots_seen=4, slots_needed=6, wait_target_s=1, quantile=0.95,
+    )  # fmt: skip
+    PipelineRun.objects.create(
+        run_id="r1", step="archive", started_at=now, seconds=31, rows_in=90_000, rows_out=90_000, lost=0, exit_code=0
+    )
 
 
 @pytest.mark.parametrize("window", WINDOWS)

@@ -1,0 +1,245 @@
+"""The pages of what the pipeline found out: weeks of history, failures, objectives, advice, and its own runs.
+
+They read the tables only, so they need neither Redis nor Spark; sending a failure group back to work reads the lake.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from ..admin.formats import as_duration, one_line, visible
+from ..admin.redaction import redact
+from ..admin.site import LiveAdmin
+from ..conf import get_settings
+from ..spark.burn import ALARMS
+from . import history
+from .charts import DEFAULT_SPAN, SPANS, begin_of, charts_of
+from .models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
+
+#: Dead letters that one click sends back, so that a request stays short.
+MOST_REDRIVEN = 1000
+MOST_TASKS = 200
+
+
+class HistoryAdmin(LiveAdmin):
+    """What all of them share: tables that only the pipeline writes."""
+
+    change_list_template = "admin/change_list.html"
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return Django's own list: these have tables."""
+        return ChangeList
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
+        """Search in columns."""
+        return admin.ModelAdmin.get_search_results(self, request, queryset, search_term)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return False: the pipeline removes what is old."""
+        return False
+
+    def demand_view(self, request: HttpRequest) -> None:
+        """Raise PermissionDenied unless the user may look."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+
+    def freshness(self) -> dict[str, Any]:
+        """Return how old the history is."""
+        return {"freshness": history.freshness()}
+
+
+def _span(request: HttpRequest) -> str:
+    span = request.GET.get("span", "")
+    return span if span in SPANS else DEFAULT_SPAN
+
+
+def _span_links(request: HttpRequest) -> list[tuple[str, str, bool]]:
+    labels = {"2d": _("2 days"), "2w": _("2 weeks"), "12w": _("12 weeks"), "52w": _("1 year")}
+    links = []
+    for span, label in labels.items():
+        query = request.GET.copy()
+        query["span"] = span
+        links.append((label, f"?{query.urlencode()}", span == _span(request)))
+    return links
+
+
+@admin.register(TaskHour)
+class TaskHistoryAdmin(HistoryAdmin):
+    """Throughput, outcomes, waits and run times, of everything, a queue or a task."""
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        """Show charts and totals instead of rows of hours."""
+        self.demand_view(request)
+        span, now = _span(request), timezone.now()
+        now = now if timezone.is_aware(now) else now.astimezone()
+        queue, task = request.GET.get("queue") or None, request.GET.get("task") or None
+        since = begin_of(span, now)
+        points = history.task_history(queue=queue, task=task, since=since, step=SPANS[span][1])
+        totals = history.task_totals(queue=queue, since=since)
+        context = {
+            "title": _("History of tasks"),
+            "charts": charts_of(points, span, now),
+            "spans": _span_links(request),
+            "is_still": True,
+            "queue": queue,
+            "task": task,
+            "totals": [
+                (name, path, point, *map(_shown_ms, (point.wait_ms(0.95), point.run_ms(0.5), point.run_ms(0.95))))
+                for (name, path), point in list(totals.items())[:MOST_TASKS]
+                if task in (None, path)
+            ],
+            "span": span,
+            "anomalies": history.anomalies(since=since, limit=20),
+            **self.freshness(),
+        }
+        return self.own_page(request, "history/tasks.html", context)
+
+
+def _shown_ms(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3g} ms" if value < 1000 else as_duration(value / 1000)
+
+
+@admin.register(FailureGroup)
+class FailureGroupAdmin(HistoryAdmin):
+    """What failed alike, over weeks; with a button that sends the dead letters of a group back to work."""
+
+    # The list shows it, without secrets, to those who may see bodies.
+    exclude = ("sample",)
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        """Show groups over all days instead of rows of days."""
+        self.demand_view(request)
+        if request.method == "POST":
+            return self._redrive(request)
+        span = _span(request)
+        since = (timezone.now() - dt.timedelta(days=SPANS[span][0])).date()
+        queue = request.GET.get("queue") or None
+        may_view_body = request.user.has_perm("rsmq.view_body")
+        groups = history.failure_groups(since=since, queue=queue)
+        context = {
+            "title": _("Failures"),
+            "spans": _span_links(request),
+            "groups": [(group, one_line(redact(group.sample), 300) if may_view_body else "") for group in groups],
+            "may_redrive": request.user.has_perm("rsmq.redrive_message"),
+            "queue": queue,
+            **self.freshness(),
+        }
+        return self.own_page(request, "history/failures.html", context)
+
+    def _redrive(self, request: HttpRequest) -> HttpResponse:
+        if not request.user.has_perm("rsmq.redrive_message"):
+            raise PermissionDenied
+        here = reverse("admin:rsmq_pipeline_failuregroup_changelist")
+        fingerprint = request.POST.get("fingerprint", "")
+        found = history.failure_groups(fingerprint=fingerprint) if fingerprint else []
+        if not found:
+            self.tell(request, _("There is no such group of failures any more."), is_good=False)
+            return HttpResponseRedirect(here)
+        is_sure = bool(request.POST.get("post"))
+        try:
+            done = self._replayed(fingerprint, dry_run=not is_sure)
+        except (ImportError, ImproperlyConfigured, OSError):
+            text = _("The archive cannot be read here. Where the pipeline runs: rsmq_pipeline replay %(group)s --yes")
+            self.tell(request, text % {"group": visible(fingerprint)}, is_good=False)
+            return HttpResponseRedirect(here)
+        if not is_sure:
+            # A counter answers to any name, so a template cannot ask it for its items.
+            moved_by_queue = sorted(done.moved.items())
+            context = {"title": _("Redrive"), "group": found[0], "here": here, "most": MOST_REDRIVEN}
+            context["moved"] = moved_by_queue
+            return self.own_page(request, "history/redrive.html", context)
+        moved = sum(done.moved.values())
+        if moved:
+            text = f"Redrove {moved} dead letters of {fingerprint}"
+            row = FailureGroup.objects.filter(fingerprint=fingerprint).order_by("-day").first()
+            assert row is not None, "it was found a moment ago"
+            self.log_change(request, row, text)
+        text = ngettext("%d dead letter went back.", "%d dead letters went back.", moved) % moved
+        stayed = sum(done.stayed.values())
+        self.tell(request, f"{text} {_('%d stayed: gone, or not theirs any more.') % stayed if stayed else ''}".strip())
+        return HttpResponseRedirect(here)
+
+    @staticmethod
+    def _replayed(fingerprint: str, *, dry_run: bool) -> Any:
+        # Here, because it needs what only machines of the pipeline have to have.
+        from .config import find_lake
+        from .replay import replay
+
+        return replay(find_lake(), fingerprint, dry_run=dry_run, limit=MOST_REDRIVEN)
+
+
+@admin.register(SloBurn)
+class ObjectiveAdmin(HistoryAdmin):
+    """How fast error budgets burn, and how many slots the queues need."""
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        """Show the newest of each instead of all rows."""
+        self.demand_view(request)
+        context = {
+            "title": _("Objectives and capacity"),
+            "burns": [(burn, burn.burn_rate > ALARMS.get(burn.window, float("inf"))) for burn in history.slo_burns()],
+            "advice": history.capacity_advice() if request.user.has_perm("rsmq_pipeline.view_capacityadvice") else [],
+            "has_objectives": bool(get_settings().pipeline.objectives),
+            **self.freshness(),
+        }
+        return self.own_page(request, "history/objectives.html", context)
+
+
+@admin.register(CapacityAdvice)
+class CapacityAdviceAdmin(HistoryAdmin):
+    """Advice of all days, to see how it changed."""
+
+    list_display = (
+        "day",
+        "queue",
+        "slots_needed",
+        "slots_seen",
+        "load",
+        "arrivals_per_s",
+        "mean_run_s",
+        "silent_because",
+    )
+    list_filter = ("queue",)
+    date_hierarchy = "day"
+
+
+@admin.register(Anomaly)
+class AnomalyAdmin(HistoryAdmin):
+    """Hours that were unlike the same hour of other days."""
+
+    list_display = ("hour", "queue", "task", "metric", "value", "median", "z")
+    list_filter = ("metric", "queue")
+    search_fields = ("task",)
+
+
+@admin.register(PipelineRun)
+class PipelineRunAdmin(HistoryAdmin):
+    """What the pipeline did, and what it lost."""
+
+    list_display = ("started_at", "step", "seconds", "rows_in", "rows_out", "lost", "exit_code", "problem")
+    list_filter = ("step", "exit_code")
+
+    @admin.display(description=gettext_lazy("error"))
+    def problem(self, run: PipelineRun) -> str:
+        """Return the beginning of the error."""
+        return one_line(redact(run.error), 80) or "-"
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return what one run shows; its error without secrets."""
+        return ["run_id", "step", "started_at", "seconds", "rows_in", "rows_out", "lost", "exit_code", "problem"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return all of them."""
+        return self.get_fields(request, obj)

@@ -1,0 +1,91 @@
+"""The charts of weeks and months: throughput, outcomes, waits and run times of a queue, a task or everything."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from ..admin.charts import Chart, Number, Series
+from ..admin.formats import as_duration
+from .history import QUANTILES, Point, Step
+
+#: Span -> how many days, and in which steps.
+SPANS: dict[str, tuple[int, Step]] = {"2d": (2, "hour"), "2w": (14, "day"), "12w": (84, "day"), "52w": (364, "day")}
+DEFAULT_SPAN = "2w"
+
+
+def steps_of(span: str, now: dt.datetime) -> list[dt.datetime | dt.date]:
+    """Return the hours or days of a span, the one of now last, in UTC as the tables are."""
+    days, step = SPANS[span]
+    if step == "hour":
+        hour = now.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
+        return [hour - dt.timedelta(hours=back) for back in range(days * 24 - 1, -1, -1)]
+    today = now.astimezone(dt.UTC).date()
+    return [today - dt.timedelta(days=back) for back in range(days - 1, -1, -1)]
+
+
+def begin_of(span: str, now: dt.datetime) -> dt.datetime:
+    """Return where a span begins."""
+    first = steps_of(span, now)[0]
+    return first if isinstance(first, dt.datetime) else dt.datetime(first.year, first.month, first.day, tzinfo=dt.UTC)
+
+
+def charts_of(points: Sequence[Point], span: str, now: dt.datetime) -> list[Chart]:
+    """Return four charts; steps without attempts are gaps or nothing."""
+    steps = steps_of(span, now)
+    found = {_comparable(point.at): point for point in points}
+    row = [found.get(step) or Point(step) for step in steps]
+    times = [_label(step) for step in steps]
+    attempts = _("Attempts per hour") if SPANS[span][1] == "hour" else _("Attempts per day")
+    outcomes = [
+        Series(_("succeeded"), "a", [point.succeeded for point in row]),
+        Series(_("retried"), "b", [point.retried for point in row]),
+        Series(_("dead letters"), "c", [point.dead for point in row]),
+        Series(_("lost"), "d", [point.lost for point in row]),
+    ]
+    rates: list[Number] = [100 * point.failure_rate if point.attempts else None for point in row]
+    return [
+        Chart("attempts", attempts, times, outcomes, _number, is_stacked=True),
+        Chart("failures", _("Share of attempts that failed"), times, [Series(_("failed"), "c", rates)], _percent),
+        Chart("wait", _("Waiting time"), times, _quantiles([point.wait_ms for point in row]), _seconds),
+        Chart("run", _("Run time"), times, _quantiles([point.run_ms for point in row]), _seconds),
+    ]
+
+
+def _quantiles(readers: Sequence[object]) -> list[Series]:
+    series = []
+    for q, colour in zip(QUANTILES, "abc", strict=True):
+        milliseconds = [reader(q) for reader in readers]  # type: ignore[operator]
+        values: list[Number] = [None if each is None else each / 1000 for each in milliseconds]
+        series.append(Series(f"p{q * 100:.0f}", colour, values))
+    return series
+
+
+def _comparable(at: dt.datetime | dt.date) -> dt.datetime | dt.date:
+    if not isinstance(at, dt.datetime):
+        return at
+    return at.astimezone(dt.UTC) if timezone.is_aware(at) else at.replace(tzinfo=dt.UTC)
+
+
+def _label(at: dt.datetime | dt.date) -> str:
+    return f"{at:%d.%m. %H:00}" if isinstance(at, dt.datetime) else f"{at:%d.%m.}"
+
+
+def _number(value: float) -> str:
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if value >= size:
+            return f"{value / (1e3 if unit == 'k' else size):.3g}{unit}"
+    return f"{value:g}"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.3g} %"
+
+
+def _seconds(value: float) -> str:
+    if 0 < value < 1:
+        return f"{value * 1000:.3g} ms"
+    return f"{value:.3g} s" if value < 120 else as_duration(value)

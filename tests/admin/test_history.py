@@ -1,0 +1,151 @@
+"""The pages of the pipeline's history: weeks of tasks, failures to be redriven, objectives, runs."""
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import Client as Browser
+from django.utils import timezone
+
+from rsmq_django.core import Queue
+from rsmq_django.pipeline.models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
+from rsmq_django.spark.fingerprint import fingerprint
+from rsmq_django.spark.lake import Lake
+from tests.admin.pages import rows_of, text_of, told
+from tests.pipeline.conftest import write_events
+
+ROOT = "/admin/rsmq_pipeline/"
+TASKS, FAILURES, OBJECTIVES = f"{ROOT}taskhour/", f"{ROOT}failuregroup/", f"{ROOT}sloburn/"
+NAMES = ("taskhour", "failuregroup", "sloburn", "capacityadvice", "anomaly", "pipelinerun")
+GROUP = fingerprint("shop.pay", "ValueError", "no row 7")
+
+
+@pytest.fixture
+def history(db: None) -> None:
+    """A few days of two tasks, failures, an objective that burns, advice, and a run that failed."""
+    now = timezone.now().replace(minute=0, second=0, microsecond=0)
+    counts = {"first_attempts": 90, "released": 0, "cancelled": 0, "run_s_squared": 1.0, "body_bytes": 1, "workers": 1}
+    for back in range(3):
+        hour = now - dt.timedelta(days=back)
+        for task, dead in (("shop.pay", 5), ("shop.ship", 0)):
+            TaskHour.objects.create(
+                day=hour.date(), hour=hour, queue="mail", task=task, attempts=100, succeeded=100 - dead, retried=0,
+                dead=dead, lost=0, busy_us=10**6, wait_hist={"60": 100}, run_hist={"90": 100}, **counts,
+            )  # fmt: skip
+    FailureGroup.objects.create(
+        day=now.date(), task="shop.pay", fingerprint=GROUP, error_type="ValueError", n=5, retried=0, dead=5,
+        first_at=now, last_at=now, sample="no row 7, password=hunter2", queues=["mail"], workers=1,
+    )  # fmt: skip
+    SloBurn.objects.create(
+        day=now.date(), at=now, queue="mail", objective="success", window="1h", total=100, bad=5, target=0.999,
+        burn_rate=50, budget_left=-0.5,
+    )  # fmt: skip
+    CapacityAdvice.objects.create(
+        day=now.date(), queue="mail", attempts=100, arrivals_per_s=1, mean_run_s=0.1, run_cv_squared=1, load=0.5,
+        slots_seen=2, slots_needed=7, wait_target_s=1, quantile=0.95,
+    )  # fmt: skip
+    PipelineRun.objects.create(
+        run_id="r1", step="archive", started_at=now, seconds=3, rows_in=1, rows_out=1, lost=4, exit_code=1,
+        error="no connection to redis://:hunter2@db/0",
+    )  # fmt: skip
+    Anomaly.objects.create(
+        day=now.date(), hour=now, queue="mail", task="shop.pay", metric="dead", value=5, median=0, mad=0, n=100
+    )
+
+
+@pytest.mark.parametrize("span", ["2d", "2w", "12w", "52w", "<x>"])
+def test_history_shows_every_task_of_a_span(browser: Browser, history: None, span: str):
+    page = browser.get(TASKS, {"span": span})
+
+    attempts = page.context["charts"][0]
+    expected = 400 if span == "2d" else 600
+    assert sum(sum(series.values) for series in attempts.series) == expected
+    assert [row[1] for row in page.context["totals"]] == ["shop.pay", "shop.ship"] and "Wait p95" in text_of(page)
+    assert "4 events were lost" in text_of(page) and "The last run failed: archive" in text_of(page)
+
+
+def test_history_can_be_that_of_one_task(browser: Browser, history: None):
+    page = browser.get(TASKS, {"queue": "mail", "task": "shop.pay"})
+
+    assert sum(page.context["charts"][0].series[2].values) == 15, "dead letters"
+    assert [row[1] for row in page.context["totals"]] == ["shop.pay"]
+
+
+def test_pages_without_a_history_say_so(browser: Browser):
+    for url in (TASKS, FAILURES, OBJECTIVES):
+        assert "Nothing was published yet" in text_of(browser.get(url)), url
+
+
+def test_objectives_tell_what_burns_too_fast_and_what_is_needed(browser: Browser, history: None):
+    text = text_of(browser.get(OBJECTIVES))
+
+    assert "50.0 · too fast" in text and "Slots that queues need" in text
+
+
+def test_failures_hide_secrets_and_are_for_those_who_may_see_bodies(browser: Browser, history: None):
+    assert "no row 7" in text_of(browser.get(FAILURES)) and b"hunter2" not in browser.get(FAILURES).content
+
+    user = User.objects.create_user("looker", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_failuregroup"))
+    looker = Browser()
+    looker.force_login(user)
+    row = FailureGroup.objects.get()
+    assert b"no row" not in looker.get(f"{FAILURES}{row.pk}/change/").content
+    page = looker.get(FAILURES)
+    assert page.status_code == 200 and "no row 7" not in text_of(page) and "Redrive" not in text_of(page)
+    assert looker.post(FAILURES, {"fingerprint": GROUP, "post": "yes"}).status_code == 403
+
+
+def test_a_group_of_failures_goes_back_to_work(
+    browser: Browser, history: None, mail: Queue, dead: Queue, settings: Any, tmp_path: Path
+):
+    settings.RSMQ = {**settings.RSMQ, "PIPELINE": {"LAKE": str(tmp_path / "lake")}}
+    ids = dead.send_many([b"1", b"2", b"3"])
+    row = {"shard": "rsmq::events", "event": "dead", "queue": "mail", "fingerprint": GROUP}
+    row |= {"event_at": dt.datetime(2026, 11, 18, 12, tzinfo=dt.UTC)}
+    rows = [row | {"entry_id": f"{n}-1", "message_id": message_id} for n, message_id in enumerate(ids[:2])]
+    write_events(Lake.at(tmp_path / "lake"), rows)
+
+    asked = browser.post(FAILURES, {"fingerprint": GROUP})
+    assert "mail: 2" in text_of(asked) and mail.attributes().messages == 0
+    done = browser.post(FAILURES, {"fingerprint": GROUP, "post": "yes"}, follow=True)
+
+    assert told(done) == ["2 dead letters went back."]
+    assert (mail.attributes().messages, dead.attributes().messages) == (2, 1)
+    assert LogEntry.objects.get().change_message == f"Redrove 2 dead letters of {GROUP}"
+    assert "any more" in text_of(browser.post(FAILURES, {"fingerprint": GROUP}))
+
+
+def test_a_group_that_is_none_is_told(browser: Browser, history: None):
+    assert told(browser.post(FAILURES, {"fingerprint": "x"}, follow=True)) == [
+        "There is no such group of failures any more."
+    ]
+
+
+def test_stock_lists_show_rows_and_no_secrets(browser: Browser, history: None):
+    for name in ("capacityadvice", "anomaly", "pipelinerun"):
+        page = browser.get(f"{ROOT}{name}/")
+        (row,) = rows_of(page)
+        one = browser.get(f"{ROOT}{name}/{row.pk}/change/")
+        assert one.status_code == 200
+        assert b"hunter2" not in page.content + one.content
+        assert browser.post(f"{ROOT}{name}/{row.pk}/delete/", {"post": "yes"}).status_code == 403
+        assert browser.post(f"{ROOT}{name}/add/", {}).status_code == 403
+
+
+def test_nobody_sees_it_without_permission(browser_of: Callable[..., Browser], history: None):
+    nobody = browser_of()
+
+    for name in NAMES:
+        assert nobody.get(f"{ROOT}{name}/").status_code == 403, name
+
+
+def test_history_needs_no_redis(browser: Browser, history: None, settings: Any):
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": "redis://127.0.0.1:1/0", "TIMEOUT_S": 0.5}}}
+
+    for name in NAMES:
+        assert browser.get(f"{ROOT}{name}/").status_code == 200, name
