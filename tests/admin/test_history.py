@@ -105,7 +105,7 @@ def test_a_group_of_failures_goes_back_to_work(
 ):
     settings.RSMQ = {**settings.RSMQ, "PIPELINE": {"LAKE": str(tmp_path / "lake")}}
     ids = dead.send_many([b"1", b"2", b"3"])
-    row = {"shard": "rsmq::events", "event": "dead", "queue": "mail", "fingerprint": GROUP}
+    row: dict[str, Any] = {"shard": "rsmq::events", "event": "dead", "queue": "mail", "fingerprint": GROUP}
     row |= {"event_at": dt.datetime(2026, 11, 18, 12, tzinfo=dt.UTC)}
     rows = [row | {"entry_id": f"{n}-1", "message_id": message_id} for n, message_id in enumerate(ids[:2])]
     write_events(Lake.at(tmp_path / "lake"), rows)
