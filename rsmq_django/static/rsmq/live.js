@@ -31,10 +31,12 @@
     const olds = rows(document);
     for (const [key, row] of rows(fresh)) {
       const old = olds.get(key);
-      if (!old || old.contains(document.activeElement)) { continue; }
+      if (!old) { continue; }
       const cells = old.querySelectorAll("td:not(.action-checkbox), th");
       row.querySelectorAll("td:not(.action-checkbox), th").forEach((cell, at) => {
-        if (cells[at] && cells[at].innerHTML !== cell.innerHTML) { cells[at].replaceWith(cell); }
+        const known = cells[at];
+        if (!known || known.contains(document.activeElement)) { return; }
+        if (known.innerHTML !== cell.innerHTML) { known.replaceWith(cell); }
       });
     }
   }
