@@ -156,8 +156,8 @@ class CurrentTask:
     def extend(self, seconds: float) -> bool:
         """Keep the message hidden for at least so many seconds from now. Returns False when the lease is lost.
 
-        The worker renews leases by itself; this is for a task whose work goes on outside, and should not begin again
-        when the worker dies.
+        The worker renews leases by itself; this is for a task whose work goes on outside. When the process that runs
+        it dies, its supervisor frees the message all the same.
         """
         return self._check_in("", milliseconds("seconds", seconds))
 

@@ -427,7 +427,8 @@ class Fetcher:
         """Note what a look found, and when the next one makes sense."""
         self.lineup.looked(look, (look.queues[position - 1] for position, *_ in fetched.messages))
         found, next_s = len(fetched.messages), fetched.next_ms / 1000
-        self.is_drained = found == 0 and not look.is_partial
+        # What is due in less than a millisecond is as good as ready: a retry without a wait, for example.
+        self.is_drained = found == 0 and next_s != 0 and not look.is_partial
         self.is_empty = self.is_drained and next_s < 0
         if fetched.unreadable:
             names = ", ".join(look.queues[position - 1].name for position in fetched.unreadable)

@@ -9,7 +9,7 @@ import pytest
 
 from rsmq_django.core import list_queues
 from rsmq_django.queues import ensure_queue, get_client, get_queue, pause_queue, resume_queue
-from rsmq_django.tasks import Retry, consumer
+from rsmq_django.tasks import Postpone, Retry, consumer
 from rsmq_django.tasks.compat import task_backends
 from tests.support import pass_time, wait_until
 from tests.worker.processes import StartWorker
@@ -247,3 +247,21 @@ def test_a_pause_holds_for_all_workers_and_for_those_that_start_later(
 
     resume_queue("default")
     wait_until(lambda: len(journal.names("end")) == 71)
+
+
+# -- What comes back at once ---------------------------------------------------------------------------------------
+
+
+def test_a_task_postponed_by_nothing_runs_again_before_its_worker_ends(project: Configure):
+    runs: list[int] = []
+
+    def postponed_often() -> None:
+        runs.append(len(runs))
+        if len(runs) < 20:
+            raise Postpone(0)
+
+    declare(postponed_often).enqueue()
+
+    work(until_empty=False, until_drained=True)
+
+    assert len(runs) == 20
