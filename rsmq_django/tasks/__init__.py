@@ -1,5 +1,6 @@
 """Declaring and sending tasks: Django's Tasks framework with retries, dead letters, time limits and raw consumers."""
 
+from .batch import BatchCall
 from .cancellation import acancel, cancel
 from .compat import TaskResult, TaskResultStatus
 from .expiry import TaskExpired
@@ -16,6 +17,7 @@ from .workflow import amap_tasks, call, chain, group, map_tasks
 from .workflow_state import Failure, Workflow, get_workflow, newest_workflows
 
 __all__ = [
+    "BatchCall",
     "Concurrency",
     "Failure",
     "Workflow",

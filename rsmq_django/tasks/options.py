@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from django.conf import settings
 
+from ..core.limits import MAX_BATCH
 from .limits import Limit, check_limits
 from .retry import Backoff, RetryPolicy, exponential
 from .unique import Unique
@@ -61,6 +62,8 @@ class TaskOptions:
     tags: Sequence[str] = ()
     #: How many run at a time, and how many start in a span of time.
     limits: Sequence[Limit] = ()
+    #: The function gets a list of at most so many; None: it gets one.
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         _check("max_attempts", self.max_attempts, at_least=1)
@@ -79,6 +82,7 @@ class TaskOptions:
         _check("expires_in_s", self.expires_in_s, at_least=0.001)
         _check_tags(self.tags)
         check_limits(self.limits)
+        _check_batch(self)
         _check_classes("retry_on", self.retry_on)
         _check_classes("give_up_on", self.give_up_on)
         if not callable(self.backoff):
@@ -114,6 +118,16 @@ def _check_tags(tags: Sequence[str]) -> None:
     for tag in tags:
         if not is_tag(tag):
             raise ValueError(f"tags has {tag!r}; a tag is a text of 1 to {MAX_TAG_LENGTH} printable characters")
+
+
+def _check_batch(options: TaskOptions) -> None:
+    size = options.batch
+    if size is None:
+        return
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_BATCH:
+        raise ValueError(f"batch is {size!r}; it must be a whole number from 1 to {MAX_BATCH}")
+    if options.once:
+        raise ValueError("once=True notes each call in a transaction of its own, which a batch has not; leave one out")
 
 
 def _check_classes(name: str, classes: ExceptionClasses) -> None:

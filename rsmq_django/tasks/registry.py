@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -34,6 +35,8 @@ class Consumer:
 
 _tasks: dict[str, Task[..., Any]] = {}
 _consumers: dict[str, Consumer] = {}
+#: By queue and dotted path.
+_followers: dict[str, dict[str, Consumer]] = {}
 
 
 def register_task(task: Task[..., Any]) -> None:
@@ -90,6 +93,41 @@ def register_consumer(consumer: Consumer) -> None:
             f"{consumer.module_path} needs a queue of its own"
         )
     _consumers[consumer.queue_name] = consumer
+    _check_kinds(consumer.queue_name)
+
+
+def register_follower(consumer: Consumer) -> None:
+    """Remember a function that runs after the consumer of a raw queue. Raises InvalidTask."""
+    if not _is_of_reliable_queue(consumer):
+        check_queues(consumer.module_path, consumer.queue_name, None)
+    _followers.setdefault(consumer.queue_name, {})[consumer.module_path] = consumer
+    _check_kinds(consumer.queue_name)
+
+
+def _check_kinds(queue_name: str) -> None:
+    """Raise InvalidTask when functions of a queue would have to run in different places."""
+    primary, followers = _consumers.get(queue_name), _followers.get(queue_name, {})
+    for follower in followers.values():
+        if primary is not None and iscoroutinefunction(primary.func) != iscoroutinefunction(follower.func):
+            raise InvalidTask(
+                f"{follower.module_path} follows {primary.module_path} on queue {queue_name!r}; make both of them "
+                "async functions, or none"
+            )
+
+
+def check_primary(queue_name: str) -> None:
+    """Raise ImproperlyConfigured when a queue has consumers, but none that decides what becomes of its messages."""
+    followers = find_followers(queue_name)
+    if followers and queue_name not in _consumers:
+        raise ImproperlyConfigured(
+            f"Queue {queue_name!r} has {followers[0].module_path} with primary=False and no primary consumer, which "
+            f"would decide what becomes of its messages: declare one with @consumer({queue_name!r})."
+        )
+
+
+def find_followers(queue_name: str) -> list[Consumer]:
+    """Return the functions that run after the consumer of a queue, in the order in which they were declared."""
+    return list(_followers[queue_name].values()) if queue_name in _followers else []
 
 
 def _is_of_reliable_queue(consumer: Consumer) -> bool:
@@ -105,6 +143,22 @@ def _is_of_reliable_queue(consumer: Consumer) -> bool:
     if is_reliable and consumer.options.limits:
         raise InvalidTask(f"{consumer.module_path}: queue {consumer.queue_name!r} is reliable; limits are for others")
     return is_reliable
+
+
+def batch_size(queue_name: str) -> int | None:
+    """Return how many messages of a queue make one call; None unless all functions of the queue take batches."""
+    consumer = find_consumer(queue_name)
+    if consumer is not None:
+        return consumer.options.batch
+    sizes: list[int | None] = [task.options.batch for task in _tasks.values() if task.queue_name == queue_name]
+    known = [size for size in sizes if size is not None]
+    return min(known) if known and len(known) == len(sizes) else None
+
+
+def largest_batch() -> int:
+    """Return how many messages one call takes at most, of all functions that are declared."""
+    options = [task.options for task in _tasks.values()] + [consumer.options for consumer in _consumers.values()]
+    return max((option.batch or 1 for option in options), default=1)
 
 
 def find_consumer(queue_name: str) -> Consumer | None:

@@ -73,7 +73,10 @@ def current_task() -> CurrentTask:
     """Return the task that asks. Raises RuntimeError outside of one."""
     run = current_run.get()
     if run is None:
-        raise RuntimeError("no task runs here; threads that a task starts have to be given what they need")
+        raise RuntimeError(
+            "no task runs here; threads that a task starts have to be given what they need, and each call of a batch "
+            "has its own, `call.current`"
+        )
     return CurrentTask(run)
 
 
@@ -128,8 +131,21 @@ class CurrentTask:
 
     @property
     def ran_for_s(self) -> float | None:
-        """Return how long the function ran; None before it has ended, and when it did not run."""
+        """Return how long the function ran; None before it has ended, and when it did not run.
+
+        Of a batch, it is the message's share.
+        """
         return None if self._run.run_us is None else self._run.run_us / 1e6
+
+    @property
+    def lease_lost(self) -> bool:
+        """See the function of this name."""
+        return self._run.delivery.lease_lost
+
+    @property
+    def is_cancelled(self) -> bool:
+        """See the function of this name."""
+        return self._run.delivery.cancelled
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -10,17 +10,18 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpac
 
 from django.utils import timezone
 
-from ..core.records import Message
+from .batch import BatchCall
 from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, TaskResult, task_backends
 from .limits import Limit, check_limit_names
 from .options import ExceptionClasses, OptionArguments, TaskOptions
-from .registry import Consumer, register_consumer, register_task
+from .registry import Consumer, register_consumer, register_follower, register_task
 from .retry import Backoff, exponential
 from .running import TaskContext
 from .unique import Unique
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: The arguments of one call: keyword arguments, or positional ones.
 Arguments = Mapping[str, Any] | Sequence[Any]
@@ -45,6 +46,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     expires_in_s: float | None = None
     tags: Sequence[str] = ()
     limits: Sequence[Limit] = ()
+    batch: int | None = None
     options: TaskOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -55,6 +57,8 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
         object.__setattr__(self, "options", options)
         if self.once and iscoroutinefunction(self.func):
             raise ValueError(f"{self.func.__name__} is async; once=True needs a transaction, which only a def can have")
+        if self.batch is not None and self.takes_context:
+            raise ValueError(f"{self.func.__name__} takes batches; each of its calls has its context as `call.current`")
         BaseTask.__post_init__(self)  # super() without arguments fails in a dataclass with slots
         register_task(self)
 
@@ -121,6 +125,17 @@ def task(
 @overload
 def task(
     *,
+    batch: int,
+    queue_name: str = ...,
+    backend: str = ...,
+    priority: int = ...,
+    **options: Unpack[OptionArguments],
+) -> Callable[[Callable[[list[BatchCall]], R]], Task[..., R]]: ...
+
+
+@overload
+def task(
+    *,
     takes_context: Literal[True],
     queue_name: str = ...,
     backend: str = ...,
@@ -145,8 +160,9 @@ def task(
     process is killed; default: none), `dead_letter_queue` (default: the queue's), `result_ttl_s` (seconds a finished
     result is kept; 0 keeps none), `unique` (a `Unique`: of equal calls, one is enough), `expires_in_s` (a call that
     nobody has begun so long after it was due is not run), `tags` (to find and cancel tasks by), `limits`
-    (`Concurrency` and `Rate`: how many run at a time, and how many start in a span of time). Raises InvalidTask or
-    ValueError where it is declared when one of them cannot work.
+    (`Concurrency` and `Rate`: how many run at a time, and how many start in a span of time), `batch` (the function gets
+    a list of at most so many `BatchCall`s). Raises InvalidTask or ValueError where it is declared when one of them
+    cannot work.
     """
 
     def declare(function: Callable[..., Any]) -> Any:
@@ -161,16 +177,25 @@ def task(
 DJANGO_OPTIONS = frozenset({"priority", "takes_context"})
 
 
-def consumer(queue_name: str, **options: Any) -> Callable[[Callable[[Message], R]], Callable[[Message], R]]:
+def consumer(queue_name: str, *, primary: bool = True, **options: Any) -> Callable[[F], F]:
     """Declare the function that handles every message of a raw queue, written by a program in any language.
 
-    It receives the `Message` with its body as bytes. Returning deletes the message; raising follows the same options
-    as in `task()`. The decorated function stays an ordinary function. Raises InvalidTask or ValueError when it is
-    declared for a queue that RSMQ["QUEUES"] lacks or that has a consumer, or with an option that cannot work.
+    It receives the `Message` with its body as bytes, or with `batch` a list of them. Returning deletes the message;
+    raising follows the same options as in `task()`. With `primary=False` it runs at each attempt after the one that
+    decides, gets the same, and decides nothing: what it raises is logged. The decorated function stays an ordinary
+    function. Raises InvalidTask or ValueError when it is declared for a queue that RSMQ["QUEUES"] lacks or that has a
+    primary consumer, or with an option that cannot work.
     """
+    if not primary and options:
+        raise ValueError(
+            f"{next(iter(options))} is for the primary consumer of {queue_name!r}; this one decides nothing"
+        )
 
-    def declare(function: Callable[[Message], R]) -> Callable[[Message], R]:
-        register_consumer(Consumer(function, queue_name, TaskOptions(**options)))
+    def declare(function: F) -> F:
+        if primary:
+            register_consumer(Consumer(function, queue_name, TaskOptions(**options)))
+        else:
+            register_follower(Consumer(function, queue_name, TaskOptions()))
         return function
 
     return declare

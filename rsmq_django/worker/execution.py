@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf import get_settings
 from ..core.limits import MAX_SECONDS
@@ -36,6 +36,9 @@ from .outcomes import Cancelled, Dead, Outcome, Postponed, Released, RetryIn, Su
 from .time_limit import TimeLimit
 from .work import Work, read_work
 from .workflow import WorkflowGone, aargument_of, argument_of
+
+if TYPE_CHECKING:
+    from .batches import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +80,7 @@ class Execution:
     __slots__ = (
         "_now_ms",
         "announcer",
+        "batch",
         "delivery",
         "desk",
         "finished_ms",
@@ -118,6 +122,8 @@ class Execution:
         self.interruptible = Interruptible()
         #: How long the finished result is kept; 0 for messages without one.
         self.keep_result_s = 0
+        #: What it runs in together with others; None for functions that take no batches.
+        self.batch: Batch | None = None
         #: Set by the pool when it cancels the task because the worker stops.
         self.interrupted = False
         #: Made when a signal or the task's context first asks for it.
@@ -182,7 +188,7 @@ class Execution:
         """Call the function, with fresh database connections around it."""
         if self.unreadable is not None:
             return self.unreadable
-        if (reason := self._reason_not_to_run()) is not None:
+        if (reason := self.reason_not_to_run()) is not None:
             return Raised(reason)
         began_at = time.monotonic()
         try:
@@ -201,7 +207,7 @@ class Execution:
         """See perform()."""
         if self.unreadable is not None:
             return self.unreadable
-        if (reason := self._reason_not_to_run()) is not None:
+        if (reason := self.reason_not_to_run()) is not None:
             return Raised(reason)
         assert self.work is not None
         began_at = time.monotonic()
@@ -217,7 +223,8 @@ class Execution:
             self.run_us = int((time.monotonic() - began_at) * 1e6)
             await close_unusable_connections_async()
 
-    def _reason_not_to_run(self) -> BaseException | None:
+    def reason_not_to_run(self) -> BaseException | None:
+        """Return what ends the attempt before the function is called; None when nothing does."""
         if not self.may_run:
             return _WorkerDied(self.delivery.attempt - 1)
         if self.delivery.cancelled:
@@ -302,12 +309,17 @@ class Execution:
     @property
     def will_run(self) -> bool:
         """Say whether the function would be called now."""
-        return self._reason_not_to_run() is None
+        return self.reason_not_to_run() is None
 
     @property
     def may_run(self) -> bool:
         """Say whether an attempt is left. A message whose worker died at each attempt has none at some point."""
         return self.unreadable is None and self.delivery.attempt <= self.max_attempts
+
+    @property
+    def is_suspect(self) -> bool:
+        """Say whether a process died while it ran this message: it runs alone, see isolation.py."""
+        return self.delivery.crashes > 0
 
     def _call(self) -> Any:
         assert self.work is not None

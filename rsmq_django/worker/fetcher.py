@@ -146,7 +146,7 @@ class Fetcher:
         self._running[delivery] = execution
         if self._board is not None:
             limit_s = execution.hard_timeout_s
-            run_by = 0.0 if limit_s is None else time.monotonic() + limit_s
+            run_by = 0.0 if limit_s is None else _began_at(execution) + limit_s
             delivery.slot = self._board.enter(delivery.message.id, run_by=run_by)
         if self.statistics is not None and execution.may_run:
             self.statistics.began(delivery.work_queue.name, execution.path)
@@ -236,8 +236,10 @@ class Fetcher:
 
     # -- The exchange -------------------------------------------------------------------------------------------------
 
-    def exchange(self, room: int) -> list[Delivery]:
-        """Carry out what ended, renew leases, and take up to `room` messages: one round trip, or none when idle.
+    def exchange(self, room: int, *, at_most: int = MAX_BATCH) -> list[Delivery]:
+        """Carry out what ended, renew leases, and take messages for `room` calls: one round trip, or none when idle.
+
+        A call takes one message, or a batch of them; in all they are `at_most`.
 
         Never raises for the server's troubles: what could not be carried out stays for a later exchange.
         """
@@ -246,7 +248,7 @@ class Fetcher:
             return []
         if room > 0:
             self._take_my_turn()
-        return self._exchange(room)
+        return self._exchange(room, at_most)
 
     def flush(self) -> None:
         """Carry out all that ended, now: it is the last chance. What cannot be carried out comes back by itself."""
@@ -265,7 +267,7 @@ class Fetcher:
             self.statistics.hurry()
             self._exchange(0)
 
-    def _exchange(self, room: int) -> list[Delivery]:
+    def _exchange(self, room: int, at_most: int = MAX_BATCH) -> list[Delivery]:
         if self._refused and time.monotonic() >= self._damage.next_try_at:
             self._endings.extend(self._refused)
             self._refused.clear()
@@ -275,7 +277,7 @@ class Fetcher:
             self._provision()
             self._release_ghosts()
             self._scan(room)
-            steps, fetch = self._steps(endings, room)
+            steps, fetch = self._steps(endings, room, min(at_most, MAX_BATCH))
             replies = self.client.run_many([step.call for step in steps]) if steps else []
         except RsmqError as error:
             self.put_back(endings)
@@ -349,7 +351,7 @@ class Fetcher:
     def _ending_calls(self, endings: list[Ending]) -> list[EndingCall]:
         return ending_calls(endings, self.leases.ending_batches, self.event_log)
 
-    def _steps(self, endings: list[Ending], room: int) -> tuple[list[Step], FetchStep | None]:
+    def _steps(self, endings: list[Ending], room: int, at_most: int) -> tuple[list[Step], FetchStep | None]:
         now = time.monotonic()
         steps: list[Step] = [EndStep(self, each) for each in self._ending_calls(endings)]
         steps += [AftermathStep(call) for call in aftermath_calls([each for each in endings if uses_feature(each)])]
@@ -370,7 +372,7 @@ class Fetcher:
         if not self._is_time_to_look(room):
             return steps, None
         self._about_to_look()
-        fetch = FetchStep(self, min(room, MAX_BATCH))
+        fetch = FetchStep(self, min(room, at_most), at_most)
         return [*steps, fetch], fetch
 
     def _read(self, steps: Sequence[Step], replies: Sequence[Any]) -> None:
@@ -440,7 +442,7 @@ class Fetcher:
         if found and self._next_look_is_poll:
             self._poll_found_at = now
         poll_s = self._poll_s(now)
-        if found == look.room or not self._bands_are_known:
+        if found >= look.room or not self._bands_are_known:
             wait_s = 0.0
         elif look.is_partial:
             wait_s = 0.0 if found else NOTHING_FOUND_S  # a scan of all queues comes next
@@ -483,6 +485,10 @@ class Fetcher:
             # Nobody tells when a held message begins to run, or that it waits behind tasks that do not end.
             times.append(max(self._note_starts_at, time.monotonic() + NOTE_START_AFTER_S / 2))
         return max(min(times), self.outage.next_try_at) if times else None
+
+
+def _began_at(execution: Execution) -> float:
+    return time.monotonic() if execution.batch is None else execution.batch.began_at
 
 
 def _is_unnoted(delivery: Delivery, since_ms: float) -> bool:

@@ -7,6 +7,7 @@ queues the order is that of the worker's list, or by weight when one of them has
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from ..core.bands import bands_of, by_queue
 from ..core.call import Call
 from ..core.keys import queues_key
 from ..queues import get_queue
+from ..tasks.registry import batch_size
 from .delivery import WorkQueue
 from .scan import MANY, Scan
 from .shares import Shares
@@ -27,6 +29,7 @@ from .shares import Shares
 class Look:
     """One look at the queues: in which order, and how many messages each may give before the others had their turn."""
 
+    #: For how many calls; a batch of messages is one.
     room: int
     queues: Sequence[WorkQueue]
     #: Of each queue; "" for the bands that share the limit of the queue before them, and where there is no limit.
@@ -35,6 +38,8 @@ class Look:
     quotas: Mapping[str, int] | None
     #: Only some queues are looked at, because the others had nothing a moment ago.
     is_partial: bool = False
+    #: The position of each queue whose messages are taken in batches, followed by the size of these.
+    batches: Sequence[int] = ()
 
 
 class Lineup:
@@ -55,6 +60,9 @@ class Lineup:
         #: Under which name of the worker's list each queue is here.
         self._homes = {work_queue.name: name for name, bands in self._bands.items() for work_queue in bands}
         self._no_limits = [""] * len(self.queues)
+        sizes = {name: batch_size(name) for name in self._bands}
+        #: How many messages make one call, by configured queue; those are missing whose messages run one by one.
+        self._batch_sizes = {name: size for name, size in sizes.items() if size is not None}
         is_long = len(self.queues) > MANY and self._shares is None
         #: What finds the queues that have something, where there are too many to look at all of them each time.
         self.scan = Scan(self._client.namespace, self.queues) if is_long else None
@@ -63,24 +71,33 @@ class Lineup:
         """Return what the next fetch asks for."""
         if self.scan is not None:
             queues = self.scan.choose(time.monotonic())
-            return Look(room, queues, self._no_limits[: len(queues)], None, is_partial=queues is not self.queues)
+            is_partial = queues is not self.queues
+            return Look(room, queues, self._no_limits[: len(queues)], None, is_partial, self._batches(queues))
         if self._shares is None:
-            return Look(room, self.queues, self._no_limits, None)
+            return Look(room, self.queues, self._no_limits, None, batches=self._batches(self.queues))
         quotas = self._shares.quotas(room)
         queues = [work_queue for name in quotas for work_queue in self._bands[name]]
         limits: list[int | str] = []
         for name, quota in quotas.items():
             limits += (quota, *[""] * (len(self._bands[name]) - 1))
-        return Look(room, queues, limits, quotas)
+        return Look(room, queues, limits, quotas, batches=self._batches(queues))
+
+    def _batches(self, queues: Sequence[WorkQueue]) -> Sequence[int]:
+        if not self._batch_sizes:
+            return ()
+        sizes = [(position, self._batch_sizes.get(self._homes[each.name])) for position, each in enumerate(queues, 1)]
+        return [number for position, size in sizes if size is not None for number in (position, size)]
 
     def looked(self, look: Look, served: Iterable[WorkQueue]) -> None:
         """Note where the messages of a look came from."""
         served = list(served)
         if self.scan is not None:
             last = served[-1] if served else None
-            self.scan.fetched(look.queues, last, is_full=len(served) == look.room)
+            self.scan.fetched(look.queues, last, is_full=len(served) >= look.room)
         if self._shares is not None and look.quotas is not None:
-            self._shares.note(look.quotas, Counter(self._homes[work_queue.name] for work_queue in served), look.room)
+            counts = Counter(self._homes[work_queue.name] for work_queue in served)
+            calls = {name: math.ceil(count / self._batch_sizes.get(name, 1)) for name, count in counts.items()}
+            self._shares.note(look.quotas, calls, look.room)
 
     def find_bands(self) -> list[WorkQueue]:
         """Read which bands there are, and return those that are new."""

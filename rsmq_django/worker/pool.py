@@ -27,13 +27,11 @@ _SMOOTHING = 0.05
 
 
 class Runnable(Protocol):
-    """One attempt at one message; see Execution."""
+    """One attempt at one message, see Execution, or at several, see Batch."""
 
     interrupted: bool
+    is_async: bool
     time_limit: TimeLimit | None
-
-    @property
-    def is_async(self) -> bool: ...
 
     def run(self) -> object: ...
 

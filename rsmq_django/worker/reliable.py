@@ -150,8 +150,8 @@ class ReliableFetcher:
 
     # -- The exchange -------------------------------------------------------------------------------------------------
 
-    def exchange(self, room: int) -> list[Delivery]:
-        """Carry out what ended, extend what is held, and take up to `room` messages.
+    def exchange(self, room: int, *, at_most: int = MAX_BATCH) -> list[Delivery]:
+        """Carry out what ended, extend what is held, and take up to `room` messages; never more than `at_most`.
 
         Never raises for the server's troubles: what could not be carried out stays for a later exchange.
         """
@@ -163,7 +163,7 @@ class ReliableFetcher:
             self._provision()
             self._settle()
             self._extend()
-            self._take(room, taken)
+            self._take(min(room, at_most), taken)
         except RsmqError as error:
             self.outage.note(error)
             self.leases.expire(time.monotonic())

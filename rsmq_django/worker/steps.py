@@ -186,7 +186,9 @@ class FetchStep:
     """Takes messages."""
 
     fetcher: Fetcher
+    #: How many calls it is for, and how many messages these may take in all.
     room: int
+    at_most: int
     call: Call[Fetched] = field(init=False)
     look: Look = field(init=False)
     deliveries: list[Delivery] = field(default_factory=list)
@@ -203,6 +205,8 @@ class FetchStep:
             queue = work_queue.queue
             keys += (queue.keys.messages, queue.keys.settings, queue.keys.releases, queue.keys.phantoms)
             args += (queue.vt_unit, queue.name, work_queue.base_name, quota)
+        if self.look.batches:
+            args += (self.at_most, *self.look.batches)
         self.call = Call("worker/fetch", tuple(keys), tuple(args), read_fetched)
 
     def done(self, fetched: Fetched) -> None:

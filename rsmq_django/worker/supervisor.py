@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from ..conf import QueueSettings
+from ..tasks.registry import largest_batch
 from .board import Board
 from .children import BROKEN, ENDED, MISCONFIGURED, UNFINISHED, UNKNOWN_END, USED_UP, Child, Seat, describe_exit
 from .crew import Crew
@@ -49,6 +50,8 @@ FIRST_RESTART_WAIT_S = 0.1
 LONGEST_RESTART_WAIT_S = 5.0
 #: After the time that running tasks have to end, children have this long to give the rest back before they are killed.
 KILL_AFTER_S = 5.0
+#: So many messages of a process can be noted as running at most, however large the batches are.
+MOST_NOTED = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +169,7 @@ class Supervisor:
 
     def _fork(self, seat: Seat) -> Child:
         options = self._options_of_a_child()
-        board = Board(options.threads + options.async_tasks)
+        board = Board(min((options.threads + options.async_tasks) * largest_batch(), MOST_NOTED))
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()

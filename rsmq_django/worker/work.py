@@ -12,10 +12,11 @@ from ..core import Message
 from ..tasks.envelope import Envelope, Unreadable, decode
 from ..tasks.membership import Membership, membership_of
 from ..tasks.options import TaskOptions
-from ..tasks.registry import Function, find_consumer, find_task
+from ..tasks.registry import Function, find_consumer, find_followers, find_task
 from ..tasks.sealing import unseal
 from ..tasks.task import Task
 from .delivery import WorkQueue
+from .followers import followed_by
 
 
 @dataclass(slots=True)
@@ -49,7 +50,9 @@ def read_work(message: Message, work_queue: WorkQueue) -> Work:
     consumer = find_consumer(work_queue.base_name)
     if consumer is not None:
         is_async = inspect.iscoroutinefunction(consumer.func)
-        return Work(consumer.module_path, consumer.func, consumer.options, is_async, [message], {})
+        followers = find_followers(work_queue.base_name)
+        func = followed_by(consumer, followers) if followers else consumer.func
+        return Work(consumer.module_path, func, consumer.options, is_async, [message], {})
     envelope = decode(message.body, message_id=message.id)
     task = find_task(envelope.task)
     if task is None:
@@ -63,7 +66,7 @@ def read_work(message: Message, work_queue: WorkQueue) -> Work:
         membership = membership_of(envelope.meta)
         takes_from = membership if membership is not None and membership.takes else None
     given = task.takes_context + (takes_from is not None)
-    if not shape.surely_takes(len(envelope.args) + given, envelope.kwargs):
+    if task.options.batch is None and not shape.surely_takes(len(envelope.args) + given, envelope.kwargs):
         _check_arguments(task, envelope, given)
     args, kwargs = envelope.args if takes_from is None else [None, *envelope.args], envelope.kwargs
     return Work(envelope.task, task.func, task.options, shape.is_async, args, kwargs, task, envelope, takes_from)

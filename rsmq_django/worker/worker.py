@@ -9,7 +9,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
 
@@ -18,8 +18,11 @@ from django.core.exceptions import ImproperlyConfigured
 from ..conf import QueueSettings, WorkerSettings, get_settings
 from ..core import Client
 from ..core.keys import worker_key
+from ..core.limits import MAX_BATCH
 from ..queues import get_client, get_queue
+from ..tasks.registry import check_primary
 from .announcer import Announcer
+from .batches import executions_of, in_batches, to_interrupt
 from .board import Board
 from .delivery import Delivery, WorkQueue
 from .execution import Execution
@@ -231,11 +234,10 @@ class Worker:
         if self.stop_by is not None or self.pool.is_stuck():
             self._give_back_waiting()
         for fetcher in self.fetchers:
-            for execution in self._take(fetcher):
-                self.taken += 1
-                (self.isolation if execution.delivery.crashes else self.pool).submit(execution)
-            for execution in fetcher.take_cancelled():
-                self.pool.cancel(execution)
+            for runnable in in_batches(self._take(fetcher)):
+                (self.isolation if runnable.is_suspect else self.pool).submit(runnable)
+            for cancelled in to_interrupt(fetcher.take_cancelled()):
+                self.pool.cancel(cancelled)
         if self.board is not None and not any(fetcher.outage.is_on for fetcher in self.fetchers):
             self.board.beat()
         if self._orphan is not None:
@@ -246,11 +248,14 @@ class Worker:
         self.pool.expire_limits()
         self._say_what_is_awaited()
 
-    def _take(self, fetcher: Fetcher | ReliableFetcher) -> list[Execution]:
-        arrived = [self._execution(fetcher, delivery) for delivery in fetcher.exchange(self._room())]
-        if not arrived or isinstance(fetcher, ReliableFetcher):
-            return arrived
-        return admit(fetcher.client, arrived)
+    def _take(self, fetcher: Fetcher | ReliableFetcher) -> Iterator[Execution]:
+        arrived = [
+            self._execution(fetcher, delivery) for delivery in fetcher.exchange(self._room(), at_most=self._left)
+        ]
+        is_limited = bool(arrived) and not isinstance(fetcher, ReliableFetcher)
+        for execution in admit(fetcher.client, arrived) if is_limited else arrived:
+            self.taken += 1
+            yield execution
 
     def _say_what_is_awaited(self) -> None:
         """Say once, in a worker that stops when no message is left, why it does not stop yet."""
@@ -266,8 +271,12 @@ class Worker:
         is_quiet = self.board is not None and self.board.is_quiet
         if self.stop_by is not None or is_quiet or self.isolation.is_wanted():
             return 0
-        left = self.options.max_tasks - self.taken if self.options.max_tasks is not None else None
-        return self.pool.room() if left is None else min(self.pool.room(), left)
+        return min(self.pool.room(), self._left)
+
+    @property
+    def _left(self) -> int:
+        """How many messages may be taken before the worker stops."""
+        return MAX_BATCH if self.options.max_tasks is None else self.options.max_tasks - self.taken
 
     def _execution(self, fetcher: Fetcher | ReliableFetcher, delivery: Delivery) -> Execution:
         return Execution(delivery, desk=fetcher, announcer=self.announcer, now_ms=fetcher.clock.now_ms)
@@ -276,8 +285,7 @@ class Worker:
         waiting = self.pool.take_back()
         if self.stop_by is not None:
             waiting += self.isolation.take_back()
-        for execution in waiting:
-            assert isinstance(execution, Execution)
+        for execution in executions_of(waiting):
             execution.desk.settle(execution, Released())
         self.pool.slow_down()
 
@@ -329,7 +337,7 @@ class Worker:
                 "outcomes that a damaged queue refuses are given up; those messages run again after its repair"
             )
         # Before the coroutines are cancelled: one that ends at once because of that is unfinished, too.
-        unfinished = [e for e in [*self.pool.take_back(), *self.pool.running()] if isinstance(e, Execution)]
+        unfinished = list(executions_of([*self.pool.take_back(), *self.pool.running()]))
         self.pool.cancel_coroutines()
         for execution in unfinished:
             execution.interrupted = True
@@ -366,7 +374,10 @@ def queue_settings(names: Sequence[str]) -> list[QueueSettings]:
                 f"Queue {name!r} holds dead letters. To have workers take from it, list it in RSMQ['QUEUES']; what "
                 f"fails there goes to {settings.queue(name).dead_letter!r} then."
             )
-    return [settings.queue(name) for name in (list(names) or list(settings.queues))]
+    chosen = list(names) or list(settings.queues)
+    for name in chosen:
+        check_primary(name)
+    return [settings.queue(name) for name in chosen]
 
 
 def split_reliable(names: Sequence[str]) -> tuple[list[QueueSettings], tuple[str, ...]]:

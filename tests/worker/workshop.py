@@ -34,6 +34,7 @@ def own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the tasks and consumers of all other tests."""
     monkeypatch.setattr(registry, "_tasks", {})
     monkeypatch.setattr(registry, "_consumers", {})
+    monkeypatch.setattr(registry, "_followers", {})
     # By its name: the package has a function that is called like this module.
     monkeypatch.setattr(import_module("rsmq_django.tasks.topic_task"), "_tasks", {})
 

@@ -1,11 +1,13 @@
 -- Take messages from one of the queues of worker/fetch, whose variables this uses: `out` gets the messages, `batches` what
--- the worker's record will say, `room` and `skipped` what is left, `unreadable` which queues are broken.
+-- the worker's record will say, `room`, `left` and `skipped` what is left, `unreadable` which queues are broken.
 local function fetch(position, most, messages, settings, deliveries, phantoms)
   local wait_ms = ms_until_next(messages)
   local own_ms = given_or_own_ms(ARGV[FIRST_ARG + PER_QUEUE * (position - 1)], redis.call("HGET", settings, "vt"))
   if not own_ms then error("no visibility timeout") end
   if wait_ms ~= 0 then return 0, wait_ms end
 
+  local size = sizes[position] or 1
+  most = math.min(most * size, left)
   local lease_ms, batch, due = math.max(own_ms, shortest_lease_ms), batches[position] or {}, {}
   local function give(id, body, receive_count, first_received)
     out[n + 1], out[n + 2], out[n + 3], out[n + 4] = position, id, body, receive_count
@@ -16,11 +18,13 @@ local function fetch(position, most, messages, settings, deliveries, phantoms)
   end
   local taken = hand_out(messages, settings, phantoms, most, now_ms + lease_ms, give, due)
   if taken > 0 then batches[position] = batch end
-  room, longest_ms = room - taken, math.max(longest_ms, lease_ms)
-  return taken, taken < most and ms_until_next(messages) or 0
+  local calls = math.ceil(taken / size)
+  room, left, longest_ms = room - calls, left - taken, math.max(longest_ms, lease_ms)
+  return calls, taken < most and ms_until_next(messages) or 0
 end
 
--- Take up to `most` from the queue of these keys; returns how many, and the ms until its next message, if there is one.
+-- Take messages for up to `most` calls from the queue of these keys; returns for how many, and the ms until its next
+-- message, if there is one.
 local function take(position, most, ...)
   if skipped[position] then return 0 end
   local before = n

@@ -5,9 +5,11 @@
 --   KEYS[3]  set   names of paused queues, from which nothing is taken
 --   KEYS[4..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies; hash
 --          message id -> deliveries given back unused, id:crashes -> processes that died; hash of removed phantoms
---   ARGV   room for how many messages; the shortest lease in ms; number of this fetch; per queue "s" or "ms", the unit of
---          its visibility timeout; its name; the name under which it is paused; and how many messages may come from it and
---          the queues after it that have "" here, before the others had their turn ("" for all: no limit)
+--   ARGV   room for how many calls, each of which takes one message or a batch; the shortest lease in ms; number of this
+--          fetch; per queue "s" or "ms", the unit of its visibility timeout; its name; the name under which it is
+--          paused; and for how many calls it and the queues after it that have "" here may give before the others had
+--          their turn ("" for all: no limit); then, if any queue gives batches: how many messages may be taken in all,
+--          and per such queue its position and the size of a batch
 --
 -- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
 -- all queues, the positions of queues that cannot be read ("2 5"), and then per message: queue position, id, body,
@@ -23,6 +25,10 @@
 local holds, names, paused, room, shortest_lease_ms = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), tonumber(ARGV[2])
 local FIRST_KEY, FIRST_ARG, PER_QUEUE = 4, 4, 4
 local out, n = {integer(now_ms), -1, redis.call("SCARD", names), ""}, 4
+local queues = (#KEYS - FIRST_KEY + 1) / PER_QUEUE
+local tail = FIRST_ARG + PER_QUEUE * queues
+local sizes, left = {}, tonumber(ARGV[tail]) or room
+for at = tail + 1, #ARGV, 2 do sizes[tonumber(ARGV[at])] = tonumber(ARGV[at + 1]) end
 local unreadable, next_ms, longest_ms, skipped, batches = {}, -1, 0, {}, {}
 
 --#include shared/take
@@ -31,7 +37,6 @@ local function keys_of(position)
   return unpack(KEYS, first, first + PER_QUEUE - 1)
 end
 
-local queues = (#KEYS - FIRST_KEY + 1) / PER_QUEUE
 if redis.call("SCARD", paused) > 0 then
   for position = 1, queues do
     skipped[position] = redis.call("SISMEMBER", paused, ARGV[FIRST_ARG + PER_QUEUE * (position - 1) + 2]) == 1
@@ -42,10 +47,10 @@ local quota
 for position = 1, queues do
   quota = tonumber(ARGV[FIRST_ARG + PER_QUEUE * (position - 1) + 3]) or quota
   local most = math.min(quota or 0, room)
-  if most > 0 then quota = quota - take(position, most, keys_of(position)) end
+  if most > 0 and left > 0 then quota = quota - take(position, most, keys_of(position)) end
 end
 for position = 1, queues do
-  if room <= 0 then next_ms = 0 break end
+  if room <= 0 or left <= 0 then next_ms = 0 break end
   local _, wait_ms = take(position, room, keys_of(position))
   if wait_ms and (next_ms < 0 or wait_ms < next_ms) then next_ms = wait_ms end
 end
