@@ -77,7 +77,7 @@ def test_the_five_minute_start_of_the_readme_works(tmp_path: Path, server: Priva
 
 def test_the_blocks_of_the_tasks_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
     project = Project(tmp_path, ROOT / "docs" / "tasks.md", server.url)
-    queues = "{'default': {}, 'mail': {}, 'sensor-raw': {}}"
+    queues = "{'default': {}, 'mail': {}, 'sensor-raw': {}, 'readings': {}, 'index': {}}"
     project.write("settings.py", (tmp_path / "settings.py").read_text() + f"RSMQ['QUEUES'] = {queues}\n")
     client = Client(Connection(server.url))
     project.python("""
@@ -99,6 +99,20 @@ fetch_rates.enqueue()
     assert Queue("default", client).attributes().total_sent == 2502
     assert Queue("mail", client).attributes().hidden_messages == 1, "the one that is due in five minutes"
     assert sensor.attributes().messages == 1, "the second attempt at what is no number"
+
+    said = project.python("""
+from rsmq_django.queues import ensure_queue
+from rsmq_django.worker.worker import WorkerOptions, make_worker
+from shop import batches, consumers
+ensure_queue("readings").send_many([b"21.5", b"no number", b"19"])
+batches.index_products.enqueue_many([{"product_id": number} for number in (7, 13)])
+options = WorkerOptions(threads=2, async_tasks=1, poll_interval_s=1, shutdown_timeout_s=5, until_drained=True)
+make_worker(["readings", "index"], options).run()
+print(consumers.stored, consumers.seen, batches.indexed)
+""")
+    assert said.strip() == "[21.5, 19.0] [b'21.5', b'no number', b'19'] [7, 13]"
+    assert Queue("readings", client).attributes().messages == 1, "the second attempt at what is no number"
+    assert Queue("index", client).attributes().messages == 1, "the one that is being edited"
 
 
 def test_the_blocks_of_the_limits_page_work_together(tmp_path: Path, server: PrivateServer) -> None:

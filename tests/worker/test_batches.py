@@ -10,11 +10,25 @@ import pytest
 
 from rsmq_django.core import Message
 from rsmq_django.queues import ensure_queue, get_queue
-from rsmq_django.tasks import BatchCall, Postpone, Retry, TaskTimeout, cancel, consumer, current_task, fixed
+from rsmq_django.tasks import (
+    BatchCall,
+    HardTimeout,
+    Postpone,
+    Retry,
+    TaskTimeout,
+    cancel,
+    consumer,
+    current_task,
+    fixed,
+)
 from rsmq_django.tasks.batch import BadAnswer, answers
 from rsmq_django.testing import Kit
+from tests.chaos.fleet import start  # noqa: F401
+from tests.chaos.project import tasks as chaos_tasks
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
+from tests.worker.processes import StartWorker
+from tests.worker.site.journal import Journal
 from tests.worker.workshop import Configure, dead_letters, declare, send_raw, the_dead_letter, work, working
 
 
@@ -362,3 +376,43 @@ def test_impossible_sizes_are_refused(project: Configure, size: object):
 def test_context_is_refused_because_each_call_has_its_own(project: Configure):
     with pytest.raises(ValueError, match=r"takes batches; each of its calls has its context as `call.current`"):
         declare(batch=5, takes_context=True)(lambda context, calls: None)
+
+
+# -- Processes that die --------------------------------------------------------------------------------------------
+
+
+#: The first look takes three messages.
+THREE = ("--burst", "--processes", "1", "--threads", "3")
+
+
+@pytest.mark.slow
+def test_batch_whose_process_died_runs_again_one_by_one(
+    project: Configure,
+    start: StartWorker,  # noqa: F811
+    journal: Journal,
+):
+    results = [chaos_tasks.crash_once_together.enqueue(number) for number in range(3)]
+
+    assert start(*THREE).wait() == 0
+
+    for result in results:
+        result.refresh()
+    assert journal.names("start") == ["3", "1", "1", "1"]
+    assert [result.status for result in results] == ["SUCCESSFUL"] * 3
+
+
+@pytest.mark.slow
+def test_hard_limit_fails_all_of_a_batch_once(
+    project: Configure,
+    start: StartWorker,  # noqa: F811
+    journal: Journal,
+):
+    results = [chaos_tasks.hang_once_together.enqueue(number) for number in range(3)]
+
+    assert start(*THREE).wait() == 0
+
+    for result in results:
+        result.refresh()
+    sizes = [int(size) for size in journal.names("start")]
+    assert sizes[0] == 3 and sum(sizes) == 6
+    assert [[error.exception_class for error in result.errors] for result in results] == [[HardTimeout]] * 3

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rsmq_django.tasks import fixed, task
+from rsmq_django.tasks import BatchCall, fixed, task
 from tests.worker.site.journal import gate_of, note
 from tests.worker.site.tasks import wait_for
 
@@ -141,3 +141,23 @@ def die(name: str, how: str) -> None:
     note("start", name, os.getpid())
     DEATHS[how]()
     time.sleep(60)
+
+
+@task(batch=10, max_attempts=2, backoff=fixed(0), hard_timeout_s=1)
+def hang_once_together(calls: list[BatchCall]) -> None:
+    """Hang when there are several, and not when they come again."""
+    note("start", str(len(calls)), os.getpid())
+    marker = Path(f"{os.environ['RSMQ_TEST_JOURNAL']}.together")
+    if not marker.exists():
+        marker.touch()
+        ctypes.PyDLL(None).sleep(3600)
+    note("end", str(len(calls)), os.getpid())
+
+
+@task(batch=10, max_attempts=5)
+def crash_once_together(calls: list[BatchCall]) -> None:
+    """Kill the process when there are several calls; alone, each is harmless."""
+    note("start", str(len(calls)), os.getpid())
+    if len(calls) > 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    note("end", str(len(calls)), os.getpid())
