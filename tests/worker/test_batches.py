@@ -22,6 +22,8 @@ from rsmq_django.tasks import (
     fixed,
 )
 from rsmq_django.tasks.batch import BadAnswer, answers
+from rsmq_django.tasks.workflow import call as call_of
+from rsmq_django.tasks.workflow import chain
 from rsmq_django.testing import Kit
 from tests.chaos.fleet import start  # noqa: F401
 from tests.chaos.project import tasks as chaos_tasks
@@ -335,6 +337,22 @@ def test_batch_that_the_worker_does_not_wait_for_is_given_back_whole(project: Co
 
     assert get_queue("default").attributes().messages == 3
     assert set(server.redis.hgetall("rsmq::released:default").values()) == {b"1"}
+
+
+def test_call_in_a_workflow_gets_its_result_first(project: Configure):
+    seen: list[list[int]] = []
+
+    def make() -> int:
+        return 20
+
+    def add(calls: list[BatchCall]) -> None:
+        seen.extend(call.args for call in calls)
+
+    chain(call_of(declare(make)), call_of(declare(batch=10)(add), 22)).enqueue()
+
+    work()
+
+    assert seen == [[20, 22]]
 
 
 # -- Around it -----------------------------------------------------------------------------------------------------
