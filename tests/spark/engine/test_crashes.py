@@ -87,17 +87,22 @@ def has_open_batch(lake: Lake) -> bool:
     return newest(checkpoint / "offsets") > newest(checkpoint / "commits")
 
 
-def wait_for_open_batch(child: Child, lake: Lake) -> None:
-    """Wait until Spark has planned a batch and not finished it."""
-    wait_until(lambda: has_open_batch(lake) or child.process.poll() is not None, timeout_s=PATIENCE_S)
+def wait_for_open_batch(child: Child, lake: Lake, server: PrivateServer) -> None:
+    """Wait until the child works, and Spark has planned a batch and not finished it: one of an earlier run counts."""
+    ended = child.process.poll
+    wait_until(lambda: (locks(server) and has_open_batch(lake)) or ended() is not None, timeout_s=PATIENCE_S)
     assert child.process.poll() is None, child.process.communicate()[1].decode()[-3000:]
 
 
 def let_the_lock_expire(server: PrivateServer) -> None:
     """Do what a minute does after a run was killed."""
-    locks = list(server.redis.scan_iter("rsmq::spark:lock:*"))
-    assert locks
-    server.redis.delete(*locks)
+    for lock in locks(server):
+        server.redis.delete(lock)
+
+
+def locks(server: PrivateServer) -> list[bytes]:
+    """Return the locks of runs."""
+    return list(server.redis.scan_iter("rsmq::spark:lock:*"))
 
 
 def executors_of(group: int) -> list[int]:
@@ -118,9 +123,9 @@ def test_driver_killed_in_open_batches_loses_and_doubles_nothing(start, lake: La
     chance = random.Random()
     for _ in range(2):
         child = start("archive", str(lake.root), "--rows", str(BATCH))
-        wait_for_open_batch(child, lake)
+        wait_for_open_batch(child, lake, server)
         # Somewhere in the batch: while it reads, while it writes, or just after.
-        threading.Event().wait(chance.uniform(0, 1.0))
+        threading.Event().wait(chance.uniform(0, 3.0))
         child.kill()
         let_the_lock_expire(server)
 
@@ -150,7 +155,7 @@ def test_executor_killed_in_mid_batch_is_replaced(start, lake: Lake, server: Pri
     log_events(server.redis, 40_000)
     words = ("archive", str(lake.root), "--master", "local-cluster[2,1,1024]", "--rows", "10000")
     child = start(*words, env={"SPARK_WORKER_DIR": str(lake.root.parent / "work")})
-    wait_for_open_batch(child, lake)
+    wait_for_open_batch(child, lake, server)
 
     victim = wait_until(lambda: executors_of(child.process.pid), timeout_s=PATIENCE_S)[0]
     os.kill(victim, signal.SIGKILL)
