@@ -53,25 +53,28 @@ demo: $(INSTALLED) ## start the demo site on a private server (DAY=2013-07-04, O
 
 test: test-default test-other test-spark test-browser ## run the tests on both ends of the supported Pythons and Djangos (ARGS=... for pytest)
 
+# What needs Spark or a browser has a target of its own.
+APART := not spark and not spark_slow and not browser
+
 # RSMQ_REDIS_SERVER=/usr/bin/redis-server make test-default: the same on another server.
-test-default: $(INSTALLED) peers ## run the tests on the default Python only
-	@$(BIN)/python -m pytest -q -n auto $(ARGS)
+test-default: $(INSTALLED) peers ## run the tests on the default Python only (LONG=1: with twenty deployments, 200,000 tasks and the like)
+	@$(BIN)/python -m pytest -q -n auto -m "$(if $(LONG),,not long and )$(APART)" $(ARGS)
 
 test-other: ## run the tests on the other end only
 	@python="$(OTHER_PYTHON)"; if test -n "$$python"; then \
 	    $(MAKE) -s --no-print-directory $(OTHER_INSTALLED) peers OTHER_PYTHON="$$python" && \
-	    $(OTHER_BIN)/python -m pytest -q -n auto -m "not slow and not long and not spark and not spark_slow and not browser" $(ARGS); \
+	    $(OTHER_BIN)/python -m pytest -q -n auto -m "not slow and not long and $(APART)" $(ARGS); \
 	else \
 	    echo "SKIPPED the second run: no Python $(OTHER_VERSIONS) found; install one, or: make test OTHER_PYTHON=/path/to/it"; \
 	    test -z "$$CI"; \
 	fi
 
 # Spark is 450 MB and needs Java, so it has an environment of its own, on one Python. One process: sessions are slow to
-# start, and two of them would need twice the memory. SLOW=1 adds clusters and kills, which CI always runs.
+# start, and two of them would need twice the memory.
 test-spark: ## run the tests that start Spark (SLOW=1: with crashes and clusters, four more minutes)
 	@if java -version >/dev/null 2>&1; then \
 	    $(MAKE) -s --no-print-directory $(SPARK_INSTALLED) && \
-	    $(SPARK_BIN)/python -m pytest -q -m 'spark$(if $(SLOW)$(CI), or spark_slow)' tests/spark/engine $(ARGS); \
+	    $(SPARK_BIN)/python -m pytest -q -m 'spark$(if $(SLOW), or spark_slow)' tests/spark/engine $(ARGS); \
 	else \
 	    echo "SKIPPED the tests that start Spark: they need Java 17 (Debian: apt-get install openjdk-17-jre-headless)"; \
 	    test -z "$$CI"; \
