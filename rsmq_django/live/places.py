@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote, quote_from_bytes, unquote, unquote_to_bytes
 
-from ..conf import get_settings
+from ..conf import QueueSettings, get_settings
 from ..core import Client, Queue
 from ..core.limits import TimeUnit
 from ..queues import get_client, get_queue
@@ -41,9 +41,8 @@ class Place:
 
     @property
     def is_configured(self) -> bool:
-        """Return whether the settings name it, as a queue or for dead letters."""
-        settings = get_settings()
-        found = settings.queues.get(self.name) or settings.dead_letters.get(self.name)
+        """Return whether the settings name it, as a queue, one of its priority bands, or for dead letters."""
+        found = _settings_of(self.name)
         return found is not None and found.connection == self.alias
 
     @property
@@ -70,11 +69,15 @@ class Place:
 
 def home_of(name: str) -> str:
     """Return the alias of the connection on which a queue is looked for when none is named."""
-    settings = get_settings()
-    found = settings.queues.get(name) or settings.dead_letters.get(name)
+    settings, found = get_settings(), _settings_of(name)
     if found is not None:
         return found.connection
     return DEFAULT_ALIAS if DEFAULT_ALIAS in settings.connections else next(iter(settings.connections))
+
+
+def _settings_of(name: str) -> QueueSettings | None:
+    settings = get_settings()
+    return settings.queues.get(settings.base_name(name)) or settings.dead_letters.get(name)
 
 
 def place_of(key: str) -> Place | None:

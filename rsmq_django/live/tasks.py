@@ -8,8 +8,10 @@ from typing import Any
 from django.db import models
 
 from ..conf import get_settings
+from ..core import Client
 from ..core.counters import Counts, Slot, read_series, read_totals
 from ..core.past import Ends
+from ..core.queue import list_queues
 from ..queues import get_client
 from .conditions import Selection
 from .past import SPANS_S, Past
@@ -19,7 +21,7 @@ from .texts import visible
 
 
 class TaskSource:
-    """Reads the totals of all queues of the settings: one small hash each."""
+    """Reads the totals of all queues of the settings and of their priority bands: one small hash each."""
 
     def __init__(self, model: type[models.Model]) -> None:
         self.model = model
@@ -50,11 +52,8 @@ class TaskSource:
 
     def _counted(self) -> dict[str, dict[str, Counts]]:
         """Return what was counted: path of the task -> queue -> counts."""
-        by_alias: dict[str, list[str]] = {}
-        for queue in get_settings().queues.values():
-            by_alias.setdefault(queue.connection, []).append(queue.name)
         found: dict[str, dict[str, Counts]] = {}
-        for totals in from_each(lambda alias, client: read_totals(client, by_alias.get(alias, [])), self.notes):
+        for totals in from_each(_totals_of, self.notes):
             for queue_name, tasks in totals.items():
                 for path, counts in tasks.items():
                     found.setdefault(path, {})[queue_name] = counts
@@ -64,10 +63,11 @@ class TaskSource:
         total = Counts()
         for counts in by_queue.values():
             total.add(counts)
+        queues = [task.queue_name] if task else dict.fromkeys(map(get_settings().base_name, by_queue))
         median_us, p95_us = total.run.quantile_us(0.5), total.run.quantile_us(0.95)
         row: Any = self.model(
             path=visible(path),
-            queue=visible(task.queue_name if task else ", ".join(by_queue)),
+            queue=visible(", ".join(queues)),
             is_registered=task is not None,
             succeeded=total.succeeded,
             failed=total.failed,
@@ -79,12 +79,20 @@ class TaskSource:
         return row
 
 
+def _totals_of(alias: str, client: Client) -> dict[str, dict[str, Counts]]:
+    settings = get_settings()
+    names = {queue.name for queue in settings.queues.values() if queue.connection == alias}
+    # A call that was sent with a priority is counted where it lay.
+    bands = [name for name in list_queues(client) if settings.base_name(name) in names] if names else []
+    return read_totals(client, sorted({*names, *bands}))
+
+
 def past_of_task(path: str, queue_names: list[str], span: str) -> Past:
     """Read the last hour, day or week of one task; how many calls were sent, nobody counts."""
     settings, since_s = get_settings(), time.time() - SPANS_S[span]
     past = Past(step_s=1, begins_s=[], ends=[], sent=[], wait=[], run=[], by_place={})
     for name in queue_names:
-        queue = settings.queues.get(name)
+        queue = settings.queues.get(settings.base_name(name))
         if queue is None:
             continue
         for at, slot in enumerate(read_series(get_client(queue.connection), [name], since_s=since_s, task=path)[name]):

@@ -45,6 +45,19 @@ def test_the_list_shows_declared_tasks_and_those_that_only_ran(browser: Browser,
     assert not rows["shop.gone"].is_registered
 
 
+def test_calls_of_any_priority_are_counted(browser: Browser, pay: Any, mail: Queue):
+    urgent = Queue("mail-p10", mail.client, realtime=True)
+    urgent.create()
+    grown = {f"succeeded:{pay.module_path}": 3}
+    mail.client.run(report("rsmq", "mail-p10", reporter="w1", number=1, at_s=time.time(), grown=grown))
+
+    rows = {row.path: row for row in rows_of(browser.get(TASKS))}
+    assert (rows[pay.module_path].succeeded, rows[pay.module_path].queue) == (11, "mail")
+    page = browser.get(url_of(pay.module_path))
+    assert page.context["charts"][0].series[0].values[-1] == 11
+    assert "not in the settings" not in text_of(browser.get("/admin/rsmq/queue/"))
+
+
 def test_the_page_tells_options_and_draws_charts(browser: Browser, pay: Any):
     page = browser.get(url_of(pay.module_path))
 
