@@ -57,7 +57,8 @@ def preview(body: bytes, task: str, *, is_cut: bool) -> str:
     else:
         text = redact(text)
     # The name of the task stands beside it.
-    line = one_line(text[max(text.find('"args"'), 0) :] if task else text)
+    at = text.find('"args"') if task else -1
+    line = one_line("{ " + text[at:] if at > 0 else text)
     return line + "…" if is_cut and not line.endswith("…") else line
 
 
