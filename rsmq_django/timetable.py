@@ -144,6 +144,14 @@ def in_words(seconds: float) -> str:
     return f"{seconds:g} s"
 
 
+def about_in_words(seconds: float) -> str:
+    """Return a span in whole units of which there are at least two: 89204 seconds are "24 h"."""
+    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length_s:
+            return f"{seconds // length_s:g} {unit}"
+    return f"{seconds:g} s"
+
+
 def _simulate(expression: str, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
     try:
         # Only here: projects without cron expressions need not install it.

@@ -198,10 +198,16 @@ def test_command_goes_through_all_dead_letter_queues(project: Configure):
 def test_dry_run_groups_what_would_go_and_changes_nothing(buried: list[str]):
     shown = run("default-dead", "--dry-run")
 
-    assert "COUNT  TO" in shown
+    assert "COUNT  TO" in shown and "\x1b" not in shown
     assert "builtins.ConnectionError" in shown and "builtins.ValueError" in shown
     assert shown.endswith("would redrive 2 messages from default-dead\n")
     assert len(dead_letters()) == 2
+
+
+def test_queue_that_holds_no_dead_letters_is_pointed_out(buried: list[str]):
+    assert run("default") == "redriven 0 messages from default\n" + (
+        "default is no dead-letter queue: what fails there for good lies in default-dead\n"
+    )
 
 
 def test_command_takes_filters_a_limit_and_a_rate(buried: list[str]):

@@ -7,7 +7,17 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from rsmq_django.timetable import MAX_TICKS, Cron, Every, Timetable, in_words, is_cron, is_zone, missed_and_late
+from rsmq_django.timetable import (
+    MAX_TICKS,
+    Cron,
+    Every,
+    Timetable,
+    about_in_words,
+    in_words,
+    is_cron,
+    is_zone,
+    missed_and_late,
+)
 
 HOUR_MS = 3_600_000
 
@@ -154,3 +164,11 @@ def test_outage_of_a_year_costs_no_more_than_a_thousand_looks():
 )
 def test_periods_are_put_in_words(seconds: float, words: str):
     assert in_words(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (119, "119 s"), (125, "2 min"), (7199, "119 min"), (89_204, "24 h"), (200_000, "2 d")],
+)
+def test_spans_are_put_in_whole_units(seconds: float, words: str):
+    assert about_in_words(seconds) == words

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from ...cli.options import MOMENT
 from ...cli.output import Progress, Table, counted, printable
 from ...cli.transfers import FAULTS, STAYED, so_far
+from ...conf import get_settings
 from ...core import RsmqError
 from ...core.dead_letters import Filter
 from ...core.errors import QueueNotFound
@@ -86,13 +87,15 @@ class Command(BaseCommand):
             except RsmqError as error:
                 raise CommandError(str(error) + so_far(transfer, "redriven", 0)) from error
             faults += self._tell_what_stayed(transfer)
+            self._tell_where_they_lie(name)
         if faults:
             raise CommandError(f"{counted(faults)} could not go")
 
     def _show(self, transfer: Transfer, groups: Counter[tuple[str, str, str, str]]) -> None:
         if groups:
             rows = [[str(number), *map(printable, group)] for group, number in groups.most_common()]
-            self.stdout.write("\n".join(Table(["COUNT", "TO", "TASK", "REASON", "ERROR"], right=["COUNT"]).lines(rows)))
+            text = "\n".join(Table(["COUNT", "TO", "TASK", "REASON", "ERROR"], right=["COUNT"]).lines(rows))
+            self.stdout.write(text if self.stdout.isatty() else click.unstyle(text))
         self.stdout.write(f"would redrive {counted(groups.total())} from {transfer.source}")
 
     def _carry_out(self, transfer: Transfer, to: str | None) -> None:
@@ -107,6 +110,12 @@ class Command(BaseCommand):
         targets = ", ".join(f"{number} to {target}" for target, number in transfer.moved.items() if number)
         text = f"redriven {counted(transfer.moved.total())} from {transfer.source}"
         self.stdout.write(f"{text}: {targets}" if targets else text)
+
+    def _tell_where_they_lie(self, name: str) -> None:
+        """Say so when somebody named the queue that the messages came from."""
+        queue = get_settings().queue(name)
+        if queue.dead_letter and name not in dead_letter_queues():
+            self.stderr.write(f"{name} is no dead-letter queue: what fails there for good lies in {queue.dead_letter}")
 
     def _tell_what_stayed(self, transfer: Transfer) -> int:
         """Write why messages stayed, and return how many of them were meant to go and could have."""

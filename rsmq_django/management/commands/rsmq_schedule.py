@@ -16,7 +16,7 @@ from django.utils.module_loading import autodiscover_modules
 from ... import schedules
 from ...core.errors import RsmqError
 from ...schedules import Entry
-from ...timetable import in_words
+from ...timetable import about_in_words
 
 EPILOG = """
 examples:
@@ -141,7 +141,7 @@ def next_words(entry: Entry) -> str:
     if entry.next_at is None:
         return "unknown"
     wait_s = round((entry.next_at - timezone.now()).total_seconds()) if timezone.is_aware(entry.next_at) else 0
-    return f"{shown(entry.next_at)} (in {in_words(wait_s)})" if wait_s > 0 else f"{shown(entry.next_at)} (due)"
+    return f"{shown(entry.next_at)} (in {about_in_words(wait_s)})" if wait_s > 0 else f"{shown(entry.next_at)} (due)"
 
 
 def shown(moment: datetime | None) -> str:

@@ -85,7 +85,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps({"queues": rows, "done": done}, indent=2))
         else:
             self.show_rows(rows)
-            self.stdout.write(f"{done} tasks are noted as done")
+            self.stdout.write(f"{done} {'task is' if done == 1 else 'tasks are'} noted as done")
         if any(row["refused"] for row in rows):
             sys.exit(1)
 
