@@ -16,7 +16,9 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ..conf import get_settings
 from ..core import moves
+from ..core.bands import split_band
 from ..core.errors import RedisFailure, RsmqError
 from ..core.pause import pause, resume
 from ..models import Queue
@@ -115,7 +117,7 @@ def enqueue_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) ->
         delay_s = when.cleaned_data["delay_s"]
         run_after: Any = timedelta(seconds=delay_s) if delay_s else None
         try:
-            result = task.using(queue_name=queue.name, run_after=run_after).enqueue(*args, **kwargs)
+            result = task.using(**_target(queue.name), run_after=run_after).enqueue(*args, **kwargs)
         except RedisFailure:
             raise
         except (RsmqError, TypeError, ValueError) as error:
@@ -126,6 +128,12 @@ def enqueue_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) ->
             return HttpResponseRedirect(bulk_pages.queue_url(queue.place))
     title = _("Enqueue %(task)s") % {"task": path}
     return _form_page(model_admin, request, queue, "enqueue", forms=[form, when], button=_("Enqueue"), title=title)
+
+
+def _target(name: str) -> dict[str, Any]:
+    """Return what sends a call to a queue, or to the queue and the priority whose band it is."""
+    base = get_settings().base_name(name)
+    return {"queue_name": name} if base == name else {"queue_name": base, "priority": split_band(name)[1]}
 
 
 # -- Removing ---------------------------------------------------------------------------------------------------------

@@ -166,6 +166,18 @@ def test_a_task_is_enqueued_by_a_form_made_of_its_signature(
     assert LogEntry.objects.get().change_message == f"Enqueued shop.tasks.charge as task {call['id']}"
 
 
+def test_a_task_is_enqueued_with_the_priority_of_a_band(
+    browser: Browser, mail: Queue, charge: Any, django_capture_on_commit_callbacks: Any
+):
+    urgent = Queue("mail-p10", mail.client, realtime=True)
+    urgent.create()
+
+    with django_capture_on_commit_callbacks(execute=True):
+        browser.post(page_of(urgent, "enqueue") + "?task=shop.tasks.charge", {"argument-order_id": "7"})
+
+    assert len(bodies_in(urgent)) == 1 and not bodies_in(mail)
+
+
 @pytest.mark.parametrize("wrong", [{}, {"order_id": "x"}, {"order_id": "7", "amounts": "[1,"}])
 def test_arguments_that_do_not_fit_are_refused(browser: Browser, mail: Queue, charge: Any, wrong: dict[str, str]):
     data = {f"argument-{name}": value for name, value in wrong.items()}
