@@ -53,17 +53,20 @@ demo: $(INSTALLED) ## start the demo site on a private server (DAY=2013-07-04, O
 
 test: test-default test-other test-spark test-browser ## run the tests on both ends of the supported Pythons and Djangos (ARGS=... for pytest)
 
+# Most of what takes long waits for other processes: two test processes for each core.
+PROCESSES := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
+
 # What needs Spark or a browser has a target of its own.
 APART := not spark and not spark_slow and not browser
 
 # RSMQ_REDIS_SERVER=/usr/bin/redis-server make test-default: the same on another server.
 test-default: $(INSTALLED) peers ## run the tests on the default Python only (LONG=1: with twenty deployments, 200,000 tasks and the like)
-	@$(BIN)/python -m pytest -q -n auto -m "$(if $(LONG),,not long and )$(APART)" $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(PROCESSES) -m "$(if $(LONG),,not long and )$(APART)" $(ARGS)
 
 test-other: ## run the tests on the other end only
 	@python="$(OTHER_PYTHON)"; if test -n "$$python"; then \
 	    $(MAKE) -s --no-print-directory $(OTHER_INSTALLED) peers OTHER_PYTHON="$$python" && \
-	    $(OTHER_BIN)/python -m pytest -q -n auto -m "not slow and not long and $(APART)" $(ARGS); \
+	    $(OTHER_BIN)/python -m pytest -q -n $(PROCESSES) -m "not slow and not long and $(APART)" $(ARGS); \
 	else \
 	    echo "SKIPPED the second run: no Python $(OTHER_VERSIONS) found; install one, or: make test OTHER_PYTHON=/path/to/it"; \
 	    test -z "$$CI"; \

@@ -18,7 +18,7 @@ from tests.redis_server import PrivateServer
 
 Run = Callable[..., Result]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 MILLION = 1_000_000
 SLOW_US = 500_000

@@ -20,7 +20,7 @@ from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.site.journal import Journal
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 KILLED = -signal.SIGKILL
 SMALL = ("--processes", "1", "--threads", "4")

@@ -202,6 +202,7 @@ OPTIONS = settings(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_history_ends_as_the_model_says(server: PrivateServer):
     machine = type("ReliableMachineOnServer", (ReliableMachine,), {"server": server})
 
@@ -232,6 +233,7 @@ def in_scripts(server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("piece", "by"),
     [
