@@ -19,7 +19,7 @@ from tests.redis_server import PrivateServer
 PAGE = Path(__file__).parent.parent.parent / "docs" / "rsmqctl.md"
 
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
-MESSAGE_ID = re.compile(r"\bhoc[0-9a-z]{7}[A-Za-z0-9]{22}\b")
+MESSAGE_ID = re.compile(r"\b[h-z][0-9a-z]{9}[A-Za-z0-9]{22}\b")
 VARYING = {
     "ID": MESSAGE_ID,
     "MOMENT": re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"),
