@@ -16,7 +16,7 @@ WITHOUT_DJANGO = sorted(
     [*CORE.rglob("*.py"), *(PACKAGE / "spark").rglob("*.py"), *PACKAGE.glob("cli.py"), PACKAGE / "__init__.py"]
 )
 LUA_FILES = sorted(CORE.rglob("*.lua"))
-MAX_LUA_LINES = 60
+MAX_LUA_LINES = 66
 
 
 def named(path: Path) -> str:

@@ -27,55 +27,7 @@ for n = FIRST + PER_LIMIT * count, #ARGV do
   queues[ARGV[n]] = {messages = KEYS[at], settings = KEYS[at + 1]}
 end
 
--- Until when the lease lasts that a place stands for; nil when it is over or, for an unknown queue, when it may last.
-local function lease_of(holder, text)
-  local count_then, until_ms, name = text:match("^(%d+) (%d+) (.+)$")
-  local queue = queues[name]
-  if not queue then
-    if tonumber(until_ms) <= now_ms and not is_unknown[name] then is_unknown[name], unknown[#unknown + 1] = true, name end
-    return tonumber(until_ms), name
-  end
-  local visible_ms = tonumber(redis.call("ZSCORE", queue.messages, holder) or 0)
-  if visible_ms <= now_ms or redis.call("HGET", queue.settings, holder .. ":rc") ~= count_then then return nil end
-  return visible_ms, name, count_then
-end
-
-local function free_places(key, most)
-  local places = redis.call("HGETALL", key)
-  for n = 1, #places, 2 do
-    local holder, text = places[n], places[n + 1]
-    local is_overdue = tonumber(text:match(" (%d+) ")) <= now_ms
-    if is_overdue or most <= FEW then
-      local visible_ms, name, count_then = lease_of(holder, text)
-      if not visible_ms then
-        redis.call("HDEL", key, holder)
-      elseif is_overdue and count_then then
-        redis.call("HSET", key, holder, count_then .. " " .. integer(visible_ms) .. " " .. name)
-      end
-    end
-  end
-end
-
--- How long until there is room: 0 now, nil unknown.
-local lead_ms = {}
-function lead_ms.concurrency(key, most)
-  if redis.call("HEXISTS", key, id) == 1 then return 0 end -- its own, of an earlier delivery
-  if redis.call("HLEN", key) >= most then free_places(key, most) end
-  return redis.call("HLEN", key) < most and 0 or nil
-end
-function lead_ms.rate(key, most, window_ms)
-  local nth = redis.call("LINDEX", key, most - 1)
-  return nth and math.max(0, nth + window_ms - now_ms) or 0
-end
-
-local function turn_of(key, lead, apart_ms, longest_ms)
-  local turn = math.max(now_ms + lead, tonumber(redis.call("GET", key) or 0) + apart_ms)
-  local wait_ms = math.max(1, math.ceil(turn - now_ms))
-  -- The last of very many: not all at the same time. The microseconds are random enough.
-  if wait_ms > longest_ms then return longest_ms * (0.5 + time[2] % 1000 / 2000) end
-  redis.call("SET", key, integer(turn), "PX", integer(wait_ms))
-  return wait_ms
-end
+--#include limits/places
 
 local limits, wait_ms, is_full = {}, least_ms, false
 for n = 1, count do

@@ -1,0 +1,173 @@
+"""`rsmqctl topic set, trim, bridge`: what a topic keeps, and where its messages go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from ..core import Queue
+from ..core.topics import Bridge, GroupStatus, Retention, Topic, TopicStatus
+from .failures import Interrupted
+from .options import complete_queue_name, dry_run_option, yes_option
+from .output import confirm, counted, write_json
+from .session import Session
+from .topic_reading import existing, group_option, topic_option
+
+
+def topic_as_json(name: str, status: TopicStatus) -> dict[str, Any]:
+    """Return a topic for programs; times are epoch milliseconds."""
+    kept = status.retention
+    return {
+        "topic": name,
+        "messages": status.length,
+        "first": status.first,
+        "last": status.last,
+        "oldest": status.oldest_ms,
+        "newest": status.newest_ms,
+        "groups": status.groups,
+        "max_count": kept.max_count,
+        "max_age": kept.max_age_s,
+        "max_bytes": kept.max_bytes,
+        "wait_for_groups": kept.wait_for_groups,
+        "group_ttl": kept.group_ttl_s,
+    }
+
+
+def group_as_json(status: GroupStatus) -> dict[str, Any]:
+    """Return a group for programs."""
+    return {
+        "group": status.name,
+        "next": status.position + 1,
+        "lag": status.lag,
+        "age": status.age_s,
+        "held": status.held,
+        "due": status.due,
+        "missed": status.missed,
+        "skipped": status.skipped,
+        "dead": status.dead_lettered,
+        "live": status.live_consumers,
+        "seen": status.seen_ms,
+    }
+
+
+@click.command("set")
+@topic_option
+@click.option(
+    "--max-count", type=click.IntRange(0), metavar="N", help="Keep about the last N messages; 0 for no limit."
+)
+@click.option("--max-age", type=click.FloatRange(0), metavar="S", help="Keep messages S seconds; 0 for no limit.")
+@click.option("--max-bytes", type=click.IntRange(0), metavar="N", help="Keep bodies of N bytes; 0 for no limit.")
+@click.option("--wait-for-groups/--no-wait-for-groups", default=None, help="Keep what a group has not read yet.")
+@click.option("--group-ttl", type=click.FloatRange(0), metavar="S", help="Forget groups idle so long; 0 for never.")
+@click.pass_obj
+def set_(session: Session, /, name: str, **given: Any) -> None:
+    """Choose what a topic keeps. What is not given stays as it is.
+
+    Publishing drops what exceeds the limits, some hundred messages at a time; 'topic trim' drops it exactly.
+    """
+    if all(value is None for value in given.values()):
+        raise click.UsageError("Nothing to set; give --max-count, --max-age, --max-bytes or another option.")
+    target = Topic(name, session.client())
+    stored = target.status().retention
+    wait = given["wait_for_groups"]
+    target.set_retention(
+        Retention(
+            max_count=_chosen(given["max_count"], stored.max_count),
+            max_age_s=_chosen(given["max_age"], stored.max_age_s),
+            max_bytes=_chosen(given["max_bytes"], stored.max_bytes),
+            wait_for_groups=stored.wait_for_groups if wait is None else wait,
+            group_ttl_s=_chosen(given["group_ttl"], stored.group_ttl_s),
+        )
+    )
+    write_json(topic_as_json(name, target.status()))
+
+
+def _chosen(given: Any, stored: Any) -> Any:
+    return stored if given is None else given or None
+
+
+@click.command()
+@topic_option
+@click.option("--before", type=click.IntRange(0), metavar="INDEX", help="Drop the messages before this one.")
+@click.option("--keep", type=click.IntRange(0), metavar="N", help="Drop all but the last N messages.")
+@click.option("--compact", is_flag=True, help="Drop messages whose key has a newer one; messages without key stay.")
+@dry_run_option
+@yes_option
+@click.pass_obj
+def trim(
+    session: Session, /, name: str, before: int | None, keep: int | None, compact: bool, dry_run: bool, yes: bool
+) -> None:
+    """Drop old messages for good.
+
+    Without --before, --keep and --compact those that the topic's settings let go ('topic set'). Groups that have not
+    read them jump, and are told how many they missed.
+    """
+    if sum((before is not None, keep is not None, compact)) > 1:
+        raise click.UsageError("Give only one of --before, --keep and --compact.")
+    target = existing(session, name)
+    status = target.status()
+    chosen = None
+    if before is not None or keep is not None:
+        end = before if before is not None else status.last - (keep or 0) + 1
+        chosen = max(0, min(end, status.last + 1) - status.first)
+    if dry_run:
+        if chosen is None:
+            raise click.UsageError("--dry-run goes with --before or --keep: only those are known beforehand.")
+        _tell_dropped(session, name, chosen, would=True)
+        return
+    if chosen:
+        confirm(f"Drop {counted(chosen)} of topic {name}?", yes=yes)
+    dropped = target.compact() if compact else target.trim(before=before, keep=keep)
+    _tell_dropped(session, name, dropped, would=False)
+
+
+def _tell_dropped(session: Session, name: str, dropped: int, *, would: bool) -> None:
+    word = "would_drop" if would else "dropped"
+    if session.json:
+        write_json({"topic": name, word: dropped})
+    else:
+        click.echo(f"{word.replace('_', ' ')} {counted(dropped)} of {name}")
+
+
+# -- Bridging ----------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@topic_option
+@group_option
+@click.option("--to", "target", required=True, metavar="QUEUE", shell_complete=complete_queue_name, help="The queue.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
+@click.pass_obj
+def bridge(session: Session, /, name: str, group: str, target: str, follow: bool) -> None:
+    """Move a group's messages into a queue, for programs that know queues but no topics.
+
+    Each arrives exactly once. One that is longer than the queue allows goes to the dead-letter topic, NAME.dlt.
+    """
+    queue: Queue = session.queue(target)
+    moving = Bridge(Topic(name, queue.client).group(group), queue)
+    moved = dead = 0
+    with _left_at_the_end(moving):
+        try:
+            while True:
+                done = moving.forward(100, block_ms=1000 if follow else 0)
+                moved, dead = moved + done.moved, dead + done.dead_lettered
+                if not done.left and not follow:
+                    break
+        except KeyboardInterrupt as error:
+            raise Interrupted(f"interrupted; moved {counted(moved)}, {dead} dead-lettered") from error
+    if session.json:
+        write_json({"topic": name, "queue": target, "moved": moved, "dead_lettered": dead})
+    else:
+        note = f"; {dead} went to {name}.dlt, they are longer than the queue allows" if dead else ""
+        click.echo(f"moved {counted(moved)} from {name} to {target}{note}")
+
+
+@contextmanager
+def _left_at_the_end(moving: Bridge) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        moving.group.leave()
