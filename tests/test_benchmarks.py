@@ -26,6 +26,7 @@ def drained(rate: float, *, l_cycle: float = 100_000.0) -> Sample:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_smallest_run_measures_every_figure_and_judges_every_goal(tmp_path):
     path = tmp_path / "samples.jsonl"
 

@@ -29,7 +29,7 @@ def all_events(client: Client) -> list[Event]:
 
 def test_counters_and_events_of_two_processes_add_up_exactly(project: object, start_worker: StartWorker):
     count = 2_000
-    toil.using(queue_name="default").enqueue_many([[str(number), 0] for number in range(count)])
+    toil.using(queue_name="default").enqueue_many([[str(number), 0.005] for number in range(count)])
 
     worker = start_worker("--batch", "--processes", "2", "--threads", "4", events=ALL_EVENTS)
     assert worker.wait() == 0, worker.output

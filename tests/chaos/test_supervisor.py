@@ -96,7 +96,8 @@ def test_children_killed_at_random_lose_nothing_and_repeat_only_what_they_held(
 
     for kill in range(6):
         wait_until(lambda: len(journal.names("end")) >= 200 + kill * 700, timeout_s=30)  # noqa: B023
-        victim = wait_until(lambda: set(children_of(worker)) - killed).pop()
+        # Children that die young are started again more and more slowly.
+        victim = wait_until(lambda: set(children_of(worker)) - killed, timeout_s=90).pop()
         os.kill(victim, signal.SIGKILL)
         killed.add(victim)
 
