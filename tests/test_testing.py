@@ -13,6 +13,7 @@ import pytest
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Task, current_task
 from rsmq_django.testing import Kit, private_queues, private_server_url
+from tests.support import wait_until
 from tests.test_docs import ROOT, Project
 from tests.worker.workshop import declare, own_registries  # noqa: F401
 
@@ -183,7 +184,7 @@ def test_nothing_remains_of_the_private_server(tmp_path: Path) -> None:
 
     assert url.startswith("unix://") and url != private_server_url()
     assert not Path(directory).exists()
-    assert subprocess.run(["pgrep", "-f", directory], capture_output=True).stdout == b""
+    wait_until(lambda: subprocess.run(["pgrep", "-f", directory], capture_output=True).stdout == b"")
 
 
 def test_the_test_itself_is_no_task_after_a_run(kit: Kit):

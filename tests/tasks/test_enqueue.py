@@ -167,11 +167,11 @@ async def test_async_enqueue_creates_a_missing_queue(server: PrivateServer, pain
 # -- Later ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "run_after", [dt.timedelta(minutes=5), timezone.now() + dt.timedelta(minutes=5)], ids=["timedelta", "time"]
-)
-def test_call_for_later_is_hidden_until_then(paint: Task, run_after):
-    paint.using(run_after=run_after).enqueue("red")
+@pytest.mark.parametrize("is_time", [False, True], ids=["timedelta", "time"])
+def test_call_for_later_is_hidden_until_then(paint: Task, is_time: bool):
+    in_five_minutes = dt.timedelta(minutes=5)
+
+    paint.using(run_after=timezone.now() + in_five_minutes if is_time else in_five_minutes).enqueue("red")
     assert get_queue("default").receive() is None
 
     pass_time(get_queue("default"), seconds=301)

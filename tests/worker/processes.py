@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.redis_server import PrivateServer
+from tests.support import wait_until
 from tests.worker.site.journal import Journal
 
 ROOT = Path(__file__).parents[2]
@@ -55,12 +56,24 @@ class WorkerProcess:
             raise AssertionError(f"the worker does not end; it said:\n{self.output}") from None
 
     def destroy(self) -> None:
-        """End everything at once."""
+        """End everything at once; afterwards nothing of it writes to the server any more."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         self.process.wait()
+        wait_until(lambda: not _lives(self.process.pid))
+
+
+def _lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    # Those that nobody has collected yet are in the group as well, and a container may have nobody who does it.
+    done = subprocess.run(["ps", "-A", "-o", "pgid=,stat="], capture_output=True, text=True, check=True)
+    lines = (line.split() for line in done.stdout.splitlines())
+    return any(int(pgid) == group and state[0] != "Z" for pgid, state in lines)
 
 
 StartWorker = Callable[..., WorkerProcess]

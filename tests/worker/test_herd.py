@@ -67,23 +67,34 @@ def test_only_a_look_that_began_after_the_message_was_published_counts():
 # -- With real processes ---------------------------------------------------------------------------------------------
 
 PROCESSES = 6
+_LAST = "that-is-all"
 
 
 class Fetches:
-    """Counts the calls of the fetch script from a given moment on."""
+    """Counts the calls of the fetch script while its `with` block runs."""
 
     def __init__(self, server: PrivateServer) -> None:
-        self._sha1, self.count = load_script("worker/fetch").sha1, 0
-        self._monitor = redis.Redis.from_url(server.url).monitor()
-        self._monitor.__enter__()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._redis = server.redis
+        self._monitor = redis.Redis.from_url(server.url, socket_timeout=None).monitor()
+        self._calls = f"EVALSHA {load_script('worker/fetch').sha1}"
+        self._reader = threading.Thread(target=self._count)
+        self.count = 0
 
-    def _listen(self) -> None:
-        try:
-            for command in self._monitor.listen():
-                self.count += command["command"].startswith(f"EVALSHA {self._sha1}")
-        except (OSError, ValueError, redis.ConnectionError):
-            pass  # the test is over
+    def __enter__(self) -> Fetches:
+        self._monitor.__enter__()
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._redis.echo(_LAST)
+        self._reader.join()
+        self._monitor.__exit__()
+
+    def _count(self) -> None:
+        for command in self._monitor.listen():
+            if command["command"].endswith(_LAST):
+                return
+            self.count += command["command"].startswith(self._calls)
 
 
 @pytest.mark.slow
@@ -95,11 +106,11 @@ def test_one_message_is_asked_for_by_about_one_of_many_idle_processes(
     wait_until(lambda: journal.names("end") == ["first"])
     wait_until(lambda: len(server.redis.pubsub_numsub("rsmq:rt:default")[0:1]) == 1)
     wait_until(lambda: server.redis.pubsub_numsub("rsmq:rt:default")[0][1] == PROCESSES, timeout_s=30)
-    fetches = Fetches(server)
 
-    for number in range(20):
-        tasks.write.enqueue(f"m{number}")
-        wait_until(lambda: len(journal.names("end")) == number + 2)  # noqa: B023
+    with Fetches(server) as fetches:
+        for number in range(20):
+            tasks.write.enqueue(f"m{number}")
+            wait_until(lambda: len(journal.names("end")) == number + 2)  # noqa: B023
 
     # One look finds it, another goes out with the outcome. All processes together would have made 7 for each.
     assert fetches.count < 20 * 4

@@ -45,7 +45,7 @@ def taken_by_somebody_else() -> Message:
     """Let the lease of the only message run out and receive it, as another worker would."""
     queue = get_queue("default")
     pass_time(queue, seconds=1000)
-    message = queue.receive()
+    message = queue.receive(visibility_timeout_s=300)
     assert message is not None
     return message
 
