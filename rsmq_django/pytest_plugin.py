@@ -15,9 +15,17 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def rsmq() -> Iterator[Kit]:
+def rsmq(request: pytest.FixtureRequest) -> Iterator[Kit]:
     """Private, empty queues, and what a test does with them: run(), pass_time(), enqueued(), assert_enqueued() ..."""
-    from .testing import private_queues
+    from .testing import Kit, private_queues, settings_on_private_server
 
-    with private_queues() as kit:
-        yield kit
+    if not request.config.pluginmanager.hasplugin("django"):
+        with private_queues() as kit:
+            yield kit
+        return
+    # A test may change settings as well. Overrides of two owners would be undone in the wrong order, and ours would
+    # stay for the tests that follow; so there is one owner, the fixture of pytest-django.
+    request.getfixturevalue("settings").RSMQ = settings_on_private_server()
+    kit = Kit()
+    kit.empty()
+    yield kit

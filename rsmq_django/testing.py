@@ -103,7 +103,7 @@ class DeadLetter:
 @contextmanager
 def private_queues() -> Iterator[Kit]:
     """Put an empty private server in the place of all Redis servers of the settings, until the block ends."""
-    with override_settings(RSMQ=_on_private_server(getattr(django_settings, "RSMQ", {}))):
+    with override_settings(RSMQ=settings_on_private_server()):
         kit = Kit()
         kit.empty()
         yield kit
@@ -256,8 +256,9 @@ def private_server_url() -> str:
     return server.ensure()
 
 
-def _on_private_server(given: Mapping[str, Any]) -> dict[str, Any]:
+def settings_on_private_server() -> dict[str, Any]:
     """Return settings.RSMQ with the connections on the private server, a database each, all else as it is."""
+    given: Mapping[str, Any] = getattr(django_settings, "RSMQ", {})
     connections = {}
     for number, (alias, options) in enumerate(given.get("CONNECTIONS", {"default": {}}).items()):
         kept = {key: value for key, value in options.items() if key not in ("URL", "CACHE", "EMBEDDED")}

@@ -4,6 +4,7 @@ import os
 from collections.abc import Generator, Iterator
 
 import pytest
+from django.conf import settings
 
 from rsmq_django.core import Client, Connection, Queue
 from tests.redis_server import PrivateServer
@@ -23,6 +24,14 @@ def server(_server_of_this_process: PrivateServer) -> PrivateServer:
     """The private server of this process, emptied."""
     _server_of_this_process.empty()
     return _server_of_this_process
+
+
+@pytest.fixture(autouse=True)
+def _settings_stay_as_they_are() -> Iterator[None]:
+    """Fail the test that leaves settings behind, not the ones after it."""
+    rsmq = settings.RSMQ
+    yield
+    assert settings.RSMQ is rsmq, "this test changed settings.RSMQ and did not put it back"
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,15 @@ from tests.worker.workshop import declare, own_registries  # noqa: F401
 
 
 @pytest.fixture
-def kit(settings: Any) -> Iterator[Kit]:
+def kit(settings: Any, request: pytest.FixtureRequest) -> Kit:
     """The kit, in a project that sends at once."""
     settings.RSMQ = {
         "CONNECTIONS": {"default": {"URL": "redis://nowhere.invalid"}, "far": {"URL": "redis://nowhere.invalid"}},
         "QUEUES": {"default": {}, "far": {"CONNECTION": "far"}},
         "TASKS": {"ENQUEUE_ON_COMMIT": False},
     }
-    with private_queues() as kit:
-        yield kit
+    kit: Kit = request.getfixturevalue("rsmq")
+    return kit
 
 
 def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
@@ -54,10 +53,10 @@ def test_every_connection_leads_to_the_private_server_and_keeps_its_queues_apart
 
 
 def test_a_test_begins_with_empty_queues(settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "TASKS": {"ENQUEUE_ON_COMMIT": False}}
     for _ in range(2):
         with private_queues() as kit:
             assert kit.enqueued() == []
-            settings.RSMQ = {**settings.RSMQ, "TASKS": {"ENQUEUE_ON_COMMIT": False}}
             declare(lambda: None).enqueue()
 
 
