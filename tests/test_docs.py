@@ -115,6 +115,7 @@ print(consumers.stored, consumers.seen, batches.indexed)
     assert Queue("index", client).attributes().messages == 1, "the one that is being edited"
 
 
+@pytest.mark.slow
 def test_the_blocks_of_the_limits_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
     project = Project(tmp_path, ROOT / "docs" / "limits.md", server.url)
     project.python("""
@@ -130,6 +131,7 @@ transfer.enqueue_many([[5]] * 8)
     assert 6 <= waiting.hidden_messages <= 8, "ten of the sixteen calls of the bank have run, and most of the others"
 
 
+@pytest.mark.slow
 def test_the_blocks_of_the_migrating_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
     project = Project(tmp_path, ROOT / "docs" / "migrating.md", server.url)
     queues = "{'default': {}, 'mail': {}, 'thumbs': {}, 'sensor-raw': {}}"
@@ -151,6 +153,7 @@ print(tasks.mailed, sorted(later), consumers.seen)
     assert said.strip() == "[7] ['make_album', 'send_receipt'] [7]"
 
 
+@pytest.mark.slow
 def test_the_blocks_of_the_middleware_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
     project = Project(tmp_path, ROOT / "docs" / "middleware.md", server.url)
 
@@ -169,6 +172,7 @@ print(tasks.seen, progress_of(result.id).note, [type(run.outcome).__name__ for r
     assert said.strip() == "[(1, 'acme')] page 3 ['Succeeded', 'Postponed'] []"
 
 
+@pytest.mark.slow
 def test_the_blocks_of_the_workflows_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
     project = Project(tmp_path, ROOT / "docs" / "workflows.md", server.url)
 
@@ -204,6 +208,7 @@ def test_the_blocks_of_the_queues_page_run_in_order(server: PrivateServer, capsy
     assert "somebody else holds it now" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_blocks_of_the_schedules_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
     project = Project(tmp_path, ROOT / "docs" / "schedules.md", server.url)
     project.run("-m", "django", "check")
@@ -223,6 +228,7 @@ def test_the_blocks_of_the_schedules_page_work_together(tmp_path: Path, server: 
     assert Queue("default", Client(Connection(server.url))).attributes().messages == 1, "the one that was run now"
 
 
+@pytest.mark.slow
 def test_the_blocks_of_the_outbox_page_work_together(tmp_path: Path, server: PrivateServer) -> None:
     project = Project(tmp_path, ROOT / "docs" / "outbox.md", server.url)
     in_a_file = (tmp_path / "settings.py").read_text().replace("':memory:'", "'db'").replace('":memory:"', '"db"')
@@ -247,6 +253,7 @@ def test_the_blocks_of_the_topics_page_run_in_order(server: PrivateServer) -> No
         exec(block, namespace)  # noqa: S102 - our own documentation
 
 
+@pytest.mark.slow
 def test_the_project_of_the_topics_page_works(tmp_path: Path, server: PrivateServer) -> None:
     project = Project(tmp_path, ROOT / "docs" / "topics.md", server.url)
     queues = "{'default': {}, 'orders-node': {}}"
@@ -259,6 +266,7 @@ def test_the_project_of_the_topics_page_works(tmp_path: Path, server: PrivateSer
     assert Queue("orders-node", Client(Connection(server.url))).attributes().messages == 2
 
 
+@pytest.mark.slow
 def test_the_blocks_of_the_metrics_and_events_pages_work_together(tmp_path: Path, server: PrivateServer) -> None:
     project = Project(tmp_path, ROOT / "docs" / "metrics.md", server.url)
     project.write("settings.py", (tmp_path / "settings.py").read_text() + "RSMQ['EVENTS'] = {'RECORD': 'all'}\n")

@@ -148,6 +148,7 @@ def read(url: str, key: str) -> str | None:
 # -- Many users, one server ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_users_who_race_for_a_server_share_one(state_dir, start_user):
     users = [start_user() for _ in range(8)]
 
@@ -198,6 +199,7 @@ def test_user_with_another_temporary_directory_finds_the_same_server(start_user,
     assert other.url == url
 
 
+@pytest.mark.slow
 def test_object_may_be_collected_while_its_process_uses_the_server(state_dir):
     EmbeddedServer(state_dir).ensure()
 
@@ -245,6 +247,7 @@ def test_server_stops_when_its_state_directory_is_deleted(state_dir):
     state_dir.mkdir()  # for the fixture
 
 
+@pytest.mark.slow
 def test_deleted_state_directory_gives_the_same_process_a_new_and_empty_server(state_dir):
     write(EmbeddedServer(state_dir).ensure(), "kept", "yes")
     shutil.rmtree(state_dir)
@@ -313,6 +316,7 @@ def test_server_that_everything_was_killed_of_starts_again_with_its_data(state_d
 # -- Which server ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_data_of_another_server_version_is_neither_opened_nor_touched(state_dir, fake_server, monkeypatch, caplog):
     server = EmbeddedServer(state_dir)
     monkeypatch.setenv("RSMQ_REDIS_SERVER", fake_server("Redis server v=99.1.0 sha=0"))

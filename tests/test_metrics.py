@@ -139,6 +139,7 @@ def test_command_prints_once():
     assert at("rsmq_queue_sent_total", queue="mail") in parse(out.getvalue())
 
 
+@pytest.mark.slow
 def test_command_serves_until_it_is_stopped():
     ensure_queue("mail")
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings", "PYTHONUNBUFFERED": "1"}

@@ -233,6 +233,7 @@ json_like = st.recursive(
 
 
 # Building the first value takes a second: Hypothesis makes its table of characters.
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from rsmq_django.core import Client, Connection
 from rsmq_django.core.keys import RELIABLE_PARTS
 from rsmq_django.core.reliable import ReliableQueue
@@ -25,6 +27,7 @@ def test_the_blocks_without_django_run_in_order(server: PrivateServer):
     assert len(blocks) >= 6
 
 
+@pytest.mark.slow
 def test_the_project_of_the_page_ships_and_weighs(tmp_path: Path, server: PrivateServer):
     project = Project(tmp_path, PAGE, server.url)
     project.python("from shop.shipping import send; send()")

@@ -171,6 +171,7 @@ def test_a_dead_server_fails_the_test_instead_of_hanging(kit: Kit, settings: Any
     assert get_queue("default") is not None
 
 
+@pytest.mark.slow
 def test_nothing_remains_of_the_private_server(tmp_path: Path) -> None:
     project = Project(tmp_path, ROOT / "docs" / "testing.md", "redis://nowhere.invalid")
     said = project.python(

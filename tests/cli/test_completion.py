@@ -7,6 +7,8 @@ import pytest
 from rsmq_django.core import Client, Queue
 from tests.cli.conftest import Result
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., Result]
 
 

@@ -136,6 +136,7 @@ def test_impossible_namespace_is_refused(rsmqctl: Run, namespace: str):
     assert failed.errors.startswith("Error: invalid namespace: ")
 
 
+@pytest.mark.slow
 def test_reader_that_goes_away_is_no_error_to_talk_about(environment: None, queue: Queue):
     queue.send_many([b"x" * 1000] * 1000)
     words = [SCRIPT, "message", "list", "-n", "jobs", "--json", "--all"]
@@ -150,6 +151,7 @@ def test_reader_that_goes_away_is_no_error_to_talk_about(environment: None, queu
     assert listing.returncode == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 60_000])
 def test_reader_that_has_gone_already_is_no_error_to_talk_about(environment: None, queue: Queue, size: int):
     message_id = queue.send(b"x" * size)

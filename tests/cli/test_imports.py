@@ -23,6 +23,7 @@ def test_command_line_imports_core_and_itself_only(path: Path):
     )
 
 
+@pytest.mark.slow
 def test_command_line_works_where_django_is_not_installed():
     blocker = (
         "import sys\n"

@@ -67,6 +67,7 @@ def test_impossible_timeout_of_a_message_is_refused(rsmqctl: Run, queue: Queue, 
 SOON_S = 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["receive", "pop"])
 def test_wait_ends_when_a_message_is_published(environment: None, queue: Queue, server: PrivateServer, command: str):
     words = [SCRIPT, "message", command, "-n", "jobs", "--wait", "30"]

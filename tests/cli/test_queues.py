@@ -150,6 +150,7 @@ def test_stats_of_a_queue_that_is_not_there_fail(rsmqctl: Run):
     assert rsmqctl("queue", "stats", "-n", "nope").errors.startswith("Error: queue not found: nope; ")
 
 
+@pytest.mark.slow
 def test_watch_shows_rates_until_ctrl_c(environment: None, queue: Queue):
     words = [SCRIPT, "--json", "queue", "stats", "-n", "jobs", "--watch", "--interval", "0.1"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as watch:

@@ -38,26 +38,31 @@ def test_session_of_the_storage_format_description(script: Run):
     assert changed.output == f"Message ID: {message_id} visibility timeout set to 600s\n"
 
 
-def test_long_flags_mean_the_same(script: Run):
+@pytest.mark.slow
+def test_long_flags_mean_the_same(rsmqctl: Run):
     options = ("--visibility-timeout", "5", "--delay", "0", "--maxsize", "65535")
-    assert script("queue", "create", "--name", "q", *options).exit_code == 0
+    assert rsmqctl("queue", "create", "--name", "q", *options).exit_code == 0
 
-    assert script("message", "send", "--name", "q", "--message", "x", "--delay", "0").exit_code == 0
-    message_id = script("message", "receive", "--name", "q", "--visibility-timeout", "9").json["id"]
+    assert rsmqctl("message", "send", "--name", "q", "--message", "x", "--delay", "0").exit_code == 0
+    message_id = rsmqctl("message", "receive", "--name", "q", "--visibility-timeout", "9").json["id"]
     flags = ("--name", "q", "--message-id", message_id)
-    assert script("message", "visibility", *flags, "--visibility-timeout", "0").exit_code == 0
-    assert script("message", "delete", *flags).exit_code == 0
-    assert script("message", "pop", "--name", "q").exit_code == 0
-    assert script("queue", "describe", "--name", "q").json["maxsize"] == 65535
-    assert script("queue", "delete", "--name", "q").exit_code == 0
+    assert rsmqctl("message", "visibility", *flags, "--visibility-timeout", "0").exit_code == 0
+    assert rsmqctl("message", "delete", *flags).exit_code == 0
+    assert rsmqctl("message", "pop", "--name", "q").exit_code == 0
+    assert rsmqctl("queue", "describe", "--name", "q").json["maxsize"] == 65535
+    assert rsmqctl("queue", "delete", "--name", "q").exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["-r", "--redis-url", "--url"])
-def test_server_is_named_by_a_flag_or_by_the_environment(script: Run, server: PrivateServer, flag: str):
-    script("queue", "create", "-n", "here")
+def test_server_is_named_by_a_flag_or_by_the_environment(
+    rsmqctl: Run, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, flag: str
+):
+    rsmqctl("queue", "create", "-n", "here")
+    monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1:1")
 
-    assert script(flag, server.url, "queue", "list", REDIS_URL="redis://127.0.0.1:1").output == '["here"]\n'
-    assert script("queue", "list", REDIS_URL="redis://127.0.0.1:1").exit_code == 1
+    assert rsmqctl(flag, server.url, "queue", "list").output == '["here"]\n'
+    assert rsmqctl("queue", "list").exit_code == 1
 
 
 # -- Each command ---------------------------------------------------------------------------------------------------
@@ -266,6 +271,7 @@ def test_5_verbose_create_works(rsmqctl: Run):
     assert (created.exit_code, created.output, created.errors) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_6_unreachable_server_is_one_line_without_the_password(script: Run):
     failed = script("queue", "list", REDIS_URL="redis://user:geheim@127.0.0.1:1/0")
 
@@ -344,6 +350,7 @@ def test_13_namespaces_are_apart(rsmqctl: Run, server: PrivateServer):
     assert server.redis.exists("shop:QUEUES")
 
 
+@pytest.mark.slow
 def test_argument_that_is_not_utf8_is_sent_as_it_is(environment: None, queue: Queue):
     import subprocess
 

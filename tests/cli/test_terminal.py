@@ -9,6 +9,8 @@ from rsmq_django.core import Client, Queue
 from tests.cli.conftest import STYLES, Result, Terminal
 from tests.support import wait_until
 
+pytestmark = pytest.mark.slow
+
 OnTerminal = Callable[..., Terminal]
 Run = Callable[..., Result]
 
@@ -61,13 +63,13 @@ def test_errors_are_red_on_a_terminal(terminal: OnTerminal):
     assert failing.screen.startswith("\x1b[31mError:\x1b[0m queue not found: nope; ")
 
 
-def test_forms_of_the_first_rsmqctl_are_the_same_on_a_terminal(terminal: OnTerminal, script: Run, queue: Queue):
+def test_forms_of_the_first_rsmqctl_are_the_same_on_a_terminal(terminal: OnTerminal, rsmqctl: Run, queue: Queue):
     queue.send(b"x")
 
     for words in (("queue", "list"), ("queue", "describe", "-n", "jobs"), ("message", "peek", "-n", "jobs")):
         shown = terminal(*words)
         shown.finish()
-        assert shown.screen == script(*words).output.replace("\n", "\r\n")
+        assert shown.screen == rsmqctl(*words).output.replace("\n", "\r\n")
 
 
 # -- Questions --------------------------------------------------------------------------------------------------------

@@ -114,6 +114,7 @@ def test_tail_prints_messages_and_moves_nobody(rsmqctl: Run, topic: Topic):
     assert topic.group("billing").status().position == 2
 
 
+@pytest.mark.slow
 def test_tail_follows_until_interrupted(terminal: Callable[..., Terminal], topic: Topic):
     following = terminal("topic", "tail", "-n", "orders", "--last", "1", "-f")
     following.wait_for('"index": 5')

@@ -142,6 +142,7 @@ def test_move_of_what_is_too_long_fails_and_moves_the_rest(rsmqctl: Run, mail: Q
     assert moved.errors == "Error: 1 message stayed in mail: 1 too long for the target\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("--hidden",)], ids=str)
 def test_move_ends_although_the_queue_is_filled_as_fast_as_it_is_emptied(
     rsmqctl: Run, mail: Queue, queue: Queue, words: tuple[str, ...]
@@ -363,6 +364,7 @@ def test_ctrl_c_says_how_far_it_got(environment: None, mail: Queue, queue: Queue
     assert mail.attributes().messages + queue.attributes().messages == 10
 
 
+@pytest.mark.slow
 def test_transfers_of_a_second_process_meanwhile_double_nothing(environment: None, mail: Queue, queue: Queue):
     mail.send_many(f"{n}" for n in range(5000))
     words = [SCRIPT, "message", "redrive", "-n", "mail", "--to", "jobs"]

@@ -201,6 +201,7 @@ def test_server_with_too_many_clients_is_a_failed_connection(server: PrivateServ
     assert queue.attributes().messages == 0
 
 
+@pytest.mark.slow
 def test_queue_works_as_soon_as_the_server_is_back(server: PrivateServer, queue: Queue):
     queue.send(b"before")
     server.kill()

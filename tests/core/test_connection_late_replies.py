@@ -126,6 +126,7 @@ def test_call_that_a_signal_interrupts_leaves_no_reply_behind(proxy: FaultProxy,
     assert queue.receive_many(1)[0].id == message_id
 
 
+@pytest.mark.slow
 async def test_cancelled_call_never_answers_the_next_one(proxy: FaultProxy, distant: Queue, server: PrivateServer):
     await distant.aattributes()
 

@@ -154,6 +154,7 @@ def test_long_queue_is_looked_at_in_part_unless_the_examination_is_deep(
     assert deep.what == "5000 ids without a body among 5000 messages"
 
 
+@pytest.mark.slow
 def test_no_reply_holds_more_than_a_few_thousand_words(
     server: PrivateServer, client: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ):

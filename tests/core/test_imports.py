@@ -56,6 +56,7 @@ def test_core_imports_nothing_of_ours_but_itself(path: Path):
     assert all(name.startswith("rsmq_django.core") for name in ours), ours
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(CORE.rglob("*.py")), ids=named)
 def test_core_needs_redis_py_and_the_standard_library_only(path: Path):
     allowed = sys.stdlib_module_names | {"redis", "rsmq_django"}
@@ -76,6 +77,7 @@ def test_walk_sees_imports_of_every_form(tmp_path: Path, monkeypatch: pytest.Mon
     assert imported_modules(source) >= {"django.conf", "rsmq_django.tasks.a", "rsmq_django.core.b.c", "d.e"}
 
 
+@pytest.mark.slow
 def test_core_works_where_django_is_not_installed():
     blocker = (
         "import sys\n"

@@ -232,6 +232,7 @@ def answers(server: redis.Redis) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_cluster_with_a_hash_tag_in_the_namespace_serves_every_operation(cluster: redis.Redis):
     path = cluster.connection_pool.connection_kwargs["path"]
     tagged = Client(Connection(f"unix://{path}"), namespace="{rsmq}")
@@ -246,6 +247,7 @@ def test_cluster_with_a_hash_tag_in_the_namespace_serves_every_operation(cluster
     assert all(not one.failure for one in repair(tagged, findings, wait=lambda _: None))
 
 
+@pytest.mark.slow
 def test_cluster_without_a_hash_tag_is_refused_with_a_reason(cluster: redis.Redis):
     plain = Client(Connection(f"unix://{cluster.connection_pool.connection_kwargs['path']}"))
 

@@ -4,9 +4,13 @@ import os
 import subprocess
 import sys
 
+import pytest
 
-def test_example_project_passes_its_tests_with_its_own_settings() -> None:
+
+def test_example_project_passes_its_tests_with_its_own_settings(request: pytest.FixtureRequest) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--ds=tests.example.settings"]
+    # What this run leaves out, that one leaves out as well.
+    command += ["-m", request.config.option.markexpr]
 
     # It starts a server of its own, so it must not hear of this process's.
     env = {name: value for name, value in os.environ.items() if name != "RSMQ_TEST_URL"}

@@ -68,6 +68,7 @@ def _cluster_info(server: "redis.Redis") -> bytes:
     return answer if isinstance(answer, bytes) else str(answer).encode()
 
 
+@pytest.mark.slow
 def test_every_operation_of_ours_runs_in_a_namespace_with_a_hash_tag(cluster_url: str):
     client = Client(Connection(cluster_url), namespace="{rsmq}")
     queue = Queue("jobs", client, realtime=True)

@@ -19,6 +19,7 @@ CONSUMERS = 4
 MESSAGES = 2000
 
 
+@pytest.mark.slow
 def test_messages_of_three_clients_come_out_in_the_order_they_were_sent(
     node: NodePeer, pyrsmq: PyRsmqPeer, queue: Queue
 ):
@@ -41,6 +42,7 @@ def test_batch_of_ours_keeps_its_order_for_node(node: NodePeer, queue: Queue):
     assert bodies == [str(number).encode() for number in range(50)]
 
 
+@pytest.mark.slow
 def test_each_message_goes_to_exactly_one_of_many_consumers(server: PrivateServer, queue: Queue):
     require_node()
     start = threading.Barrier(2 * CONSUMERS + 1)
@@ -114,6 +116,7 @@ def test_we_go_on_where_node_fails_after_the_scripts_were_lost(server: PrivateSe
     assert message is not None and message.body == b"b"
 
 
+@pytest.mark.slow
 def test_all_go_on_after_a_restart_of_the_server(
     server: PrivateServer, node: NodePeer, pyrsmq: PyRsmqPeer, queue: Queue
 ):

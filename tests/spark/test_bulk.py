@@ -59,6 +59,7 @@ class Breaks(Exception):
     """The process dies here."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", range(9))
 def test_crash_at_any_step_of_publishing_is_mended_by_the_next_run(
     mail: Queue, sender, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, after: int

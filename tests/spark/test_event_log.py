@@ -27,6 +27,7 @@ def new_log(options):
 # -- Ranges -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_batch_is_read_again_exactly_after_a_restart_while_the_log_grows(server: PrivateServer, new_log):
     log_events(server.redis, 10_000)
     log = new_log()

@@ -63,6 +63,7 @@ def test_trimming_waits_for_the_slowest_reader_and_not_for_a_dead_one(server: Pr
     assert server.redis.hkeys(f"{STREAM}:readers") == [b"fast"]
 
 
+@pytest.mark.slow
 def test_trimming_works_at_the_memory_limit(server: PrivateServer, pipeline_server: Server):
     log_events(server.redis, 20_000)
     newest = ids(server)[-1]

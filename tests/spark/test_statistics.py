@@ -55,6 +55,7 @@ def share_that_waits_longer(slots: int, *, arrivals_per_s: float, mean_run_s: fl
     return late / count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arrivals_per_s", "target_s"), [(1.8, 0.5), (9.0, 2.0)])
 def test_advised_slots_are_enough_and_one_less_is_not(arrivals_per_s: float, target_s: float):
     needed = slots_needed(arrivals_per_s, 1.0, target_s)

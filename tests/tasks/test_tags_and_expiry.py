@@ -42,6 +42,7 @@ def test_a_task_that_will_be_retried_keeps_its_tags(project: Configure):
     assert tagged("mail") == [result.id]
 
 
+@pytest.mark.slow
 def test_all_tasks_of_a_tag_are_cancelled_together_waiting_and_running(project: Configure):
     began, seen = threading.Event(), []
 

@@ -117,6 +117,7 @@ def count_ended(result: Any) -> bool:
 # -- A longer lease --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_lease_can_be_made_longer_and_renewals_do_not_shorten_it(configure: Configure, server: PrivateServer):
     configure(default={"VISIBILITY_TIMEOUT_S": 1})
     extended, go_on = threading.Event(), threading.Event()

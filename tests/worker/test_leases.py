@@ -53,6 +53,7 @@ def taken_by_somebody_else() -> Message:
 # -- Renewal -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_task_longer_than_its_lease_runs_once(project: Configure, server: PrivateServer, is_async: bool):
     project(default={"VISIBILITY_TIMEOUT_S": 1})
@@ -78,6 +79,7 @@ def test_task_longer_than_its_lease_runs_once(project: Configure, server: Privat
     assert (runs, result.status, result.attempts) == ([1], "SUCCESSFUL", 1)
 
 
+@pytest.mark.slow
 def test_all_messages_of_a_worker_are_renewed_together(project: Configure, server: PrivateServer):
     project(default={"VISIBILITY_TIMEOUT_S": 1})
     runs, release = [], threading.Event()

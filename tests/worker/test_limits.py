@@ -176,6 +176,7 @@ def test_tasks_share_a_limit_of_the_same_name(project: Configure):
     assert (overlaps.done["a"], overlaps.most["a"]) == (6, 1)
 
 
+@pytest.mark.slow
 def test_waiting_costs_no_attempt_and_leaves_nothing_behind(project: Configure, client: Client):
     attempts: list[int] = []
 
@@ -255,6 +256,7 @@ def take_place(task: Task[..., Any], message_id: str, receive_count: int) -> Non
     assert reply == [1]
 
 
+@pytest.mark.slow
 def test_a_limit_holds_across_the_queues_of_a_task(configure: Configure):
     configure(default={}, mail={})
     overlaps = Overlaps()
@@ -344,6 +346,7 @@ def test_numbers_that_cannot_be_limits_are_refused(make: Any, says: str):
         make()
 
 
+@pytest.mark.slow
 def test_four_processes_never_exceed_a_limit_though_one_is_killed(
     project: Configure, start_worker: StartWorker, journal: Journal, server: PrivateServer
 ):

@@ -151,6 +151,7 @@ def test_no_queue_is_in_the_list_twice(configure: Configure):
 # -- Weights -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 8])
 def test_served_shares_follow_the_weights_under_backlog(configure: Configure, threads: int):
     weights = {"urgent": 6, "mail": 4, "slow": 2}
@@ -226,6 +227,7 @@ def test_resuming_wakes_a_worker_that_sleeps(project: Configure):
         assert ran.wait(10)
 
 
+@pytest.mark.slow
 def test_a_pause_holds_for_all_workers_and_for_those_that_start_later(
     project: Configure, start_worker: StartWorker, journal: Journal
 ):

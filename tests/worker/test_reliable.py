@@ -174,6 +174,7 @@ def test_message_that_kills_its_workers_dies(orders: ReliableQueue, server: Priv
     assert [dead.body for dead in orders.messages("dead")] == [b"poison"]
 
 
+@pytest.mark.slow
 def test_running_message_is_extended_and_nobody_else_gets_it(orders: ReliableQueue):
     may_end, runs = threading.Event(), []
     urgent = get_reliable_queue("urgent")
@@ -259,6 +260,7 @@ def test_busy_worker_does_not_keep_the_token_from_others(orders: ReliableQueue, 
     assert [message.body for message in others] == [b"second"]
 
 
+@pytest.mark.slow
 def test_delayed_message_runs_when_its_time_has_come(orders: ReliableQueue):
     seen: list[bytes] = []
     consumer("orders")(lambda message: seen.append(message.body))
@@ -297,6 +299,7 @@ def test_one_worker_works_on_both_kinds_of_queues(orders: ReliableQueue):
 # -- Trouble ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_worker_goes_on_when_the_server_was_away(orders: ReliableQueue, server: PrivateServer):
     seen: list[bytes] = []
     consumer("orders")(lambda message: seen.append(message.body))

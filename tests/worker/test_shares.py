@@ -57,6 +57,7 @@ def test_a_queue_that_was_empty_has_saved_nothing_up():
     assert quotas == {"busy": 5, "idle": 5}
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.integers(1, 20), min_size=2, max_size=5),

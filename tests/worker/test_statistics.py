@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -114,6 +115,7 @@ def test_more_fields_than_one_report_takes_follow_in_the_next_ones(client: Clien
     assert totals(client)["send"].succeeded == len(durations)
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=200)
 @given(st.lists(st.sampled_from(["began", "succeeded", "retried", "report", "lost report"]), max_size=60))
 def test_any_history_adds_up(history: list):

@@ -99,6 +99,7 @@ def test_batch_that_fails_is_tried_message_by_message(topic: Topic):
     assert topic.group("billing").status().lag == topic.group("billing").status().held == 0
 
 
+@pytest.mark.slow
 def test_whatever_a_function_raises_the_worker_goes_on(topic: Topic):
     got: list[bytes] = []
 
@@ -165,6 +166,7 @@ def test_waiting_worker_gets_messages_as_they_come(topic: Topic):
     assert got == [str(n).encode() for n in range(20)]
 
 
+@pytest.mark.slow
 def test_function_that_runs_long_keeps_its_message(topic: Topic, server: PrivateServer):
     began, go_on = threading.Event(), threading.Event()
 
@@ -223,6 +225,7 @@ def test_what_does_not_end_in_time_is_given_back(topic: Topic):
         go_on.set()
 
 
+@pytest.mark.slow
 def test_worker_outlives_a_restart_of_the_server(topic: Topic, server: PrivateServer):
     got: list[bytes] = []
     topic_task("orders", group="billing")(lambda message: got.append(message.body))

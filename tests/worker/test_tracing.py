@@ -174,6 +174,7 @@ def test_when_it_is_off_messages_carry_nothing(exporter: InMemorySpanExporter, p
     assert exporter.get_finished_spans() == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_on", [False, True], ids=["off", "on"])
 def test_without_opentelemetry_everything_else_works(server: PrivateServer, is_on: bool):
     program = f"""

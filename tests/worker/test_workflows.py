@@ -217,6 +217,7 @@ def test_the_callback_of_a_group_gets_all_results_in_the_order_of_the_members(pr
     assert (status.state, status.done, status.total, status.waiting) == ("succeeded", 20, 20, 0)
 
 
+@pytest.mark.slow
 def test_a_group_of_a_thousand_members_has_one_callback(project: Configure, seen: Seen):
     members = [call(doubling(), n) for n in range(1000)]
     group(members, then=call(report_into(seen))).enqueue()

@@ -30,6 +30,7 @@ def in_threads(*functions: Callable[[], object]) -> None:
         assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_six_consumers_on_three_queues_get_what_two_producers_push_each_once(server: PrivateServer):
     names = [f"c{n}" for n in range(QUEUES)]
     seen: Counter[str] = Counter()
@@ -90,6 +91,7 @@ def test_wait_ends_early_for_a_message_that_is_due():
     assert Wait(-1).next_block_s(50) == 0
 
 
+@pytest.mark.slow
 def test_message_whose_token_was_lost_is_taken_all_the_same(jobs: ReliableQueue, server: PrivateServer):
     waiting: list = []
     thread = threading.Thread(target=lambda: waiting.append(jobs.pop(1, 20_000)))

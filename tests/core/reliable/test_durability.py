@@ -150,6 +150,7 @@ def _free_port() -> int:
         return port
 
 
+@pytest.mark.slow
 def test_killed_consumers_lose_nothing(server: PrivateServer, client: Client):
     names = ["k1", "k2"]
     queues = {name: ReliableQueue(name, client) for name in names}

@@ -69,6 +69,7 @@ def test_waiting_reader_gets_what_is_due_again(topic: Topic):
     assert again.deliveries == 2
 
 
+@pytest.mark.slow
 def test_reader_outlives_a_restart_of_its_server(topic: Topic, server: PrivateServer):
     got: list[bytes] = []
     group = Topic("orders", Client(Connection(server.url, timeout_s=15))).group("g")

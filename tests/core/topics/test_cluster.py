@@ -11,6 +11,7 @@ from tests.interop.test_cluster import cluster_url  # noqa: F401 - a fixture
 pytestmark = pytest.mark.interop
 
 
+@pytest.mark.slow
 def test_topic_with_a_hash_tag_works(cluster_url: str):  # noqa: F811
     topic = Topic("{orders}", Client(Connection(cluster_url, timeout_s=15)))
     group = topic.group("g", at_least_once=True, max_deliveries=1)

@@ -80,6 +80,7 @@ def check_goes_on(topic: Topic) -> None:
     assert topic.status().retention.max_count == 1000
 
 
+@pytest.mark.slow
 def test_restart_with_an_append_only_file_keeps_everything(topic: Topic, careful: Group, server: PrivateServer):
     filled(topic, careful)
 

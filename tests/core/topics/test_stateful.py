@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -223,6 +224,7 @@ class TopicMachine(RuleBasedStateMachine):
         assert [self.server.redis.get(key) for key in keys] == self.dead
 
 
+@pytest.mark.slow
 def test_histories_of_a_topic_agree_with_the_model(server: PrivateServer) -> None:
     machine: Any = type("Machine", (TopicMachine,), {"server": server})
     machine.TestCase.settings = settings(

@@ -1,0 +1,3 @@
+"""No pages: a worker serves none, and what it does not import starts faster."""
+
+urlpatterns: list[object] = []
