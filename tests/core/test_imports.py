@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,30 +41,35 @@ def imported_modules(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", WITHOUT_DJANGO, ids=named)
-def test_parts_without_django_do_not_import_it(path: Path):
+def imports_of(paths: list[Path]) -> dict[str, set[str]]:
+    """Return the names that each file imports."""
+    return {named(path): imported_modules(path) for path in paths}
+
+
+def test_parts_without_django_do_not_import_it():
     django_side = ("django", "django_redis", "django_tasks")
 
-    wrong = {name for name in imported_modules(path) if name.split(".")[0] in django_side}
+    wrong = {
+        (file, name)
+        for file, names in imports_of(WITHOUT_DJANGO).items()
+        for name in names
+        if name.split(".")[0] in django_side
+    }
 
     assert not wrong
 
 
-@pytest.mark.parametrize("path", sorted(CORE.rglob("*.py")), ids=named)
-def test_core_imports_nothing_of_ours_but_itself(path: Path):
-    ours = {name for name in imported_modules(path) if name.split(".")[0] == "rsmq_django"}
+def test_core_imports_nothing_of_ours_but_itself_and_else_redis_py_and_the_standard_library_only():
+    allowed = sys.stdlib_module_names | {"redis"}
 
-    assert all(name.startswith("rsmq_django.core") for name in ours), ours
+    wrong = {
+        (file, name)
+        for file, names in imports_of(sorted(CORE.rglob("*.py"))).items()
+        for name in names
+        if name.split(".")[0] not in allowed and not name.startswith("rsmq_django.core")
+    }
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", sorted(CORE.rglob("*.py")), ids=named)
-def test_core_needs_redis_py_and_the_standard_library_only(path: Path):
-    allowed = sys.stdlib_module_names | {"redis", "rsmq_django"}
-
-    foreign = {name for name in imported_modules(path) if name.split(".")[0] not in allowed}
-
-    assert not foreign
+    assert not wrong
 
 
 def test_walk_sees_imports_of_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -121,82 +127,86 @@ def code_of(path: Path) -> str:
     return re.sub(r"--(?!\[\[)[^\n]*", "", path.read_text("utf-8"))
 
 
+def scripts_with(is_wrong: Callable[[str], object], *rooms: str) -> list[str]:
+    """Return the names of the scripts, of some rooms or of all, whose code is wrong."""
+    looked_at = [path for path in LUA_FILES if not rooms or path.parent.name in rooms]
+    return [named(path) for path in looked_at if is_wrong(code_of(path))]
+
+
 def test_there_are_scripts_to_look_at():
     assert {"queue/send", "queue/receive"} <= {
         str(path.relative_to(CORE / "lua").with_suffix("")) for path in LUA_FILES
     }
 
 
-@pytest.mark.parametrize("path", LUA_FILES, ids=named)
-def test_script_opens_with_a_comment_that_says_what_it_does(path: Path):
-    first = path.read_text("utf-8").splitlines()[0]
+def test_scripts_open_with_a_comment_that_says_what_they_do():
+    first_lines = {named(path): path.read_text("utf-8").splitlines()[0] for path in LUA_FILES}
 
-    assert re.match(r"-- [A-Z].{15,}", first), first
-
-
-@pytest.mark.parametrize("path", LUA_FILES, ids=named)
-def test_script_is_short(path: Path):
-    assert len(path.read_text("utf-8").splitlines()) <= MAX_LUA_LINES
+    assert not {name: line for name, line in first_lines.items() if not re.match(r"-- [A-Z].{15,}", line)}
 
 
-@pytest.mark.parametrize("path", LUA_FILES, ids=named)
-def test_script_has_no_flags_line(path: Path):
+def test_scripts_are_short():
+    lines = {named(path): len(path.read_text("utf-8").splitlines()) for path in LUA_FILES}
+
+    assert not {name: count for name, count in lines.items() if count > MAX_LUA_LINES}
+
+
+def test_no_script_has_a_flags_line():
     # A server at its memory limit refuses a flagged script whole, and Redis 6.2 does not know the flags.
-    assert not path.read_text("utf-8").startswith("#!")
+    assert not scripts_with(lambda code: code.startswith("#!"))
 
 
-@pytest.mark.parametrize("path", LUA_FILES, ids=named)
-def test_script_never_walks_the_keyspace(path: Path):
-    commands = set(re.findall(r'redis\.p?call\(\s*"(\w+)"', code_of(path), re.I))
+def test_no_script_walks_the_keyspace():
+    walking = {"KEYS", "SCAN", "RANDOMKEY", "FLUSHALL", "FLUSHDB"}
 
-    assert not {command.upper() for command in commands} & {"KEYS", "SCAN", "RANDOMKEY", "FLUSHALL", "FLUSHDB"}
+    def walks(code: str) -> bool:
+        commands = re.findall(r'redis\.p?call\(\s*"(\w+)"', code, re.I)
+        return bool({command.upper() for command in commands} & walking)
+
+    assert not scripts_with(walks)
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in LUA_FILES if path.parent.name in ("queue", "shared", "worker")], ids=named
-)
-def test_script_on_a_queue_never_reads_its_whole_hash(path: Path):
+def test_no_script_on_a_queue_reads_its_whole_hash():
     # The hash holds every body: reading it takes most of a second where there are a hundred thousand messages.
-    assert not re.search(r"HGETALL|HKEYS|HVALS", code_of(path), re.I)
-    # The record of what one worker holds is small, and is read in slices.
-    assert all('"HSCAN", holds, ' in line for line in code_of(path).splitlines() if "HSCAN" in line.upper())
+    rooms = ("queue", "shared", "worker")
+    assert not scripts_with(lambda code: re.search(r"HGETALL|HKEYS|HVALS", code, re.I), *rooms)
+
+    def reads_other_than_the_record_of_holds(code: str) -> bool:
+        # The record of what one worker holds is small, and is read in slices.
+        return any('"HSCAN", holds, ' not in line for line in code.splitlines() if "HSCAN" in line.upper())
+
+    assert not scripts_with(reads_other_than_the_record_of_holds, *rooms)
 
 
-@pytest.mark.parametrize("path", LUA_FILES, ids=named)
-def test_script_never_parses_a_payload(path: Path):
-    assert not re.search(r"cjson|cmsgpack|loadstring|\bos\.|math\.random", code_of(path))
+def test_no_script_parses_a_payload():
+    assert not scripts_with(lambda code: re.search(r"cjson|cmsgpack|loadstring|\bos\.|math\.random", code))
 
 
-@pytest.mark.parametrize("path", LUA_FILES, ids=named)
-def test_script_names_only_commands_that_stand_in_its_text(path: Path):
+def test_scripts_name_only_commands_that_stand_in_their_text():
     # A computed command could not be checked against an access list.
-    calls = re.findall(r"redis\.p?call\(\s*(.)", code_of(path))
-
-    assert set(calls) <= {'"'}
+    assert not scripts_with(lambda code: set(re.findall(r"redis\.p?call\(\s*(.)", code)) - {'"'})
 
 
-@pytest.mark.parametrize("path", LUA_FILES, ids=named)
-def test_script_builds_no_key(path: Path):
+def test_no_script_builds_a_key():
     """Every key is declared: the argument after a command's name is a variable or KEYS[n], never an expression."""
-    keyed = re.findall(r'redis\.p?call\(\s*"(\w+)"\s*,\s*([^,)]+)', code_of(path))
 
-    built = [(command, key) for command, key in keyed if ".." in key or '"' in key]
+    def builds(code: str) -> bool:
+        keyed = re.findall(r'redis\.p?call\(\s*"\w+"\s*,\s*([^,)]+)', code)
+        return any(".." in key or '"' in key for key in keyed) or bool(re.search(r"KEYS\[[^\]]*\]\s*\.\.", code))
 
-    assert not built
-    assert not re.search(r"KEYS\[[^\]]*\]\s*\.\.", code_of(path))
-
-
-@pytest.mark.parametrize("path", LUA_FILES, ids=named)
-def test_script_bounds_its_loops(path: Path):
-    assert not re.search(r"\bwhile\s+true\b|\brepeat\b|\bgoto\b", code_of(path))
+    assert not scripts_with(builds)
 
 
-@pytest.mark.parametrize("path", LUA_FILES, ids=named)
-def test_included_files_exist(path: Path):
-    for name in re.findall(r"^--#include (\S+)$", path.read_text("utf-8"), re.MULTILINE):
-        assert (CORE / "lua" / f"{name}.lua").is_file(), name
+def test_scripts_bound_their_loops():
+    assert not scripts_with(lambda code: re.search(r"\bwhile\s+true\b|\brepeat\b|\bgoto\b", code))
 
 
-@pytest.mark.parametrize("path", [path for path in LUA_FILES if path.parent.name == "shared"], ids=named)
-def test_shared_part_gets_its_keys_as_parameters(path: Path):
-    assert "KEYS" not in code_of(path)
+def test_included_files_exist():
+    names = {name for path in LUA_FILES for name in re.findall(r"^--#include (\S+)$", path.read_text("utf-8"), re.M)}
+
+    assert names
+    assert not {name for name in names if not (CORE / "lua" / f"{name}.lua").is_file()}
+
+
+def test_shared_parts_get_their_keys_as_parameters():
+    assert not scripts_with(lambda code: "KEYS" in code, "shared")
