@@ -104,181 +104,112 @@ def best_peer(
     return read
 
 
-def _times_peer(number: str, text: str, mine: Read, peer: Read, at_least: float) -> Goal:
-    return Goal(number=number, text=text, read=divided(mine, peer), at_least=at_least, missing=NEEDS_PEERS)
-
-
 # -- The goals --------------------------------------------------------------------------------------------------------
+
+
+def _at_least(number: str, text: str, read: Read, bound: float, *, missing: str = NOT_MEASURED) -> Goal:
+    return Goal(number=number, text=text, read=read, at_least=bound, missing=missing)
+
+
+def _at_most(number: str, text: str, read: Read, bound: float) -> Goal:
+    return Goal(number=number, text=text, read=read, at_most=bound)
+
+
+def _times_peer(number: str, text: str, mine: Read, peer: Read, bound: float) -> Goal:
+    return _at_least(number, text, divided(mine, peer), bound, missing=NEEDS_PEERS)
+
+
+def _of_rates(figure: str, over: str, under: str) -> Read:
+    return divided(median(figure, over, "rate"), median(figure, under, "rate"))
+
 
 INLINE, THREADS, ASYNCIO = (median("drain", case, "rate") for case in ("1 thread", "8 threads", "asyncio"))
 ONE_BY_ONE, BULK = median("enqueue", "one", "rate"), median("enqueue", "bulk", "rate")
 PYTHON_WORKERS = best_peer("drain", but=NODE)
 PREFORK = best_peer("drain", only=("Celery",), cases=("prefork",))
+SENDERS = best_peer("enqueue", cases=("one",))
+CELERY_SENDER = best_peer("enqueue", cases=("one",), only=("Celery",))
+SERVER_TIMES = [median("drain", "8 threads", value) for value in ("send_server_us", "server_us")]
 
 CRASHES = ("kill -9 of a process", "kill -9 of everything")
+LOST = [median("crash", case, "lost") for case in CRASHES]
+REPEATED = [median("crash", case, "repeated_per_kill") for case in CRASHES]
 
 DRAIN_GOALS = [
-    Goal(number="P1", text="drain, 1 thread / L_cycle", read=ratio("drain", "1 thread", "L_cycle"), at_least=0.40),
-    Goal(
-        number="P1", text="drain, 1 thread: worker us a task", read=median("drain", "1 thread", "worker_us"), at_most=8
-    ),
+    _at_least("P1", "drain, 1 thread / L_cycle", ratio("drain", "1 thread", "L_cycle"), 0.40),
+    _at_most("P1", "drain, 1 thread: worker us a task", median("drain", "1 thread", "worker_us"), 8),
     _times_peer("P1", "drain, 1 thread / best Python peer", INLINE, PYTHON_WORKERS, 10),
     _times_peer("P1", "drain, 1 thread / BullMQ", INLINE, best_peer("drain", only=("BullMQ",)), 3),
     _times_peer("P1", "drain, 1 thread / Celery prefork", INLINE, PREFORK, 40),
-    Goal(number="P2", text="drain, 8 threads / L_cycle", read=ratio("drain", "8 threads", "L_cycle"), at_least=0.25),
-    Goal(
-        number="P2",
-        text="drain, 8 threads: worker us a task",
-        read=median("drain", "8 threads", "worker_us"),
-        at_most=15,
-    ),
-    Goal(number="P2", text="drain, asyncio / L_cycle", read=ratio("drain", "asyncio", "L_cycle"), at_least=0.25),
-    Goal(
-        number="P2", text="drain, asyncio: worker us a task", read=median("drain", "asyncio", "worker_us"), at_most=15
-    ),
+    _at_least("P2", "drain, 8 threads / L_cycle", ratio("drain", "8 threads", "L_cycle"), 0.25),
+    _at_most("P2", "drain, 8 threads: worker us a task", median("drain", "8 threads", "worker_us"), 15),
+    _at_least("P2", "drain, asyncio / L_cycle", ratio("drain", "asyncio", "L_cycle"), 0.25),
+    _at_most("P2", "drain, asyncio: worker us a task", median("drain", "asyncio", "worker_us"), 15),
     _times_peer("P2", "drain, 8 threads / best Python peer", THREADS, PYTHON_WORKERS, 6),
     _times_peer("P2", "drain, asyncio / best Python peer", ASYNCIO, PYTHON_WORKERS, 6),
-    Goal(
-        number="P3",
-        text="drain, 2 processes / 1, 8 threads each",
-        read=divided(median("drain", "2 processes of 8 threads", "rate"), THREADS),
-        at_least=1.0,
+    _at_least(
+        "P3",
+        "drain, 2 processes / 1, 8 threads each",
+        divided(median("drain", "2 processes of 8 threads", "rate"), THREADS),
+        1.0,
     ),
-    Goal(
-        number="P3",
-        text="drain, 2 processes of 1 thread / L_cycle",
-        read=ratio("drain", "2 processes of 1 thread", "L_cycle"),
-        at_least=0.50,
+    _at_least(
+        "P3", "drain, 2 processes of 1 thread / L_cycle", ratio("drain", "2 processes of 1 thread", "L_cycle"), 0.50
     ),
 ]
 ENQUEUE_GOALS = [
-    Goal(number="P4", text="enqueue one by one / L_send1", read=ratio("enqueue", "one", "L_send1"), at_least=0.50),
-    _times_peer("P4", "enqueue one by one / best peer", ONE_BY_ONE, best_peer("enqueue", cases=("one",)), 1.5),
-    _times_peer(
-        "P4", "enqueue one by one / Celery", ONE_BY_ONE, best_peer("enqueue", cases=("one",), only=("Celery",)), 6
-    ),
-    Goal(number="P5", text="bulk enqueue / L_send", read=ratio("enqueue", "bulk", "L_send"), at_least=0.35),
-    Goal(number="P5", text="bulk enqueue: sender us a task", read=median("enqueue", "bulk", "sender_us"), at_most=5),
-    Goal(
-        number="P5",
-        text="enqueue in one transaction / L_send",
-        read=ratio("enqueue", "one transaction", "L_send"),
-        at_least=0.35,
-    ),
+    _at_least("P4", "enqueue one by one / L_send1", ratio("enqueue", "one", "L_send1"), 0.50),
+    _times_peer("P4", "enqueue one by one / best peer", ONE_BY_ONE, SENDERS, 1.5),
+    _times_peer("P4", "enqueue one by one / Celery", ONE_BY_ONE, CELERY_SENDER, 6),
+    _at_least("P5", "bulk enqueue / L_send", ratio("enqueue", "bulk", "L_send"), 0.35),
+    _at_most("P5", "bulk enqueue: sender us a task", median("enqueue", "bulk", "sender_us"), 5),
+    _at_least("P5", "enqueue in one transaction / L_send", ratio("enqueue", "one transaction", "L_send"), 0.35),
     _times_peer("P5", "bulk enqueue / best bulk API of a peer", BULK, best_peer("enqueue", cases=("bulk",)), 5),
 ]
 WAITING_GOALS = [
-    Goal(number="P6", text="idle latency p50, ms", read=median("latency", "publishing sender", "p50_ms"), at_most=1.2),
-    Goal(number="P6", text="idle latency p99, ms", read=median("latency", "publishing sender", "p99_ms"), at_most=3),
-    *(
-        Goal(
-            number="P6",
-            text=f"silent senders in traffic {value.removesuffix('_ms')}, ms",
-            read=median("latency", "silent senders, in traffic", value),
-            at_most=at_most,
-        )
-        for value, at_most in (("p50_ms", 10.0), ("p99_ms", 25.0))
-    ),
-    Goal(
-        number="P6",
-        text="silent sender, idle: max, ms",
-        read=median("latency", "silent sender, idle", "max_ms"),
-        at_most=1000,
-    ),
-    Goal(number="P7", text="idle, 1 queue: % of a core", read=median("idle", "1 queues", "cpu_percent"), at_most=1),
+    _at_most("P6", "idle latency p50, ms", median("latency", "publishing sender", "p50_ms"), 1.2),
+    _at_most("P6", "idle latency p99, ms", median("latency", "publishing sender", "p99_ms"), 3),
+    _at_most("P6", "silent senders in traffic p50, ms", median("latency", "silent senders, in traffic", "p50_ms"), 10),
+    _at_most("P6", "silent senders in traffic p99, ms", median("latency", "silent senders, in traffic", "p99_ms"), 25),
+    _at_most("P6", "silent sender, idle: max, ms", median("latency", "silent sender, idle", "max_ms"), 1000),
+    _at_most("P7", "idle, 1 queue: % of a core", median("idle", "1 queues", "cpu_percent"), 1),
 ]
 SERVER_GOALS = [
-    Goal(
-        number="P8",
-        text="server us of a life in batches",
-        read=over_all(sum, (median("drain", "8 threads", value) for value in ("send_server_us", "server_us"))),
-        at_most=7,
-    ),
-    Goal(
-        number="P8",
-        text="server us of a life one at a time",
-        read=median("server", "one at a time", "life_server_us"),
-        at_most=45,
-    ),
+    _at_most("P8", "server us of a life in batches", over_all(sum, SERVER_TIMES), 7),
+    _at_most("P8", "server us of a life one at a time", median("server", "one at a time", "life_server_us"), 45),
 ]
 OTHER_GOALS = [
     Goal(number="P9", text="admin pages at 1M messages, ms", at_most=50, missing="not yet: no admin pages"),
-    Goal(
-        number="P10",
-        text="bytes of a waiting message",
-        read=median("memory", "47-byte message", "waiting_bytes"),
-        at_most=300,
-    ),
-    Goal(
-        number="P10",
-        text="bytes of a received message",
-        read=median("memory", "47-byte message", "received_bytes"),
-        at_most=540,
-    ),
-    Goal(
-        number="P11", text="appendonly everysec / without", read=median("appendonly", "everysec", "kept"), at_least=0.75
-    ),
-    Goal(
-        number="P12",
-        text="kill -9: tasks lost",
-        read=over_all(sum, (median("crash", case, "lost") for case in CRASHES)),
-        at_most=0,
-    ),
-    Goal(
-        number="P12",
-        text="kill -9: tasks repeated per kill",
-        read=over_all(max, (median("crash", case, "repeated_per_kill") for case in CRASHES)),
-        at_most=200,
-    ),
+    _at_most("P10", "bytes of a waiting message", median("memory", "47-byte message", "waiting_bytes"), 300),
+    _at_most("P10", "bytes of a received message", median("memory", "47-byte message", "received_bytes"), 540),
+    _at_least("P11", "appendonly everysec / without", median("appendonly", "everysec", "kept"), 0.75),
+    _at_most("P12", "kill -9: tasks lost", over_all(sum, LOST), 0),
+    _at_most("P12", "kill -9: tasks repeated per kill", over_all(max, REPEATED), 200),
     Goal(number="P12", text="the same with ack='each'", at_most=8, missing="not yet: no such option"),
-    Goal(
-        number="P13",
-        text="makespan of 10 ms tasks over ideal",
-        read=median("makespan", "2 processes of 8 threads", "over_ideal"),
-        at_most=0.10,
+    _at_most(
+        "P13", "makespan of 10 ms tasks over ideal", median("makespan", "2 processes of 8 threads", "over_ideal"), 0.10
     ),
 ]
-
-
 RELIABLE_GOALS = [
-    Goal(
-        number="R1",
-        text="reliable push / send_many, 100 a call",
-        read=divided(median("reliable", "push", "rate"), median("reliable", "send_many", "rate")),
-        at_least=1.2,
+    _at_least("R1", "reliable push / send_many, 100 a call", _of_rates("reliable", "push", "send_many"), 1.2),
+    _at_least(
+        "R2",
+        "reliable pop + ack / receive_many + delete_many",
+        _of_rates("reliable", "pop + ack", "receive_many + delete_many"),
+        0.6,
     ),
-    Goal(
-        number="R2",
-        text="reliable pop + ack / receive_many + delete_many",
-        read=divided(median("reliable", "pop + ack", "rate"), median("reliable", "receive_many + delete_many", "rate")),
-        at_least=0.6,
-    ),
-    Goal(
-        number="R3",
-        text="blocked reader woken p50, ms",
-        read=median("reliable", "blocked reader", "p50_ms"),
-        at_most=1,
-    ),
+    _at_most("R3", "blocked reader woken p50, ms", median("reliable", "blocked reader", "p50_ms"), 1),
 ]
-
 TOPIC_GOALS = [
-    Goal(
-        number="T1",
-        text="topic publish / send_many, 100 a call",
-        read=divided(median("topics", "publish", "rate"), median("topics", "send_many", "rate")),
-        at_least=1.0,
+    _at_least("T1", "topic publish / send_many, 100 a call", _of_rates("topics", "publish", "send_many"), 1.0),
+    _at_least(
+        "T2",
+        "topic read at most once / send_many, 100 a call",
+        _of_rates("topics", "read at most once", "send_many"),
+        2.0,
     ),
-    Goal(
-        number="T2",
-        text="topic read at most once / send_many, 100 a call",
-        read=divided(median("topics", "read at most once", "rate"), median("topics", "send_many", "rate")),
-        at_least=2.0,
-    ),
-    Goal(
-        number="T3",
-        text="slowest of 3 blocked groups woken p99, ms",
-        read=median("topics", "slowest of 3 blocked groups", "p99_ms"),
-        at_most=10,
+    _at_most(
+        "T3", "slowest of 3 blocked groups woken p99, ms", median("topics", "slowest of 3 blocked groups", "p99_ms"), 10
     ),
 ]
 
@@ -288,27 +219,14 @@ def goals(results: Results) -> list[Goal]:
     depths = [row[2] for row in results.rows() if row[0] == "backlog"]
     queues = [row[2] for row in results.rows() if row[0] == "queues"]
     most, one = (queues[-1], queues[0]) if queues else ("1,000 queues", "1 queues")
+    rates = over_all(min, (median("backlog", depth, "rate_of_c") for depth in depths))
+    counts = over_all(max, (median("backlog", depth, "count_ms") for depth in depths))
     sized = [
-        Goal(number="P7", text=f"idle, {most}: % of a core", read=median("idle", most, "cpu_percent"), at_most=3),
-        Goal(
-            number="P9",
-            text=f"drain with {', '.join(depths)} / L_cycle there, least",
-            read=over_all(min, (median("backlog", depth, "rate_of_c") for depth in depths)),
-            at_least=0.40,
-        ),
-        Goal(
-            number="P9",
-            text="attributes of a long queue, ms",
-            read=over_all(max, (median("backlog", depth, "count_ms") for depth in depths)),
-            at_most=50,
-        ),
-        Goal(
-            number="P14",
-            text=f"drain of {most} / one queue",
-            read=divided(median("queues", most, "rate"), median("queues", one, "rate")),
-            at_least=0.5,
-        ),
-        Goal(number="P14", text=f"scan of {most}, empty, ms", read=median("idle", most, "scan_ms"), at_most=3),
+        _at_most("P7", f"idle, {most}: % of a core", median("idle", most, "cpu_percent"), 3),
+        _at_least("P9", f"drain with {', '.join(depths)} / L_cycle there, least", rates, 0.40),
+        _at_most("P9", "attributes of a long queue, ms", counts, 50),
+        _at_least("P14", f"drain of {most} / one queue", _of_rates("queues", most, one), 0.5),
+        _at_most("P14", f"scan of {most}, empty, ms", median("idle", most, "scan_ms"), 3),
     ]
     every = [*DRAIN_GOALS, *ENQUEUE_GOALS, *WAITING_GOALS, *SERVER_GOALS, *OTHER_GOALS, *sized]
     return [*sorted(every, key=lambda goal: int(goal.number[1:])), *RELIABLE_GOALS, *TOPIC_GOALS]
