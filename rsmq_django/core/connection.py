@@ -33,6 +33,8 @@ SCHEMES = ("redis", "rediss", "unix")
 Command = tuple[str | bytes | int, ...]
 Reply = Any
 
+NO_LIMIT = 2**31
+
 _LOST = (redis.ConnectionError, redis.TimeoutError, OSError)
 #: Refusals of everything, which redis-py files under lost connections; nothing of the exchange was carried out.
 _REFUSED_ALL = (redis.BusyLoadingError, redis.AuthenticationError, redis.exceptions.AuthorizationError)
@@ -311,6 +313,9 @@ def _options(url: str, timeout_s: float | None) -> dict[str, Any]:
         "protocol": 2,
         "decode_responses": False,
         "encoding": "utf-8",
+        # redis-py 8 lets one pool make a hundred connections. The sockets here are ours and never go back to it, so
+        # that would be the number of lost connections that a process survives.
+        "max_connections": NO_LIMIT,
     }
     # A half-open TCP connection (a cut cable, a NAT that forgot) is noticed by the kernel instead of never.
     return options if urlsplit(url).scheme == "unix" else options | {"socket_keepalive": True}

@@ -184,6 +184,18 @@ def test_closed_port_is_a_failed_connection():
         Queue("jobs", Client(Connection("redis://127.0.0.1:1"))).receive()
 
 
+def test_connection_can_be_lost_any_number_of_times(server: PrivateServer, queue: Queue, tmp_path: Path):
+    path = tmp_path / "s"
+    ours = Queue("jobs", Client(Connection(f"unix://{path}?max_connections=5")))
+    for _ in range(120):
+        with pytest.raises(ConnectionFailed):
+            ours.send(b"x")
+
+    path.symlink_to(server.url.removeprefix("unix://"))
+
+    assert ours.send(b"x")
+
+
 async def test_closed_port_is_a_failed_connection_in_async_calls_too():
     with pytest.raises(ConnectionFailed):
         await Queue("jobs", Client(Connection("redis://127.0.0.1:1"))).areceive()
