@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from django.urls import URLPattern, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ..core.errors import GroupLive, InvalidName, InvalidValue
+from ..core.errors import GroupLive, GroupMoved, InvalidName, InvalidValue
 from ..core.topics import Group, GroupStatus, SeekResult, TopicMessage
 from ..core.topics import Topic as CoreTopic
 from ..core.topics.seeking import MAX_INDEX, Target
@@ -99,13 +99,14 @@ class TopicAdmin(LiveAdmin):
         form = ConfirmForm(request.POST)
         if not form.is_valid():
             return self._seek_page(request, row, group, form=SeekForm())
-        after, before = form.cleaned_data["after"], form.cleaned_data["before"]
+        after = form.cleaned_data["after"]
         plan = group.seek(after, dry_run=True)
-        if plan.before != before:
+        try:
+            shown = replace(plan, before=form.cleaned_data["before"])
+            done = group.seek(after, force=form.cleaned_data["force"], seen=shown)
+        except GroupMoved:
             self.tell(request, _("The group has moved on since. Nothing was changed; look again."), is_good=False)
             return self._ask(request, row, group, plan)
-        try:
-            done = group.seek(after, force=form.cleaned_data["force"])
         except GroupLive:
             text = _("Consumers read from this group. Stop them, or say that it is to be done all the same.")
             self.tell(request, text, is_good=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .errors import GroupLive, GroupNotFound, RsmqError, TooManyGroups, TopicBroken, TopicReset
+from .errors import GroupLive, GroupMoved, GroupNotFound, RsmqError, TooManyGroups, TopicBroken, TopicReset
 
 
 def topic_error(subject: str, name: str, words: list[str]) -> RsmqError | None:
@@ -28,6 +28,12 @@ def topic_error(subject: str, name: str, words: list[str]) -> RsmqError | None:
         return GroupLive(
             f"{words[0]} live consumers of group {group!r} read from topic {topic!r}, nothing was changed; stop them "
             "(they count as live for 15 s), or force it"
+        )
+    if name == "GroupMoved":
+        seen, now = map(int, words[:2])
+        return GroupMoved(
+            f"group {group!r} of topic {topic!r} would read index {now} next and no longer {seen}: somebody has read "
+            "or set it since you looked; nothing was changed, look again"
         )
     if name == "TooManyGroups":
         return TooManyGroups(f"topic {topic!r} has {words[0]} groups, which is the most; prune idle ones")

@@ -73,7 +73,7 @@ class TopicThread(threading.Thread):
             except RsmqError as error:
                 self._outage.note(error)
                 self.stopping.wait(max(0.0, self._outage.next_try_at - time.monotonic()))
-            except Exception:
+            except Exception:  # a mistake of ours: the thread is the only one that reads for this consumer
                 logger.exception("reading %s failed; going on in a second", self.group)
                 self.stopping.wait(1)
         self._leave()
@@ -128,7 +128,10 @@ class ConsumerThread(TopicThread):
             where = f"{self.group.topic.name}.dlt"
             logger.error("%s: %d messages failed for good and went to topic %s", self.group, batch.dead_lettered, where)
         if batch.messages:
-            self.work(batch.messages)
+            try:
+                self.work(batch.messages)
+            finally:
+                self.give_back()  # nothing, unless Redis could not be told how one of them ended
             self._plan.wake()
             return False
         if not self._plan.until_empty or batch.due_ms is None:
@@ -186,7 +189,7 @@ class ConsumerThread(TopicThread):
     def _wait_s(self, message: TopicMessage) -> float:
         try:
             return min(MAX_SECONDS, max(0.0, float(self._task.backoff(message.deliveries))))
-        except Exception:
+        except Exception:  # the project's function may raise anything; the message comes again all the same
             logger.exception("the backoff of %s raised", self._task.module_path)
             return exponential()(message.deliveries)
 
@@ -208,6 +211,8 @@ class ConsumerThread(TopicThread):
         """Let others have what is being worked on; its result does not count any more."""
         with self._lock:
             held, self._held = self._held, []
+        if not held:
+            return
         try:
             self.group.retry(held)
         except RsmqError as error:

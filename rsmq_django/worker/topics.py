@@ -103,7 +103,7 @@ class TopicThreads:
             step()
         except RsmqError as error:
             outage.note(error)
-        except Exception:
+        except Exception:  # a mistake of ours: this thread keeps the messages of all consumers of the process
             logger.exception("%s: looking after them failed; trying again later", what)
         else:
             outage.over()

@@ -273,6 +273,33 @@ def test_damaged_topic_is_reported_and_the_others_go_on(
         wait_until(lambda: got == [b"b", b"a"])
 
 
+def test_rest_of_a_batch_is_handed_out_again_when_the_server_was_away(
+    topic: Topic, server: PrivateServer, caplog: pytest.LogCaptureFixture
+):
+    calls: list[list[bytes]] = []
+
+    @topic_task("orders", group="billing", batch=3, backoff=fixed(0))
+    def bill(messages: list[TopicMessage]) -> None:
+        calls.append([message.body for message in messages])
+        if len(messages) == 3:
+            raise ValueError("try them one by one")
+        if len(calls) == 2:
+            server.kill()
+
+    topic.publish("a", "b", "c")
+    with working() as worker:
+        wait_until(lambda: "3 messages are tried one by one" in caplog.text and len(calls) == 2)
+        wait_until(lambda: not worker.topics.threads[0].is_busy)
+        server.start()
+        due = topic.group("billing").keys.due
+        for index in server.redis.zrange(due, 0, -1):
+            server.redis.zincrby(due, -40_000, index)
+
+        wait_until(lambda: topic.group("billing").status().held == 0)
+
+    assert {body for bodies in calls[2:] for body in bodies} == {b"a", b"b", b"c"}
+
+
 @pytest.mark.slow
 def test_killed_worker_loses_no_message(server: PrivateServer, start_worker: StartWorker, journal: Journal):
     topic = get_topic("noted")

@@ -172,29 +172,37 @@ class Group:
 
     # -- Going somewhere else -----------------------------------------------------------------------------------------
 
-    def replay(self, *, force: bool = False, dry_run: bool = False) -> SeekResult:
+    def replay(self, *, force: bool = False, dry_run: bool = False, seen: SeekResult | None = None) -> SeekResult:
         """Have everything that is kept handed out again, from the first message on. See seek()."""
-        return self.client.run(self._seek("replay", "", force=force, dry_run=dry_run))
+        return self.client.run(self._seek("replay", "", force=force, dry_run=dry_run, seen=seen))
 
-    async def areplay(self, *, force: bool = False, dry_run: bool = False) -> SeekResult:
+    async def areplay(
+        self, *, force: bool = False, dry_run: bool = False, seen: SeekResult | None = None
+    ) -> SeekResult:
         """See replay()."""
-        return await self.client.arun(self._seek("replay", "", force=force, dry_run=dry_run))
+        return await self.client.arun(self._seek("replay", "", force=force, dry_run=dry_run, seen=seen))
 
-    def seek(self, target: Target, *, force: bool = False, dry_run: bool = False) -> SeekResult:
+    def seek(
+        self, target: Target, *, force: bool = False, dry_run: bool = False, seen: SeekResult | None = None
+    ) -> SeekResult:
         """Set which message comes next: an index, "earliest", "latest", "+10" or "-10", a datetime or a timedelta ago.
 
         A time leads to the first message published since then, or up to 100 ms earlier. What lies outside the log is
         moved to its nearer end. Raises GroupLive while consumers read, unless forced: they would go on with what they
-        hold. A dry run changes nothing.
+        hold. A dry run changes nothing; given as `seen`, GroupMoved is raised when somebody has read since.
         """
-        return self.client.run(self._seek(*seek_words(target), force=force, dry_run=dry_run))
+        return self.client.run(self._seek(*seek_words(target), force=force, dry_run=dry_run, seen=seen))
 
-    async def aseek(self, target: Target, *, force: bool = False, dry_run: bool = False) -> SeekResult:
+    async def aseek(
+        self, target: Target, *, force: bool = False, dry_run: bool = False, seen: SeekResult | None = None
+    ) -> SeekResult:
         """See seek()."""
-        return await self.client.arun(self._seek(*seek_words(target), force=force, dry_run=dry_run))
+        return await self.client.arun(self._seek(*seek_words(target), force=force, dry_run=dry_run, seen=seen))
 
-    def _seek(self, kind: str, value: Argument, *, force: bool, dry_run: bool) -> Call[SeekResult]:
-        args = (self.name, kind, value, int(dry_run), int(force), LIVE_MS)
+    def _seek(
+        self, kind: str, value: Argument, *, force: bool, dry_run: bool, seen: SeekResult | None
+    ) -> Call[SeekResult]:
+        args = (self.name, kind, value, int(dry_run), int(force), LIVE_MS, "" if seen is None else seen.before)
         return Call("topic/seek", self._log_and_own, args, read_seek, subject=self.subject)
 
     # -- Looking, leaving ---------------------------------------------------------------------------------------------

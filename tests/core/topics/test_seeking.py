@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rsmq_django.core.errors import GroupLive, InvalidValue
+from rsmq_django.core.errors import GroupLive, GroupMoved, InvalidValue
 from rsmq_django.core.topics import Group, Topic
 from tests.core.topics.conftest import PassTime, bodies, indexes
 from tests.redis_server import PrivateServer
@@ -46,6 +46,20 @@ def test_dry_run_changes_nothing(group: Group, server: PrivateServer):
     group.seek("latest", dry_run=True)
 
     assert server.redis.get(group.keys.cursor) == before
+
+
+@pytest.mark.parametrize("move", ["latest", "replay"])
+def test_group_that_has_moved_since_it_was_looked_at_stays(group: Group, move: str):
+    seek = group.replay if move == "replay" else lambda **options: group.seek(move, **options)
+    seen = seek(dry_run=True)
+    group.read(1)
+    group.leave()
+
+    with pytest.raises(GroupMoved, match="index 7 next and no longer 6"):
+        seek(seen=seen)
+    assert group.status().position == 6
+
+    assert seek(seen=seek(dry_run=True)).before == 7
 
 
 def test_live_consumers_are_not_moved_unless_forced(topic: Topic, group: Group, pass_time: PassTime):

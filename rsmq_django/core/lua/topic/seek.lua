@@ -3,10 +3,11 @@
 --   KEYS[1..3]   last index, meta, time (topic/publish)
 --   KEYS[4..10]  cursor, groups, own, pending, due, counts, consumers (topic/group)
 --   ARGV     group; kind: "replay", "earliest", "latest", "index" <next>, "shift" <by>, "time" <ms>, "ago" <ms>; its
---            value or ""; 1 to change nothing; 1 although consumers are live; how recently they were seen then (ms)
+--            value or ""; 1 to change nothing; 1 although consumers are live; how recently they were seen then (ms);
+--            the next index that somebody saw, or "" for any: when it is another one by now, nothing is changed
 --
 -- Returns the position before and after, the last index and the lowest that is kept, live consumers, messages held.
--- Errors: TopicBroken <field> <value>, GroupLive <consumers>.
+-- Errors: TopicBroken <field> <value>, GroupLive <consumers>, GroupMoved <next index that was seen> <next index>.
 --#include shared/clock
 --#include topic/index
 --#include topic/group
@@ -19,6 +20,7 @@ local group = {
   consumers = KEYS[10], name = ARGV[1],
 }
 local kind, value, is_dry, is_forced, live_ms = ARGV[2], ARGV[3], ARGV[4] == "1", ARGV[5] == "1", ARGV[6]
+local seen = tonumber(ARGV[7])
 
 local failure = open_log(log)
 if failure then return failure end
@@ -26,6 +28,9 @@ local live = redis.call("ZCOUNT", group.consumers, integer(now_ms - live_ms), "+
 if live > 0 and not is_dry and not is_forced then return redis.error_reply("RSMQ GroupLive " .. live) end
 
 local position, holds = position_now(group, log)
+if seen and seen ~= position + 1 then
+  return redis.error_reply("RSMQ GroupMoved " .. ARGV[7] .. " " .. position + 1)
+end
 local held = holds and redis.call("ZCARD", group.pending) or 0
 local target = target_of(log, kind, value, position)
 if not is_dry then
