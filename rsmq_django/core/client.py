@@ -141,12 +141,16 @@ _DENIALS = (redis.exceptions.NoPermissionError, redis.AuthenticationError, redis
 _DENIED = re.compile(
     r"NOPERM|NOAUTH|ACL failure|can't run this command|executing the script can't|no permissions", re.I
 )
+#: The subjects of these calls are topics and schedules.
+_OF_NO_QUEUE = ("topic/", "schedule/")
 _REFUSED = re.compile(r"READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|MISCONF|BUSY|TRYAGAIN|NOREPLICAS", re.I)
 
 
 def as_our_error(call: Call[Any], reply: redis.RedisError) -> RsmqError:
     """Name the error that the server's reply stands for; the server's own text stays its cause."""
     error = _name_error(call, f"{getattr(reply, 'status_code', '') or ''} {reply}", reply)
+    if not call.script.startswith(_OF_NO_QUEUE):
+        error.queue_name = call.subject
     error.__cause__ = reply
     return error
 
@@ -168,8 +172,12 @@ def _name_error(call: Call[Any], text: str, reply: redis.RedisError) -> RsmqErro
         return InvalidName(f"topic {name!r}: on a cluster its keys must share a slot; name it {'{' + name + '}'!r}")
     if is_topic and "WRONGTYPE" in text:
         return TopicBroken(f"{about}one of its keys has the wrong type; another program uses that name")
-    if "WRONGTYPE" in text:
+    if "WRONGTYPE" in text and about:
         return BrokenQueue(f"{about}one of its keys has the wrong type; another program uses that name")
+    if "WRONGTYPE" in text:
+        return BrokenQueue(
+            f"{_named(call.keys)} has the wrong type; another program uses that name, delete or rename it"
+        )
     if _REFUSED.search(text) or isinstance(
         reply, (redis.exceptions.ReadOnlyError, redis.exceptions.ClusterError, redis.BusyLoadingError)
     ):
@@ -177,6 +185,10 @@ def _name_error(call: Call[Any], text: str, reply: redis.RedisError) -> RsmqErro
             f"{about}the server cannot do it now ({text.strip()}); nothing was changed, try again later"
         )
     return ServerRefused(f"{about}the server refused {call.script!r}: {text.strip()}")
+
+
+def _named(keys: Sequence[str]) -> str:
+    return f"key {keys[0]!r}" if len(keys) == 1 else f"one of the keys {', '.join(map(repr, keys[:5]))}"
 
 
 def _script_error(subject: str, name: str, words: list[str]) -> RsmqError:
@@ -198,11 +210,18 @@ def _script_error(subject: str, name: str, words: list[str]) -> RsmqError:
     if name == "MessageTooLong":
         size, limit = words[:2]
         return MessageTooLong(
-            f"body is {size} bytes, queue {subject!r} allows {limit}; raise its maximum size or store it elsewhere"
+            f"body is {size} bytes, queue {subject!r} allows {limit}; raise its maximum size or store it elsewhere",
+            size_bytes=int(size),
+            limit_bytes=int(limit),
         )
     if name == "BrokenQueue":
         field, value = words[0], " ".join(words[1:])
         return BrokenQueue(f"queue {subject!r} has {field} = {value!r}, which is no number; set its attributes again")
+    if name == "BrokenLock":
+        return BrokenQueue(
+            f"lock {' '.join(words)!r} of a unique call for queue {subject!r} is no hash; another program uses that "
+            "key: delete it, and calls go through again"
+        )
     return topic_error(subject, name, words) or _never(name)
 
 

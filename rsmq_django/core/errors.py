@@ -16,6 +16,11 @@ class RsmqError(Exception):
     #: `Error.message` of the reference implementation.
     rsmq_message: str = ""
 
+    def __init__(self, *args: object, queue_name: str = "") -> None:
+        super().__init__(*args)
+        #: The queue that it is about, for programs: the text is for people. "" where there is none.
+        self.queue_name = queue_name
+
 
 # -- The caller asked for something impossible: nothing was changed ------------------------------------------------
 
@@ -60,6 +65,12 @@ class MessageTooLong(RsmqError, ValueError):
     rsmq_name = "messageTooLong"
     rsmq_message = "Message too long"
 
+    def __init__(self, *args: object, size_bytes: int = 0, limit_bytes: int = 0, queue_name: str = "") -> None:
+        super().__init__(*args, queue_name=queue_name)
+        #: How long the body is, and how long it may be.
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
 
 class QueueNotFound(RsmqError):
     """No queue of that name exists in the namespace."""
@@ -97,6 +108,10 @@ class GroupNotFound(RsmqError):
 
 class GroupLive(RsmqError):
     """Consumers of the group are reading; nothing was changed."""
+
+
+class GroupMoved(RsmqError):
+    """The group goes on at another message than the caller had seen; nothing was changed."""
 
 
 class TooManyGroups(RsmqError):

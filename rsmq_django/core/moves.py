@@ -161,7 +161,7 @@ def _verdicts(target: str) -> Callable[[Any], list[Any]]:
 
     def read(reply: Any) -> list[Any]:
         if not isinstance(reply, list):
-            raise QueueNotFound(f"queue not found: {target!r}; create it, or name another target")
+            raise QueueNotFound(f"queue not found: {target!r}; create it, or name another target", queue_name=target)
         return [item.decode("ascii") if isinstance(item, bytes) else Verdict(item) for item in reply]
 
     return read

@@ -301,7 +301,10 @@ class Queue:
         if len(data) > MAX_BODY_BYTES:
             raise MessageTooLong(
                 f"body is {len(data)} bytes, this client sends at most {MAX_BODY_BYTES}; "
-                f"store it elsewhere and send queue {self.name!r} a reference"
+                f"store it elsewhere and send queue {self.name!r} a reference",
+                queue_name=self.name,
+                size_bytes=len(data),
+                limit_bytes=MAX_BODY_BYTES,
             )
         return data
 

@@ -28,7 +28,8 @@ def read_queue_created(name: str) -> Callable[[Any], None]:
 
     def read(reply: Any) -> None:
         if not reply:
-            raise QueueExists(f"queue exists: {name!r}; its attributes were left alone, set_attributes() changes them")
+            said = f"queue exists: {name!r}; its attributes were left alone, set_attributes() changes them"
+            raise QueueExists(said, queue_name=name)
 
     return read
 

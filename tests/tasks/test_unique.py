@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from rsmq_django.core.errors import BrokenQueue
 from rsmq_django.core.moves import purge
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import Retry, Task, Unique, tagged
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
+from rsmq_django.tasks.sending import prepare, send
 from rsmq_django.worker.execution import Execution
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
@@ -45,6 +47,27 @@ def waiting(queue_name: str = "default") -> list[dict[str, Any]]:
 
 def colours(queue_name: str = "default") -> list[Any]:
     return [call["args"] or call["kwargs"] for call in waiting(queue_name)]
+
+
+def test_a_lock_that_another_program_wrote_is_named(paint: Declare, server: PrivateServer):
+    task = paint()
+    task.enqueue("red")
+    (lock,) = server.redis.keys("rsmq::unique:*")
+    server.redis.delete(lock)
+    server.redis.set(lock, "foreign")
+
+    with pytest.raises(BrokenQueue, match=rf"lock '{lock.decode()}' of a unique call for queue 'default'.*delete it"):
+        task.enqueue("red")
+
+
+def test_the_same_call_that_is_sent_a_second_time_is_there_once_and_is_no_duplicate_of_itself(paint: Declare):
+    task = paint(mode="replace")
+    outgoing = prepare(task, [(["red"], {})])
+
+    assert send(outgoing) == send(outgoing) == outgoing.ids
+
+    assert len(waiting()) == 1
+    assert task.get_result(outgoing.ids[0]).status == TaskResultStatus.READY
 
 
 # -- Which calls are equal -------------------------------------------------------------------------------------------

@@ -37,7 +37,10 @@ def checked_body(queue: str, body: Body) -> bytes:
     if len(data) > MAX_BODY_BYTES:
         raise MessageTooLong(
             f"body is {len(data)} bytes, this client pushes at most {MAX_BODY_BYTES}; "
-            f"store it elsewhere and push a reference to queue {queue!r}"
+            f"store it elsewhere and push a reference to queue {queue!r}",
+            queue_name=queue,
+            size_bytes=len(data),
+            limit_bytes=MAX_BODY_BYTES,
         )
     return data
 

@@ -98,7 +98,7 @@ class Bridge:
 def _read_forwarded(queue_name: str) -> Callable[[Any], Forwarded]:
     def read(reply: Any) -> Forwarded:
         if not isinstance(reply, list):
-            raise QueueNotFound(f"queue not found: {queue_name!r}; create it, nothing was moved")
+            raise QueueNotFound(f"queue not found: {queue_name!r}; create it, nothing was moved", queue_name=queue_name)
         return Forwarded(*reply)
 
     return read

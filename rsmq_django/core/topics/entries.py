@@ -46,7 +46,9 @@ def _encoded(topic: str, body: Body) -> bytes:
     if len(data) > MAX_BODY_BYTES:
         raise MessageTooLong(
             f"body is {len(data)} bytes, this client publishes at most {MAX_BODY_BYTES}; "
-            f"store it elsewhere and publish a reference on topic {topic!r}"
+            f"store it elsewhere and publish a reference on topic {topic!r}",
+            size_bytes=len(data),
+            limit_bytes=MAX_BODY_BYTES,
         )
     return data
 

@@ -9,8 +9,9 @@
 --            queue name; task id; body; scope; mode; window in ms; longest wait in ms (0: none); ms that the lock is kept;
 --            task id of the holder whose keys were given, or ""
 --
--- Returns "sent", the task id, and that of the one it replaced, if there is one; "duplicate" and the task that stands for it; or "look", a task id and its queue:
--- the lock names that one, call again with its keys. Errors: QueueNotFound, MessageTooLong; nothing is stored then.
+-- Returns "sent", the task id, and that of the one it replaced, if there is one; "duplicate" and the task that stands for
+-- it; or "look", a task id and its queue: the lock names that one, call again with its keys. Errors: QueueNotFound,
+-- MessageTooLong, BrokenLock <key>; nothing is stored then.
 --#include shared/clock
 --#include shared/ids
 --#include shared/units
@@ -28,15 +29,18 @@ local function note(record, ...)
   redis.call("EXPIRE", record, record_ttl_s)
 end
 
-local held = redis.call("HMGET", lock, "task", "queue", "message", "first_ms", "until_ms")
+local held = redis.pcall("HMGET", lock, "task", "queue", "message", "first_ms", "until_ms")
+if held.err then return redis.error_reply("RSMQ BrokenLock " .. lock) end
 local holder, holder_message, first_ms, is_waiting = held[1], held[3], now_ms, false
 
 -- A lock without its other fields, which only another program can have left, names nothing.
 if holder and held[2] and holder_message then
   if holder ~= given_task then return {"look", holder, held[2]} end
   local is_there = redis.call("ZSCORE", KEYS[5], holder_message)
+  if holder == task and is_there then return {"sent", task} end -- this very call, sent a second time
   is_waiting = is_there and redis.call("HEXISTS", KEYS[6], holder_message .. ":rc") == 0
-  local stands = (scope == "running" and is_there) or (scope == "window" and tonumber(held[5] or 0) > now_ms) or is_waiting
+  local is_in_window = scope == "window" and tonumber(held[5] or 0) > now_ms
+  local stands = holder ~= task and ((scope == "running" and is_there) or is_in_window or is_waiting)
   if stands and not (is_waiting and mode ~= "reject") then
     note(result, "status", "DUPLICATE", "of", holder)
     return {"duplicate", holder}
