@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from .core.limits import Body
 from .core.topics import Entry, Topic
 from .queues import get_client
-from .tasks.backend import after_commit
+from .tasks.sending import after_commit
 
 
 def get_topic(name: str, *, connection: str = "default") -> Topic:

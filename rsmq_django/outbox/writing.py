@@ -11,7 +11,7 @@ from ..conf import get_settings
 from .models import OutboxMessage
 
 if TYPE_CHECKING:
-    from ..tasks.backend import Outgoing
+    from ..tasks.sending import Outgoing
 
 #: What PostgreSQL calls the wake-up of relays.
 CHANNEL = "rsmq_outbox"

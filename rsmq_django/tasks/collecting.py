@@ -17,7 +17,7 @@ from ..core.errors import MessageTooLong
 from ..core.limits import MAX_BATCH
 
 if TYPE_CHECKING:
-    from .backend import Outgoing
+    from .sending import Outgoing
 
 #: Sends calls and returns the ids of the tasks that stand for them.
 Send = Callable[["Outgoing"], list[str]]

@@ -20,11 +20,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import autodiscover_modules
 
 from ..conf import get_settings, project_zone
-from ..core.errors import RsmqError
+from ..core.errors import RedisFailure, RsmqError
 from ..options import nearest
 from ..schedule_entry import Schedule, checked
-from .backend import Outgoing, prepare
 from .registry import find_task, registered_tasks
+from .sending import Outgoing, prepare
 from .task import Task
 
 T = TypeVar("T")
@@ -126,7 +126,9 @@ def prepare_ticks(entry: Schedule, ids: list[str]) -> Outgoing:
     call = (entry.args, entry.kwargs or {})
     try:
         return prepare(task_of(entry), [call] * len(ids), ids=ids)
-    except (TypeError, ValueError, RsmqError) as error:
-        if isinstance(error, UnusableSchedule):
-            raise
-        raise UnusableSchedule(f"schedule {entry.name!r}: {error}") from error
+    except (UnusableSchedule, RedisFailure):
+        raise
+    except Exception as error:  # the project's middleware runs here and may raise anything; other schedules go on
+        is_plain = isinstance(error, (TypeError, ValueError, RsmqError))
+        said = str(error) if is_plain else f"{type(error).__name__}: {error}"
+        raise UnusableSchedule(f"schedule {entry.name!r}: {said}") from error

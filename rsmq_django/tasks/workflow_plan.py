@@ -20,10 +20,12 @@ from ..core.limits import MAX_BATCH
 from ..core.workflows import MAX_MEMBERS, create, expect, prepare, seal, skip
 from ..queues import get_client
 from ..tracing import sending
-from . import backend
+from .backend import RSMQBackend
 from .compat import InvalidTask
 from .membership import META, Membership, Ref, Takes, callbacks
 from .results import UNFINISHED_TTL_S
+from .sending import Outgoing, result_ttl_s
+from .sending import prepare as prepare_calls
 from .task import Task
 from .workflow_state import Workflow
 
@@ -126,7 +128,7 @@ class Plan:
         if self._checked.get(id(task)) is task:
             return
         own = task.get_backend()
-        if not isinstance(own, backend.RSMQBackend):
+        if not isinstance(own, RSMQBackend):
             raise InvalidTask(f"Task {task.module_path}: backend {task.backend!r} is no RSMQBackend")
         own.validate_task(task)
         queue = get_settings().queue(task.queue_name)
@@ -146,7 +148,7 @@ class Plan:
             self._longest_delay_s = max(self._longest_delay_s, (task.run_after - now).total_seconds())
         self._checked[id(task)] = task
 
-    def batches(self, members: Sequence[Member]) -> Iterator[tuple[list[Member], backend.Outgoing]]:
+    def batches(self, members: Sequence[Member]) -> Iterator[tuple[list[Member], Outgoing]]:
         """Prepare the first steps of members, those of one task together."""
         for _, same in groupby(members, key=lambda member: id(member.steps[0].task)):
             rest = list(same)
@@ -154,9 +156,9 @@ class Plan:
                 part = rest[at : at + MAX_BATCH]
                 yield part, self._outgoing(part)
 
-    def _outgoing(self, members: Sequence[Member]) -> backend.Outgoing:
+    def _outgoing(self, members: Sequence[Member]) -> Outgoing:
         firsts = [member.steps[0] for member in members]
-        return backend.prepare(
+        return prepare_calls(
             firsts[0].task,
             [(each.args, each.kwargs) for each in firsts],
             ids=[member.task_ids[0] for member in members],
@@ -247,13 +249,13 @@ class Plan:
     def _prepared(self, invocation: Invocation, task_id: str, membership: Membership) -> bytes:
         """Return a step as lua/workflow/parts/state.lua describes it."""
         task = invocation.task
-        outgoing = backend.prepare(
+        outgoing = prepare_calls(
             task, [(invocation.args, invocation.kwargs)], ids=[task_id], said=[{META: membership.words()}]
         )
         with sending(outgoing.span):
             pass  # who traces wants to see the call end; when it is sent, no span is waiting for it
         when = outgoing.queue.vt_unit if task.run_after is None else f"{task.run_after.timestamp() * 1000:.0f}"
-        record_ttl_s = UNFINISHED_TTL_S if backend.result_ttl_s(task) else 0
+        record_ttl_s = UNFINISHED_TTL_S if result_ttl_s(task) else 0
         return f"{when} {record_ttl_s} ".encode() + outgoing.bodies[0]
 
     def _preparations(self, steps: Sequence[tuple[str, bytes]]) -> list[Call[Any]]:

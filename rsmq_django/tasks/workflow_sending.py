@@ -1,7 +1,7 @@
-"""Sending workflows: what it waits for is stored first, then its members are sent.
+"""Sending workflows: what it waits for is stored first, then its members are sent, and then it is sealed.
 
-A sender that dies in between leaves a workflow that waits for members that were never sent: it never ends, so nothing
-follows that should not.
+A sender that dies in between leaves a workflow that is not sealed: it never ends, so nothing follows that should not,
+and the doctor can tell it from one whose members take their time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..core.limits import MAX_BATCH
 from ..core.reliable.waiting import SLICE_S, patient, take_token
 from ..core.workflows import await_room, room_key, stop
 from ..queues import aensure_queue, ensure_queue
-from .backend import Outgoing, after_commit, asend, is_in_transaction, send
+from .sending import Outgoing, after_commit, asend, is_in_transaction, send
 from .task import Task
 from .workflow_plan import Invocation, Member, Plan
 from .workflow_state import Workflow
@@ -38,7 +38,7 @@ class MapStopped(RsmqError):
 def enqueue_plan(plan: Plan) -> Workflow:
     """Send a workflow when the surrounding transaction commits, or at once when there is none."""
     batches = list(plan.batches(plan.members))
-    calls = [*plan.opening(), *plan.expecting(plan.members), plan.sealing(len(plan.members))]
+    calls = [*plan.opening(), *plan.expecting(plan.members)]
 
     def start() -> None:
         try:
@@ -46,6 +46,7 @@ def enqueue_plan(plan: Plan) -> Workflow:
             _run_all(plan, calls)
             for batch in batches:
                 _send(plan, batch)
+            plan.client.run(plan.sealing(len(plan.members)))
         except RsmqError as error:
             _give_up(plan, error)
             raise
@@ -57,12 +58,13 @@ def enqueue_plan(plan: Plan) -> Workflow:
 async def aenqueue_plan(plan: Plan) -> Workflow:
     """See enqueue_plan(). A transaction cannot be open here: Django's do not span awaits."""
     batches = list(plan.batches(plan.members))
-    calls = [*plan.opening(), *plan.expecting(plan.members), plan.sealing(len(plan.members))]
+    calls = [*plan.opening(), *plan.expecting(plan.members)]
     try:
         await _acreate(plan)
         await _arun_all(plan, calls)
         for batch in batches:
             await _asend(plan, batch)
+        await plan.client.arun(plan.sealing(len(plan.members)))
     except RsmqError as error:
         await _agive_up(plan, error)
         raise

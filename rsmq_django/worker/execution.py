@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf import get_settings
 from ..core.limits import MAX_SECONDS
-from ..tasks.backend import result_ttl_s
 from ..tasks.compat import TaskResult
 from ..tasks.envelope import Envelope, Unreadable
 from ..tasks.expiry import TaskExpired, has_expired
@@ -26,6 +25,7 @@ from ..tasks.interrupts import TaskCancelled
 from ..tasks.middleware import chain
 from ..tasks.retry import Postpone, RetryPolicy, TaskTimeout, exponential
 from ..tasks.running import CurrentTask, TaskContext, current_run
+from ..tasks.sending import result_ttl_s
 from ..tracing import processing, tracer
 from .announcer import Announcer
 from .database import close_stale_connections, close_unusable_connections, close_unusable_connections_async
@@ -404,7 +404,7 @@ class Execution:
             if not math.isfinite(wait_s):
                 raise ValueError(f"{wait_s} is no number of seconds")
             return min(wait_s, MAX_SECONDS)
-        except Exception:
+        except Exception:  # the project's function may raise anything; the message is retried all the same
             wait_s = exponential()(self.delivery.attempt)
             logger.exception("the backoff of %s raised; retrying in %.1f s instead", self.path, wait_s)
             return wait_s

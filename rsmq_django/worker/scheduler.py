@@ -29,9 +29,9 @@ from ..core.schedule import (
 )
 from ..queues import create_as_configured
 from ..schedule_entry import Schedule, from_json
-from ..tasks.backend import result_ttl_s
 from ..tasks.results import UNFINISHED_TTL_S
 from ..tasks.schedule import UnusableSchedule, connection_of, declared_schedules, owner, prepare_ticks
+from ..tasks.sending import result_ttl_s
 from ..timetable import missed_and_late
 from ..tracing import sending
 

@@ -17,6 +17,7 @@ from rsmq_django.core.doctor import survey as survey_module
 from rsmq_django.core.doctor.catalogue import KINDS
 from rsmq_django.core.doctor.versions import HOLES, Version, holes_of, parse_version
 from rsmq_django.core.errors import ConnectionFailed
+from rsmq_django.core.workflows import create
 from tests.redis_server import PrivateServer
 
 DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text("utf-8")
@@ -37,6 +38,23 @@ def test_nothing_is_wrong_with_a_healthy_queue(client: Client, queue: Queue):
 
 
 def test_nothing_is_wrong_with_an_empty_server(client: Client):
+    assert found(client) == {}
+
+
+@pytest.mark.parametrize("key", ["rsmq::paused", "rsmq::workflows", "rsmq::schedule:entries"])
+def test_key_of_ours_that_another_program_uses_is_named(server: PrivateServer, client: Client, key: str):
+    server.redis.rpush(key, "foreign")
+
+    finding = found(client)["wrong-type"]
+
+    assert (finding.subject, finding.severity) == (key, Severity.ERROR)
+    assert finding.what.startswith("it is a list, it should be a ")
+
+
+def test_workflow_whose_sender_is_at_work_is_left_alone(client: Client):
+    call = create("rsmq", "w1", keep_ms=3_600_000, fields={}, queue_names=[])
+    client.run(call)
+
     assert found(client) == {}
 
 

@@ -111,6 +111,14 @@ def stale_side_entries(server: PrivateServer) -> None:
     stale_side_data(server)
 
 
+def stuck_workflow(server: PrivateServer) -> None:
+    keep_ms = 7 * 86_400_000
+    server.redis.zadd("rsmq::workflows", {"w1": 1})
+    fields: dict[Any, Any] = {"status": "running", "sealed": 0, "sent": 2, "keep_ms": keep_ms}
+    server.redis.hset("rsmq::workflow:w1", mapping=fields)
+    server.redis.pexpire("rsmq::workflow:w1", keep_ms - 7 * 3_600_000)
+
+
 DAMAGES: list[tuple[Damage, str]] = [
     (unlisted, "unlisted"),
     (half_created, "half-created"),
@@ -126,6 +134,7 @@ DAMAGES: list[tuple[Damage, str]] = [
     (orphan_counters, "orphan-counters"),
     (stale_side_data, "stale-side-data"),
     (stale_side_entries, "stale-side-data"),
+    (stuck_workflow, "stuck-workflow"),
 ]
 every_damage = pytest.mark.parametrize(("damage", "kind"), DAMAGES, ids=[one.__name__ for one, _ in DAMAGES])
 

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..call import Argument, Call
-from ..keys import QueueKeys
+from ..keys import QueueKeys, workflow_keys
 from ..limits import MAX_SECONDS
 from ..replies import read_message_id
 from .finding import ExpectedQueue
 
 #: A client that sends in two steps may be between them for that long; what stays unchanged for longer was left behind.
 GRACE_S = 5.0
+#: A sender adds members within milliseconds of each other; that of a map may wait for a member that runs for hours.
+STUCK_AFTER_S = 6 * 3600
 #: Messages or fields that one script looks at: a few milliseconds during which other clients wait.
 LOOKED_AT_A_TIME = 500
 #: Messages that one script mends: it writes several times for each, and bodies pass through it.
@@ -75,6 +77,23 @@ def _read_facts(reply: list[Any]) -> Facts:
         last_phantom=read_message_id(reply[17]),
         first_ids=tuple(map(read_message_id, reply[18:])),
     )
+
+
+def unsealed(namespace: str, workflow_ids: Sequence[str]) -> Call[list[tuple[str, int, int]]]:
+    """Return the call that finds workflows whose sender may still be at work: id, members so far, idle for (ms)."""
+
+    def read(reply: list[int]) -> list[tuple[str, int, int]]:
+        return [(workflow_ids[reply[at]], reply[at + 1], reply[at + 2]) for at in range(0, len(reply), 3)]
+
+    keys = tuple(workflow_keys(namespace, each)[0] for each in workflow_ids)
+    return Call("doctor/unsealed", keys, (), read, repeatable=True)
+
+
+def cancel_workflow(namespace: str, state_key: str) -> Call[int]:
+    """Return the call that cancels a workflow whose sender died, named by the key of its state."""
+    workflow_id = state_key.removeprefix(workflow_keys(namespace, "")[0])
+    args = (STUCK_AFTER_S * 1000,)
+    return Call("doctor/cancel_workflow", workflow_keys(namespace, workflow_id), args, int, repeatable=True)
 
 
 # -- Walking ----------------------------------------------------------------------------------------------------------

@@ -129,6 +129,11 @@ KINDS = {
         "failure records or counters of messages that another client deleted; they take memory",
         "remove them",
     ),
+    "stuck-workflow": Kind(
+        WARNING,
+        "its sender died while it was sending, so it runs for ever: no callback follows, and what was sent runs alone",
+        "cancel it: nothing more can follow, and it expires",
+    ),
 }
 
 

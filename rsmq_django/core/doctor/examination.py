@@ -11,6 +11,7 @@ from .calls import Facts
 from .catalogue import found
 from .finding import ExpectedQueue, Finding, Progress
 from .messages import examine_fields, examine_messages, examine_side_data
+from .own_keys import examine_own_keys
 from .probe import Probe
 from .queues import examine_attributes, examine_queue, is_queue
 from .server import examine_server
@@ -46,6 +47,7 @@ def examine(
     for name in sorted(seen.noted):
         exists = name in facts
         findings += examine_side_data(probe, name, queue_keys(client.namespace, name), exists=exists, deep=deep)
+    findings += examine_own_keys(probe)
     findings += probe.findings()
     return sorted(findings, key=lambda one: (-one.severity, one.subject, one.id))
 

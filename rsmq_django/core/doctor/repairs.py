@@ -187,6 +187,11 @@ class Patient:
     def _mend(self, field: str, text: str, value: int) -> int:
         return self.client.run(calls.mend_attribute(self.keys, field, text, value))
 
+    def cancel_workflow(self) -> Steps:
+        """Let a workflow take no more members and send nothing more."""
+        yield from ()
+        return self.client.run(calls.cancel_workflow(self.client.namespace, self.name))
+
     # -- Our own side data --------------------------------------------------------------------------------------------
 
     def remove_side_data(self) -> Steps:
@@ -214,4 +219,5 @@ _REPAIRS: dict[str, Callable[[Patient], Steps]] = {
     "orphan-bodies": Patient.move_orphans,
     "orphan-counters": Patient.remove_counters,
     "stale-side-data": Patient.remove_side_data,
+    "stuck-workflow": Patient.cancel_workflow,
 }
