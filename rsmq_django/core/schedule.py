@@ -8,6 +8,7 @@ Functions here return calls; nothing does I/O.
 from __future__ import annotations
 
 import hashlib
+import math
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -168,7 +169,7 @@ def _read_listing(reply: list[Any]) -> Listing:
 
 def _read_moment(reply: list[Any]) -> Moment:
     now, synced, next_ms, *rest = [_text(word) for word in reply]
-    due = [DueEntry(rest[at], int(float(rest[at + 1])), rest[at + 2]) for at in range(0, len(rest), 3)]
+    due = [DueEntry(rest[at], math.floor(float(rest[at + 1])), rest[at + 2]) for at in range(0, len(rest), 3)]
     return Moment(int(now), bool(synced), _number(next_ms), due)
 
 

@@ -80,7 +80,7 @@ class Chain:
         for tell in [*self._after, *(self._on[event] if event else ())]:
             try:
                 tell(run, outcome)
-            except Exception:
+            except Exception:  # the project's code; how the task ended stands already
                 logger.exception("middleware %r failed after %s; the task is not concerned", tell, run.path)
 
 
@@ -98,7 +98,7 @@ def _made(entry: Any) -> Any:
     try:
         made = import_string(entry) if isinstance(entry, str) else entry
         member = made() if callable(made) else made
-    except Exception as error:
+    except Exception as error:  # the project's code is imported and called here
         raise ImproperlyConfigured(f"RSMQ['MIDDLEWARE'] has {entry!r}, which cannot be used: {error}") from error
     if not any(hasattr(member, name) for name in HOOKS):
         raise ImproperlyConfigured(f"RSMQ['MIDDLEWARE'] has {entry!r}, which has none of {', '.join(HOOKS)}")

@@ -12,6 +12,7 @@ from rsmq_django import schedules
 from rsmq_django.core.errors import QueueFull
 from rsmq_django.core.schedule import tick_id
 from rsmq_django.tasks import cron, every
+from rsmq_django.tasks.middleware import SentCall
 from rsmq_django.worker import scheduler
 from tests.redis_server import PrivateServer
 from tests.tasks.schedules import (  # noqa: F401
@@ -291,6 +292,36 @@ def test_entries_with_something_wrong_do_not_stop_the_others(
     problems = {entry.name: entry.problem for entry in schedules.entries()}
     assert all(problems[name] for name in bad if name != "g-long")
     assert problems["good"] == ""
+
+
+def test_middleware_that_raises_does_not_stop_the_supervisor(
+    ran: list[str], server: PrivateServer, settings, caplog: pytest.LogCaptureFixture
+):
+    class Tenant:
+        def sending(self, call: SentCall) -> None:
+            raise LookupError("no tenant")  # as a context variable does that nobody has set
+
+    settings.RSMQ = {**settings.RSMQ, "MIDDLEWARE": [Tenant]}
+    schedules.add("hourly", NOTE, every_s=3600)
+    let_pass(server, "hourly", seconds=3600)
+
+    new_scheduler().look()
+
+    assert sent_ids(server) == []
+    assert "schedule 'hourly': LookupError: no tenant; it does not fire here" in caplog.text
+
+
+@pytest.mark.parametrize("score", [float("-inf"), 1_700_000_000_000.5])
+def test_planned_time_that_another_program_wrote_stops_nobody(ran: list[str], server: PrivateServer, score: float):
+    schedules.add("hourly", NOTE, every_s=3600)
+    schedules.add("odd", NOTE, every_s=3600, missed="skip")
+    let_pass(server, "hourly", seconds=3600)
+    server.redis.zadd(DUE, {"odd": score})
+
+    new_scheduler().look()
+
+    assert len(sent_ids(server)) == 1
+    assert score < 0 or server.redis.zscore(DUE, "odd") > score, "what can be read as a time goes on from there"
 
 
 def test_declared_entry_of_an_unknown_task_is_told_and_the_others_start(

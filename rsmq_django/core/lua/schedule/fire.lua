@@ -21,7 +21,8 @@
 local due, entries, state = KEYS[1], KEYS[2], KEYS[3]
 local name, definition, planned, next_ms, skipped, last_ms = unpack(ARGV, 1, 6)
 local score = redis.call("ZSCORE", due, name)
-if not score or tonumber(score) ~= tonumber(planned) then return 0 end
+-- Another program may have written a fraction, which the caller does not see.
+if not score or math.floor(tonumber(score)) ~= tonumber(planned) then return 0 end
 if redis.call("HGET", entries, name) ~= definition then return 0 end
 
 if #ARGV > 10 then
