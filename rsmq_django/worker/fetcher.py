@@ -12,8 +12,8 @@ from typing import Any
 
 from ..conf import get_settings
 from ..core import Client, RsmqError
-from ..core.errors import QueueNotFound
-from ..core.keys import worker_key
+from ..core.errors import BrokenQueue, QueueNotFound
+from ..core.keys import paused_key, worker_key
 from ..core.limits import MAX_BATCH
 from .aftermath import aftermath_calls, uses_feature
 from .announcer import Announcer
@@ -31,7 +31,7 @@ from .lineup import Lineup, Look
 from .outage import Outage
 from .outcomes import Outcome, Released
 from .provision import provision
-from .statistics import ReportStep, Statistics
+from .statistics import MOST_LAST_REPORTS, ReportStep, Statistics
 from .steps import (
     AftermathStep,
     AskStep,
@@ -56,8 +56,6 @@ SILENCE_PER_POLL = 10
 #: A fetch whose reply was lost may be carried out much later, when a cut network is mended: its messages never arrive
 #: here, but the supervisor would renew their leases for ever. So the record of what is held is compared now and then.
 GHOSTS_EVERY_S = 30.0
-#: When a process ends, it reports what it has counted; many tasks in many queues take more than one exchange.
-MOST_LAST_REPORTS = 10
 #: A worker that is to end by itself waits so long for a damaged queue to take outcomes.
 GIVE_UP_REFUSED_AFTER_S = 10.0
 #: Runs shorter than this never show as RUNNING: noting the start would cost more than it tells.
@@ -107,6 +105,7 @@ class Fetcher:
         #: Outcomes that a damaged queue refused, to be tried again later; everything else goes on.
         self._refused: list[Ending] = []
         self._damage = Outage(f"outcomes on {client.connection!r}")
+        self._pauses = Outage(f"key {paused_key(client.namespace)!r}")
         self._let_go: deque[Delivery] = deque()
         #: Batches of which nothing is held any more, to be struck off the record.
         self._over: list[str] = []
@@ -432,8 +431,9 @@ class Fetcher:
         # What is due in less than a millisecond is as good as ready: a retry without a wait, for example.
         self.is_drained = found == 0 and next_s != 0 and not look.is_partial
         self.is_empty = self.is_drained and next_s < 0
-        if fetched.unreadable:
-            names = ", ".join(look.queues[position - 1].name for position in fetched.unreadable)
+        self._note_pauses(are_readable=0 not in fetched.unreadable)
+        if unreadable := [position for position in fetched.unreadable if position]:
+            names = ", ".join(look.queues[position - 1].name for position in unreadable)
             logger.error("queue %s is gone or damaged; a missing one is created again", names)
             self._provisioned = self.is_drained = self.is_empty = False
         if fetched.queue_count != self.lineup.known_count:
@@ -451,6 +451,12 @@ class Fetcher:
         else:
             wait_s = min(max(next_s, NOTHING_FOUND_S if found == 0 else 0.0), poll_s)
         self._look_at, self._next_look_is_poll = now + wait_s, wait_s == poll_s
+
+    def _note_pauses(self, *, are_readable: bool) -> None:
+        if are_readable:
+            self._pauses.over()
+        else:
+            self._pauses.note(BrokenQueue("it is no set, so nothing counts as paused; delete it and pause again"))
 
     def _poll_s(self, now: float) -> float:
         """Return how long to wait for senders who do not tell."""

@@ -22,6 +22,7 @@ from ..core.call import Call
 from ..core.errors import RedisFailure
 from ..core.replies import first_received_ms
 from ..tasks.interrupts import HardTimeout
+from .aftermath import aftermath_calls, uses_feature
 from .announcer import Announcer, log_outcome
 from .delivery import Delivery, WorkQueue
 from .endings import Ending, ending_calls, ending_keys, strike_of
@@ -235,6 +236,12 @@ def _end(client: Client, execution: Execution, outcome: Outcome, books: Books) -
     verdicts = client.run(ending_call.call)
     if books.statistics is not None:
         books.statistics.settled([ending], verdicts)
+    if uses_feature(ending):
+        for reply in client.run_many(aftermath_calls([ending])):
+            if isinstance(reply, RsmqError):
+                logger.warning(
+                    "what message %s has left behind stays until it expires: %s", ending.delivery.message.id, reply
+                )
 
 
 class _NoDesk:

@@ -78,6 +78,15 @@ def test_paused_queue_is_left_alone_and_the_others_are_not(seen: list[str], serv
         assert get_queue(NAMES[1]).attributes().ready_messages == 1
 
 
+def test_pauses_that_cannot_be_read_stop_nobody(seen: list[str], server: PrivateServer):
+    send_to(NAMES[:3])
+    server.redis.set("rsmq::paused", "of another program")
+
+    assert work(threads=1)
+
+    assert seen == NAMES[:3]
+
+
 def test_damaged_queue_does_not_keep_the_others_from_being_worked_on(seen: list[str], server: PrivateServer):
     send_to(NAMES[:3])
     server.redis.delete(f"rsmq:{NAMES[1]}")

@@ -8,9 +8,11 @@ from collections import Counter
 import pytest
 
 from rsmq_django.core import list_queues
+from rsmq_django.core.errors import BrokenQueue
 from rsmq_django.queues import ensure_queue, get_client, get_queue, pause_queue, resume_queue
 from rsmq_django.tasks import Postpone, Retry, consumer
 from rsmq_django.tasks.compat import task_backends
+from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
 from tests.worker.processes import StartWorker
 from tests.worker.site.journal import Journal
@@ -212,6 +214,21 @@ def test_nothing_runs_from_a_paused_queue_until_it_is_resumed(configure: Configu
     resume_queue("mail")
     work()
     assert sorted(seen) == ["other", "paused", "paused, urgent"]
+
+
+def test_pauses_that_cannot_be_read_are_told_and_stop_nobody(
+    project: Configure, server: PrivateServer, caplog: pytest.LogCaptureFixture
+):
+    server.redis.set("rsmq::paused", "of another program")
+    result = declare(lambda: "done").enqueue()
+
+    work()
+
+    result.refresh()
+    assert result.return_value == "done"
+    assert "key 'rsmq::paused': it is no set, so nothing counts as paused; delete it" in caplog.text
+    with pytest.raises(BrokenQueue, match=r"key 'rsmq::paused' has the wrong type"):
+        pause_queue("default")
 
 
 def test_resuming_wakes_a_worker_that_sleeps(project: Configure):

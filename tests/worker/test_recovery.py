@@ -8,6 +8,7 @@ import pytest
 
 from rsmq_django.core import Client, Message
 from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.tasks.tags import note_tags, tagged
 from rsmq_django.worker.delivery import WorkQueue
 from rsmq_django.worker.holds import expire_holds, read_holds, release_unknown, renew_holds
 from rsmq_django.worker.recovery import Death, recover
@@ -121,6 +122,15 @@ def test_message_whose_processes_die_too_often_is_dead_with_the_reason(worker: D
     assert message.body == b'{"task": "shop.tasks.ship", "id": "pLq0"}'
     assert (record["reason"], record["attempts"], record["worker"]) == ("crashed", 1, "dead")
     assert record["message"].startswith("the process that ran it ended with signal 9 (SIGKILL), 1 times in all")
+
+
+def test_message_that_is_buried_for_its_crashes_is_found_by_its_tags_no_more(worker: DeadWorker, client: Client):
+    client.run(note_tags("rsmq", ["tour"], ["pLq0"]))
+    worker.holds(b'{"task": "shop.tasks.ship", "id": "pLq0", "meta": {"tags": ["tour"]}}', is_running=True)
+
+    worker.is_recovered(max_crashes=1)
+
+    assert tagged("tour") == []
 
 
 def test_worker_is_off_the_list_when_everything_of_it_is_free(worker: DeadWorker, server: PrivateServer):

@@ -12,9 +12,9 @@
 --          and per such queue its position and the size of a batch
 --
 -- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
--- all queues, the positions of queues that cannot be read ("2 5"), and then per message: queue position, id, body,
--- receive count, first receive, how often it was given back unused and its process died ("0", or two numbers), and
--- since when it could be received (ms).
+-- all queues, the positions of queues that cannot be read ("2 5"; 0: KEYS[3] cannot, so nothing is paused), and then
+-- per message: queue position, id, body, receive count, first receive, how often it was given back unused and its
+-- process died ("0", or two numbers), and since when it could be received (ms).
 --#include shared/clock
 --#include shared/units
 --#include shared/counters
@@ -37,7 +37,8 @@ local function keys_of(position)
   return unpack(KEYS, first, first + PER_QUEUE - 1)
 end
 
-if redis.call("SCARD", paused) > 0 then
+local pauses = redis.pcall("SCARD", paused)
+if type(pauses) == "table" then unreadable[1] = 0 elseif pauses > 0 then
   for position = 1, queues do
     skipped[position] = redis.call("SISMEMBER", paused, ARGV[FIRST_ARG + PER_QUEUE * (position - 1) + 2]) == 1
   end

@@ -9,7 +9,9 @@
 -- all queues, and the positions of the queues that have something or cannot be read.
 --#include shared/clock
 local FIRST_KEY = 3
-local next_at, out, any_paused = nil, {integer(now_ms), -1, redis.call("SCARD", KEYS[1])}, redis.call("SCARD", KEYS[2]) > 0
+local next_at, out = nil, {integer(now_ms), -1, redis.call("SCARD", KEYS[1])}
+local pauses = redis.pcall("SCARD", KEYS[2]) -- an error when the key is no set: nothing counts as paused then
+local any_paused = type(pauses) == "number" and pauses > 0
 
 for n = FIRST_KEY, #KEYS do
   local head = redis.pcall("ZRANGE", KEYS[n], 0, 0, "WITHSCORES")
