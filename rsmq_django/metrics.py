@@ -24,6 +24,7 @@ from .core.events import state as log_state
 from .core.histogram import Histogram
 from .core.listing import WorkerBeat, workers
 from .core.pause import paused
+from .core.reliable import list_reliable_queues
 from .queues import get_client
 
 #: Upper bounds of the buckets that Prometheus gets, in seconds: it sums over thousands of series, and six hundred
@@ -100,7 +101,8 @@ def look(alias: str, client: Client) -> Sight:
         alias,
         queues,
         client.run(paused(client.namespace)),
-        read_totals(client, list(queues)),
+        # Attempts at messages of reliable queues are counted under their names, which no other queue has.
+        read_totals(client, list(dict.fromkeys([*queues, *list_reliable_queues(client)]))),
         client.run(workers(client.namespace)),
         client.run(log_state(client.namespace)),
     )

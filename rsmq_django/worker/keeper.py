@@ -187,12 +187,7 @@ class Keeper:
         if self._statistics is None or self._statistics.is_empty:
             return
         self._statistics.hurry()
-        steps = self._statistics.steps()
-        for step, reply in zip(steps, self._client.run_many([step.call for step in steps]), strict=True):
-            if isinstance(reply, RsmqError):
-                step.failed(reply)
-            else:
-                step.done(reply)
+        self._statistics.report_to(self._client)
 
     def _note_lengths(self, living: Sequence[str]) -> float:
         names = {settings.name for settings, _ in self._queues} | {settings.dead_letter for settings, _ in self._queues}

@@ -9,71 +9,33 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
-from ..conf import QueueSettings, ReliableQueueSettings, get_settings
-from ..core import Client, Message, Queue, RsmqError, Settlement
-from ..core.call import Call
-from ..core.errors import QueueFull, QueueNotFound
+from ..conf import ReliableQueueSettings, get_settings
+from ..core import Client, Message, RsmqError, Settlement
 from ..core.limits import MAX_BATCH
-from ..core.reliable import Popped, ReliableMessage, ReliableQueue
+from ..core.reliable import Popped, ReliableMessage
 from ..queues import get_client
 from .announcer import Announcer
 from .board import Board
 from .clock import ServerClock
-from .delivery import Delivery, WorkQueue
+from .delivery import Delivery
 from .error_text import one_line
 from .execution import Execution
+from .fetcher import GIVE_UP_REFUSED_AFTER_S
 from .leases import Leases
 from .outage import Outage
 from .outcomes import Dead, Outcome, Postponed, Released, RetryIn, Succeeded
 from .reliable_wake_up import ReliableWakeUp
+from .reliable_work import ReliableWork, Settled, make_work
+from .statistics import Statistics
+from .steps import is_damage
 
 logger = logging.getLogger(__name__)
 
-#: Abandoned messages are looked for after a quarter to a half of a lease, at random: workers should
-#: not do it in step.
-RECOVERIES_PER_LEASE = (2.0, 4.0)
-#: For messages that may be delivered as often as it takes.
-NO_LIMIT = 1_000_000
 MAX_REASON_LENGTH = 200
-
-
-@dataclass(slots=True)
-class ReliableWork:
-    """One reliable queue that this worker takes messages from."""
-
-    settings: ReliableQueueSettings
-    queue: ReliableQueue
-    #: The same queue as executions know it: a name, and how many attempts there are.
-    work_queue: WorkQueue
-    recover_at: float = field(default=0.0)
-
-    def choose_recovery(self) -> None:
-        """Choose when to look for abandoned messages next."""
-        self.recover_at = time.monotonic() + self.settings.lease_s / random.uniform(*RECOVERIES_PER_LEASE)  # noqa: S311
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """An outcome on its way to Redis."""
-
-    delivery: Delivery
-    outcome: Outcome
-
-    @property
-    def group(self) -> tuple[str, object]:
-        """Return what those have in common that can go out together."""
-        match self.outcome:
-            case RetryIn(after_s) | Postponed(after_s):
-                return self.delivery.work_queue.name, f"{type(self.outcome).__name__} {after_s}"
-            case Dead(reason, error):
-                return self.delivery.work_queue.name, f"{reason}: {one_line(error)}"
-        return self.delivery.work_queue.name, type(self.outcome)
 
 
 class ReliableFetcher:
@@ -99,13 +61,18 @@ class ReliableFetcher:
         self._poll_interval_s = poll_interval_s
         self._wake = wake
         self._board = board
+        #: None when they are switched off.
+        self.statistics = (
+            Statistics(client.namespace, announcer.worker_id, now_ms=self.clock.now_ms)
+            if get_settings().statistics.enabled
+            else None
+        )
         self._settled: deque[Settled] = deque()
         self._let_go: deque[Delivery] = deque()
         #: Their settling may have been carried out although its reply was lost.
         self._uncertain: set[Delivery] = set()
         self._look_at = 0.0
         self._was_told_to_look = False
-        self._provisioned = False
         #: The last look found no message at all; None before the first look.
         self.is_empty: bool | None = None
         #: The last look found nothing to pop.
@@ -114,11 +81,21 @@ class ReliableFetcher:
     # -- What others tell it, from any thread -------------------------------------------------------------------------
 
     def began(self, execution: Execution) -> None:
-        """Nothing is noted when an attempt begins: the delivery is on record."""
+        """Take over that an attempt began: the supervisor limits it. The delivery is on record already."""
+        delivery, limit_s = execution.delivery, execution.hard_timeout_s
+        if self._board is not None:
+            began_at = time.monotonic() if execution.batch is None else execution.batch.began_at
+            run_by = 0.0 if limit_s is None else began_at + limit_s
+            delivery.slot = self._board.enter(delivery.message.id, run_by=run_by)
+        if self.statistics is not None and execution.may_run:
+            self.statistics.began(delivery.work_queue.name, execution.path)
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
         """Take over an outcome; the next exchange carries it out."""
-        self._settled.append(Settled(execution.delivery, outcome))
+        slot = execution.delivery.slot
+        if self._board is not None and slot is not None and execution.hard_timeout_s is not None:
+            self._board.lift_limit(slot)
+        self._settled.append(Settled(execution, outcome))
         self._wake()
 
     def let_go(self, execution: Execution) -> None:
@@ -139,13 +116,23 @@ class ReliableFetcher:
     @property
     def is_idle(self) -> bool:
         """Say whether nothing is held and nothing waits to be carried out."""
-        return not self._settled and not len(self.leases)
+        return not self._settled and not self._refused and not len(self.leases)
 
-    #: Tasks in reliable queues cannot be cancelled, and what a queue refuses is an outage there.
-    is_stuck = False
+    @property
+    def _refused(self) -> list[Settled]:
+        """Return the outcomes that damaged queues did not take."""
+        return [settled for work in self.works.values() for settled in work.refused]
+
+    @property
+    def is_stuck(self) -> bool:
+        """Say whether nothing is left but outcomes that a damaged queue has refused for a while."""
+        refused = self._refused
+        longest_s = max(work.damage.lasts_s for work in self.works.values())
+        only_refused = bool(refused) and not self._settled and len(self.leases) == len(refused)
+        return only_refused and longest_s > GIVE_UP_REFUSED_AFTER_S
 
     def take_cancelled(self) -> list[Execution]:
-        """Return none; see Fetcher."""
+        """Return none: tasks in reliable queues cannot be cancelled."""
         return []
 
     # -- The exchange -------------------------------------------------------------------------------------------------
@@ -164,6 +151,8 @@ class ReliableFetcher:
             self._settle()
             self._extend()
             self._take(min(room, at_most), taken)
+            if self.statistics is not None:
+                self.statistics.report_to(self.client)
         except RsmqError as error:
             self.outage.note(error)
             self.leases.expire(time.monotonic())
@@ -182,23 +171,25 @@ class ReliableFetcher:
                 self._settle()
             except RsmqError as error:
                 self.outage.note(error)
+        if self.statistics is not None and not self.outage.is_on:
+            try:
+                self.statistics.report_the_rest(self.client)
+            except RsmqError as error:
+                self.outage.note(error)
 
     def _provision(self) -> None:
-        """Store in each queue how often its messages may be delivered, for consumers in other languages, too."""
-        if self._provisioned:
-            return
         for work in self.works.values():
-            try:
-                work.queue.configure(max_deliveries=work.settings.max_deliveries)
-            except QueueFull:
-                logger.warning(
-                    "queue %s: the server is full; its limit of deliveries is not stored yet", work.queue.name
-                )
-        self._provisioned = True
+            if not work.is_provisioned and work.is_usable:
+                with work.apart():
+                    work.provision()
 
     def _settle(self) -> None:
         while self._let_go:
-            self.leases.drop([self._let_go.popleft()])
+            self._drop(self._let_go.popleft())
+        for work in self.works.values():
+            if work.is_usable:
+                self._settled.extend(work.refused)
+                work.refused.clear()
         groups: dict[tuple[str, object], list[Settled]] = {}
         for _ in range(min(len(self._settled), MAX_BATCH)):
             settled = self._settled.popleft()
@@ -207,12 +198,21 @@ class ReliableFetcher:
             key = next(iter(groups))
             try:
                 self._carry_out(groups[key])
-            except RsmqError:
-                rest = [settled for group in groups.values() for settled in group]
-                self._uncertain |= {settled.delivery for settled in groups[key]}
-                self._settled.extendleft(reversed(rest))
-                raise
+            except RsmqError as error:
+                if not is_damage(error):
+                    self._uncertain |= {settled.delivery for settled in groups[key]}
+                    self._settled.extendleft(reversed([settled for group in groups.values() for settled in group]))
+                    raise
+                work = self.works[groups[key][0].delivery.work_queue.name]
+                work.damage.note(error)
+                work.refused += groups[key]
             del groups[key]
+
+    def _drop(self, delivery: Delivery) -> None:
+        self.leases.drop([delivery])
+        if self._board is not None and delivery.slot is not None:
+            self._board.leave(delivery.slot)
+            delivery.slot = None
 
     def _carry_out(self, group: Sequence[Settled]) -> None:
         outcome, queue = group[0].outcome, self.works[group[0].delivery.work_queue.name].queue
@@ -228,22 +228,35 @@ class ReliableFetcher:
                 done = queue.nack(*receipts, is_unused=True)
             case Dead(reason, error):
                 done = queue.bury(*receipts, reason=_printable(f"{reason}: {one_line(error)}"))
-        for settled in group:
-            delivery = settled.delivery
-            if delivery.message.id not in (done or ()) and delivery not in self._uncertain:
-                self.announcer.lost(delivery)
-            self._uncertain.discard(delivery)
-            self.leases.drop([delivery])
+        known = set(done or ())
+        verdicts = [
+            Settlement.DONE
+            if settled.delivery.message.id in known or settled.delivery in self._uncertain
+            else Settlement.LEASE_LOST
+            for settled in group
+        ]
+        if self.statistics is not None:
+            self.statistics.settled(group, verdicts)
+        for settled, verdict in zip(group, verdicts, strict=True):
+            if verdict is Settlement.LEASE_LOST:
+                self.announcer.lost(settled.delivery)
+            self._uncertain.discard(settled.delivery)
+            self._drop(settled.delivery)
+        if self.is_idle:
+            self._look_at = 0.0  # that may have been the last message: who waits for that wants to know
 
     def _extend(self) -> None:
         now = time.monotonic()
-        ended = {settled.delivery for settled in list(self._settled)}
+        ended = {settled.delivery for settled in [*self._settled, *self._refused]}
         due: dict[str, list[Delivery]] = {}
         for held in self.leases.due(now):
             if held not in ended:
                 due.setdefault(held.work_queue.name, []).append(held)
         for name, deliveries in due.items():
-            extended = set(self.works[name].queue.extend(*map(_receipt, deliveries)) or ())
+            # What a damaged queue holds cannot be kept, and may be handed out again as soon as it is mended.
+            extended: set[str] = set()
+            with self.works[name].apart():
+                extended = set(self.works[name].queue.extend(*map(_receipt, deliveries)) or ())
             verdicts = [
                 Settlement.DONE if delivery.message.id in extended else Settlement.LEASE_LOST for delivery in deliveries
             ]
@@ -257,7 +270,7 @@ class ReliableFetcher:
                 # The token of this look is in our hands, and there is no room: somebody else may have some.
                 self._was_told_to_look = False
                 self._look_at = 0.0
-                self.client.run(self._pop_call(0))
+                self._pop(0)
             return
         if not (self._was_told_to_look or time.monotonic() >= self._next_look_at()):
             return
@@ -265,25 +278,39 @@ class ReliableFetcher:
         room = min(room, MAX_BATCH)
         self._recover(room, taken)
         began_at = time.monotonic()
-        popped = self.client.run(self._pop_call(room - len(taken)))
+        popped = self._pop(room - len(taken))
         taken += self._held(popped.messages, began_at)
         self._note_look(len(taken), room, popped.next_due_ms)
 
     def _recover(self, room: int, taken: list[Delivery]) -> None:
         for work in self.works.values():
-            if time.monotonic() < work.recover_at or len(taken) == room:
+            if time.monotonic() < work.next_recovery_at() or len(taken) == room:
                 continue
-            began_at = time.monotonic()
-            recovered = work.queue.recover_messages(room - len(taken), work.settings.lease_s * 1000)
+            began_at, recovered = time.monotonic(), list[ReliableMessage]()
+            with work.apart():
+                recovered = work.queue.recover_messages(room - len(taken), work.settings.lease_s * 1000)
             if len(recovered) < room - len(taken):
                 work.choose_recovery()
             if recovered:
                 logger.warning("queue %s: %d messages of silent consumers", work.queue.name, len(recovered))
             taken += self._held(recovered, began_at)
 
-    def _pop_call(self, room: int) -> Call[Popped]:
-        first, *others = [work.queue for work in self.works.values()]
-        return first.pop_call(room, others)
+    def _pop(self, room: int) -> Popped:
+        works = [work for work in self.works.values() if work.is_usable]
+        if not works:
+            return Popped([], None)
+        try:
+            return self.client.run(works[0].queue.pop_call(room, [work.queue for work in works[1:]]))
+        except RsmqError as error:
+            if not is_damage(error):
+                raise
+            # The script looks at all queues before it takes anything, and does not say which of them is damaged.
+            for work in works:
+                with work.apart():
+                    work.is_any_delivered()
+            if all(work.is_usable for work in works):
+                raise
+        return self._pop(room)
 
     def _held(self, messages: Sequence[ReliableMessage], began_at: float) -> list[Delivery]:
         deliveries = [
@@ -300,8 +327,9 @@ class ReliableFetcher:
         return deliveries
 
     def _note_look(self, found: int, room: int, next_due_ms: int | None) -> None:
-        self.is_drained = found == 0
-        self.is_empty = found == 0 and next_due_ms is None and not self._is_any_delivered()
+        is_damaged = any(work.damage.is_on for work in self.works.values())
+        self.is_drained = found == 0 and not is_damaged
+        self.is_empty = self.is_drained and next_due_ms is None and not self._is_any_delivered()
         wait_s = 0.0 if found == room else self._poll_interval_s
         if next_due_ms is not None:
             wait_s = min(wait_s, next_due_ms / 1000)
@@ -311,17 +339,15 @@ class ReliableFetcher:
 
     def _is_any_delivered(self) -> bool:
         for work in self.works.values():
-            try:
-                if work.queue.info()[3]:
+            with work.apart():
+                if work.is_any_delivered():
                     return True
-            except QueueNotFound:
-                self._provisioned = False  # somebody deleted it: it is made again
         return False
 
     # -- How long to wait ---------------------------------------------------------------------------------------------
 
     def _next_look_at(self) -> float:
-        return min(self._look_at, *(work.recover_at for work in self.works.values()))
+        return min(self._look_at, *(work.next_recovery_at() for work in self.works.values()))
 
     def next_exchange_at(self, room: int, *, patience_s: float = 0.0) -> float | None:
         """Return when there is something to do, on the monotonic clock; None when only an event can tell.
@@ -331,6 +357,7 @@ class ReliableFetcher:
         times = []
         if self._settled:
             times.append(time.monotonic() + patience_s if patience_s else 0.0)
+        times += [work.damage.next_try_at for work in self.works.values() if work.refused]
         if self._was_told_to_look:
             times.append(0.0)
         if room > 0:
@@ -338,6 +365,9 @@ class ReliableFetcher:
         renewal_at = self.leases.next_renewal_at()
         if renewal_at is not None:
             times.append(renewal_at)
+        report_at = self.statistics.next_report_at() if self.statistics is not None else None
+        if report_at is not None:
+            times.append(report_at)
         return max(min(times), self.outage.next_try_at) if times else None
 
 
@@ -366,7 +396,7 @@ def make_reliable_fetchers(
     return [
         ReliableFetcher(
             get_client(alias),
-            [_work(each, announcer.worker_id) for each in group],
+            [make_work(each, announcer.worker_id) for each in group],
             announcer=announcer,
             poll_interval_s=poll_interval_s,
             wake=wake,
@@ -374,17 +404,3 @@ def make_reliable_fetchers(
         )
         for alias, group in by_connection.items()
     ]
-
-
-def _work(settings: ReliableQueueSettings, worker_id: str) -> ReliableWork:
-    client = get_client(settings.connection)
-    as_executions_know_it = QueueSettings(
-        name=settings.name,
-        connection=settings.connection,
-        visibility_timeout_s=settings.lease_s,
-        max_attempts=settings.max_deliveries or NO_LIMIT,
-        dead_letter=settings.name,
-    )
-    # The Queue only gives its name; nothing is ever sent to it.
-    work_queue = WorkQueue(as_executions_know_it, Queue(settings.name, client), float(settings.lease_s), "")
-    return ReliableWork(settings, ReliableQueue(settings.name, client, consumer=worker_id), work_queue)

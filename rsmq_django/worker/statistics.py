@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ..core import RsmqError, Settlement
+from ..core import Client, RsmqError, Settlement
 from ..core.call import Call
 from ..core.counters import MOST_FIELDS, report
 from ..core.errors import ConnectionFailed, OutcomeUnknown, ServerRefused
@@ -24,12 +24,14 @@ from .outcomes import Postponed, Released
 
 if TYPE_CHECKING:
     from .endings import Ending
+    from .reliable_work import Settled
 
 logger = logging.getLogger(__name__)
 
 #: How much is lost when a process is killed. More often would cost more and tell no more.
 REPORT_EVERY_S = 1.0
-
+#: When a process ends, it reports what it has counted; many tasks in many queues take more than one exchange.
+MOST_LAST_REPORTS = 10
 
 #: How long an attempt waited and ran, in microseconds; None where that is unknown.
 Times = tuple[int | None, int | None]
@@ -62,7 +64,7 @@ class Statistics:
         """Count an attempt that ended, when Redis has carried it out."""
         self._times(queue, task, end).append((wait_us, run_us))
 
-    def settled(self, endings: Sequence[Ending], verdicts: Sequence[Settlement]) -> None:
+    def settled(self, endings: Sequence[Ending | Settled], verdicts: Sequence[Settlement]) -> None:
         """Count attempts whose outcomes have reached Redis; they are of one kind and of one queue."""
         outcome = endings[0].outcome
         if isinstance(outcome, Postponed) and not outcome.has_run:
@@ -118,6 +120,23 @@ class Statistics:
         # What is too much for one report follows with the next exchange.
         self._report_at = 0.0 if self._grown else now + REPORT_EVERY_S
         return list(self._open.values())
+
+    def report_to(self, client: Client) -> None:
+        """Send the reports that are due in a round trip of their own."""
+        steps = self.steps()
+        for step, reply in zip(steps, client.run_many([step.call for step in steps]) if steps else (), strict=True):
+            if isinstance(reply, RsmqError):
+                step.failed(reply)
+            else:
+                step.done(reply)
+
+    def report_the_rest(self, client: Client) -> None:
+        """Send everything: the process ends. Many tasks in many queues take more than one report."""
+        for _ in range(MOST_LAST_REPORTS):
+            if self.is_empty:
+                return
+            self.hurry()
+            self.report_to(client)
 
     def reported(self, queue: str) -> None:
         """Forget a report that has arrived."""

@@ -6,20 +6,24 @@ import asyncio
 import json
 import signal
 import threading
+import time
 from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from rsmq_django.core import Message
+from rsmq_django.core.counters import read_totals
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.management.commands.rsmq_worker import chosen_queues
-from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.reliable_queues import get_reliable_queue, task_body
 from rsmq_django.tasks import Retry, TaskContext, consumer, fixed
 from rsmq_django.tasks.compat import InvalidTask
 from rsmq_django.worker.announcer import Announcer
+from rsmq_django.worker.board import Board
 from rsmq_django.worker.reliable import make_reliable_fetchers
+from rsmq_django.worker.worker import Worker
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -329,6 +333,91 @@ def test_outcome_that_could_not_be_told_is_told_later(orders: ReliableQueue, ser
         wait_until(lambda: orders.info() == ["undelivered", 0, "delivered", 0])
 
 
+@pytest.mark.parametrize("part", ["undelivered", "delivered", "state"])
+def test_damaged_queue_does_not_stop_the_others(
+    orders: ReliableQueue, server: PrivateServer, caplog: pytest.LogCaptureFixture, part: str
+):
+    seen: list[bytes] = []
+    consumer("urgent")(lambda message: seen.append(message.body))
+    server.redis.set(f"rsmq::reliable:orders:{part}", "of another program")
+    get_reliable_queue("urgent").push("x")
+
+    with working("orders", "urgent") as worker:
+        wait_until(lambda: get_reliable_queue("urgent").statistics().total_acked)
+        assert not worker.fetchers[0].outage.is_on and not worker.fetchers[0].is_drained
+
+    assert seen == [b"x"]
+    assert "reliable queue 'orders': queue 'orders': one of its keys has the wrong type" in caplog.text
+
+
+def test_outcomes_that_a_damaged_queue_refuses_are_told_after_its_repair(orders: ReliableQueue, server: PrivateServer):
+    may_end, began = threading.Event(), threading.Event()
+    urgent = get_reliable_queue("urgent")
+
+    @consumer("orders")
+    def run(message: Message) -> None:
+        began.set()
+        may_end.wait(30)
+
+    consumer("urgent")(lambda message: None)
+    orders.push("x")
+    with working("orders", "urgent") as worker:
+        assert began.wait(30)
+        server.redis.set("rsmq::reliable:orders:dead", "of another program")
+        may_end.set()
+        wait_until(lambda: worker.fetchers[0].works["orders"].refused)
+        urgent.push("y")
+        wait_until(lambda: urgent.statistics().total_acked == 1)
+        assert not worker.fetchers[0].is_idle
+
+        server.redis.delete("rsmq::reliable:orders:dead")
+        wait_until(lambda: orders.statistics().total_acked == 1)
+
+
+def test_worker_that_ends_by_itself_does_not_wait_for_a_damaged_queue_for_ever(
+    orders: ReliableQueue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.worker.reliable.GIVE_UP_REFUSED_AFTER_S", 0.1)
+
+    @consumer("orders")
+    def damage(message: Message) -> None:
+        server.redis.set("rsmq::reliable:orders:dead", "of another program")
+
+    orders.push("x")
+
+    assert not work("orders")
+
+
+# -- What is counted and limited --------------------------------------------------------------------------------------
+
+
+def test_attempts_are_counted_as_those_of_other_queues(orders: ReliableQueue):
+    @consumer("orders", backoff=fixed(0), max_attempts=2)
+    def run(message: Message) -> None:
+        if message.body == b"bad":
+            raise ValueError("no")
+
+    orders.push("good", "bad")
+
+    work("orders")
+
+    ((task, counts),) = read_totals(get_client(), ["orders"])["orders"].items()
+    assert task.endswith("run")
+    assert (counts.started, counts.succeeded, counts.retried, counts.dead) == (3, 1, 1, 1)
+    assert counts.run.count == 3
+
+
+def test_hard_limit_stands_on_the_board_while_the_function_runs(orders: ReliableQueue):
+    board, begun = Board(10), list[float]()
+    run = declare(hard_timeout_s=100)(lambda: begun.append(board.next_limit() - time.monotonic()))
+    orders.push(task_body(run))
+
+    Worker([], new_worker("orders", until_empty=True).options, board=board).run()
+
+    assert 99 < begun[0] <= 100
+    assert board.running() == frozenset()
+
+
 def test_damaged_queue_is_waited_for(orders: ReliableQueue, server: PrivateServer):
     seen: list[bytes] = []
     consumer("orders")(lambda message: seen.append(message.body))
@@ -336,7 +425,7 @@ def test_damaged_queue_is_waited_for(orders: ReliableQueue, server: PrivateServe
     server.redis.set("rsmq::reliable:orders:dead", "foreign")
 
     with working("orders") as worker:
-        wait_until(lambda: worker.fetchers[0].outage.is_on)
+        wait_until(lambda: worker.fetchers[0].works["orders"].damage.is_on)
         server.redis.delete("rsmq::reliable:orders:dead")
         wait_until(lambda: seen == [b"x"])
 
