@@ -191,7 +191,7 @@ class Kit:
 
 
 class _Burst:
-    """Works on the queues of one connection, a message at a time."""
+    """Works on the queues of one connection, a call at a time: a message, or a batch of them."""
 
     def __init__(self, client: Client, queues: Sequence[Any]) -> None:
         announcer = Announcer(WORKER_ID)
@@ -199,28 +199,44 @@ class _Burst:
         self._announcer = announcer
 
     def turn(self, runs: list[Run]) -> bool:
-        """Run the next message, if one is ready; say whether there may be more."""
+        """Make the next call, if something is ready; say whether there may be more."""
         fetcher = self._fetcher
         fetcher.look_now()
         deliveries = fetcher.exchange(1)
         if fetcher.outage.next_try_at > time.monotonic():
             raise AssertionError("the private server does not answer; its log is in the temporary directory")
-        for delivery in deliveries:
-            execution = Execution(delivery, desk=fetcher, announcer=self._announcer, now_ms=fetcher.clock.now_ms)
+        desk = _Desk(fetcher)
+        executions = [
+            Execution(delivery, desk=desk, announcer=self._announcer, now_ms=fetcher.clock.now_ms)
+            for delivery in deliveries
+        ]
+        for runnable in in_batches(executions):
             with connections_kept():
-                outcome = _run_alone(execution)
-            envelope = execution.envelope
-            task_id = envelope.id if envelope else delivery.message.id
+                _ = async_to_sync(runnable.arun)() if runnable.is_async else runnable.run()
             current_run.set(None)  # the test itself is no task
-            runs.append(Run(task=execution.path, id=task_id, attempt=delivery.attempt, outcome=outcome))
+        runs += [_run_of(execution, desk.outcomes[execution]) for execution in executions]
         return bool(deliveries) or not fetcher.is_drained
 
 
-def _run_alone(execution: Execution) -> Outcome:
-    """Run it on this thread; a function that takes batches gets a batch of one."""
-    (runnable,) = in_batches([execution])
-    ended = async_to_sync(runnable.arun)() if runnable.is_async else runnable.run()
-    return ended[0] if isinstance(ended, list) else ended
+class _Desk:
+    """Hands everything on to the fetcher, and keeps the outcomes."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self.outcomes: dict[Execution, Outcome] = {}
+        self.began = fetcher.began
+        self.let_go = fetcher.let_go
+        self._fetcher = fetcher
+
+    def settle(self, execution: Execution, outcome: Outcome) -> None:
+        """Keep it."""
+        self.outcomes[execution] = outcome
+        self._fetcher.settle(execution, outcome)
+
+
+def _run_of(execution: Execution, outcome: Outcome) -> Run:
+    envelope, delivery = execution.envelope, execution.delivery
+    task_id = envelope.id if envelope else delivery.message.id
+    return Run(task=execution.path, id=task_id, attempt=delivery.attempt, outcome=outcome)
 
 
 def _send_from_outbox() -> int:

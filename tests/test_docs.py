@@ -242,7 +242,7 @@ def test_the_blocks_of_the_outbox_page_work_together(tmp_path: Path, server: Pri
     rows = "from django.contrib.contenttypes.models import ContentType as Row; "
     found = f"{rows} print(Row.objects.filter(model='7').count())"
     assert project.python(found).strip() == "2", "the order and its invoice"
-    assert "1 task is noted as done" in project.run("-m", "django", "rsmq_outbox", "status")
+    assert "inbox: 1 task with once=True noted as done" in project.run("-m", "django", "rsmq_outbox", "status")
 
 
 def test_the_blocks_of_the_topics_page_run_in_order(server: PrivateServer) -> None:

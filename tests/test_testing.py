@@ -11,6 +11,7 @@ import pytest
 
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Task, current_task
+from rsmq_django.tasks.batch import BatchCall
 from rsmq_django.testing import Kit, private_queues, private_server_url
 from tests.support import wait_until
 from tests.test_docs import ROOT, Project
@@ -50,6 +51,22 @@ def test_every_connection_leads_to_the_private_server_and_keeps_its_queues_apart
 
     kit.run()
     assert seen == ["far"]
+
+
+def test_functions_that_take_batches_get_batches(kit: Kit):
+    seen: list[list[int]] = []
+
+    @declare(batch=3, max_attempts=1)
+    def note(calls: list[BatchCall]) -> list[Any]:
+        seen.append([call.args[0] for call in calls])
+        return [ValueError("odd") if call.args[0] % 2 else None for call in calls]
+
+    ids = note.enqueue_many([[number] for number in range(4)])
+
+    runs = kit.run()
+
+    assert seen == [[0, 1, 2], [3]]
+    assert [(run.id, run.succeeded) for run in runs] == list(zip(ids, [True, False, True, False], strict=True))
 
 
 def test_a_test_begins_with_empty_queues(settings: Any):

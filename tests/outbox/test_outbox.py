@@ -257,12 +257,13 @@ def test_what_can_never_be_sent_is_set_aside_until_somebody_tries_again(
     reasons = list(rows().exclude(refusal="").values_list("refusal", flat=True))
     assert "longer than queue 'default' allows" in reasons[0]
     assert "Queue 'gone' is not in RSMQ['QUEUES']" in reasons[1]
-    assert "2 wait" not in rsmq_outbox("status", exit_status=1)
+    told = rsmq_outbox("status", exit_status=1)
+    assert "default: 0 messages wait\n  1 message set aside, for example because the message is longer" in told
 
     get_queue("default").set_attributes(max_size_bytes=65536)
     with_outbox(on_commit=LEDGER, default={"OUTBOX": True}, gone={"OUTBOX": True})
     assert rsmq_outbox("retry") == "2 messages wait again\n"
-    assert rsmq_outbox("relay", "--once") == "sent 2, 0 wait still\n"
+    assert rsmq_outbox("relay", "--once") == "sent 2 messages, 0 still wait\n"
     assert sent_names(server) == ["short", "x" * 2000]
 
 
@@ -357,7 +358,7 @@ def test_status_tells_what_waits(greet: Task):
     greet.enqueue_many([["1"], ["2"]])
     rows().update(created_at=timezone.now() - timedelta(minutes=5, seconds=1))
 
-    assert "default: 2 wait, the oldest for 301 s" in rsmq_outbox("status")
+    assert "default: 2 messages wait, the oldest for 301 s" in rsmq_outbox("status")
     (queue,) = json.loads(rsmq_outbox("status", "--json"))["queues"]
     assert (queue["queue_name"], queue["waiting"], queue["refused"]) == ("default", 2, 0)
 

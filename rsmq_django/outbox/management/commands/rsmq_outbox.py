@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error
+from django.db import Error, OperationalError, ProgrammingError
 from django.db.models import Count, Max, Min, Q
 from django.utils import timezone
 
@@ -22,21 +22,24 @@ from ...models import WAITING, InboxEntry, OutboxMessage
 from ...writing import outbox_database
 
 EPILOG = """
-examples:
-  manage.py rsmq_outbox status         what waits, for how long, and what cannot be sent
-  manage.py rsmq_outbox relay          send what comes in until it is stopped; rsmq_worker does this, too
-  manage.py rsmq_outbox relay --once   send what waits now, for scripts
-  manage.py rsmq_outbox retry          try again what could not be sent, once the reason is mended
-  manage.py rsmq_outbox prune          delete what is older than RSMQ["OUTBOX"] says; the relay does this every minute
+A task for a queue with OUTBOX is written to a table, in the transaction of its caller. The relay sends it to Redis.
+rsmq_worker runs a relay, so most projects need this command only to look.
 
-Exit status of status: 1 when there is something that cannot be sent, else 0.
+examples:
+  manage.py rsmq_outbox status         what waits, for how long, and what was set aside because it cannot be sent
+  manage.py rsmq_outbox relay          send what comes in, until it is stopped
+  manage.py rsmq_outbox relay --once   send what waits now, for scripts
+  manage.py rsmq_outbox retry          let what was set aside wait again, once the reason is mended
+  manage.py rsmq_outbox prune          delete rows that are older than RSMQ["OUTBOX"] says; the relay does so, too
+
+Exit status 1: status found messages that were set aside; relay --once left some waiting.
 """
 
 
 class Command(BaseCommand):
     """See the module."""
 
-    help = "Shows and relays tasks that were written to the database and wait to be sent."
+    help = "Shows the tasks that wait in the database, and sends them."
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """Keep the line breaks of the examples."""
@@ -46,12 +49,12 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the sub-commands."""
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        status = actions.add_parser("status", help="what waits and what was refused")
+        status = actions.add_parser("status", help="what waits, and what was set aside")
         status.add_argument("--json", action="store_true", dest="as_json", help="for programs")
         relay = actions.add_parser("relay", help="send what waits")
-        relay.add_argument("--once", action="store_true", help="end when nothing waits any more")
-        actions.add_parser("retry", help="let what was refused wait again")
-        actions.add_parser("prune", help="delete what is old")
+        relay.add_argument("--once", action="store_true", help="send what waits now, and end")
+        actions.add_parser("retry", help="let what was set aside wait again")
+        actions.add_parser("prune", help="delete old rows of both tables")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Carry out the action."""
@@ -62,9 +65,12 @@ class Command(BaseCommand):
                 self.relay(once=options["once"])
             elif options["action"] == "retry":
                 count = OutboxMessage.objects.using(outbox_database()).exclude(refusal="").update(refusal="")
-                self.stdout.write(f"{count} messages wait again")
+                self.stdout.write(f"{_messages(count)} wait{'s' * (count == 1)} again")
             else:
                 self.prune()
+        except (OperationalError, ProgrammingError) as error:  # so the drivers say that a table is missing
+            hint = "If its tables are missing, run `manage.py migrate`"
+            raise CommandError(f"{str(error).strip().rstrip('.')}. {hint}") from error
         except (ImproperlyConfigured, Error) as error:
             raise CommandError(str(error).strip()) from error
 
@@ -85,21 +91,24 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps({"queues": rows, "done": done}, indent=2))
         else:
             self.show_rows(rows)
-            self.stdout.write(f"{done} {'task is' if done == 1 else 'tasks are'} noted as done")
+            self.stdout.write(f"inbox: {done} {'task' if done == 1 else 'tasks'} with once=True noted as done")
         if any(row["refused"] for row in rows):
             sys.exit(1)
 
     def show_rows(self, rows: list[dict[str, Any]]) -> None:
         """Print what waits for people."""
         if not rows:
-            self.stdout.write("nothing waits")
+            self.stdout.write("nothing waits to be sent")
+            if not any(queue.outbox for queue in get_settings().queues.values()):
+                self.stdout.write("no queue has an outbox; RSMQ['QUEUES'][...]['OUTBOX'] = True gives it one")
         for row in rows:
             age = ""
             if row["oldest"] is not None:
                 age = f", the oldest for {in_words(max(0, round((timezone.now() - row['oldest']).total_seconds())))}"
-            self.stdout.write(f"{row['queue_name']}: {row['waiting']} wait{age}")
+            waiting = row["waiting"]
+            self.stdout.write(f"{row['queue_name']}: {_messages(waiting)} wait{'s' * (waiting == 1)}{age}")
             if row["refused"]:
-                said = f"  {row['refused']} cannot be sent, for example: {row['reason']}"
+                said = f"  {_messages(row['refused'])} set aside, for example because {row['reason']}"
                 self.stdout.write(self.style.ERROR(said.encode("unicode_escape").decode()))
 
     def relay(self, *, once: bool) -> None:
@@ -107,7 +116,7 @@ class Command(BaseCommand):
         if once:
             count = Relay().relay_waiting()
             left = OutboxMessage.objects.using(outbox_database()).filter(WAITING).count()
-            self.stdout.write(f"sent {count}, {left} wait still")
+            self.stdout.write(f"sent {_messages(count)}, {left} still wait{'s' * (left == 1)}")
             if left:
                 sys.exit(1)
             return
@@ -121,4 +130,8 @@ class Command(BaseCommand):
         """Delete what is old."""
         settings = get_settings().outbox
         sent, done = prune(keep_sent_s=settings.keep_sent_s, keep_done_s=settings.keep_done_s)
-        self.stdout.write(f"deleted {sent} sent messages and {done} notes of done tasks")
+        self.stdout.write(f"deleted {_messages(sent)} that had been sent, and {done} notes of tasks that were done")
+
+
+def _messages(count: int) -> str:
+    return f"{count} message" if count == 1 else f"{count} messages"
