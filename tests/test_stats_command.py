@@ -74,7 +74,18 @@ def test_json_has_one_object_per_queue():
     assert (mail["queue"], mail["ready"], mail["failed"], mail["lost"]) == ("mail", 1, 1, 1)
     assert mail["tasks"]["shop.send"]["run_p50_us"] == pytest.approx(2500, rel=0.01)
     assert mail["tasks"]["shop.send"]["wait_p95_us"] is None
-    assert (pay["queue"], pay["succeeded"], pay["tasks"], pay["sent"]) == ("pay", 0, {}, None)
+    assert (pay["queue"], pay["succeeded"], pay["tasks"], pay["sent"]) == ("pay", 0, {}, 0)
+
+
+def test_what_was_sent_to_a_new_queue_or_band_is_known_before_anybody_looked(server: PrivateServer):
+    ensure_queue("mail-p50").send_many([b"x"] * 3)
+    ensure_queue("pay").send(b"x")
+    server.redis.hdel("rsmq:pay:Q", "created")
+
+    band, old = map(json.loads, stats("--json").splitlines())
+
+    assert (band["queue"], band["sent"]) == ("mail-p50", 3)
+    assert (old["queue"], old["sent"]) == ("pay", None), "it may be much older than what was asked for"
 
 
 def test_names_of_other_programs_cannot_move_the_cursor(server: PrivateServer):

@@ -4,6 +4,6 @@ Django imports this package when the admin looks for models to register. `site.p
 module that is imported here registers one model.
 """
 
-from . import messages, queues, reliable_queues, results, schedules, tasks, topics, workers
+from . import messages, queues, reliable_queues, results, schedules, tasks, topics, workers, workflows
 
-__all__ = ["messages", "queues", "reliable_queues", "results", "schedules", "tasks", "topics", "workers"]
+__all__ = ["messages", "queues", "reliable_queues", "results", "schedules", "tasks", "topics", "workers", "workflows"]

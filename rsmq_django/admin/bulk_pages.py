@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.core.signing import BadSignature
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -22,6 +21,7 @@ from ..live.places import Place
 from ..models import Queue
 from .bulk import Job, go_on
 from .forms import ParametersForm
+from .logs import log, user_id
 from .operations import Operation
 
 if TYPE_CHECKING:
@@ -110,20 +110,12 @@ def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
 
 def _begun(request: HttpRequest, job: Job) -> Job:
     """Write down who begins, before anything is done."""
-    entry = LogEntry.objects.create(
-        user_id=user_id(request),
-        content_type=ContentType.objects.get_for_model(Queue),
-        object_id=job.queue,
-        object_repr=job.queue[:200],
-        action_flag=CHANGE,
-        change_message=_logged(job),
-    )
-    return replace(job, log_entry=entry.pk)
+    return replace(job, log_entry=log(request, Queue(key=job.queue), _logged(job)))
 
 
 def _logged(job: Job) -> str:
     outcome = job.tally.sentence() if job.looked_at else _("begun")
-    return f"{job.what.logged % job.params} ({job.description()}): {outcome}"
+    return f"{str(job.what.logged) % job.params} ({job.description()}): {outcome}"
 
 
 def back_to(job: Job) -> str:
@@ -134,9 +126,3 @@ def back_to(job: Job) -> str:
 def queue_url(place: Place) -> str:
     """Return the address of a queue's page."""
     return reverse("admin:rsmq_queue_change", args=[quote(place.key)])
-
-
-def user_id(request: HttpRequest) -> Any:
-    """Return the primary key of who is logged in."""
-    user: Any = request.user
-    return user.pk

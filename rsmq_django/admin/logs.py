@@ -8,16 +8,21 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.http import HttpRequest
 
-from . import bulk_pages
 
-
-def log(request: HttpRequest, row: Any, text: str) -> None:
-    """Add one line to the history of a row."""
-    LogEntry.objects.create(
-        user_id=bulk_pages.user_id(request),
+def log(request: HttpRequest, row: Any, text: str) -> int:
+    """Add one line to the history of a row, and return the number of that line."""
+    entry = LogEntry.objects.create(
+        user_id=user_id(request),
         content_type=ContentType.objects.get_for_model(type(row)),
-        object_id=row.key,
-        object_repr=row.key[:200],
+        object_id=row.pk,
+        object_repr=str(row)[:200],
         action_flag=CHANGE,
         change_message=text,
     )
+    return int(entry.pk)
+
+
+def user_id(request: HttpRequest) -> Any:
+    """Return the primary key of who is logged in."""
+    user: Any = request.user
+    return user.pk

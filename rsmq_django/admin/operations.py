@@ -85,8 +85,8 @@ class Operation:
     #: Permission of the app, without its label.
     codename: str
     label: Any
-    #: What the log of the admin says.
-    logged: str
+    #: What the history of the admin says.
+    logged: Any
     carry_out: Callable[[Place, Sequence[StoredMessage], Mapping[str, Any], Tally], None]
     #: Parameters that a form asks for: "seconds", "target".
     asks: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "run_now",
             "move_message",
             gettext_lazy("Run now"),
-            "Made visible at once",
+            gettext_lazy("Made visible at once"),
             _run_now,
             states=(DELAYED, IN_FLIGHT),
         ),
@@ -146,7 +146,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "delay",
             "move_message",
             gettext_lazy("Hide for some seconds…"),
-            "Hidden for %(seconds)s s",
+            gettext_lazy("Hidden for %(seconds)s s"),
             _delay,
             asks=("seconds",),
             states=(READY, DELAYED, IN_FLIGHT),
@@ -155,7 +155,7 @@ OPERATIONS: Mapping[str, Operation] = {
             "move",
             "move_message",
             gettext_lazy("Move to another queue…"),
-            "Moved to %(target)s",
+            gettext_lazy("Moved to %(target)s"),
             _move,
             asks=("target",),
         ),
@@ -163,11 +163,18 @@ OPERATIONS: Mapping[str, Operation] = {
             "redrive",
             "redrive_message",
             gettext_lazy("Redrive"),
-            "Redriven",
+            gettext_lazy("Redriven"),
             _redrive,
             states=(DEAD,),
         ),
-        Operation("delete_selected", "delete_message", gettext_lazy("Delete…"), "Deleted", _delete, is_dangerous=True),
+        Operation(
+            "delete_selected",
+            "delete_message",
+            gettext_lazy("Delete…"),
+            gettext_lazy("Deleted"),
+            _delete,
+            is_dangerous=True,
+        ),
     )
 }
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from django.conf import settings
 from django.http import HttpRequest
+from django.utils.formats import date_format
 from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
 
@@ -79,7 +80,7 @@ def _quantile(histogram: Histogram, share: float) -> Number:
 def _time(begins_s: int, span: str) -> str:
     time = datetime.fromtimestamp(begins_s, UTC)
     time = localtime(time) if settings.USE_TZ else time.astimezone()
-    return time.strftime("%d.%m. %H:%M" if span == WEEK else "%H:%M")
+    return date_format(time, "j M H:i" if span == WEEK else "H:i")
 
 
 def _number(value: float) -> str:

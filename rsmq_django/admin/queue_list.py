@@ -6,11 +6,14 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from ..live.past import Past, past_of
-from ..live.processes import processes_by_queue
+from ..live.glance import Glance, Memory
+from ..live.past import Past
 from .charts import Chart
 from .past_charts import SPAN_PARAMETER, charts_of, span_links, span_of
 from .site import LiveChangeList
+
+#: What this process has shown lately, so that it is read in one round trip when it is asked for again.
+memory = Memory()
 
 
 class QueueChangeList(LiveChangeList):
@@ -28,13 +31,28 @@ class QueueChangeList(LiveChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         """Read the page, and what happened in its queues."""
+        page, span = self._page(request), span_of(request)
+        queryset: Any = self.queryset
+        glance = queryset.source.glance = Glance(memory.recall(page), span, queryset.source.notes)
         super().get_results(request)
         rows: Any = self.result_list
         places = [row.place for row in rows]
-        self.past = past_of(places, span_of(request))
-        serving = processes_by_queue(places)
+        glance.show(places)
+        memory.keep(page, glance.guess(places))
+        self.past = glance.past()
         for row in rows:
             row.past = self.past.by_place.get(row.place)
-            row.processes = serving.get(row.place, 0)
-        self.charts = charts_of(self.past, span_of(request))
+            row.processes = glance.processes(row.place)
+            row.dead = glance.dead(row.place)
+            row.hidden_split = glance.hidden.get(row.place)
+            if row.past is not None and not row.is_broken:
+                row.past.look_now(row.total_sent, row.created_at and row.created_at.timestamp(), glance.now_s)
+        self.charts = charts_of(self.past, span)
         self.spans = span_links(request)
+
+    @staticmethod
+    def _page(request: HttpRequest) -> str:
+        """Return what stands for a page, whatever time it shows."""
+        query = request.GET.copy()
+        query.pop(SPAN_PARAMETER, None)
+        return query.urlencode()

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import quote, unquote
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import reverse
@@ -23,9 +21,11 @@ from ..core.errors import RedisFailure, RsmqError
 from ..core.pause import pause, resume
 from ..models import Queue
 from ..tasks.catalogue import known_tasks
+from ..tasks.compat import InvalidTask
 from . import bulk_pages
 from .failures import failure_groups
 from .forms import PurgeForm, RedriveForm, SendForm
+from .logs import log
 from .operations import OPERATIONS
 from .site import explanation_of
 from .task_forms import WhenForm, arguments_of, task_form
@@ -94,7 +94,7 @@ def send_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> Ht
         except RsmqError as error:
             form.add_error("body", explanation_of(error))
         else:
-            log(request, queue, f"Sent message {message_id} of {len(body)} bytes")
+            log(request, queue, _("Sent message %(id)s of %(size)d bytes") % {"id": message_id, "size": len(body)})
             model_admin.tell(request, _("Message %(id)s was sent.") % {"id": message_id})
             return HttpResponseRedirect(bulk_pages.queue_url(queue.place))
     return _form_page(model_admin, request, queue, "send", forms=[form], button=_("Send"))
@@ -120,10 +120,10 @@ def enqueue_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) ->
             result = task.using(**_target(queue.name), run_after=run_after).enqueue(*args, **kwargs)
         except RedisFailure:
             raise
-        except (RsmqError, TypeError, ValueError) as error:
+        except (RsmqError, InvalidTask, TypeError, ValueError) as error:
             form.add_error(None, explanation_of(error) if isinstance(error, RsmqError) else str(error))
         else:
-            log(request, queue, f"Enqueued {path} as task {result.id}")
+            log(request, queue, _("Enqueued %(task)s as task %(id)s") % {"task": path, "id": result.id})
             model_admin.tell(request, _("Task %(id)s was enqueued.") % {"id": result.id})
             return HttpResponseRedirect(bulk_pages.queue_url(queue.place))
     title = _("Enqueue %(task)s") % {"task": path}
@@ -150,7 +150,7 @@ def purge_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> H
             call = moves.purge(client.namespace, name)
         removed = client.run(call)
         if removed is not None:
-            log(request, queue, f"Purged {removed} messages")
+            log(request, queue, _("Purged %(count)d messages") % {"count": removed})
             model_admin.tell(request, _("%(count)d messages were removed.") % {"count": removed})
             return HttpResponseRedirect(bulk_pages.queue_url(queue.place))
         form.add_error(None, _("Messages have been sent since this page was shown. Nothing was removed; look again."))
@@ -171,7 +171,7 @@ def pause_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> H
     client, is_pause = queue.place.client, request.POST.get("action") == "pause"
     changed = client.run((pause if is_pause else resume)(client.namespace, queue.name))
     if changed:
-        log(request, queue, "Paused" if is_pause else "Resumed")
+        log(request, queue, _("Paused") if is_pause else _("Resumed"))
     model_admin.tell(request, _("Workers take nothing from it now.") if is_pause else _("Workers take from it again."))
     return HttpResponseRedirect(bulk_pages.queue_url(queue.place))
 
@@ -251,15 +251,3 @@ def _form_page(
         **more,
     }
     return model_admin.own_page(request, "queue/form.html", context)
-
-
-def log(request: HttpRequest, queue: Queue, text: str) -> None:
-    """Write down who did what to a queue. Never a body or an argument."""
-    LogEntry.objects.create(
-        user_id=bulk_pages.user_id(request),
-        content_type=ContentType.objects.get_for_model(Queue),
-        object_id=queue.key,
-        object_repr=queue.key[:200],
-        action_flag=CHANGE,
-        change_message=text,
-    )

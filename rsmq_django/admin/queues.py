@@ -17,7 +17,10 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ..core.browse import Statistics, statistics
 from ..core.errors import InvalidName, QueueNotFound
+from ..live.places import Place
+from ..live.servers import answers_that_came
 from ..models import Queue
 from . import queue_pages
 from .charts import sparkline
@@ -36,16 +39,17 @@ class QueueAdmin(LiveAdmin):
     list_display = (
         "shown_name",
         "status",
-        "ready",
-        "hidden",
+        "ready_messages",
+        "delayed",
+        "in_flight",
+        "dead_letters",
+        "oldest",
+        "next_due",
         "curve",
         "handled_rate",
         "sent_rate",
         "failures",
-        "oldest",
-        "next_due",
         "processes",
-        "all_messages",
     )
     change_list_template = "admin/rsmq/queue/change_list.html"
     list_display_links = ("shown_name",)
@@ -69,6 +73,29 @@ class QueueAdmin(LiveAdmin):
             "" if queue.is_configured else _("not in the settings"),
         ]
         return ", ".join(word for word in words if word) or "-"
+
+    @admin.display(description=gettext_lazy("ready"), ordering="ready")
+    def ready_messages(self, queue: Queue) -> str:
+        """Return how many can be received now, with a link to all messages."""
+        return format_html('<a href="{}">{}</a>', messages_url(queue), queue.ready)
+
+    @admin.display(description=gettext_lazy("delayed"))
+    def delayed(self, queue: Queue) -> str:
+        """Return how many messages wait for the end of their delay."""
+        return _hidden(queue, "delayed")
+
+    @admin.display(description=gettext_lazy("in flight"))
+    def in_flight(self, queue: Queue) -> str:
+        """Return how many messages somebody holds, or wait for their next attempt."""
+        return _hidden(queue, "in_flight")
+
+    @admin.display(description=gettext_lazy("dead"))
+    def dead_letters(self, queue: Queue) -> str:
+        """Return how many dead letters of the queue there are, with a link to them."""
+        place = queue.place.dead_letters
+        if not queue.dead or place is None:
+            return "-" if queue.dead is None else "0"
+        return format_html('<a class="rsmq-bad" href="{}">{}</a>', messages_url_of(place), queue.dead)
 
     @admin.display(description=gettext_lazy("oldest ready"), ordering="oldest_ready_s")
     def oldest(self, queue: Queue) -> str:
@@ -114,11 +141,6 @@ class QueueAdmin(LiveAdmin):
         label = _("%(queue)s: %(count)d attempts ended") % {"queue": visible(queue.name), "count": sum(handled)}
         return sparkline(handled, label) or "-"
 
-    @admin.display(description=gettext_lazy("messages"), ordering="messages")
-    def all_messages(self, queue: Queue) -> str:
-        """Return how many there are, with a link to them."""
-        return format_html('<a href="{}">{}</a>', messages_url(queue), queue.messages)
-
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return the list that also reads the past."""
         return QueueChangeList
@@ -143,7 +165,8 @@ class QueueAdmin(LiveAdmin):
             "title": _("Queue %(name)s") % {"name": visible(queue.name)},
             "subtitle": None,
             "messages_url": messages_url(queue),
-            "states": [(label, messages_url(queue, state__exact=state)) for state, label in STATES],
+            "now": _statistics_of(queue.place),
+            "urls": {state: messages_url(queue, state__exact=state) for state in ("ready", "delayed", "in_flight")},
             "oldest": as_duration(queue.oldest_ready_s),
             "max_size": _("no limit") if queue.max_size_bytes < 0 else as_size(queue.max_size_bytes),
             "pages": [] if _is_foreign(queue) else queue_pages.links_for(self, request, queue),
@@ -179,16 +202,32 @@ class QueueAdmin(LiveAdmin):
                 pass
 
 
-STATES = (
-    ("ready", gettext_lazy("Ready messages")),
-    ("delayed", gettext_lazy("Delayed messages")),
-    ("in_flight", gettext_lazy("Messages in flight")),
-)
+def _hidden(queue: Queue, state: str) -> str:
+    """Return how many messages are in a state that only looking tells, with a link to them; "~" is an estimate."""
+    split = queue.hidden_split
+    if split is None:
+        return "-"
+    number = getattr(split, state)
+    if not number and not split.is_estimated:
+        return "0"
+    url = messages_url(queue, state__exact=state)
+    title = _("An estimate, because so many are hidden") if split.is_estimated else ""
+    return format_html('<a href="{}" title="{}">{}{}</a>', url, title, "~" if split.is_estimated else "", number)
+
+
+def _statistics_of(place: Place) -> Statistics | None:
+    (found,) = answers_that_came(place.client, [statistics(place.client.namespace, place.name)])
+    return found
 
 
 def messages_url(queue: Queue, **filters: str) -> str:
     """Return the address of the list of a queue's messages."""
-    return f"{reverse('admin:rsmq_message_changelist')}?{urlencode({'queue': queue.key, **filters})}"
+    return messages_url_of(queue.place, **filters)
+
+
+def messages_url_of(place: Place, **filters: str) -> str:
+    """Return the address of the list of the messages in a place."""
+    return f"{reverse('admin:rsmq_message_changelist')}?{urlencode({'queue': place.key, **filters})}"
 
 
 def _is_foreign(queue: Queue) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
@@ -16,7 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core.limits import MAX_BATCH
-from ..core.reliable import Kind, StoredMessage
+from ..core.reliable import Kind, StoredMessage, list_reliable_queues
 from ..core.reliable import ReliableQueue as CoreQueue
 from ..live.places import place_of
 from ..live.times import as_datetime
@@ -29,6 +30,8 @@ from .site import LiveAdmin
 #: Messages of each kind on one page: their bodies are read whole.
 SHOWN_MESSAGES = 20
 PREVIEW_BYTES = 400
+#: Names that a browser offers while one is typed.
+MAX_NAMES = 200
 
 SECTIONS: tuple[tuple[Kind, Any], ...] = (
     ("delivered", gettext_lazy("Pending")),
@@ -45,33 +48,73 @@ class Settling:
     kind: Kind
     label: Any
     codename: str
-    logged: str
-    carry_out: Callable[[CoreQueue, Sequence[str]], list[str] | None]
+    #: What the history of the admin says, in front of the number.
+    logged: Any
+    #: The queue, receipts, and the name of the queue to move to, "" without one.
+    carry_out: Callable[[CoreQueue, Sequence[str], str], Sequence[str] | Mapping[str, str] | None]
     is_dangerous: bool = False
+    asks_target: bool = False
+
+    @property
+    def asks(self) -> bool:
+        """Return whether a question comes first."""
+        return self.is_dangerous or self.asks_target
+
+
+def _moving(kind: Kind) -> Settling:
+    return Settling(
+        kind, gettext_lazy("Move to another queue"), "move_reliablequeue", gettext_lazy("Moved"),
+        lambda queue, receipts, target: queue.move(target, *receipts, kind=kind), asks_target=True,
+    )  # fmt: skip
 
 
 SETTLINGS: Mapping[str, Settling] = {
     "give_back": Settling(
-        "delivered", gettext_lazy("Give back"), "settle_reliablequeue", "Gave back",
-        lambda queue, receipts: queue.nack(*receipts, is_unused=True),
+        "delivered", gettext_lazy("Give back"), "settle_reliablequeue", gettext_lazy("Gave back"),
+        lambda queue, receipts, target: queue.nack(*receipts, is_unused=True),
     ),
     "bury": Settling(
-        "delivered", gettext_lazy("Bury"), "settle_reliablequeue", "Buried",
-        lambda queue, receipts: queue.bury(*receipts, reason="buried in the admin"),
+        "delivered", gettext_lazy("Bury"), "settle_reliablequeue", gettext_lazy("Buried"),
+        lambda queue, receipts, target: queue.bury(*receipts, reason="buried in the admin"),
     ),
+    "move_delivered": _moving("delivered"),
     "ack": Settling(
-        "delivered", gettext_lazy("Acknowledge"), "settle_reliablequeue", "Acknowledged",
-        lambda queue, receipts: queue.ack(*receipts), is_dangerous=True,
+        "delivered", gettext_lazy("Acknowledge"), "settle_reliablequeue", gettext_lazy("Acknowledged"),
+        lambda queue, receipts, target: queue.ack(*receipts), is_dangerous=True,
     ),
     "redrive": Settling(
-        "dead", gettext_lazy("Redrive"), "redrive_reliablequeue", "Redrove",
-        lambda queue, ids: queue.redrive(*ids),
+        "dead", gettext_lazy("Redrive"), "redrive_reliablequeue", gettext_lazy("Redrove"),
+        lambda queue, ids, target: queue.redrive(*ids),
     ),
+    "move_dead": _moving("dead"),
     "discard": Settling(
-        "dead", gettext_lazy("Discard"), "discard_reliablequeue", "Discarded",
-        lambda queue, ids: queue.discard(*ids), is_dangerous=True,
+        "dead", gettext_lazy("Discard"), "discard_reliablequeue", gettext_lazy("Discarded"),
+        lambda queue, ids, target: queue.discard(*ids), is_dangerous=True,
     ),
+    "move_undelivered": _moving("undelivered"),
+    "move_delayed": _moving("delayed"),
 }  # fmt: skip
+
+
+class TargetForm(forms.Form):
+    """Where messages are to be moved."""
+
+    target = forms.CharField(
+        label=gettext_lazy("Target queue"),
+        max_length=160,
+        widget=forms.TextInput(attrs={"list": "rsmq-queues", "autocomplete": "off"}),
+    )
+
+    def __init__(self, names: Sequence[str], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.names = names
+
+    def clean_target(self) -> str:
+        """Return the name of a queue that there is: a misspelt one would be made by the move."""
+        name: str = self.cleaned_data["target"]
+        if name not in self.names:
+            raise forms.ValidationError(_("There is no such queue."))
+        return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +182,17 @@ class ReliableQueueAdmin(LiveAdmin):
                 "oldest": as_duration(row.oldest_pending_s),
                 "may_view_body": self.may(request, "view_body"),
                 "sections": [
-                    section for kind, label in SECTIONS if (section := self._section(request, queue, kind, label)).count
+                    self._section(request, queue, kind, label, getattr(statistics, kind))
+                    for kind, label in SECTIONS
+                    if getattr(statistics, kind)
                 ],
             }
         return super().render_change_form(request, context, *args, **kwargs)
 
-    def _section(self, request: HttpRequest, queue: CoreQueue, kind: Kind, label: Any) -> Section:
+    def _section(self, request: HttpRequest, queue: CoreQueue, kind: Kind, label: Any, count: int) -> Section:
         text = request.GET.get(kind, "")
         start = int(text) if text.isdecimal() and len(text) < 10 else 0
-        count = getattr(queue.statistics(), kind)
-        found = queue.messages(kind, start, SHOWN_MESSAGES) if count else []
+        found = queue.messages(kind, start, SHOWN_MESSAGES)
         return Section(
             kind,
             str(label),
@@ -165,29 +209,43 @@ class ReliableQueueAdmin(LiveAdmin):
         if settling is None or not self.has_view_permission(request):
             raise PermissionDenied
         self.demand(request, settling.codename)
-        row = ReliableQueue.objects.filter(pk=unquote(object_id)).first()
+        row: Any = ReliableQueue.objects.filter(pk=unquote(object_id)).first()
         queue = core_queue(row) if row is not None else None
         if queue is None:
             raise Http404
         receipts = [word for word in request.POST.getlist("receipt") if word.isprintable()][:MAX_BATCH]
         if not receipts:
             self.tell(request, _("No message was chosen."), is_good=False)
-        elif settling.is_dangerous and not request.POST.get("post"):
-            return self._ask(request, row, settling, receipts)
-        else:
-            done = settling.carry_out(queue, receipts) or []
-            if done:
-                log(request, row, f"{settling.logged} {len(done)} messages: {', '.join(done[:20])}")
-            text = _("%(done)d of %(all)d done") % {"done": len(done), "all": len(receipts)}
-            rest = len(receipts) - len(done)
-            self.tell(request, text + (_(", the rest had moved on") if rest else "") + ".", is_good=not rest)
+            return HttpResponseRedirect(queue_url(row))
+        names = other_names(queue) if settling.asks_target else []
+        form = TargetForm(names, request.POST if request.POST.get("post") else None)
+        if (settling.asks and not request.POST.get("post")) or (settling.asks_target and not form.is_valid()):
+            return self._ask(request, row, settling, receipts, form)
+        self._carry_out(request, row, settling, receipts, form.cleaned_data["target"] if settling.asks_target else "")
         return HttpResponseRedirect(queue_url(row))
 
-    def _ask(self, request: HttpRequest, row: Any, settling: Settling, receipts: list[str]) -> HttpResponse:
+    def _carry_out(
+        self, request: HttpRequest, row: ReliableQueue, settling: Settling, receipts: list[str], target: str
+    ) -> None:
+        queue = core_queue(row)
+        done = list((settling.carry_out(queue, receipts, target) if queue is not None else None) or ())
+        if done:
+            parts = {"what": settling.logged, "count": len(done), "ids": ", ".join(done[:20])}
+            text = _("%(what)s %(count)d messages: %(ids)s") % parts
+            log(request, row, f"{text} → {target}" if target else text)
+        text = _("%(done)d of %(all)d done") % {"done": len(done), "all": len(receipts)}
+        rest = len(receipts) - len(done)
+        self.tell(request, text + (_(", the rest had moved on") if rest else "") + ".", is_good=not rest)
+
+    def _ask(
+        self, request: HttpRequest, row: Any, settling: Settling, receipts: list[str], form: TargetForm
+    ) -> HttpResponse:
         context = {
             "title": str(settling.label),
             "queue": row,
             "settling": settling,
+            "form": form if settling.asks_target else None,
+            "queue_names": form.names[:MAX_NAMES],
             "action": request.POST["action"],
             "receipts": [(receipt, visible(receipt)) for receipt in receipts],
             "back": queue_url(row),
@@ -198,6 +256,11 @@ class ReliableQueueAdmin(LiveAdmin):
 def queue_url(row: Any) -> str:
     """Return the address of a queue's page."""
     return reverse("admin:rsmq_reliablequeue_change", args=[quote(row.key)])
+
+
+def other_names(queue: CoreQueue) -> list[str]:
+    """Return the names of the other reliable queues on the same server."""
+    return [name for name in list_reliable_queues(queue.client) if name != queue.name]
 
 
 def core_queue(row: ReliableQueue) -> CoreQueue | None:

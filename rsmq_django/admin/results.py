@@ -26,6 +26,8 @@ class ResultAdmin(LiveAdmin):
     """See the module."""
 
     list_display = ("task_id", "status", "queue", "attempts", "enqueued_at", "started_at", "finished_at")
+    #: Redis cannot list them, so nobody knows how many there are in all.
+    show_full_result_count = False
     search_fields = ("task_id",)
     search_help_text = gettext_lazy("Results are found by their task id.")
 

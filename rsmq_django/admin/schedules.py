@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import quote, unquote
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, reverse
@@ -20,8 +18,8 @@ from django.utils.translation import gettext_lazy
 from .. import schedules
 from ..core.errors import RedisFailure, RsmqError
 from ..models import Schedule
-from .bulk_pages import user_id
 from .formats import one_line, visible
+from .logs import log
 from .site import LiveAdmin, explanation_of
 
 
@@ -31,14 +29,15 @@ class ScheduleOperation:
 
     label: Any
     codename: str
-    logged: str
+    #: What the history of the admin says.
+    logged: Any
     carry_out: Callable[[str], object]
 
 
 OPERATIONS = {
-    "run": ScheduleOperation(gettext_lazy("Run now"), "run_schedule", "Run by hand", schedules.run_now),
-    "pause": ScheduleOperation(gettext_lazy("Pause"), "pause_schedule", "Paused", schedules.pause),
-    "resume": ScheduleOperation(gettext_lazy("Resume"), "pause_schedule", "Resumed", schedules.resume),
+    "run": ScheduleOperation(gettext_lazy("Run now"), "run_schedule", gettext_lazy("Run by hand"), schedules.run_now),
+    "pause": ScheduleOperation(gettext_lazy("Pause"), "pause_schedule", gettext_lazy("Paused"), schedules.pause),
+    "resume": ScheduleOperation(gettext_lazy("Resume"), "pause_schedule", gettext_lazy("Resumed"), schedules.resume),
 }
 
 
@@ -122,7 +121,7 @@ class ScheduleAdmin(LiveAdmin):
                 text = explanation_of(error) if isinstance(error, RsmqError) else str(error)
                 self.tell(request, f"{visible(schedule.name)}: {visible(text)}", is_good=False)
             else:
-                _log(request, schedule, operation.logged)
+                log(request, schedule, str(operation.logged))
                 self.tell(request, f"{operation.label}: {visible(schedule.name)}")
 
     def has_run_schedule_permission(self, request: HttpRequest) -> bool:
@@ -132,14 +131,3 @@ class ScheduleAdmin(LiveAdmin):
     def has_pause_schedule_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may pause and resume schedules; Django asks for it under this name."""
         return self.may(request, "pause_schedule")
-
-
-def _log(request: HttpRequest, schedule: Schedule, text: str) -> None:
-    LogEntry.objects.create(
-        user_id=user_id(request),
-        content_type=ContentType.objects.get_for_model(Schedule),
-        object_id=schedule.pk,
-        object_repr=schedule.name[:200],
-        action_flag=CHANGE,
-        change_message=text,
-    )

@@ -111,7 +111,12 @@ class TopicAdmin(LiveAdmin):
             text = _("Consumers read from this group. Stop them, or say that it is to be done all the same.")
             self.tell(request, text, is_good=False)
             return self._ask(request, row, group, plan)
-        log(request, row, f"Set group {group.name} from {done.before} to {done.after}")
+        log(
+            request,
+            row,
+            _("Set group %(group)s from %(before)d to %(after)d")
+            % {"group": group.name, "before": done.before, "after": done.after},
+        )
         self.tell(request, _("Group %(group)s goes on at %(index)d.") % {"group": group.name, "index": done.after})
         return HttpResponseRedirect(topic_url(row))
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import quote, unquote
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, reverse
@@ -24,8 +22,8 @@ from ..live.messages import PREVIEW_BYTES
 from ..live.places import Place
 from ..models import Worker
 from ..queues import get_client
-from .bulk_pages import user_id
 from .formats import as_duration, as_size, one_line, visible
+from .logs import log
 from .site import LiveAdmin
 
 LABELS: dict[Order, Any] = {
@@ -35,11 +33,11 @@ LABELS: dict[Order, Any] = {
     "stop": gettext_lazy("Stop when its tasks have ended"),
 }
 #: What the history of the admin says.
-LOGGED: dict[Order, str] = {
-    "quiet": "Ordered to take no more messages",
-    "resume": "Ordered to take messages again",
-    "restart": "Ordered to restart",
-    "stop": "Ordered to stop",
+LOGGED: dict[Order, Any] = {
+    "quiet": gettext_lazy("Ordered to take no more messages"),
+    "resume": gettext_lazy("Ordered to take messages again"),
+    "restart": gettext_lazy("Ordered to restart"),
+    "stop": gettext_lazy("Ordered to stop"),
 }
 
 
@@ -139,7 +137,8 @@ class WorkerAdmin(LiveAdmin):
             "age": self.age(worker),
             "memory": self.memory(worker),
             "running": running_rows(worker),
-            "queue_links": _queue_links(worker),
+            "queue_links": _links(worker, "queues", "queue"),
+            "reliable_links": _links(worker, "reliable", "reliablequeue"),
             "orders": self._orders(worker) if self.may(request, "control_worker") and worker.record else [],
         }
         return super().render_change_form(request, context, *args, **kwargs)
@@ -172,7 +171,7 @@ class WorkerAdmin(LiveAdmin):
         rows = list(workers)
         given = [worker for worker in rows if _give(worker, order)]
         for worker in given:
-            _log(request, worker, LOGGED[order])
+            log(request, worker, str(LOGGED[order]))
         text = ngettext("%(order)s: %(count)d process.", "%(order)s: %(count)d processes.", len(given))
         text %= {"order": LABELS[order], "count": len(given)}
         missing = len(rows) - len(given)
@@ -211,23 +210,12 @@ def _running_row(running: Running, place: Place | None, tasks: dict[str, str]) -
     )
 
 
-def _queue_links(worker: Worker) -> list[tuple[str, str]]:
-    names = worker.record.queues if worker.record else ()
+def _links(worker: Worker, kind: str, page: str) -> list[tuple[str, str]]:
+    names: tuple[str, ...] = getattr(worker.record, kind) if worker.record else ()
     keys = {visible(name): Place(worker.connection, name).key for name in names}
-    return [(name, reverse("admin:rsmq_queue_change", args=[quote(key)])) for name, key in keys.items()]
+    return [(name, reverse(f"admin:rsmq_{page}_change", args=[quote(key)])) for name, key in keys.items()]
 
 
 def _give(worker: Worker, order: Order) -> bool:
     client = get_client(worker.connection)
     return worker.record is not None and client.run(give_order(client.namespace, worker.beat.worker_id, order))
-
-
-def _log(request: HttpRequest, worker: Worker, text: str) -> None:
-    LogEntry.objects.create(
-        user_id=user_id(request),
-        content_type=ContentType.objects.get_for_model(Worker),
-        object_id=worker.pk,
-        object_repr=worker.worker_id[:200],
-        action_flag=CHANGE,
-        change_message=text,
-    )

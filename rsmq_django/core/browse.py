@@ -150,6 +150,8 @@ class Statistics:
     oldest_ready_s: float | None
     total_sent: int
     total_received: int
+    #: When the queue was made, in epoch seconds; None when nobody noted it.
+    created_s: int | None
     #: Memory in the server, estimated by it; None when it does not say.
     size_bytes: int | None
 
@@ -241,19 +243,18 @@ def _read_stored(values: list[Any]) -> StoredMessage:
 
 
 def read_statistics(reply: list[Any]) -> Statistics:
-    """Read the eight values of browse/statistics; a share that was sampled becomes a number of messages."""
-    messages, ready, waited_ms, looks, received, sent, received_in_all, size_bytes = reply
-    hidden = messages - ready
-    in_flight = round(hidden * received / looks) if looks else 0
+    """Read the nine values of browse/statistics."""
+    messages, ready, waited_ms, in_flight, is_estimated, sent, received_in_all, created_s, size_bytes = reply
     return Statistics(
         messages=messages,
         ready=ready,
-        delayed=hidden - in_flight,
+        delayed=messages - ready - in_flight,
         in_flight=in_flight,
-        is_estimated=looks < hidden,
+        is_estimated=bool(is_estimated),
         oldest_ready_s=float(waited_ms) / 1000 if ready else None,
         total_sent=_whole(sent),
         total_received=_whole(received_in_all),
+        created_s=_whole(created_s) or None,
         size_bytes=None if size_bytes < 0 else size_bytes,
     )
 

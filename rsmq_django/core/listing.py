@@ -22,6 +22,8 @@ from .replies import read_attributes, read_message_id
 
 #: Each queue costs a script about six commands; so many keep it within a few milliseconds.
 MAX_QUEUES = 300
+#: So many looks at hidden messages take a script some milliseconds.
+_LOOKS_IN_ALL, _LEAST_LOOKS, _MOST_LOOKS = 5_000, 10, 100
 NO_UNITS: Mapping[str, TimeUnit] = MappingProxyType({})
 _WORDS_PER_QUEUE = 12
 
@@ -41,6 +43,17 @@ class QueueSummary:
     failures: int
     #: In how many seconds the next message becomes visible that is delayed or in flight; None when none is.
     next_due_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """The messages of a queue that cannot be received now."""
+
+    delayed: int
+    #: Received before: being worked on, or waiting for the next attempt.
+    in_flight: int
+    #: Whether that is an estimate, because so many are hidden.
+    is_estimated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +105,18 @@ def overview(
         return list(_read_summaries(names, units, reply))
 
     return Call("browse/overview", tuple(keys), (), read, repeatable=True)
+
+
+def hidden(namespace: str, names: Sequence[str]) -> Call[list[Hidden | None]]:
+    """Return the call that tells delayed messages of up to 300 queues from those in flight; None for a broken queue.
+
+    Up to a hundred of each queue are looked at, fewer of many queues; beyond that the numbers are estimates.
+    """
+    if len(names) > MAX_QUEUES:
+        raise InvalidValue(f"{len(names)} queues in one call; it takes up to {MAX_QUEUES}")
+    keys = [key for name in names for key in _keys(namespace, name)[:2]]
+    looks = max(_LEAST_LOOKS, min(_MOST_LOOKS, _LOOKS_IN_ALL // max(len(names), 1)))
+    return Call("browse/hidden", tuple(keys), (looks,), _read_hidden, repeatable=True)
 
 
 def message_range(
@@ -178,6 +203,14 @@ def _read_summaries(names: Sequence[str], units: Mapping[str, TimeUnit], reply: 
             failures=failures,
             next_due_s=max(0.0, float(next_due_ms) - now_ms) / 1000 if next_due_ms else None,
         )
+
+
+def _read_hidden(reply: list[int]) -> list[Hidden | None]:
+    rows = [reply[at : at + 3] for at in range(0, len(reply), 3)]
+    return [
+        None if all_of_them < 0 else Hidden(all_of_them - received, received, bool(is_estimate))
+        for all_of_them, received, is_estimate in rows
+    ]
 
 
 def _read_range(reply: list[Any]) -> Range:

@@ -25,7 +25,7 @@ KEEP_RECORD_S = 60
 KEEP_ORDER_S = 3600
 #: Of the messages that a process runs, so many are named.
 MAX_RUNNING = 50
-_WORDS_PER_PROCESS = 9
+_WORDS_PER_PROCESS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,8 @@ class ProcessRecord:
     running: tuple[Running, ...]
     #: How long ago that was told; 0 for one that is being written.
     told_ms_ago: int = 0
+    #: Names of the reliable queues that it works on.
+    reliable: tuple[str, ...] = ()
 
 
 def describe(namespace: str, worker_id: str, record: ProcessRecord) -> Call[str]:
@@ -68,6 +70,7 @@ def describe(namespace: str, worker_id: str, record: ProcessRecord) -> Call[str]
         "memory_bytes": "" if record.memory_bytes is None else record.memory_bytes,
         "state": record.state,
         "queues": "\n".join(record.queues),
+        "reliable": "\n".join(record.reliable),
         "running": lines,
     }
     args: list[Argument] = [KEEP_RECORD_S]
@@ -107,7 +110,8 @@ def held_in(namespace: str, worker_id: str) -> Call[dict[str, str]]:
 
 
 def _record(now_ms: int, words: list[bytes]) -> ProcessRecord:
-    told, host, pid, version, age, memory, state, queues, running = (word.decode("utf-8", "replace") for word in words)
+    texts = (word.decode("utf-8", "replace") for word in words)
+    told, host, pid, version, age, memory, state, queues, running, reliable = texts
     ago_ms = max(0, now_ms - _whole(told))
     return ProcessRecord(
         host=host,
@@ -119,6 +123,7 @@ def _record(now_ms: int, words: list[bytes]) -> ProcessRecord:
         queues=tuple(queues.split("\n")) if queues else (),
         running=tuple(Running(name, _whole(ms) + ago_ms) for name, ms in _pairs(running)),
         told_ms_ago=ago_ms,
+        reliable=tuple(reliable.split("\n")) if reliable else (),
     )
 
 

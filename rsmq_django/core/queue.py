@@ -311,15 +311,16 @@ class Queue:
 
 def list_queues(client: Client) -> list[str]:
     """Return the names of all queues of the client's namespace, sorted."""
-    return client.run(_list_queues(client.namespace))
+    return client.run(list_call(client.namespace))
 
 
 async def alist_queues(client: Client) -> list[str]:
     """See list_queues()."""
-    return await client.arun(_list_queues(client.namespace))
+    return await client.arun(list_call(client.namespace))
 
 
-def _list_queues(namespace: str) -> Call[list[str]]:
+def list_call(namespace: str) -> Call[list[str]]:
+    """Return list_queues() as a call, to be run together with others."""
     return Call("queue/list", (queues_key(namespace),), (), read_names, repeatable=True)
 
 

@@ -61,6 +61,21 @@ class WorkflowStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberRecord:
+    """What is known of one member, for people."""
+
+    number: int
+    #: The task that stands for it; "" when it has ended.
+    task_id: str
+    #: Its result (JSON), or the beginning of it; b"" when there is none, or it is not kept.
+    value: bytes
+    value_bytes: int
+    #: Why it failed: the task that did, and its failure record (JSON); "" and b"" when it did not.
+    failed_task_id: str
+    failure: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """What is sent when a member gets on: the next step, or a callback."""
 
@@ -163,6 +178,38 @@ def outcomes(namespace: str, workflow_id: str, first: int, last: int) -> Call[li
         return [(value, failure.partition(b" ")[2]) for value, failure in pairs]
 
     return _call("outcomes", workflow_keys(namespace, workflow_id)[2:4], (first, last), read)
+
+
+def read_members(
+    namespace: str, workflow_id: str, first: int, last: int, *, value_bytes: int
+) -> Call[list[MemberRecord]]:
+    """Return the call that reads what is known of members, with the beginnings of their results."""
+    assert 0 <= last - first < MAX_BATCH
+
+    def read(reply: list[Any]) -> list[MemberRecord]:
+        rows = [reply[at : at + 4] for at in range(0, len(reply), 4)]
+        return [
+            MemberRecord(first + n, _text(task_id), value, size, *_failure_of(failure))
+            for n, (task_id, value, size, failure) in enumerate(rows)
+        ]
+
+    return _call("slice", workflow_keys(namespace, workflow_id)[1:4], (first, last, value_bytes), read)
+
+
+def read_failed(namespace: str, workflow_id: str, cursor: bytes) -> Call[tuple[bytes, list[MemberRecord]]]:
+    """Return the call that reads a slice of the members that failed, and the next cursor (b"0" at the end)."""
+
+    def read(reply: list[bytes]) -> tuple[bytes, list[MemberRecord]]:
+        following, *words = reply
+        pairs = zip(words[::2], words[1::2], strict=True)
+        return following, [MemberRecord(int(number), "", b"", 0, *_failure_of(failure)) for number, failure in pairs]
+
+    return _call("failed", workflow_keys(namespace, workflow_id)[3:4], (cursor,), read)
+
+
+def _failure_of(word: bytes) -> tuple[str, bytes]:
+    task_id, _, record = word.partition(b" ")
+    return _text(task_id), record
 
 
 def read_statuses(namespace: str, workflow_ids: Sequence[str]) -> Call[list[WorkflowStatus | None]]:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..core.errors import RedisFailure
+from ..core.counters import Counts, Window
 from ..core.histogram import Histogram
-from ..core.past import MAX_QUEUES, Ends, Moment, read_past, window_of
-from .places import Place, by_client
+from ..core.past import Ends, Moment
+from .places import Place
 
 HOUR, DAY, WEEK = "1h", "24h", "7d"
 SPANS_S = {HOUR: 3600, DAY: 86_400, WEEK: 7 * 86_400}
 #: Rates beside a queue are those of so many spans at the end: five minutes, fifty minutes, five hours.
 RECENT = 5
+#: How often workers look. Shorter times say little about a rate.
+LOOK_EVERY_S = 15.0
+#: What is counted of attempts.
+ENDS = ("succeeded", "retried", "dead", "released", "lost", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What somebody saw of a queue at a time: how many messages any client had ever sent to it."""
+
+    at_s: float
+    total_sent: int
 
 
 @dataclass(slots=True)
@@ -24,6 +36,8 @@ class QueuePast:
     step_s: int
     ends: list[Ends] = field(default_factory=list)
     sent: list[int | None] = field(default_factory=list)
+    #: In the order of time. Workers look every few seconds, and so does who asks for this.
+    looks: list[Look] = field(default_factory=list)
 
     @property
     def handled(self) -> list[int]:
@@ -37,9 +51,23 @@ class QueuePast:
 
     @property
     def sent_per_min(self) -> float | None:
-        """Return how many messages a minute were sent lately; None when nobody looked."""
-        known = [sent for sent in self.sent[-RECENT:] if sent is not None]
-        return self._per_minute(known) if known else None
+        """Return how many messages a minute were sent lately; None when nobody looked before now."""
+        if len(self.looks) < 2:
+            return None
+        last = self.looks[-1]
+        recent_s = last.at_s - RECENT * self.step_s
+        first = next((look for look in reversed(self.looks[:-1]) if look.at_s <= recent_s), self.looks[0])
+        # A queue that was deleted and made again begins at 0.
+        grown = last.total_sent - first.total_sent if last.total_sent >= first.total_sent else last.total_sent
+        return grown * 60 / max(last.at_s - first.at_s, LOOK_EVERY_S)
+
+    def look_now(self, total_sent: int, created_s: float | None, now_s: float) -> None:
+        """Take in what is so at this moment. A new queue needs no earlier look: it began at 0."""
+        # Of those in the span that has only begun nobody knows when they were taken.
+        self.looks = [look for look in self.looks if look.at_s <= now_s]
+        if created_s is not None and created_s <= now_s and not self.looks:
+            self.looks.append(Look(created_s, 0))
+        self.looks.append(Look(now_s, total_sent))
 
     @property
     def failed_share(self) -> float | None:
@@ -67,49 +95,36 @@ class Past:
     run: list[Histogram]
     by_place: dict[Place, QueuePast]
 
+    @classmethod
+    def empty(cls, window: Window) -> Past:
+        """Return a past in which nothing happened."""
+        begins = range(window.begins_s, window.ends_s, window.step_s)
+        return cls(
+            step_s=window.step_s,
+            begins_s=list(begins),
+            ends=[Ends() for _ in begins],
+            sent=[None for _ in begins],
+            wait=[Histogram() for _ in begins],
+            run=[Histogram() for _ in begins],
+            by_place={},
+        )
 
-def past_of(places: Iterable[Place], span: str) -> Past:
-    """Read the last hour, day or week of up to 300 queues of each connection, in one round trip per connection.
+    def add(self, at: int, moment: Moment, group: Sequence[Place]) -> None:
+        """Take in what happened in queues of one connection in one span."""
+        self.wait[at].add(moment.wait)
+        self.run[at].add(moment.run)
+        for place, ends, sent in zip(group, moment.queues, moment.sent, strict=True):
+            own = self.by_place.setdefault(place, QueuePast(self.step_s))
+            own.ends.append(ends)
+            own.sent.append(sent)
+            if ends.total_sent is not None:
+                own.looks.append(Look(moment.begins_s + self.step_s, ends.total_sent))
+            self.add_ends(at, ends)
+            if sent is not None:
+                self.sent[at] = (self.sent[at] or 0) + sent
 
-    A server that cannot be reached shows as a time in which nothing happened.
-    """
-    now_s = time.time()
-    window = window_of(SPANS_S[span], now_s)
-    past = _empty(range(window.begins_s, window.ends_s, window.step_s), window.step_s)
-    for group in by_client(places).values():
-        group = group[:MAX_QUEUES]
-        try:
-            found = read_past(group[0].client, [place.name for place in group], span_s=SPANS_S[span], now_s=now_s)
-        except RedisFailure:
-            continue
-        for at, moment in enumerate(found):
-            _add(past, at, moment, group)
-    return past
-
-
-def _empty(begins: range, step_s: int) -> Past:
-    return Past(
-        step_s=step_s,
-        begins_s=list(begins),
-        ends=[Ends() for _ in begins],
-        sent=[None for _ in begins],
-        wait=[Histogram() for _ in begins],
-        run=[Histogram() for _ in begins],
-        by_place={},
-    )
-
-
-def _add(past: Past, at: int, moment: Moment, group: Sequence[Place]) -> None:
-    past.wait[at].add(moment.wait)
-    past.run[at].add(moment.run)
-    total = past.ends[at]
-    for place, ends, sent in zip(group, moment.queues, moment.sent, strict=True):
-        own = past.by_place.setdefault(place, QueuePast(past.step_s))
-        own.ends.append(ends)
-        own.sent.append(sent)
-        for name in ("succeeded", "retried", "dead", "released", "lost", "cancelled"):
+    def add_ends(self, at: int, ends: Ends | Counts) -> None:
+        """Add how attempts ended to a span."""
+        total = self.ends[at]
+        for name in ENDS:
             setattr(total, name, getattr(total, name) + getattr(ends, name))
-        if ends.ready is not None:
-            total.ready = (total.ready or 0) + ends.ready
-        if sent is not None:
-            past.sent[at] = (past.sent[at] or 0) + sent

@@ -54,6 +54,12 @@ class Place:
         )
 
     @property
+    def dead_letters(self) -> Place | None:
+        """Return where the settings send its dead letters; None for a priority band: they are those of its queue."""
+        found = get_settings().queues.get(self.name)
+        return Place(self.alias, found.dead_letter) if found is not None and found.connection == self.alias else None
+
+    @property
     def unit(self) -> TimeUnit:
         """Return the unit in which its times are stored."""
         return get_settings().queue(self.name).vt_unit if self.is_configured else "s"

@@ -11,6 +11,7 @@ from ..core.bands import split_band
 from ..core.listing import QueueSummary
 from ..core.pause import paused
 from .conditions import Selection
+from .glance import Glance
 from .places import Place, by_client, in_order, place_of
 from .queryset import Scan
 from .servers import all_places, summaries_of
@@ -23,11 +24,13 @@ class QueueSource:
     def __init__(self, model: type[models.Model]) -> None:
         self.model = model
         self.notes: list[str] = []
+        #: What a page has read of the servers beforehand.
+        self.glance: Glance | None = None
 
     @cached_property
     def places(self) -> list[Place]:
         """Return all queues, sorted by name."""
-        return all_places(self.notes)
+        return self.glance.places if self.glance is not None else all_places(self.notes)
 
     def _chosen(self, selection: Selection) -> list[Place]:
         keys = selection.values("key")
@@ -58,10 +61,13 @@ class QueueSource:
         return Scan(self._rows(places), len(places), len(places))
 
     def _rows(self, places: list[Place]) -> list[Any]:
-        stopped = paused_places(places)
+        if self.glance is not None:
+            stopped = {place for place in places if self.glance.is_paused(place)}
+            summaries = self.glance.summaries_of(places)
+        else:
+            stopped, summaries = paused_places(places), summaries_of(places)
         return [
-            self.model(**fields_of(place, summary), is_paused=place in stopped)
-            for place, summary in summaries_of(places).items()
+            self.model(**fields_of(place, summary), is_paused=place in stopped) for place, summary in summaries.items()
         ]
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import models
-
 from ..core import Client
 from ..core.ids import sent_ms
 from .conditions import Selection
 from .queryset import Scan
+from .scanned import ScannedSource
 from .servers import from_each
 from .texts import visible
 from .times import as_datetime
@@ -18,24 +17,8 @@ from .times import as_datetime
 MAX_IDS = 100
 
 
-class ResultSource:
+class ResultSource(ScannedSource):
     """See the module."""
-
-    def __init__(self, model: type[models.Model]) -> None:
-        self.model = model
-        self.notes: list[str] = []
-
-    def can_page(self, selection: Selection) -> bool:
-        """See Source."""
-        return False
-
-    def count(self, selection: Selection) -> int:
-        """See Source."""
-        return len(self.scan(selection).rows)
-
-    def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
-        """See Source."""
-        return self.scan(selection).rows[start:stop]
 
     def scan(self, selection: Selection) -> Scan:
         """Look for the ids that are named; a word of a search may be one."""

@@ -5,34 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.db import models
 from django.utils.timezone import is_aware, make_naive
 
 from .conditions import Selection
 from .queryset import Scan
+from .scanned import ScannedSource, all_of
 from .texts import visible
 
 _TIMES = ("next_at", "last_planned_at", "last_fired_at")
 
 
-class ScheduleSource:
+class ScheduleSource(ScannedSource):
     """Reads all of them: there are at most a thousand."""
-
-    def __init__(self, model: type[models.Model]) -> None:
-        self.model = model
-        self.notes: list[str] = []
-
-    def can_page(self, selection: Selection) -> bool:
-        """See Source."""
-        return False
-
-    def count(self, selection: Selection) -> int:
-        """See Source."""
-        return len(self.scan(selection).rows)
-
-    def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
-        """See Source."""
-        return self.scan(selection).rows[start:stop]
 
     def scan(self, selection: Selection) -> Scan:
         """See Source."""
@@ -41,10 +25,7 @@ class ScheduleSource:
         from ..tasks.catalogue import known_tasks
 
         known_tasks()  # so that schedules are known which the code declares, and what is wrong with others
-        rows = [self._row(entry) for entry in entries()]
-        words = [word.lower() for word in selection.words]
-        rows = [row for row in rows if all(word in f"{row.name} {row.task}".lower() for word in words)]
-        return Scan(rows, len(rows), len(rows))
+        return all_of([self._row(entry) for entry in entries()], selection, "name", "task")
 
     def _row(self, entry: Any) -> Any:
         row: Any = self.model(

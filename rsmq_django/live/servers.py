@@ -44,13 +44,14 @@ def summaries_of(places: Sequence[Place]) -> dict[Place, QueueSummary]:
     found: dict[Place, QueueSummary] = {}
     for group in by_client(places).values():
         parts = [group[at : at + MAX_QUEUES] for at in range(0, len(group), MAX_QUEUES)]
-        calls = [_overview(part) for part in parts]
+        calls = [overview_call(part) for part in parts]
         for part, summaries in zip(parts, answers_of(group[0].client, calls), strict=True):
             found.update(zip(part, summaries, strict=True))
     return found
 
 
-def _overview(places: Sequence[Place]) -> Call[list[QueueSummary]]:
+def overview_call(places: Sequence[Place]) -> Call[list[QueueSummary]]:
+    """Return the call that reads what lists show of up to 300 queues of one connection."""
     units = {place.name: place.unit for place in places}
     return overview(places[0].client.namespace, [place.name for place in places], units=units)
 

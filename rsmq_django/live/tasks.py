@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from django.db import models
-
 from ..conf import get_settings
 from ..core import Client
 from ..core.counters import Counts, Slot, read_series, read_totals
@@ -16,28 +14,13 @@ from ..queues import get_client
 from .conditions import Selection
 from .past import SPANS_S, Past
 from .queryset import Scan
+from .scanned import ScannedSource, all_of
 from .servers import from_each
 from .texts import visible
 
 
-class TaskSource:
+class TaskSource(ScannedSource):
     """Reads the totals of all queues of the settings and of their priority bands: one small hash each."""
-
-    def __init__(self, model: type[models.Model]) -> None:
-        self.model = model
-        self.notes: list[str] = []
-
-    def can_page(self, selection: Selection) -> bool:
-        """See Source."""
-        return False
-
-    def count(self, selection: Selection) -> int:
-        """See Source."""
-        return len(self.scan(selection).rows)
-
-    def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
-        """See Source."""
-        return self.scan(selection).rows[start:stop]
 
     def scan(self, selection: Selection) -> Scan:
         """See Source."""
@@ -46,9 +29,7 @@ class TaskSource:
 
         tasks, counted = known_tasks(), self._counted()
         rows = [self._row(path, tasks.get(path), counted.get(path, {})) for path in sorted({*tasks, *counted} - {""})]
-        words = [word.lower() for word in selection.words]
-        rows = [row for row in rows if all(word in f"{row.path} {row.queue}".lower() for word in words)]
-        return Scan(rows, len(rows), len(rows))
+        return all_of(rows, selection, "path", "queue")
 
     def _counted(self) -> dict[str, dict[str, Counts]]:
         """Return what was counted: path of the task -> queue -> counts."""
@@ -112,5 +93,4 @@ def _add(past: Past, at: int, slot: Slot) -> None:
     else:
         past.wait[at].add(counts.wait)
         past.run[at].add(counts.run)
-    for name in ("succeeded", "retried", "dead", "released", "lost", "cancelled"):
-        setattr(past.ends[at], name, getattr(past.ends[at], name) + getattr(counts, name))
+    past.add_ends(at, counts)

@@ -5,45 +5,26 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote, unquote
 
-from django.db import models
-
 from ..conf import get_settings
 from ..core.listing import WorkerBeat
 from ..core.processes import ProcessRecord
 from .conditions import Selection
 from .processes import is_alive, processes_of
 from .queryset import Scan
+from .scanned import ScannedSource, all_of
 from .servers import from_each
 from .texts import visible
 from .times import as_datetime
 
 
-class WorkerSource:
+class WorkerSource(ScannedSource):
     """Reads all of them: there are as many as processes."""
-
-    def __init__(self, model: type[models.Model]) -> None:
-        self.model = model
-        self.notes: list[str] = []
-
-    def can_page(self, selection: Selection) -> bool:
-        """See Source."""
-        return False
-
-    def count(self, selection: Selection) -> int:
-        """See Source."""
-        return len(self.scan(selection).rows)
-
-    def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
-        """See Source."""
-        return self.scan(selection).rows[start:stop]
 
     def scan(self, selection: Selection) -> Scan:
         """See Source."""
         answers = from_each(lambda alias, client: (alias, processes_of(client)), self.notes)
         rows = [self._row(alias, beat, record) for alias, found in answers for beat, record in found]
-        words = [word.lower() for word in selection.words]
-        rows = [row for row in rows if all(word in f"{row.worker_id} {row.queues}".lower() for word in words)]
-        return Scan(rows, len(rows), len(rows))
+        return all_of(rows, selection, "worker_id", "queues")
 
     def _row(self, alias: str, beat: WorkerBeat, record: ProcessRecord | None) -> Any:
         row: Any = self.model(
@@ -57,7 +38,7 @@ class WorkerSource:
         row.beat, row.record = beat, record
         if record is not None:
             row.host, row.pid, row.version = visible(record.host), record.pid, visible(record.version)
-            row.queues = ", ".join(map(visible, record.queues))
+            row.queues = ", ".join(map(visible, (*record.queues, *record.reliable)))
             row.running = len(record.running)
             row.longest_run_s = max((each.run_ms for each in record.running), default=0) / 1000
             row.memory_bytes = record.memory_bytes

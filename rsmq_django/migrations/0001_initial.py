@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-# These models have no tables: what matters here are their names and permissions. Their fields are in models.py only,
+# These models have no tables: what matters here are their names and permissions. Their fields are in the models only,
 # because a change of one needs no migration.
 
 

@@ -162,7 +162,7 @@ class FailureGroupAdmin(HistoryAdmin):
             return self.own_page(request, "history/redrive.html", context)
         moved = sum(done.moved.values())
         if moved:
-            text = f"Redrove {moved} dead letters of {fingerprint}"
+            text = _("Redrove %(count)d dead letters of %(group)s") % {"count": moved, "group": fingerprint}
             row = FailureGroup.objects.filter(fingerprint=fingerprint).order_by("-day").first()
             assert row is not None, "it was found a moment ago"
             self.log_change(request, row, text)

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 
 from django.utils import timezone
+from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from ..admin.charts import Chart, Number, Series
@@ -71,7 +72,7 @@ def _comparable(at: dt.datetime | dt.date) -> dt.datetime | dt.date:
 
 
 def _label(at: dt.datetime | dt.date) -> str:
-    return f"{at:%d.%m. %H:00}" if isinstance(at, dt.datetime) else f"{at:%d.%m.}"
+    return date_format(at, "j M H:i" if isinstance(at, dt.datetime) else "j M")
 
 
 def _number(value: float) -> str:

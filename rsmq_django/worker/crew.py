@@ -28,10 +28,14 @@ class Crew:
         #: The last order of each server to each worker that was carried out.
         self._obeyed: dict[tuple[Client, str], str] = {}
 
-    def present(self, client: Client, queues: Sequence[str]) -> float:
-        """Tell one server about all processes and carry out what it orders; return when to do that again."""
+    def present(self, client: Client, queues: Sequence[str], reliable: Sequence[str] = ()) -> float:
+        """Tell one server about all processes and the queues there, and carry out what it orders.
+
+        Returns when to do that again.
+        """
         children = list(self._children)
-        calls = [describe(client.namespace, child.worker_id, self._record(child, tuple(queues))) for child in children]
+        names = tuple(queues), tuple(reliable)
+        calls = [describe(client.namespace, child.worker_id, self._record(child, *names)) for child in children]
         alive = {child.worker_id for child in children}
         self._obeyed = {key: order for key, order in self._obeyed.items() if key[1] in alive}
         for child, order in zip(children, client.run_many(calls), strict=True):
@@ -42,7 +46,7 @@ class Crew:
                 self._obey(child, order.partition(" ")[0])
         return BEAT_EVERY_S
 
-    def _record(self, child: Child, queues: tuple[str, ...]) -> ProcessRecord:
+    def _record(self, child: Child, queues: tuple[str, ...], reliable: tuple[str, ...]) -> ProcessRecord:
         now = time.monotonic()
         since = sorted(child.board.running_since().items(), key=lambda item: item[1])
         return ProcessRecord(
@@ -53,6 +57,7 @@ class Crew:
             memory_bytes=resident_bytes(child.pid),
             state="stopping" if child.asked_to_stop else "quiet" if child.board.is_quiet else "working",
             queues=queues,
+            reliable=reliable,
             running=tuple(Running(message_id, _ms(now - began_at)) for message_id, began_at in since),
         )
 

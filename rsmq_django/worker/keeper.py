@@ -81,6 +81,7 @@ class Keeper:
         max_crashes: int,
         fires_schedules: bool = False,
         crew: Crew | None = None,
+        reliable: Sequence[str] = (),
     ) -> None:
         connection = client.connection.with_timeout(min(client.connection.timeout_s, CALL_TIMEOUT_S))
         self._client = Client(connection, namespace=client.namespace)
@@ -102,12 +103,16 @@ class Keeper:
         self._last_beat_ms: int | None = None
         self._silence_tells_from_ms = 0.0
         self._outage = Outage(f"supervisor, {connection!r}")
-        self._chores = [Chore("beats of workers", self._beat), Chore("renewal of leases", self._renew)]
-        if get_settings().statistics.enabled:
+        self._chores = [Chore("beats of workers", self._beat)]
+        if self._queues:
+            self._chores.append(Chore("renewal of leases", self._renew))
+        if self._queues and get_settings().statistics.enabled:
             self._chores.append(Chore("lengths of queues", self._note_lengths))
         if crew is not None:
-            self._chores.append(Chore("records of processes", lambda _: crew.present(self._client, self._configured)))
-        if fires_schedules:
+            self._chores.append(
+                Chore("records of processes", lambda _: crew.present(self._client, self._configured, reliable))
+            )
+        if self._queues and fires_schedules:
             self._chores.append(Chore("schedules", Scheduler(self._client, queues[0].connection).look))
 
     def _add(self, names: Iterable[str]) -> None:
@@ -175,7 +180,7 @@ class Keeper:
                     statistics=self._statistics,
                 )
             except RedisFailure as error:
-                if time.monotonic() < death.died_at + max(self._lease_s.values()):
+                if time.monotonic() < death.died_at + max(self._lease_s.values(), default=0.0):
                     raise  # later, when the server can do it
                 logger.error("what %s held has come back by itself: %s", death.worker_id, error)
             except RsmqError as error:
@@ -205,7 +210,8 @@ class Keeper:
             self._silence_tells_from_ms = server_ms + RETURN_WAIT_S * 1000
         self._last_beat_ms = server_ms
         for worker_id in silent if server_ms >= self._silence_tells_from_ms else ():
-            if worker_id not in known:
+            # Who works on reliable queues only could free nothing, and must leave the record to others.
+            if worker_id not in known and self._queues:
                 self._free_stranger(worker_id)
         return BEAT_EVERY_S
 
@@ -244,13 +250,28 @@ class Keeper:
 
 
 def make_keepers(
-    queues: Sequence[QueueSettings], *, max_crashes: int, fires_schedules: bool = False, crew: Crew | None = None
+    queues: Sequence[QueueSettings],
+    *,
+    max_crashes: int,
+    fires_schedules: bool = False,
+    crew: Crew | None = None,
+    reliable: Sequence[str] = (),
 ) -> list[Keeper]:
-    """Return a keeper for each connection that these queues are on."""
+    """Return a keeper for each connection that these queues, and reliable queues of these names, are on."""
     by_connection: dict[str, list[QueueSettings]] = {}
     for settings in queues:
         by_connection.setdefault(settings.connection, []).append(settings)
+    reliable_by_connection: dict[str, list[str]] = {}
+    for name in reliable:
+        reliable_by_connection.setdefault(get_settings().reliable[name].connection, []).append(name)
     return [
-        Keeper(get_client(alias), each, max_crashes=max_crashes, fires_schedules=fires_schedules, crew=crew)
-        for alias, each in by_connection.items()
+        Keeper(
+            get_client(alias),
+            by_connection.get(alias, []),
+            max_crashes=max_crashes,
+            fires_schedules=fires_schedules,
+            crew=crew,
+            reliable=reliable_by_connection.get(alias, []),
+        )
+        for alias in {**by_connection, **reliable_by_connection}
     ]

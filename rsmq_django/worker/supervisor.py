@@ -89,6 +89,7 @@ class Supervisor:
             max_crashes=options.max_crashes,
             fires_schedules=options.fires_schedules,
             crew=Crew(self.children, shutdown_timeout_s=options.worker.shutdown_timeout_s),
+            reliable=options.worker.reliable,
         )
         self._waiter = Waiter()
         self._lifeline, self._lifeline_writer = os.pipe()

@@ -7,6 +7,7 @@ from django.db import connection
 from django.test import Client as Browser
 from django.test.utils import CaptureQueriesContext
 
+from rsmq_django.admin.message_list import visible_from
 from rsmq_django.core import Queue
 from tests.admin.conftest import MESSAGES
 from tests.admin.pages import rows_of, text_of, told
@@ -86,7 +87,7 @@ def test_a_search_says_what_it_did_not_look_at(browser: Browser, mail: Queue, se
 
 def test_the_order_of_one_queue_can_be_reversed(browser: Browser, mail: Queue):
     ids = mail.send_many([b"%d" % n for n in range(30)])
-    column = "-" + str(browser.get(MESSAGES).context["cl"].list_display.index("visible_from"))
+    column = "-" + str(browser.get(MESSAGES).context["cl"].list_display.index(visible_from))
 
     page = browser.get(MESSAGES, {"queue": "mail", "o": column, "p": 2})
 

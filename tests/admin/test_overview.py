@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client as Browser
 
-from rsmq_django.core import Client, Queue
+from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.call import Call
 from rsmq_django.core.counters import report, sample
 from rsmq_django.core.keys import workers_key
@@ -48,10 +48,42 @@ def test_a_queue_shows_rates_failures_and_a_curve(browser: Browser, mail: Queue)
     assert "25 %" in text_of(page) and b"rsmq-spark" in page.content
 
 
-def test_a_queue_without_past_shows_dashes(browser: Browser, mail: Queue):
+def test_a_new_queue_tells_what_was_sent_before_any_worker_looked(browser: Browser, mail: Queue):
+    mail.send_many([b"x"] * 6)
+
     row = row_of(browser)
 
-    assert (row.past.failed_share, row.past.sent_per_min, row.past.handled_per_min) == (None, None, 0)
+    assert row.past.sent_per_min > 0
+    assert (row.past.failed_share, row.past.handled_per_min) == (None, 0)
+
+
+def test_an_old_queue_that_nobody_looked_at_shows_dashes(browser: Browser, mail: Queue, server: PrivateServer):
+    server.redis.hdel("rsmq:mail:Q", "created")
+
+    assert row_of(browser).past.sent_per_min is None
+
+
+def test_messages_are_counted_by_state(browser: Browser, mail: Queue, dead: Queue):
+    mail.send_many([b"x"] * 6)
+    mail.receive_many(2, visibility_timeout_s=60)
+    mail.send_many([b"x"] * 3, delay_s=60)
+    dead.send(b"x")
+
+    row = row_of(browser)
+
+    assert (row.ready, row.hidden_split.delayed, row.hidden_split.in_flight, row.dead) == (4, 3, 2, 1)
+    content = browser.get(QUEUES).content.decode()
+    assert "?queue=mail&amp;state__exact=in_flight" in content and "?queue=mail-dead" in content
+
+
+def test_many_hidden_messages_are_estimated_and_said_to_be(browser: Browser, mail: Queue):
+    mail.send_many([b"x"] * 500, delay_s=60)
+
+    row_of(browser)
+    page = browser.get(QUEUES)
+
+    assert ">~500</a>" in page.content.decode()
+    assert row_of(browser).hidden_split.is_estimated
 
 
 def test_the_next_lease_or_delay_to_end_is_told(browser: Browser, mail: Queue):
@@ -105,6 +137,49 @@ def test_the_page_has_nothing_that_a_strict_policy_forbids(browser: Browser, mai
 
 def test_who_may_not_see_queues_sees_no_charts(browser_of: Callable[..., Browser], mail: Queue):
     assert browser_of("view_worker").get(QUEUES).status_code == 403
+
+
+@pytest.fixture
+def round_trips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many commands went out with each round trip to the server, from now on."""
+    sent: list[int] = []
+    exchange = Connection.exchange
+
+    def counted(self: Connection, commands: Any) -> Any:
+        sent.append(len(commands))
+        return exchange(self, commands)
+
+    monkeypatch.setattr(Connection, "exchange", counted)
+    return sent
+
+
+@pytest.mark.parametrize("query", [{}, {"span": "24h"}, {"o": "3"}, {"q": "mail"}, {"holds_dead_letters__exact": "0"}])
+def test_a_refresh_is_one_round_trip(
+    browser: Browser, mail: Queue, dead: Queue, round_trips: list[int], query: dict[str, str]
+):
+    a_worker(mail.client)
+    first = row_of(browser, **query)
+    round_trips.clear()
+
+    second = row_of(browser, **query)
+
+    assert len(round_trips) == 1
+    assert (first.processes, second.processes) == (1, 1)
+
+
+def test_what_came_and_went_since_the_last_look_is_noticed(browser: Browser, mail: Queue, server: PrivateServer):
+    a_worker(mail.client)
+    row_of(browser)
+    mail.send_many([b"x"] * 3, delay_s=60)
+    a_worker(mail.client, "w2", "mail")
+    new = Queue("a-new-one", mail.client)
+    new.create()
+    new.send(b"x")
+
+    assert (row_of(browser, "a-new-one").ready, row_of(browser, "a-new-one").past.sent_per_min > 0) == (1, True)
+    assert (row_of(browser).processes, row_of(browser).hidden_split.delayed) == (2, 3)
+    mail.delete_queue()
+    assert [row.name for row in rows_of(browser.get(QUEUES))] == ["a-new-one"]
 
 
 def test_queues_beyond_the_page_are_not_read(browser: Browser, mail: Queue, server: PrivateServer):

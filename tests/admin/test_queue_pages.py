@@ -44,7 +44,7 @@ def test_the_list_shows_what_queues_hold(browser: Browser, mail: Queue, dead: Qu
 def test_queues_are_ordered_filtered_and_found(browser: Browser, mail: Queue, dead: Queue):
     ensure_queue("default")
     mail.send_many([b"x"] * 3)
-    column = browser.get(QUEUES).context["cl"].list_display.index("all_messages")
+    column = browser.get(QUEUES).context["cl"].list_display.index("ready_messages")
 
     assert [row.name for row in rows_of(browser.get(QUEUES, {"o": f"-{column}"}))][0] == "mail"
     assert [row.name for row in rows_of(browser.get(QUEUES, {"holds_dead_letters__exact": 1}))] == ["mail-dead"]
@@ -185,6 +185,15 @@ def test_arguments_that_do_not_fit_are_refused(browser: Browser, mail: Queue, ch
     refused = browser.post(page_of(mail, "enqueue") + "?task=shop.tasks.charge", {"delay_s": "", **data})
 
     assert "Please correct" in text_of(refused)
+    assert bodies_in(mail) == []
+
+
+def test_what_the_backend_refuses_is_told_in_the_form(browser: Browser, mail: Queue, charge: Any, settings: Any):
+    settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["default"]}}
+
+    refused = browser.post(page_of(mail, "enqueue") + "?task=shop.tasks.charge", {"argument-order_id": "7"})
+
+    assert refused.status_code == 200 and "mail" in text_of(refused) and "Please correct" in text_of(refused)
     assert bodies_in(mail) == []
 
 

@@ -77,6 +77,34 @@ def test_chosen_messages_are_settled(
     assert LogEntry.objects.get().change_message.startswith(logged)
 
 
+@pytest.mark.parametrize(
+    ("kind", "after"),
+    [
+        ("undelivered", (0, 1, 2, 1)),
+        ("delayed", (2, 0, 2, 1)),
+        ("delivered", (2, 1, 0, 1)),
+        ("dead", (2, 1, 2, 0)),
+    ],
+)
+def test_chosen_messages_are_moved_to_another_queue(
+    browser: Browser, orders: ReliableQueue, kind: str, after: tuple[int, ...]
+):
+    returns = ReliableQueue("returns", orders.client)
+    returns.push("first")
+    seen = receipts(orders, kind)
+    chosen = {"action": f"move_{kind}", "receipt": seen}
+
+    assert "Target queue" in text_of(browser.post(SETTLE, chosen))
+    refused = browser.post(SETTLE, {**chosen, "post": "yes", "target": "retruns"})
+    assert "There is no such queue" in text_of(refused)
+    answer = browser.post(SETTLE, {**chosen, "post": "yes", "target": "returns"}, follow=True)
+
+    assert told(answer) == [f"{len(seen)} of {len(seen)} done."]
+    assert numbers(orders) == after
+    assert numbers(returns) == (1 + len(seen), 0, 0, 0)
+    assert LogEntry.objects.get().change_message.startswith(f"Moved {len(seen)} messages")
+
+
 def test_a_message_that_was_delivered_again_since_is_left_alone(browser: Browser, orders: ReliableQueue):
     seen = receipts(orders, "delivered")
     orders.recover(1, 0)
@@ -99,12 +127,17 @@ def test_nothing_chosen_or_nonsense_changes_nothing(browser: Browser, orders: Re
 
 @pytest.mark.parametrize(
     ("action", "codename"),
-    [("ack", "settle_reliablequeue"), ("redrive", "redrive_reliablequeue"), ("discard", "discard_reliablequeue")],
+    [
+        ("ack", "settle_reliablequeue"),
+        ("move_dead", "move_reliablequeue"),
+        ("redrive", "redrive_reliablequeue"),
+        ("discard", "discard_reliablequeue"),
+    ],
 )
 def test_each_action_has_its_permission(
     browser_of: Callable[..., Browser], orders: ReliableQueue, action: str, codename: str
 ):
-    codenames = {"settle_reliablequeue", "redrive_reliablequeue", "discard_reliablequeue"}
+    codenames = {f"{word}_reliablequeue" for word in ("settle", "move", "redrive", "discard")}
     without = browser_of("view_reliablequeue", *sorted(codenames - {codename}))
 
     assert without.post(SETTLE, {"action": action, "receipt": "1-1", "post": "yes"}).status_code == 403

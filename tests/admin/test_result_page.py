@@ -27,7 +27,9 @@ def finished(server: PrivateServer) -> None:
 
 def test_a_result_is_found_by_its_id(browser: Browser, mail: Queue, finished: None):
     assert rows_of(browser.get(RESULTS)) == []
-    assert [row.status for row in rows_of(browser.get(RESULTS, {"q": "t7"}))] == ["SUCCESSFUL"]
+    found = browser.get(RESULTS, {"q": "t7"})
+    assert [row.status for row in rows_of(found)] == ["SUCCESSFUL"]
+    assert "1 result" in text_of(found) and "total" not in text_of(found), "nobody knows how many there are"
 
 
 def test_its_page_shows_value_and_attempts_without_secrets(browser: Browser, mail: Queue, finished: None):

@@ -54,7 +54,7 @@ def cost(server: PrivateServer, ask: Any) -> tuple[Any, int, int]:
         (QUEUES, 4_000),
         (f"{QUEUES}?o=-5", 12_000),
         (f"{QUEUES}?q=queue-00", 12_000),
-        (f"{QUEUES}mail/change/", 200),
+        (f"{QUEUES}mail/change/", 400),
         (f"{QUEUES}mail/purge/", 200),
         (MESSAGES, 8_000),
         (f"{MESSAGES}?p=1400", 8_000),

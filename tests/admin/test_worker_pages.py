@@ -127,3 +127,15 @@ def test_hostile_names_stay_text(browser: Browser, mail: Queue, server: PrivateS
     for page in (browser.get(WORKERS), browser.get(f"{url}change/")):
         assert page.status_code == 200
         assert b"<script>alert" not in page.content and "\u202e" not in page.content.decode()
+
+
+def test_reliable_queues_of_a_process_are_shown(browser: Browser, mail: Queue):
+    url = a_worker(mail)
+    record = ProcessRecord("web-1", 42, "1.0", 5, 1 << 20, "working", ("mail",), (), reliable=("orders",))
+    mail.client.run(describe("rsmq", "web-1-42", record))
+
+    page = browser.get(f"{url}change/")
+
+    assert "Reliable queues orders" in text_of(page)
+    assert "/admin/rsmq/reliablequeue/orders/change/" in page.content.decode()
+    assert [row.queues for row in rows_of(browser.get(WORKERS, {"q": "orders"}))] == ["mail, orders"]

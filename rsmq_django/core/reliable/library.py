@@ -50,6 +50,7 @@ FUNCTIONS = (
     Function("configure"),
     Function("redrive", "allow-oom"),
     Function("discard", "allow-oom"),
+    Function("move", "allow-oom", "1, 2, 2"),
     Function("statistics", "no-writes"),
     Function("delete_queue", "allow-oom"),
 )

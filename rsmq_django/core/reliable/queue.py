@@ -37,6 +37,7 @@ from .replies import (
     Popped,
     read_ids_or_none,
     read_info,
+    read_moved,
     read_popped,
     read_recovered,
     read_statistics,
@@ -308,6 +309,34 @@ class ReliableQueue:
     def _discard(self, ids: Sequence[str]) -> list[Call[list[str] | None]]:
         return self._settling("discard", (), ids)
 
+    def move(self, target: str | ReliableQueue, *messages: Receipt, kind: Kind) -> dict[str, str] | None:
+        """Move messages that are in line, delayed, delivered or dead to the end of another queue of the same place.
+
+        They begin anew there. Returns old id -> new id of those that were moved: one that is gone, or was delivered
+        again since its receipt, stays, and so does what waits behind ten thousand others. None when there is no such
+        queue to move from.
+        """
+        return _merged([self.client.run(call) for call in self._move(target, messages, kind)])
+
+    async def amove(self, target: str | ReliableQueue, *messages: Receipt, kind: Kind) -> dict[str, str] | None:
+        """See move()."""
+        return _merged([await self.client.arun(call) for call in self._move(target, messages, kind)])
+
+    def _move(
+        self, target: str | ReliableQueue, messages: Sequence[Receipt], kind: Kind
+    ) -> list[Call[dict[str, str] | None]]:
+        name = self._checked_other(target)
+        if name == self.name:
+            raise InvalidValue(f"move() was given queue {name!r} itself; name the one to move to")
+        words = [receipt_word(self.name, message) for message in messages]
+        if not words:
+            raise InvalidValue("move() was given no id; give it the messages that are meant")
+        keys = (*self.keys, *reliable_keys(self.client.namespace, name))
+        kinds = (checked_kind(kind),)
+        return [
+            Call("reliable/move", keys, (*kinds, *batch), read_moved, subject=self.name) for batch in batches(words)
+        ]
+
     # -- Looking ------------------------------------------------------------------------------------------------------
 
     def inspect(self, start: int, count: int, pending: bool = False) -> list[Row]:
@@ -388,8 +417,8 @@ class ReliableQueue:
             return checked_name(other)
         if other.client.connection is not self.client.connection or other.client.namespace != self.client.namespace:
             raise InvalidName(
-                f"queue {other.name!r} is on another connection or in another namespace than {self.name!r}; one pop "
-                "takes from queues of one place"
+                f"queue {other.name!r} is on another connection or in another namespace than {self.name!r}; one "
+                "operation concerns queues of one place"
             )
         return other.name
 
@@ -429,6 +458,13 @@ def _joined(parts: Sequence[list[str] | None]) -> list[str] | None:
     if all(part is None for part in parts):
         return None
     return [message_id for part in parts for message_id in part or ()]
+
+
+def _merged(parts: Sequence[dict[str, str] | None]) -> dict[str, str] | None:
+    """Return the same of answers that say which message became which."""
+    if all(part is None for part in parts):
+        return None
+    return {old: new for part in parts for old, new in (part or {}).items()}
 
 
 # -- Waiting ----------------------------------------------------------------------------------------------------------

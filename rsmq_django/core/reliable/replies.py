@@ -64,6 +64,12 @@ def read_ids_or_none(reply: list[bytes] | None) -> list[str] | None:
     return None if reply is None else [read_message_id(message_id) for message_id in reply]
 
 
+def read_moved(reply: list[bytes] | None) -> dict[str, str] | None:
+    """Read old and new ids in turn; None when there is no such queue."""
+    ids = read_ids_or_none(reply)
+    return None if ids is None else dict(zip(ids[::2], ids[1::2], strict=True))
+
+
 def read_stored(reply: list[Any]) -> list[StoredMessage]:
     """Read the reply of inspect.lua."""
     messages = []

@@ -148,11 +148,30 @@ def queue_rows(view: QueueView) -> Iterator[list[str]]:
     sign = "~" if view.now.is_estimated else ""
     lengths = [str(view.now.ready), f"{sign}{view.now.delayed}", f"{sign}{view.now.in_flight}"]
     oldest = "-" if view.now.oldest_ready_s is None else as_duration(view.now.oldest_ready_s)
-    sent = "?" if total.sent is None else str(total.sent)
-    yield [printable(view.name), *lengths, oldest, sent, *count_cells(total.counts), curve(view.slots)]
+    sent = sent_by_now(view.slots, view.now)
+    yield [
+        printable(view.name),
+        *lengths,
+        oldest,
+        "?" if sent is None else str(sent),
+        *count_cells(total.counts),
+        curve(view.slots),
+    ]
     for task, counts in sorted(total.tasks.items(), key=lambda each: -each[1].ended):
         name = f"  {printable(task) or '(no task)'}"
         yield [name, *[""] * 5, *count_cells(counts), curve(view.slots, task)]
+
+
+def sent_by_now(slots: Sequence[Slot], now: Statistics) -> int | None:
+    """Return how many messages any client sent in all slots; None when that is unknown: nobody looked before.
+
+    A queue that was made since then began at 0, whether somebody looked or not.
+    """
+    if now.created_s is not None and now.created_s >= slots[0].begins_s:
+        return now.total_sent
+    seen = [slot.depth.total_sent for slot in slots if slot.depth is not None]
+    sent = merged(slots).sent
+    return None if sent is None else sent + max(0, now.total_sent - seen[-1])
 
 
 def count_cells(counts: Counts) -> list[str]:
@@ -206,7 +225,7 @@ def as_json(view: QueueView) -> str:
             "in_flight": now.in_flight,
             "oldest_ready_s": now.oldest_ready_s,
             "since_s": total.begins_s,
-            "sent": total.sent,
+            "sent": sent_by_now(view.slots, now),
             **counts_as_data(total.counts),
             "tasks": {task: counts_as_data(counts) for task, counts in sorted(total.tasks.items())},
         }

@@ -4,25 +4,13 @@
 --   KEYS[2]  hash  attributes, counters, bodies
 --
 -- Returns all messages; ready ones; ms that the first ready one has been ready (-1: none is); how many of the hidden
--- ones were looked at, and how many of those had been received before; total sent; total received; bytes of memory (-1:
--- the server does not say). Errors: QueueNotFound.
+-- ones had been received before, and 1 when that is an estimate; total sent; total received; created; bytes of memory
+-- (-1: the server does not say). Errors: QueueNotFound.
 --#include shared/clock
+--#include browse/received
 -- Looking at each of a million hidden messages would take seconds; so many tell the share within a few per cent.
 local MAX_LOOKS = 500
 local messages, settings = KEYS[1], KEYS[2]
-
-local function count_received(first, hidden, looks)
-  local fields = {}
-  for i = 0, looks - 1 do
-    local rank = first + math.floor(i * hidden / looks)
-    fields[i + 1] = redis.call("ZRANGE", messages, rank, rank)[1] .. ":rc"
-  end
-  local received = 0
-  for _, count in ipairs(looks > 0 and redis.call("HMGET", settings, unpack(fields)) or {}) do
-    if count then received = received + 1 end
-  end
-  return received
-end
 
 -- Returns the bytes of a key; the user of a server may lack the permission to ask, and that must not hide the rest.
 local function memory_of(key)
@@ -32,14 +20,14 @@ local function memory_of(key)
   return bytes or 0
 end
 
-local totals = redis.call("HMGET", settings, "vt", "totalsent", "totalrecv")
+local totals = redis.call("HMGET", settings, "vt", "totalsent", "totalrecv", "created")
 if not totals[1] then return redis.error_reply("RSMQ QueueNotFound") end
 
 local all = redis.call("ZCARD", messages)
 local ready = redis.call("ZCOUNT", messages, "-inf", integer(now_ms))
 local waited_ms = ready > 0 and now_ms - tonumber(redis.call("ZRANGE", messages, 0, 0, "WITHSCORES")[2]) or -1
-local looks = math.min(all - ready, MAX_LOOKS)
-local received = count_received(ready, all - ready, looks)
+local received, is_estimate = received_among(messages, settings, ready, all - ready, MAX_LOOKS)
 local bytes, more = memory_of(messages), memory_of(settings)
 if bytes >= 0 and more >= 0 then bytes = bytes + more else bytes = -1 end
-return {all, ready, integer(waited_ms), looks, received, totals[2] or "", totals[3] or "", bytes}
+local sent, taken, created = totals[2] or "", totals[3] or "", totals[4] or ""
+return {all, ready, integer(waited_ms), received, is_estimate, sent, taken, created, bytes}

@@ -3,35 +3,12 @@
 --   KEYS   see parts/queue: one queue
 --   ARGV   delay in ms; then up to 1,000 bodies
 --
--- Returns the ids: "<ms>-<n>", n from 1 in each ms. They grow for ever, also when the clock steps back.
+-- Returns the ids, see parts/joining.
 --#include shared/clock
 --#include reliable/parts/queue
-local names, queue = KEYS[1], queue_at(1)
+--#include reliable/parts/joining
+local queue = queue_at(1)
 local sizes = sizes_of(queue)
 local delay_ms = whole_number(1, "delay_ms", 0, 1e13)
 if #ARGV < 2 or #ARGV > 1001 then return redis.error_reply("RSMQ InvalidArgument push takes 1 to 1000 bodies") end
-
-local last = redis.call("HMGET", queue.state, "ms", "seq")
-local ms, seq = tonumber(last[1]) or 0, tonumber(last[2]) or 0
-if now_ms > ms then ms, seq = now_ms, 0 end
-
-local head, ids, fields = integer(ms) .. "-", {}, {}
-for n = 1, #ARGV - 1 do
-  local id = head .. seq + n
-  ids[n], fields[2 * n - 1], fields[2 * n] = id, id, ARGV[n + 1]
-end
-
-if sizes.state == 0 then redis.call("SADD", names, queue.name) end
-if delay_ms > 0 then
-  local due, scores = integer(now_ms + delay_ms), {}
-  for n, id in ipairs(ids) do scores[2 * n - 1], scores[2 * n] = due, id end
-  redis.call("ZADD", queue.delayed, unpack(scores))
-else
-  redis.call("RPUSH", queue.undelivered, unpack(ids))
-end
-redis.call("HSET", queue.bodies, unpack(fields))
-redis.call("HSET", queue.state, "ms", integer(ms), "seq", integer(seq + #ids))
-add_to_total(queue, "pushed", #ids)
--- Also for a delayed message, although it cannot be taken: whoever waits then learns when it can be.
-if sizes.wake == 0 then redis.call("RPUSH", queue.wake, 1) end
-return ids
+return join(KEYS[1], queue, sizes, {unpack(ARGV, 2)}, delay_ms)

@@ -1,0 +1,138 @@
+"""Operations on messages that somebody selected or looks at: asked first, compared with what was seen, written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from ..core.errors import RsmqError
+from ..live.places import Place, message_place_of
+from ..models import Message
+from . import bulk_pages
+from .forms import ParametersForm
+from .operations import Operation, Tally, as_seen, carry_out
+from .site import explanation_of
+
+if TYPE_CHECKING:
+    from .site import LiveAdmin
+
+Action = Callable[["LiveAdmin", HttpRequest, Any], HttpResponse | None]
+
+
+def action_for(operation: Operation) -> Action:
+    """Return the admin action that does an operation to what is selected."""
+
+    def act(model_admin: LiveAdmin, request: HttpRequest, queryset: Any) -> HttpResponse | None:
+        return operate_on_selected(model_admin, request, operation, queryset)
+
+    act.__name__ = operation.name
+    act.short_description = operation.label  # type: ignore[attr-defined]
+    act.allowed_permissions = (operation.codename,)  # type: ignore[attr-defined]
+    return act
+
+
+def operate_on_selected(
+    model_admin: LiveAdmin, request: HttpRequest, operation: Operation, queryset: Any
+) -> HttpResponse | None:
+    """Do an operation to the selected rows, after asking for what it needs."""
+    model_admin.demand(request, operation.codename)
+    if request.POST.get("select_across") == "1":
+        return _operate_on_all(model_admin, request, operation, queryset)
+    keys = request.POST.getlist(ACTION_CHECKBOX_NAME)
+    is_asked = "post" in request.POST
+    form = ParametersForm(operation, request.POST if is_asked else None)
+    needs_page = bool(operation.asks) or operation.is_dangerous
+    if needs_page and not (is_asked and form.is_valid()):
+        return ask(model_admin, request, operation, queryset, form)
+    params = form.cleaned_data if needs_page else {}
+    tally = operate(model_admin, request, operation, seen_counts(request, keys), params)
+    model_admin.tell(request, tally.sentence(), is_good=tally.is_clean)
+    return None
+
+
+def _operate_on_all(
+    model_admin: LiveAdmin, request: HttpRequest, operation: Operation, queryset: Any
+) -> HttpResponse | None:
+    job = bulk_pages.job_of_selection(request, operation, queryset.selection)
+    if job is None:
+        text = _("Choose one queue first: all messages of a list are those of one queue.")
+        model_admin.tell(request, text, is_good=False)
+        return None
+    return bulk_pages.ask(model_admin, request, job)
+
+
+def ask(
+    model_admin: LiveAdmin, request: HttpRequest, operation: Operation, queryset: Any, form: forms.Form | None
+) -> HttpResponse:
+    """Return the question before an operation, with the form for what it needs."""
+    rows = list(queryset)
+    keys = {row.key for row in rows}
+    context = {
+        "title": _("Are you sure?") if operation.is_dangerous else operation.title,
+        "operation": operation,
+        "form": form if form is not None else ParametersForm(operation),
+        "rows": rows,
+        "action_checkbox_name": ACTION_CHECKBOX_NAME,
+        # Of a page that takes only POST there is one without its last part.
+        "back": request.get_full_path().removesuffix("operate/"),
+        "seen": [value for value in request.POST.getlist("seen") if value.partition(" ")[2] in keys],
+        "question": ngettext("This is about %(count)d message.", "This is about %(count)d messages.", len(rows))
+        % {"count": len(rows)},
+    }
+    return model_admin.own_page(request, "message/ask.html", context)
+
+
+def operate(
+    model_admin: LiveAdmin,
+    request: HttpRequest,
+    operation: Operation,
+    seen: dict[str, int | None],
+    params: dict[str, Any],
+) -> Tally:
+    """Do an operation to messages, as they were seen, and write down for each who did it."""
+    model_admin.demand(request, operation.codename)
+    tally, by_place = Tally(), by_queue(seen)
+    tally.stay("gone", len(seen) - sum(map(len, by_place.values())))
+    for place, receive_counts in by_place.items():
+        before = len(tally.done_ids)
+        try:
+            messages = as_seen(place, receive_counts, tally)
+            carry_out(operation, place, messages, params, tally)
+        except RsmqError as error:
+            model_admin.tell(request, explanation_of(error), is_good=False)
+        _log(request, operation, place, tally.done_ids[before:], params)
+    return tally
+
+
+def _log(request: HttpRequest, operation: Operation, place: Place, ids: list[bytes], params: dict[str, Any]) -> None:
+    flag = DELETION if operation.name == "delete_selected" else CHANGE
+    rows = [Message(key=place.message_key(message_id)) for message_id in ids]
+    user: Any = request.user
+    LogEntry.objects.log_actions(user.pk, rows, flag, change_message=str(operation.logged) % params)
+
+
+def seen_counts(request: HttpRequest, keys: Sequence[str]) -> dict[str, int | None]:
+    """Return the receive counts that the page has shown, by message key; None for what was not said."""
+    said: dict[str, int] = {}
+    for value in request.POST.getlist("seen"):
+        count, _space, key = value.partition(" ")
+        if count.isascii() and count.isdigit():
+            said[key] = int(count)
+    return {key: said.get(key) for key in keys}
+
+
+def by_queue(seen: dict[str, int | None]) -> dict[Place, dict[bytes, int | None]]:
+    """Group what was seen by queue: message id -> receive count. Keys that stand for no message are left out."""
+    grouped: dict[Place, dict[bytes, int | None]] = {}
+    for key, receive_count in seen.items():
+        found = message_place_of(key)
+        if found is not None:
+            grouped.setdefault(found[0], {})[found[1]] = receive_count
+    return grouped

@@ -1,0 +1,210 @@
+"""The pages of workflows: how far each is, what its members returned, why some failed, and cancelling it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ..core.browse import read_failure
+from ..core.workflows import MemberRecord, live_tasks, read_failed, read_members, stop
+from ..models import Workflow
+from ..queues import get_client
+from ..tasks.cancellation import cancel
+from ..tasks.compat import TaskResultDoesNotExist
+from .bodies import preview
+from .formats import one_line, visible
+from .logs import log
+from .message_page import as_safe_text
+from .site import LiveAdmin
+
+#: Members on one page.
+SHOWN_MEMBERS = 50
+#: Of each value, for one line.
+PREVIEW_BYTES = 400
+#: Of a workflow of many members one request cancels as many as it can in this time.
+CANCEL_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One member as it is shown."""
+
+    number: int
+    #: The task that stands for it, or that failed.
+    task_id: str
+    state: str
+    value: str
+    #: Names only: of the task, and of the exception or the reason.
+    task: str
+    error: str
+    #: The exception's own text, for those who may see it.
+    text: str
+
+
+@admin.register(Workflow)
+class WorkflowAdmin(LiveAdmin):
+    """See the module."""
+
+    list_display = (
+        "shown_name",
+        "kind",
+        "shown_state",
+        "progress",
+        "failed",
+        "waiting",
+        "created_at",
+        "finished_at",
+    )
+    list_display_links = ("shown_name",)
+    list_filter = ("state", "kind")
+    search_fields = ("workflow_id", "name")
+    search_help_text = gettext_lazy("Ids and names. The thousand newest of each server are listed.")
+
+    @admin.display(description=gettext_lazy("workflow"), ordering="name")
+    def shown_name(self, workflow: Workflow) -> str:
+        """Return its name, or its id when it has none."""
+        return one_line(workflow.name or workflow.workflow_id, 60)
+
+    @admin.display(description=gettext_lazy("state"), ordering="state")
+    def shown_state(self, workflow: Workflow) -> str:
+        """Return the state, in a colour."""
+        return format_html(
+            '<span class="rsmq-state rsmq-state-{}">{}</span>', workflow.state, workflow.get_state_display()
+        )
+
+    @admin.display(description=gettext_lazy("done"), ordering="done")
+    def progress(self, workflow: Workflow) -> str:
+        """Return how many of its calls have succeeded."""
+        share = round(100 * workflow.done / workflow.total) if workflow.total else 0
+        return format_html(
+            '<progress max="100" value="{}">{} %</progress> {}/{}', share, share, workflow.done, workflow.total
+        )
+
+    def own_urls(self) -> Sequence[URLPattern]:
+        """Return the page beside Django's."""
+        return [self.own_url("<path:object_id>/cancel/", self.cancel_view, "cancel", post_only=True)]
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """Add members and failures."""
+        workflow: Workflow = context["original"]
+        first = _first_member(request, workflow)
+        may_view_body = self.may(request, "view_body")
+        last = min(first + SHOWN_MEMBERS, workflow.members) - 1
+        context |= {
+            "title": _("Workflow %(name)s") % {"name": one_line(workflow.name or workflow.workflow_id, 60)},
+            "subtitle": None,
+            "progress": self.progress(workflow),
+            "members": [_row(each, may_view_body) for each in _members(workflow, first, last)],
+            "older": max(0, first - SHOWN_MEMBERS) if first else None,
+            "newer": last + 1 if last + 1 < workflow.members else None,
+            "failures": [_row(each, may_view_body) for each in _failed(workflow)],
+            "callbacks": [
+                (label, task_id)
+                for label, task_id in (
+                    (_("When all have succeeded"), workflow.status.then_id),
+                    (_("When some have failed"), workflow.status.on_failure_id),
+                )
+                if task_id
+            ],
+            "may_view_body": may_view_body,
+            "may_view_result": self.may(request, "view_result"),
+            "may_cancel": self.may(request, "cancel_workflow") and _can_be_cancelled(workflow),
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Cancel what waits or runs, after asking."""
+        self.demand(request, "cancel_workflow")
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        workflow = Workflow.objects.filter(pk=unquote(object_id)).first()
+        if workflow is None:
+            raise Http404
+        back = reverse("admin:rsmq_workflow_change", args=[quote(workflow.key)])
+        if not request.POST.get("post"):
+            context = {"title": _("Are you sure?"), "workflow": workflow, "back": back}
+            return self.own_page(request, "workflow/ask.html", context)
+        if not _can_be_cancelled(workflow):
+            self.tell(request, _("It is over already."), is_good=False)
+            return HttpResponseRedirect(back)
+        cancelled, is_complete = cancel_for(workflow, CANCEL_S)
+        log(request, workflow, _("Cancelled %(count)d tasks") % {"count": cancelled})
+        if is_complete:
+            self.tell(request, _("The workflow is cancelled; nothing follows any more."))
+        else:
+            text = _("Nothing follows any more. %(count)d tasks were cancelled; more are left, do it once more.")
+            self.tell(request, text % {"count": cancelled}, is_good=False)
+        return HttpResponseRedirect(back)
+
+
+def _can_be_cancelled(workflow: Workflow) -> bool:
+    """Return whether there is something to cancel, perhaps left over from a request that took too long."""
+    return workflow.state == "running" or (workflow.state == "cancelled" and workflow.waiting > 0)
+
+
+def cancel_for(workflow: Workflow, seconds: float) -> tuple[int, bool]:
+    """Stop a workflow and cancel its tasks for so many seconds; return how many, and whether none is left."""
+    client, workflow_id = get_client(workflow.connection), workflow.status.id
+    client.run(stop(client.namespace, workflow_id))
+    cursor, count, until_s = b"0", 0, time.monotonic() + seconds
+    while True:
+        cursor, task_ids = client.run(live_tasks(client.namespace, workflow_id, cursor))
+        for task_id in task_ids:
+            if time.monotonic() > until_s:
+                return count, False
+            try:
+                count += cancel(task_id)
+            except TaskResultDoesNotExist:
+                pass  # it has ended meanwhile, or was never sent
+        if cursor == b"0":
+            return count, True
+
+
+def _first_member(request: HttpRequest, workflow: Workflow) -> int:
+    text = request.GET.get("from", "")
+    first = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    return max(0, min(first, workflow.members - 1))
+
+
+def _members(workflow: Workflow, first: int, last: int) -> list[MemberRecord]:
+    if last < first:
+        return []
+    client = get_client(workflow.connection)
+    return client.run(
+        read_members(client.namespace, workflow.status.id, first, last, value_bytes=PREVIEW_BYTES),
+    )
+
+
+def _failed(workflow: Workflow) -> list[MemberRecord]:
+    """Return the first members that failed, by number."""
+    if not workflow.failed:
+        return []
+    client = get_client(workflow.connection)
+    _cursor, found = client.run(read_failed(client.namespace, workflow.status.id, b"0"))
+    return sorted(found, key=lambda each: each.number)[:SHOWN_MEMBERS]
+
+
+def _row(record: MemberRecord, may_view_body: bool) -> Row:
+    failure = read_failure(record.failure) if record.failure else None
+    state = _("failed") if record.failure else _("open") if record.task_id else _("done")
+    is_shown = may_view_body and record.value
+    return Row(
+        record.number,
+        record.task_id or record.failed_task_id,
+        state,
+        preview(record.value, "", is_cut=record.value_bytes > len(record.value)) if is_shown else "",
+        visible(failure.task) if failure else "",
+        visible(failure.error or failure.reason) if failure else "",
+        one_line(as_safe_text(failure.message), 300) if failure and may_view_body else "",
+    )

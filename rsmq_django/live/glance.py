@@ -1,0 +1,195 @@
+"""What the list of queues shows, read in one round trip per server when it is the list of a moment ago.
+
+Which queues a page shows, and which workers there are, is certain only after their names were read. So a process
+remembers what each page was about the last time it was shown, reads all of that together with the names, and asks once
+more only for what turns out to be missing: at the first look, and when queues or workers have come or gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ..conf import Settings, get_settings
+from ..core import Client
+from ..core.bands import split_band
+from ..core.call import Call
+from ..core.errors import RedisFailure, RsmqError
+from ..core.listing import MAX_QUEUES, Hidden, QueueSummary, WorkerBeat, hidden, workers
+from ..core.past import Moment, moments, past_calls, window_of
+from ..core.pause import paused
+from ..core.processes import ProcessRecord, read_processes
+from ..core.queue import list_call
+from .past import SPANS_S, Past
+from .places import Place, by_client, in_order
+from .processes import is_alive
+from .servers import from_each, overview_call
+
+#: Pages that a process remembers; each holds at most some thousand names.
+MAX_REMEMBERED = 32
+
+#: A call, and what its answer is given to.
+Step = tuple[Call[Any], Callable[[Any], None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What a page was about the last time."""
+
+    settings: Settings | None = None
+    #: Queues that were read to choose from, and those that were shown.
+    read: tuple[Place, ...] = ()
+    shown: tuple[Place, ...] = ()
+    #: By alias of the connection.
+    worker_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Glance:
+    """One look at all servers: the names at once, the rest as far as it was guessed, or when it is asked for."""
+
+    def __init__(self, guess: Guess, span: str, notes: list[str]) -> None:
+        self.span, self.now_s = span, time.time()
+        self._summaries: dict[Place, QueueSummary] = {}
+        self._asked: dict[Place, None] = {}
+        self.hidden: dict[Place, Hidden | None] = {}
+        self._moments: dict[str, tuple[Sequence[Place], list[Moment]]] = {}
+        self._beats: dict[str, list[WorkerBeat]] = {}
+        self._records: dict[str, dict[str, ProcessRecord]] = {}
+        self._paused_names: dict[str, frozenset[str]] = {}
+        self._guess = guess if guess.settings is get_settings() else Guess()
+        named = from_each(self._look, notes)
+        #: Every queue of every connection that answered, sorted by name.
+        self.places = in_order(place for places in named for place in places)
+
+    # -- The first round trip -----------------------------------------------------------------------------------------
+
+    def _look(self, alias: str, client: Client) -> list[Place]:
+        guess, names = self._guess, list[str]()
+        read = [place for place in guess.read if place.alias == alias]
+        shown = [place for place in guess.shown if place.alias == alias]
+        steps: list[Step] = [
+            (list_call(client.namespace), names.extend),
+            (paused(client.namespace), lambda answer: self._paused_names.update({alias: answer})),
+            (workers(client.namespace), lambda answer: self._beats.update({alias: answer})),
+            *self._summary_steps(read),
+            *self._detail_steps(alias, client, shown),
+            *self._record_steps(alias, client, guess.worker_ids.get(alias, ())),
+        ]
+        run(client, steps)
+        return [Place(alias, name) for name in names]
+
+    def _summary_steps(self, places: Sequence[Place]) -> Iterator[Step]:
+        for at in range(0, len(places), MAX_QUEUES):
+            part = places[at : at + MAX_QUEUES]
+            yield overview_call(part), partial(self._keep_summaries, part)
+
+    def _keep_summaries(self, places: Sequence[Place], answer: Sequence[QueueSummary]) -> None:
+        self._summaries.update(zip(places, answer, strict=True))
+
+    def _detail_steps(self, alias: str, client: Client, places: Sequence[Place]) -> Iterator[Step]:
+        part = places[:MAX_QUEUES]
+        if not part:
+            return
+        names = [place.name for place in part]
+        dead = dict.fromkeys(place.dead_letters for place in part)
+        yield from self._summary_steps([place for place in dead if place is not None and place not in self._summaries])
+        yield hidden(client.namespace, names), lambda answer: self.hidden.update(zip(part, answer, strict=True))
+        found: list[Moment] = []
+        self._moments[alias] = (part, found)
+        for call in past_calls(client.namespace, names, window_of(SPANS_S[self.span], self.now_s)):
+            yield call, found.append
+
+    def _record_steps(self, alias: str, client: Client, worker_ids: Sequence[str]) -> Iterator[Step]:
+        if worker_ids:
+            yield read_processes(client.namespace, worker_ids), self._records.setdefault(alias, {}).update
+
+    # -- What is asked for ---------------------------------------------------------------------------------------------
+
+    def summaries_of(self, places: Sequence[Place]) -> dict[Place, QueueSummary]:
+        """Return what lists show of queues; what was not guessed is read now."""
+        self._asked |= dict.fromkeys(places)
+        missing = [place for place in places if place not in self._summaries]
+        for group in by_client(missing).values():
+            run(group[0].client, list(self._summary_steps(group)))
+        return {place: self._summaries[place] for place in places}
+
+    def is_paused(self, place: Place) -> bool:
+        """Return whether workers take nothing from a queue. A priority band pauses with its queue."""
+        return split_band(place.name)[0] in self._paused_names.get(place.alias, ())
+
+    def show(self, places: Sequence[Place]) -> None:
+        """Read what only the rows of a page need, unless it was read already. A server that is away has none of it."""
+        for alias, group in by_client(places).items():
+            group, client = group[:MAX_QUEUES], group[0].client
+            steps: list[Step] = []
+            if self._moments.get(alias, ((), []))[0] != group:
+                steps += self._detail_steps(alias, client, group)
+            known = self._records.get(alias, {})
+            alive = [beat.worker_id for beat in self._beats.get(alias, ()) if is_alive(beat)]
+            if not set(alive) <= {*self._guess.worker_ids.get(alias, ()), *known}:
+                steps += self._record_steps(alias, client, alive)
+            try:
+                run(client, steps)
+            except RedisFailure:
+                self._moments.pop(alias, None)
+
+    def dead(self, place: Place) -> int | None:
+        """Return how many dead letters of a queue there are; None where it is not known where they lie."""
+        dead_letters = place.dead_letters
+        summary = self._summaries.get(dead_letters) if dead_letters is not None else None
+        return summary.attributes.messages if summary is not None and summary.attributes is not None else None
+
+    def past(self) -> Past:
+        """Return what happened in the queues that are shown."""
+        past = Past.empty(window_of(SPANS_S[self.span], self.now_s))
+        for group, found in self._moments.values():
+            for at, moment in enumerate(moments(found)):
+                past.add(at, moment, group)
+        return past
+
+    def processes(self, place: Place) -> int:
+        """Return how many living processes take messages from a queue; from a priority band as from its queue."""
+        name, records = split_band(place.name)[0], self._records.get(place.alias, {})
+        alive = (records.get(beat.worker_id) for beat in self._beats.get(place.alias, ()) if is_alive(beat))
+        return sum(record is not None and name in record.queues and record.state == "working" for record in alive)
+
+    def guess(self, shown: Iterable[Place]) -> Guess:
+        """Return what the same page will be about the next time, as far as one can tell."""
+        return Guess(
+            get_settings(),
+            tuple(self._asked),
+            tuple(shown),
+            {alias: tuple(beat.worker_id for beat in beats) for alias, beats in self._beats.items()},
+        )
+
+
+class Memory:
+    """The guesses of this process, by page; the one that was not shown for longest goes first."""
+
+    def __init__(self) -> None:
+        self._guesses: OrderedDict[str, Guess] = OrderedDict()
+
+    def recall(self, page: str) -> Guess:
+        """Return what a page was about; nothing for an unknown one."""
+        return self._guesses.get(page, Guess())
+
+    def keep(self, page: str, guess: Guess) -> None:
+        """Remember what a page was about."""
+        self._guesses[page] = guess
+        self._guesses.move_to_end(page)
+        while len(self._guesses) > MAX_REMEMBERED:
+            self._guesses.popitem(last=False)
+
+
+def run(client: Client, steps: Sequence[Step]) -> None:
+    """Run calls in one round trip and give each answer to whom it is for. Raises the first error."""
+    if not steps:
+        return
+    for (_call, keep), answer in zip(steps, client.run_many([call for call, _keep in steps]), strict=True):
+        if isinstance(answer, RsmqError):
+            raise answer
+        keep(answer)

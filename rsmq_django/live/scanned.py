@@ -1,0 +1,45 @@
+"""The base of sources that read all their rows, because there are few: as many as processes, tasks or schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+
+from .conditions import Selection
+from .queryset import Scan
+
+
+class ScannedSource:
+    """Leaves it to the queryset to filter, order and cut; see Source. A subclass says in scan() how rows are read."""
+
+    def __init__(self, model: type[models.Model]) -> None:
+        self.model = model
+        self.notes: list[str] = []
+
+    def can_page(self, selection: Selection) -> bool:
+        """See Source."""
+        return False
+
+    def count(self, selection: Selection) -> int:
+        """See Source."""
+        return len(self.scan(selection).rows)
+
+    def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
+        """See Source."""
+        return self.scan(selection).rows[start:stop]
+
+    def scan(self, selection: Selection) -> Scan:
+        """See Source."""
+        raise NotImplementedError
+
+
+def all_of(rows: list[Any], selection: Selection, *fields: str) -> Scan:
+    """Return the rows in whose fields each word of a search is found."""
+    words = [word.lower() for word in selection.words]
+
+    def text(row: Any) -> str:
+        return " ".join(str(getattr(row, name)) for name in fields).lower()
+
+    found = [row for row in rows if all(word in text(row) for word in words)] if words else rows
+    return Scan(found, len(found), len(found))

@@ -1,0 +1,54 @@
+"""The workflows of all connections as rows, the newest first: a thousand of each connection are listed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core import Client
+from ..core.workflows import MAX_LISTED, WorkflowStatus, newest, read_statuses
+from .conditions import Selection
+from .queryset import Scan
+from .scanned import ScannedSource, all_of
+from .servers import from_each
+from .texts import visible
+from .times import as_datetime
+from .workers import worker_of_key as parts_of_key
+from .workers import worker_row_key as row_key
+
+
+class WorkflowSource(ScannedSource):
+    """Reads the ids of those that were made last, and of each one hash of a dozen fields."""
+
+    def scan(self, selection: Selection) -> Scan:
+        """See Source."""
+        keys = selection.values("key")
+        wanted = None if keys is None else [parts for parts in map(parts_of_key, keys) if parts]
+        found = from_each(lambda alias, client: self._read(alias, client, wanted), self.notes)
+        return all_of([row for rows in found for row in rows], selection, "workflow_id", "name")
+
+    def _read(self, alias: str, client: Client, wanted: list[tuple[str, str]] | None) -> list[Any]:
+        if wanted is None:
+            ids = client.run(newest(client.namespace, MAX_LISTED))
+        else:
+            ids = [workflow_id for of, workflow_id in wanted if of == alias]
+        statuses = client.run(read_statuses(client.namespace, ids)) if ids else []
+        return [self._row(alias, status) for status in statuses if status is not None]
+
+    def _row(self, alias: str, status: WorkflowStatus) -> Any:
+        row: Any = self.model(
+            key=row_key(alias, status.id),
+            workflow_id=visible(status.id),
+            connection=alias,
+            name=visible(status.name),
+            kind=status.kind,
+            state=status.state,
+            total=status.total,
+            done=status.done,
+            failed=status.failed,
+            members=status.members,
+            waiting=status.waiting,
+            created_at=as_datetime(status.created_ms or None),
+            finished_at=as_datetime(status.finished_ms),
+        )
+        row.status = status
+        return row

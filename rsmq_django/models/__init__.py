@@ -1,0 +1,25 @@
+"""What the admin shows: unmanaged models whose rows are read from Redis at the moment they are asked for.
+
+Nothing here has a table. There are no foreign keys between them, because deleting would follow those with SQL; and
+nothing can be saved, because a change in Redis is a script that compares with what somebody saw.
+"""
+
+from .listed import ReliableQueue, Topic
+from .live import LiveManager, LiveModel
+from .queues import Message, Queue
+from .tasks import RegisteredTask, Result, Schedule, Workflow
+from .workers import Worker
+
+__all__ = [
+    "LiveManager",
+    "LiveModel",
+    "Message",
+    "Queue",
+    "RegisteredTask",
+    "ReliableQueue",
+    "Result",
+    "Schedule",
+    "Topic",
+    "Worker",
+    "Workflow",
+]

@@ -1,0 +1,47 @@
+"""Many queues at once: how many of the hidden messages wait for their delay, and how many are in flight."""
+
+import pytest
+
+from rsmq_django.core import Client, Queue
+from rsmq_django.core.listing import Hidden, hidden
+from tests.redis_server import PrivateServer
+
+
+def test_delayed_messages_and_those_in_flight_are_told_apart(client: Client, queue: Queue):
+    other = Queue("other", client)
+    other.create()
+    queue.send_many([b"x"] * 5)
+    queue.receive_many(2, visibility_timeout_s=600)
+    queue.send_many([b"x"] * 4, delay_s=60)
+
+    assert client.run(hidden("rsmq", ["jobs", "other", "missing"])) == [
+        Hidden(4, 2, False), Hidden(0, 0, False), Hidden(0, 0, False),
+    ]  # fmt: skip
+
+
+def test_a_few_leases_before_many_delays_are_not_overlooked(client: Client, queue: Queue):
+    queue.send_many([b"x"] * 7)
+    queue.receive_many(7, visibility_timeout_s=30)
+    queue.send_many([b"x"] * 3000, delay_s=3600)
+
+    [found] = client.run(hidden("rsmq", ["jobs"]))
+
+    assert (found.in_flight, found.delayed, found.is_estimated) == (7, 3000, True)
+
+
+def test_the_share_of_many_is_estimated(client: Client, queue: Queue):
+    queue.send_many([b"x"] * 1000)
+    queue.receive_many(1000, visibility_timeout_s=30)
+    queue.send_many([b"x"] * 3000, delay_s=3600)
+
+    [found] = client.run(hidden("rsmq", ["jobs"]))
+
+    assert found.is_estimated and found.in_flight + found.delayed == 4000
+    assert found.in_flight == pytest.approx(1000, rel=0.15)
+
+
+def test_a_queue_that_another_program_broke_hides_no_other(client: Client, queue: Queue, server: PrivateServer):
+    server.redis.set("rsmq:broken", "no zset")
+    queue.send(b"x", delay_s=60)
+
+    assert client.run(hidden("rsmq", ["broken", "jobs"])) == [None, Hidden(1, 0, False)]
