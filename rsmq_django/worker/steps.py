@@ -12,7 +12,7 @@ from ..core import Message, RsmqError, Settlement
 from ..core.call import Argument, Call
 from ..core.errors import RedisFailure
 from ..core.keys import paused_key, queues_key
-from ..core.replies import first_received_ms, read_message_id
+from ..core.replies import first_received_ms
 from .delivery import Delivery
 from .endings import Ending, EndingCall, start, unhold
 from .lineup import Look
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from .fetcher import Fetcher
 
 logger = logging.getLogger(__name__)
-
-#: Ten years: a longer wait is a time in another unit.
-LONGEST_WAIT_MS = 315_360_000_000
 
 
 def is_damage(error: RsmqError) -> bool:
@@ -176,9 +173,9 @@ class Fetched:
     queue_count: int
     #: Positions of queues that do not exist or whose attributes cannot be read.
     unreadable: list[int]
-    #: Position of the queue, message, b"0" or how often it was given back unused and how often its process died, and
-    #: since when it could be received (ms).
-    messages: list[tuple[int, Message, bytes, bytes]]
+    #: Position of the queue, id, body, for how long it could have been received (ms), and what became of it before, as
+    #: the script says it.
+    messages: list[tuple[int, bytes, bytes, int, int | bytes]]
 
 
 @dataclass(slots=True)
@@ -214,12 +211,12 @@ class FetchStep:
         self.fetcher.clock.set(fetched.server_ms)
         # The lease began at the server some time after the request was sent: counting from then errs on the safe side.
         batches = {position: f"{self._number} {queue.name}" for position, queue in enumerate(self.look.queues, 1)}
-        for position, message, history, ready_ms in fetched.messages:
-            released, crashes = (0, 0) if history == b"0" else _read_history(history)
-            work_queue, attempt = self.look.queues[position - 1], message.receive_count - released
-            wait_us = _wait_us(fetched.server_ms, ready_ms)
-            delivery = Delivery(work_queue, message, attempt, self._sent_at, batches[position], crashes, wait_us)
-            self.deliveries.append(delivery)
+        queues, sent_at, add, server_ms = self.look.queues, self._sent_at, self.deliveries.append, fetched.server_ms
+        for position, raw_id, body, waited_ms, history in fetched.messages:
+            receive_count, released, crashes, first_ms = _read_history(history) if history else (1, 0, 0, server_ms)
+            message = Message(raw_id.decode("utf-8", "surrogateescape"), body, receive_count, first_ms)
+            attempt, wait_us = receive_count - released, waited_ms * 1000 if waited_ms >= 0 else None
+            add(Delivery(queues[position - 1], message, attempt, sent_at, batches[position], crashes, wait_us))
         self.fetcher.leases.hold(self.deliveries)
         self.fetcher.looked(fetched, self.look)
         if len(self.deliveries) < self.look.room and fetched.next_ms != 0 and not self.look.is_partial:
@@ -235,20 +232,12 @@ Step = EndStep | AftermathStep | RenewStep | StartStep | LetGoStep | AskStep | F
 
 def read_fetched(reply: list[Any]) -> Fetched:
     """Read the reply of worker/fetch."""
-    messages = []
-    for at in range(4, len(reply), 7):
-        position, message_id, body, receive_count, first_received, history, ready_ms = reply[at : at + 7]
-        message = Message(read_message_id(message_id), body, int(receive_count), first_received_ms(first_received))
-        messages.append((position, message, history, ready_ms))
+    rest = iter(reply[4:])
+    messages = list(zip(rest, rest, rest, rest, rest, strict=True))
     return Fetched(int(reply[0]), reply[1], reply[2], [int(position) for position in reply[3].split()], messages)
 
 
-def _wait_us(now_ms: int, ready_ms: bytes) -> int | None:
-    """Return how long a message was ready; None when a client stored seconds or the like instead of milliseconds."""
-    waited_ms = now_ms - float(ready_ms)
-    return int(waited_ms * 1000) if 0 <= waited_ms < LONGEST_WAIT_MS else None
-
-
-def _read_history(text: bytes) -> tuple[int, int]:
-    released, _, crashes = text.partition(b" ")
-    return int(released), int(crashes or 0)
+def _read_history(text: int | bytes) -> tuple[int, int, int, int | None]:
+    assert isinstance(text, bytes)
+    receive_count, released, crashes, first_received = text.split(b" ", 3)
+    return int(receive_count), int(released), int(crashes), first_received_ms(first_received)

@@ -14,8 +14,5 @@ local messages, settings, phantoms = KEYS[1], KEYS[2], KEYS[3]
 
 if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
 
-local out = {}
-hand_out(messages, settings, phantoms, 1, nil, function(id, body, receive_count, first_received)
-  out = {id, body, receive_count, first_received}
-end)
-return out
+local ids, _, values = hand_out(messages, settings, phantoms, 1)
+return {ids[1], unpack(values)}

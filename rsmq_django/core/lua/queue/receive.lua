@@ -24,8 +24,8 @@ if not visibility_ms then
   return redis.error_reply("RSMQ BrokenQueue vt " .. stored:sub(1, 40):gsub("[%c\127-\255]", "?"))
 end
 
-local out, n = {}, 0
-hand_out(messages, settings, phantoms, count, now_ms + visibility_ms, function(id, body, receive_count, first_received)
-  out[n + 1], out[n + 2], out[n + 3], out[n + 4], n = id, body, receive_count, first_received, n + 4
-end)
+local out, ids, _, values = {}, hand_out(messages, settings, phantoms, count, now_ms + visibility_ms)
+for i, id in ipairs(ids) do
+  out[4 * i - 3], out[4 * i - 2], out[4 * i - 1], out[4 * i] = id, values[3 * i - 2], values[3 * i - 1], values[3 * i]
+end
 return out

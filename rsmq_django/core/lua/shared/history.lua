@@ -1,10 +1,10 @@
 -- What a worker wants to know beside the messages.
 
--- How often a message was given back unused and how often its process died: "0" when it is new, else two numbers.
-local function history(deliveries, id, receive_count)
-  if receive_count == "1" then return "0" end
-  local counts = redis.call("HMGET", deliveries, id, id .. ":crashes")
-  return (counts[1] or "0") .. " " .. (counts[2] or "0")
+-- What became of a message before: receive count, how often it was given back unused and how often its process died,
+-- first receive.
+local function history(deliveries, id, receive_count, first_received)
+  local counts = receive_count == "1" and {} or redis.call("HMGET", deliveries, id, id .. ":crashes")
+  return table.concat({receive_count, counts[1] or "0", counts[2] or "0", first_received}, " ")
 end
 
 -- The ms until the next message of a queue becomes visible, nil for an empty queue.

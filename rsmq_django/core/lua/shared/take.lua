@@ -1,5 +1,24 @@
 -- Take messages from one of the queues of worker/fetch, whose variables this uses: `out` gets the messages, `batches` what
 -- the worker's record will say, `room`, `left` and `skipped` what is left, `unreadable` which queues are broken.
+
+-- For how long a message could have been received (ms); -1 when a client stored seconds or the like instead.
+local LONGEST_WAIT_MS = 315360000000 -- ten years
+local now_text = integer(now_ms)
+
+local function waited_ms(due)
+  local waited = now_ms - tonumber(due)
+  return waited < LONGEST_WAIT_MS and waited or -1
+end
+
+-- A line "<id> <receive count>" for each message. Nearly all are new; then there is nothing to put together one by one.
+local function receipts(ids, values)
+  local lines, are_new = {}, true
+  for i = 1, #ids do are_new = are_new and values[3 * i - 1] == "1" end
+  if are_new then return "\n" .. table.concat(ids, " 1\n") .. " 1" end
+  for i = 1, #ids do lines[i] = "\n" .. ids[i] .. " " .. values[3 * i - 1] end
+  return table.concat(lines)
+end
+
 local function fetch(position, most, messages, settings, deliveries, phantoms)
   local wait_ms = ms_until_next(messages)
   local own_ms = given_or_own_ms(ARGV[FIRST_ARG + PER_QUEUE * (position - 1)], redis.call("HGET", settings, "vt"))
@@ -8,16 +27,17 @@ local function fetch(position, most, messages, settings, deliveries, phantoms)
 
   local size = sizes[position] or 1
   most = math.min(most * size, left)
-  local lease_ms, batch, due = math.max(own_ms, shortest_lease_ms), batches[position] or {}, {}
-  local function give(id, body, receive_count, first_received)
-    out[n + 1], out[n + 2], out[n + 3], out[n + 4] = position, id, body, receive_count
-    out[n + 5], out[n + 6], out[n + 7] = first_received, history(deliveries, id, receive_count), due[id]
-    n = n + 7
-    local b = #batch
-    batch[b + 1], batch[b + 2], batch[b + 3], batch[b + 4] = "\n", id, " ", receive_count
+  local lease_ms = math.max(own_ms, shortest_lease_ms)
+  local ids, due, values = hand_out(messages, settings, phantoms, most, now_ms + lease_ms, true)
+  local taken = #ids
+  for i = 1, taken do
+    local id, body, receive_count, first_received = ids[i], values[3 * i - 2], values[3 * i - 1], values[3 * i]
+    local is_new = receive_count == "1" and first_received == now_text
+    out[n + 1], out[n + 2], out[n + 3], out[n + 4] = position, id, body, waited_ms(due[i])
+    out[n + 5] = is_new and 0 or history(deliveries, id, receive_count, first_received)
+    n = n + 5
   end
-  local taken = hand_out(messages, settings, phantoms, most, now_ms + lease_ms, give, due)
-  if taken > 0 then batches[position] = batch end
+  if taken > 0 then batches[position] = (batches[position] or "") .. receipts(ids, values) end
   local calls = math.ceil(taken / size)
   room, left, longest_ms = room - calls, left - taken, math.max(longest_ms, lease_ms)
   return calls, taken < most and ms_until_next(messages) or 0

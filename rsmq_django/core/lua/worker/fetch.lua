@@ -13,8 +13,8 @@
 --
 -- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
 -- all queues, the positions of queues that cannot be read ("2 5"; 0: KEYS[3] cannot, so nothing is paused), and then
--- per message: queue position, id, body, receive count, first receive, how often it was given back unused and its
--- process died ("0", or two numbers), and since when it could be received (ms).
+-- per message: queue position, id, body, for how long it could have been received (ms; -1: its score is no time), and 0
+-- when this is its first receive, or else "<receive count> <given back unused> <processes that died> <first receive>".
 --#include shared/clock
 --#include shared/units
 --#include shared/counters
@@ -57,7 +57,7 @@ for position = 1, queues do
 end
 
 for position, batch in pairs(batches) do
-  redis.call("HSET", holds, ARGV[3] .. " " .. ARGV[FIRST_ARG + PER_QUEUE * (position - 1) + 1], table.concat(batch))
+  redis.call("HSET", holds, ARGV[3] .. " " .. ARGV[FIRST_ARG + PER_QUEUE * (position - 1) + 1], batch)
 end
 if longest_ms > 0 then redis.call("PEXPIRE", holds, integer(10 * longest_ms + 60000)) end
 

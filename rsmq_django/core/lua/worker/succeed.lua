@@ -26,7 +26,8 @@ for i = 1, n do
   local id, receive_count = ARGV[first + 2 * i - 2], ARGV[first + 2 * i - 1]
   if stored[i] == receive_count then
     d = d + 1
-    numbers[d], ids[d], fields[3 * d - 2], fields[3 * d - 1], fields[3 * d] = i, id, id, count_fields[i], id .. ":fr"
+    ids[d], fields[3 * d - 2], fields[3 * d - 1], fields[3 * d] = id, id, count_fields[i], id .. ":fr"
+    if is_logged then numbers[d] = i end
     if receive_count ~= "1" then redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives") end
   else
     local is_there = redis.call("ZSCORE", messages, id)
