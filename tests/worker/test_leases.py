@@ -47,7 +47,7 @@ def taken_by_somebody_else() -> Message:
     while True:
         pass_time(queue, seconds=1000)
         message = queue.receive(visibility_timeout_s=300)
-        if message is not None:  # else the lease was renewed between the two
+        if message is not None:  # else the lease was renewed between the two, or the worker was quicker
             return message
 
 
@@ -218,8 +218,8 @@ def test_renewal_notices_that_the_lease_is_lost(project: Configure, lost):
         wait_until(lambda: [delivery for delivery in deliveries if delivery.lease_lost])
         release.set()
 
-    assert [told["message"].id for told in lost] == [held[0].id]
-    assert get_queue("default").delete(held[0])
+    assert {told["message"].id for told in lost} == {held[-1].id}
+    assert get_queue("default").delete(held[-1])
 
 
 def test_run_whose_lease_is_lost_does_not_show_as_running(project: Configure, monkeypatch: pytest.MonkeyPatch):
