@@ -111,6 +111,11 @@ bench: $(INSTALLED) ## measure this project against the limit of the server (QUI
 bench-peers: $(INSTALLED) $(BENCH_PEERS) ## measure other task queues beside this one (QUICK=1)
 	@$(BIN)/python -m benchmarks --peers --size $(if $(QUICK),quick,full) $(ARGS)
 
+bench-spark: ## measure the Spark pipeline beside plain Python loops (three minutes; needs Java 17)
+	@java -version >/dev/null 2>&1 || { echo "this needs Java 17 (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
+	@$(MAKE) -s --no-print-directory $(SPARK_INSTALLED)
+	@$(SPARK_BIN)/python -m benchmarks.spark $(ARGS)
+
 # The clients of other projects that the interoperability tests talk to. Only CI insists on them. Node knows its own
 # certificate authorities only; a proxy's are where the system keeps them.
 peers:
@@ -152,4 +157,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo demo-spark test test-default test-other test-spark test-browser lint ci peers bench bench-peers
+.PHONY: help demo demo-spark test test-default test-other test-spark test-browser lint ci peers bench bench-peers bench-spark

@@ -2,10 +2,9 @@
 
 from typing import Any
 
+from example_project.history.flights import AIRPORTS
 from example_project.settings import *  # noqa: F403 - all of them
 from example_project.settings import INSTALLED_APPS, RSMQ, STATE_DIR
-
-AIRPORTS = ("EWR", "JFK", "LGA")
 
 QUEUES: Any = RSMQ["QUEUES"]
 
@@ -13,7 +12,7 @@ INSTALLED_APPS = [*INSTALLED_APPS, "example_project.history"]
 RSMQ = {
     **RSMQ,
     "MIDDLEWARE": [],
-    "QUEUES": {**QUEUES, **{f"dep-{airport}": {} for airport in AIRPORTS}, "loop": {}},
+    "QUEUES": {**QUEUES, **{f"dep-{airport}": {} for airport in AIRPORTS}},
     # All 336,776 attempts wait for the archive: 60 MB.
     "EVENTS": {"RECORD": "all", "MAX_LENGTH": 1_000_000},
     "PIPELINE": {

@@ -24,7 +24,7 @@ from ..conf import get_settings
 from ..spark.burn import ALARMS
 from . import history
 from .charts import DEFAULT_SPAN, SPANS, begin_of, charts_of
-from .models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
+from .models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskHour
 
 #: Dead letters that one click sends back, so that a request stays short.
 MOST_REDRIVEN = 1000
@@ -219,9 +219,24 @@ class CapacityAdviceAdmin(HistoryAdmin):
 class AnomalyAdmin(HistoryAdmin):
     """Hours that were unlike the same hour of other days."""
 
-    list_display = ("hour", "queue", "task", "metric", "value", "median", "z")
+    list_display = ("hour_in_utc", "queue", "task", "metric", "value", "median", "z")
     list_filter = ("metric", "queue")
     search_fields = ("task",)
+
+    @admin.display(description=gettext_lazy("hour (UTC)"), ordering="hour")
+    def hour_in_utc(self, row: Anomaly) -> str:
+        """Return the hour as all pages of the history name it."""
+        hour = row.hour if timezone.is_aware(row.hour) else timezone.make_aware(row.hour)
+        return f"{hour.astimezone(dt.UTC):%Y-%m-%d %H:%M}"
+
+
+@admin.register(QueueDepth)
+class QueueDepthAdmin(HistoryAdmin):
+    """What lay in the queues whenever a snapshot was taken."""
+
+    list_display = ("taken_at", "queue", "waiting", "delayed", "in_flight", "oldest_age_us", "body_bytes")
+    list_filter = ("queue",)
+    date_hierarchy = "taken_at"
 
 
 @admin.register(PipelineRun)

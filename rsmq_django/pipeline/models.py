@@ -6,12 +6,28 @@ Histograms map the number of a bucket, as text, to a count: `rsmq_django.spark.h
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import ClassVar
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 #: Longest queue name; task paths and kinds of errors are cut to what every database can index.
 NAME_LENGTH, PATH_LENGTH = 160, 200
+
+
+def _day() -> models.DateField[str | dt.date, dt.date]:
+    """Return the field by which publishing finds the rows of a day."""
+    return models.DateField(db_index=True)
+
+
+def _queue() -> models.CharField[str, str]:
+    return models.CharField(max_length=NAME_LENGTH)
+
+
+def _path() -> models.CharField[str, str]:
+    """Return the field of a dotted path: a task, or a kind of error."""
+    return models.CharField(max_length=PATH_LENGTH)
 
 
 class PipelineRun(models.Model):
@@ -30,6 +46,8 @@ class PipelineRun(models.Model):
     exit_code = models.PositiveSmallIntegerField()
 
     class Meta:
+        verbose_name = _("pipeline run")
+        verbose_name_plural = _("pipeline runs")
         ordering: ClassVar = ["-started_at"]
 
     def __str__(self) -> str:
@@ -46,6 +64,8 @@ class PublishedDay(models.Model):
     rows = models.BigIntegerField()
 
     class Meta:
+        verbose_name = _("published day")
+        verbose_name_plural = _("published days")
         constraints: ClassVar = [models.UniqueConstraint(fields=["table", "day"], name="rsmq_published_day")]
 
     def __str__(self) -> str:
@@ -55,10 +75,10 @@ class PublishedDay(models.Model):
 class TaskHour(models.Model):
     """One task in one queue in one hour."""
 
-    day = models.DateField(db_index=True)
+    day = _day()
     hour = models.DateTimeField()
-    queue = models.CharField(max_length=NAME_LENGTH)
-    task = models.CharField(max_length=PATH_LENGTH)
+    queue = _queue()
+    task = _path()
     attempts = models.BigIntegerField()
     first_attempts = models.BigIntegerField()
     succeeded = models.BigIntegerField()
@@ -76,6 +96,8 @@ class TaskHour(models.Model):
     run_hist = models.JSONField(default=dict)
 
     class Meta:
+        verbose_name = _("hour of a task")
+        verbose_name_plural = _("history of tasks")
         ordering: ClassVar = ["hour", "queue", "task"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["hour", "queue", "task"], name="rsmq_task_hour"),
@@ -89,10 +111,10 @@ class TaskHour(models.Model):
 class FailureGroup(models.Model):
     """Failures of one day that are alike: same task, same kind of error, same message but for numbers and ids."""
 
-    day = models.DateField(db_index=True)
-    task = models.CharField(max_length=PATH_LENGTH)
+    day = _day()
+    task = _path()
     fingerprint = models.CharField(max_length=32, db_index=True)
-    error_type = models.CharField(max_length=PATH_LENGTH)
+    error_type = _path()
     n = models.BigIntegerField()
     retried = models.BigIntegerField()
     dead = models.BigIntegerField()
@@ -105,6 +127,8 @@ class FailureGroup(models.Model):
     workers = models.IntegerField()
 
     class Meta:
+        verbose_name = _("group of failures")
+        verbose_name_plural = _("failures")
         ordering: ClassVar = ["-day", "-n"]
         constraints: ClassVar = [models.UniqueConstraint(fields=["day", "fingerprint"], name="rsmq_failure_group")]
 
@@ -115,9 +139,9 @@ class FailureGroup(models.Model):
 class SloBurn(models.Model):
     """How fast the error budget of an objective burnt in a window before a time."""
 
-    day = models.DateField(db_index=True)
+    day = _day()
     at = models.DateTimeField()
-    queue = models.CharField(max_length=NAME_LENGTH)
+    queue = _queue()
     objective = models.CharField(max_length=64)
     window = models.CharField(max_length=8)
     total = models.BigIntegerField()
@@ -128,6 +152,8 @@ class SloBurn(models.Model):
     budget_left = models.FloatField()
 
     class Meta:
+        verbose_name = _("burn rate")
+        verbose_name_plural = _("objectives and capacity")
         ordering: ClassVar = ["-at", "queue", "objective", "window"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["at", "queue", "objective", "window"], name="rsmq_slo_burn"),
@@ -141,7 +167,7 @@ class CapacityAdvice(models.Model):
     """How many slots a queue needs, with what that was computed from."""
 
     day = models.DateField()
-    queue = models.CharField(max_length=NAME_LENGTH)
+    queue = _queue()
     attempts = models.BigIntegerField()
     arrivals_per_s = models.FloatField()
     mean_run_s = models.FloatField()
@@ -155,6 +181,8 @@ class CapacityAdvice(models.Model):
     silent_because = models.CharField(max_length=200, blank=True)
 
     class Meta:
+        verbose_name = _("advice on capacity")
+        verbose_name_plural = _("advice on capacity")
         ordering: ClassVar = ["-day", "queue"]
         constraints: ClassVar = [models.UniqueConstraint(fields=["day", "queue"], name="rsmq_capacity_advice")]
 
@@ -165,10 +193,10 @@ class CapacityAdvice(models.Model):
 class Anomaly(models.Model):
     """An hour that is unlike the same hour of other days."""
 
-    day = models.DateField(db_index=True)
+    day = _day()
     hour = models.DateTimeField()
-    queue = models.CharField(max_length=NAME_LENGTH)
-    task = models.CharField(max_length=PATH_LENGTH)
+    queue = _queue()
+    task = _path()
     metric = models.CharField(max_length=32)
     value = models.FloatField()
     median = models.FloatField()
@@ -178,8 +206,9 @@ class Anomaly(models.Model):
     n = models.BigIntegerField()
 
     class Meta:
+        verbose_name = _("hour unlike others")
+        verbose_name_plural = _("hours unlike others")
         ordering: ClassVar = ["-hour", "queue", "task"]
-        verbose_name_plural = "anomalies"
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["hour", "queue", "task", "metric"], name="rsmq_anomaly"),
         ]
@@ -191,9 +220,9 @@ class Anomaly(models.Model):
 class QueueDepth(models.Model):
     """What was in a queue at one moment."""
 
-    day = models.DateField(db_index=True)
+    day = _day()
     taken_at = models.DateTimeField()
-    queue = models.CharField(max_length=NAME_LENGTH)
+    queue = _queue()
     waiting = models.BigIntegerField()
     delayed = models.BigIntegerField()
     in_flight = models.BigIntegerField()
@@ -203,6 +232,8 @@ class QueueDepth(models.Model):
     max_receive_count = models.IntegerField()
 
     class Meta:
+        verbose_name = _("depth of a queue")
+        verbose_name_plural = _("depths of queues")
         ordering: ClassVar = ["-taken_at", "queue"]
         constraints: ClassVar = [models.UniqueConstraint(fields=["taken_at", "queue"], name="rsmq_queue_depth")]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,13 @@ class Published:
     removed: int
 
 
-def publish(lake: Lake, *, since: dt.date | None = None, dry_run: bool = False) -> Published:
+def publish(
+    lake: Lake,
+    *,
+    since: dt.date | None = None,
+    dry_run: bool = False,
+    on_progress: Callable[[int], None] = lambda days: None,
+) -> Published:
     """Bring the database up to date with the lake: days that changed, or all from `since` on."""
     days = rows = removed = 0
     for table, model, unique in PUBLISHED.values():
@@ -63,8 +69,9 @@ def publish(lake: Lake, *, since: dt.date | None = None, dry_run: bool = False) 
         for day in in_lake:
             signature = _signature(lake, table, day)
             if (since is not None and day >= since) or known.get(day) != signature:
-                days += 1
                 rows += 0 if dry_run else _publish_day(lake, table, model, unique, day, signature)
+                days += 1
+                on_progress(days)
         gone = sorted(set(known) - set(in_lake))
         removed += len(gone)
         if not dry_run:

@@ -6,14 +6,17 @@ A message moves in one atomic step, so doing it again goes on with the rest and 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from django.core.exceptions import ImproperlyConfigured
 
 from ..conf import get_settings
 from ..core.errors import QueueNotFound
 from ..core.transfers import Transfer, redrive_slice
 from ..queues import get_client
 from ..spark.lake import Lake
-from ..spark.schemas import EVENTS
+from ..spark.schemas import DEAD_LETTERS, EVENTS, Table
 
 
 @dataclass(slots=True)
@@ -29,26 +32,41 @@ class Replayed:
 
 
 def dead_letters_of(lake: Lake, fingerprint: str) -> dict[str, list[str]]:
-    """Return the queues of a failure group, and the ids of the messages that died there."""
-    import pyarrow.compute as pc
+    """Return the queues of a failure group, and the ids of the messages that died there.
 
+    The log of events knows them, or, where none is kept, the archive of dead letters.
+    """
     found: dict[str, dict[str, None]] = {}
-    for day in lake.days(EVENTS):
-        rows = lake.read_day(EVENTS, day, names=["queue", "message_id", "event", "fingerprint"])
-        rows = rows.filter(pc.and_(pc.equal(rows["fingerprint"], fingerprint), pc.equal(rows["event"], "dead")))
-        for queue, message_id in zip(rows["queue"].to_pylist(), rows["message_id"].to_pylist(), strict=True):
-            if message_id:
+    for table in (EVENTS, DEAD_LETTERS):
+        for queue, message_id in _deaths(lake, table, fingerprint):
+            if queue and message_id:
                 found.setdefault(queue, {})[message_id] = None
     return {queue: list(ids) for queue, ids in found.items()}
+
+
+def _deaths(lake: Lake, table: Table, fingerprint: str) -> Iterator[tuple[str, str]]:
+    import pyarrow.compute as pc
+
+    about = ["queue", "message_id", "fingerprint", *(["event"] if table is EVENTS else [])]
+    for day in lake.days(table):
+        rows = lake.read_day(table, day, names=about)
+        rows = rows.filter(pc.equal(rows["fingerprint"], fingerprint))
+        if table is EVENTS:
+            rows = rows.filter(pc.equal(rows["event"], "dead"))
+        yield from zip(rows["queue"].to_pylist(), rows["message_id"].to_pylist(), strict=True)
 
 
 def replay(lake: Lake, fingerprint: str, *, dry_run: bool, limit: int | None = None) -> Replayed:
     """Send the dead letters of a failure group back to their queues; with `dry_run` only count those that are there."""
     result = Replayed()
     for queue, ids in dead_letters_of(lake, fingerprint).items():
-        settings = get_settings().queue(queue)
-        client = get_client(settings.connection)
         result.known += len(ids)
+        try:
+            settings = get_settings().queue(queue)
+        except ImproperlyConfigured:
+            result.stayed[f"{queue} is not in RSMQ['QUEUES'] any more"] += len(ids)
+            continue
+        client = get_client(settings.connection)
         transfer = Transfer(client, settings.dead_letter, ids=ids, limit=limit)
         try:
             for part in transfer.slices():

@@ -19,13 +19,13 @@ from .errors import DataLoss
 from .finalize import trim_events
 from .lake import Lake, parquet_files
 from .lock import RunLock
+from .progress import POLL_S, RowCount
 from .schemas import EVENTS
 from .server import Server
 
 JOB = "archive"
 #: How often a continuous run lets go of what is written.
 FINALIZE_EVERY_S = 30.0
-_POLL_S = 0.2
 
 
 @dataclass(slots=True)
@@ -93,14 +93,10 @@ class ArchiveJob:
 
     def _follow(self, query: Any, result: Archived, checkpoint: Path) -> None:
         """Wait for the end, count what was done, and in a continuous run let go of it now and then."""
-        seen, finalize_at = -1, time.monotonic() + FINALIZE_EVERY_S
+        count, finalize_at = RowCount(), time.monotonic() + FINALIZE_EVERY_S
         while True:
-            has_ended = query.awaitTermination(_POLL_S)
-            for progress in query.recentProgress:
-                if progress.batchId > seen and progress.numInputRows:
-                    seen = progress.batchId
-                    result.rows += progress.numInputRows
-                    result.batches += 1
+            has_ended = query.awaitTermination(POLL_S)
+            result.rows, result.batches = count.look(query), count.batches
             self.on_progress(result.rows)
             if has_ended:
                 return

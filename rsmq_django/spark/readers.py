@@ -1,4 +1,4 @@
-"""The readers as Spark wants them: its method names around `snapshot`, `events`, `topic` and `drain`.
+"""The readers as Spark wants them: its method names around `snapshot`, `dead_letters`, `events`, `topic`, `drain`.
 
 Spark pickles a reader to the planner and to every task, so it holds options and no connection. What the long-lived
 process at the driver keeps (`_log`) stays there.
@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
 from .columns import Rows
+from .dead_letters import DeadLetters
 from .drain import Journals
 from .events import EventLog
 from .log import NO_LIMIT, Range, StreamLog
@@ -68,6 +69,19 @@ class SnapshotReader(_Reader, DataSourceReader):
         """Read on an executor. For an empty plan Spark sends a partition that is not ours."""
         if isinstance(partition, Part) and isinstance(partition.content, Ids):
             yield from _batches(self.schema, Snapshot(self.options).read(partition.content))
+
+
+class DeadLetterReader(_Reader, DataSourceReader):
+    """spark.read, kind=dead."""
+
+    def partitions(self) -> list[Part]:
+        """Plan."""
+        return _parts(DeadLetters(self.options).plan())
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        """Read on an executor."""
+        if isinstance(partition, Part) and isinstance(partition.content, Ids):
+            yield from _batches(self.schema, DeadLetters(self.options).read(partition.content))
 
 
 class EventReader(_Reader, DataSourceReader):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import events
+from . import dead_letters, events
 from .columns import Column, columns
 
 
@@ -74,4 +74,5 @@ DEPTH = Table(
     ),
     90,
 )
-TABLES = (EVENTS, HOURLY, FAILURES, SLO, CAPACITY, ANOMALIES, DEPTH)
+DEAD_LETTERS = Table("dead_letters", dead_letters.SCHEMA, 90)
+TABLES = (EVENTS, HOURLY, FAILURES, SLO, CAPACITY, ANOMALIES, DEPTH, DEAD_LETTERS)

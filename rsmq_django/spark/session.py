@@ -30,6 +30,11 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
+def is_submitted() -> bool:
+    """Say whether spark-submit started this process: then master, files and settings are chosen already."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def prepare_environment(master: str) -> None:
     """Set what Spark reads from the environment before its first session.
 
@@ -50,21 +55,30 @@ def start_session(master: str = "local[2]", *, conf: Mapping[str, str] | None = 
     """Return a session with our source in it.
 
     `py_files` is a zip of the package for executors that have not installed it. The source is registered by call:
-    Spark's own lookup does not see shipped files.
+    Spark's own lookup does not see shipped files. What was said to spark-submit counts more than `master` and our
+    defaults.
     """
-    prepare_environment(master)
+    if not is_submitted():
+        prepare_environment(master)
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     from .source import DefaultSource
 
-    settings = DEFAULTS | (LOOPBACK if is_local(master) else {}) | dict(conf or {})
+    builder = SparkSession.builder.appName(APP_NAME)
+    if is_submitted():
+        said = dict(SparkConf().getAll())
+        settings = {name: value for name, value in DEFAULTS.items() if name not in said} | dict(conf or {})
+    else:
+        settings = DEFAULTS | (LOOPBACK if is_local(master) else {}) | dict(conf or {})
+        builder = builder.master(master)
     if py_files:
         settings["spark.submit.pyFiles"] = py_files
-    builder = SparkSession.builder.master(master).appName(APP_NAME)
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel(settings["spark.log.level"])
-    if py_files:
+    if level := settings.get("spark.log.level"):
+        session.sparkContext.setLogLevel(level)
+    if py_files or is_submitted():
         session.dataSource.register(DefaultSource)
     return session

@@ -54,7 +54,7 @@ class Snapshot:
     def plan(self) -> list[Ids]:
         """Return all messages of the queues that were asked for, or of all."""
         parts = []
-        for queue in self.options.queues or self._all_queues():
+        for queue in self.options.queues or self.all_queues():
             key = queue_keys(self.options.namespace, queue).messages
             if (count := self.server.ask_one("ZCARD", key)) > MAX_IDS:
                 raise PipelineError(
@@ -80,7 +80,8 @@ class Snapshot:
             )
             yield _rows(part.queue, [message for message in found if message[2] is not None])
 
-    def _all_queues(self) -> list[str]:
+    def all_queues(self) -> list[str]:
+        """Return the names of all queues."""
         names = self.server.ask_one("SMEMBERS", queues_key(self.options.namespace))
         return sorted(name.decode("utf-8", "replace") for name in names)
 

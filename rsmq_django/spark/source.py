@@ -17,6 +17,7 @@ class DefaultSource(DataSource):
     | kind    | read                       | readStream               | write, writeStream              |
     |---------|----------------------------|--------------------------|---------------------------------|
     | queue   | what is in the queues now  |                          | rows as messages                |
+    | dead    | the dead letters now       |                          |                                 |
     | events  | the task event log         | the same, with offsets   |                                 |
     | topic   | a topic, by index          | the same, with offsets   | rows as messages of the topic   |
     | drain   |                            | messages, taken out      |                                 |
@@ -30,17 +31,28 @@ class DefaultSource(DataSource):
 
     def schema(self) -> Any:
         """Return the columns of the kind that is read."""
-        from . import drain, events, snapshot, topic
+        from . import dead_letters, drain, events, snapshot, topic
         from .columns import spark_schema
 
-        schemas = {"queue": snapshot.SCHEMA, "events": events.SCHEMA, "drain": drain.SCHEMA, "topic": topic.SCHEMA}
+        schemas = {
+            "queue": snapshot.SCHEMA,
+            "dead": dead_letters.SCHEMA,
+            "events": events.SCHEMA,
+            "drain": drain.SCHEMA,
+            "topic": topic.SCHEMA,
+        }
         return spark_schema(self._one_of(schemas, "read"))
 
     def reader(self, schema: Any) -> Any:
         """Return the reader of spark.read."""
         from . import readers
 
-        kinds = {"queue": readers.SnapshotReader, "events": readers.EventReader, "topic": readers.TopicReader}
+        kinds = {
+            "queue": readers.SnapshotReader,
+            "dead": readers.DeadLetterReader,
+            "events": readers.EventReader,
+            "topic": readers.TopicReader,
+        }
         return self._one_of(kinds, "read")(self._options(), schema)
 
     def streamReader(self, schema: Any) -> Any:

@@ -1,4 +1,6 @@
-"""The steps behind the archive: rollup, analyse, snapshot, compact. Each may be run at any time, twice, or not at all.
+"""The steps beside the archive: rollup, analyse, snapshot, dead letters, compact.
+
+Each may be run at any time, twice, or not at all.
 
 A step recomputes whole days and replaces them, so running it again gives the same rows.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,10 +21,11 @@ from .capacity import Advice, Demand, advise, arrival_rate_per_s
 from .checkpoint import finished_offset
 from .columns import ddl
 from .config import JobConfig
+from .dead_letters import KEY
 from .errors import PipelineError
 from .lake import Lake, parquet_files
-from .schemas import ANOMALIES, CAPACITY, DEPTH, EVENTS, FAILURES, HOURLY, SLO
-from .tables import read_events, write_days
+from .schemas import ANOMALIES, CAPACITY, DEAD_LETTERS, DEPTH, EVENTS, FAILURES, HOURLY, SLO
+from .tables import read_days, read_events, write_days
 
 #: Days whose events say what a queue needs.
 DEMAND_DAYS = 7
@@ -232,6 +235,28 @@ def _depth_row(at: dt.datetime, now_us: int, row: Mapping[str, Any]) -> dict[str
     }
 
 
+# -- Dead letters -----------------------------------------------------------------------------------------------------
+
+
+def archive_dead_letters(spark: Any, config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
+    """Add the dead letters that lie in their queues now to those that are archived; rows out are the new ones."""
+    from pyspark.sql import functions as F
+
+    lake = config.find_lake()
+    letters = spark.read.format("rsmq").options(**config.options(kind="dead", queue=",".join(queues))).load()
+    # Read once: what is written must be what was counted, while others redrive.
+    letters = letters.withColumn("dt", F.to_date("died_at")).cache()
+    try:
+        days = sorted(row["dt"] for row in letters.select("dt").distinct().collect())
+        known = read_days(spark, lake, DEAD_LETTERS, days).withColumn("dt", F.to_date("died_at"))
+        before, found = known.count(), letters.count()
+        write_days(known.unionByName(letters).dropDuplicates([*KEY]), lake, DEAD_LETTERS, days)
+    finally:
+        letters.unpersist()
+    after = sum(lake.read_day(DEAD_LETTERS, day, names=["message_id"]).num_rows for day in days)
+    return StepResult(found, after - before, len(days))
+
+
 # -- Compaction -------------------------------------------------------------------------------------------------------
 
 
@@ -248,13 +273,22 @@ def closed_days(lake: Lake, *, today: dt.date) -> list[dt.date]:
     ]
 
 
-def compact(spark: Any, lake: Lake, *, today: dt.date, days: Iterable[dt.date] | None = None) -> StepResult:
+def compact(
+    spark: Any,
+    lake: Lake,
+    *,
+    today: dt.date,
+    days: Sequence[dt.date] | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> StepResult:
     """Rewrite closed days as one sorted file each; duplicates of two checkpoints are dropped."""
-    rows_in = rows_out = count = 0
-    for day in closed_days(lake, today=today) if days is None else days:
+    rows_in = rows_out = 0
+    days = closed_days(lake, today=today) if days is None else days
+    for number, day in enumerate(days, 1):
         found, kept = compact_day(spark, lake, day)
-        rows_in, rows_out, count = rows_in + found, rows_out + kept, count + 1
-    return StepResult(rows_in, rows_out, count)
+        rows_in, rows_out = rows_in + found, rows_out + kept
+        on_progress(number, len(days))
+    return StepResult(rows_in, rows_out, len(days))
 
 
 def compact_day(spark: Any, lake: Lake, day: dt.date) -> tuple[int, int]:

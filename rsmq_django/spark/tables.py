@@ -18,6 +18,11 @@ def read_events(spark: Any, lake: Lake, days: Iterable[dt.date]) -> Any:
     return _read(spark, EVENTS, [path for day in days for path in lake.event_paths(day)])
 
 
+def read_days(spark: Any, lake: Lake, table: Table, days: Iterable[dt.date]) -> Any:
+    """Return the rows of some days of a table other than events."""
+    return _read(spark, table, [path for day in days if (path := lake.day_path(table, day)).exists()])
+
+
 def _read(spark: Any, table: Table, paths: Sequence[Any]) -> Any:
     schema = ddl(table.columns)
     if not paths:

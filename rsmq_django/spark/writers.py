@@ -78,4 +78,12 @@ def _staged(messages: Sequence[Any]) -> list[Staged]:
 
 
 def _as_rows(batch: Any) -> Rows:
-    return {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    import pyarrow as pa
+
+    rows = {}
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if name == "body" and pa.types.is_string(column.type):
+            column = column.cast(pa.binary())  # the same bytes; as texts they would be decoded and encoded again
+        rows[name] = column.to_pylist()
+    return rows

@@ -10,6 +10,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.test import Client as Browser
 from django.utils import timezone
+from django.utils.formats import date_format
 
 from rsmq_django.core import Queue
 from rsmq_django.pipeline.models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
@@ -20,7 +21,7 @@ from tests.pipeline.conftest import write_events
 
 ROOT = "/admin/rsmq_pipeline/"
 TASKS, FAILURES, OBJECTIVES = f"{ROOT}taskhour/", f"{ROOT}failuregroup/", f"{ROOT}sloburn/"
-NAMES = ("taskhour", "failuregroup", "sloburn", "capacityadvice", "anomaly", "pipelinerun")
+NAMES = ("taskhour", "failuregroup", "sloburn", "capacityadvice", "anomaly", "queuedepth", "pipelinerun")
 GROUP = fingerprint("shop.pay", "ValueError", "no row 7")
 
 
@@ -73,6 +74,23 @@ def test_history_can_be_that_of_one_task(browser: Browser, history: None):
 
     assert sum(page.context["charts"][0].series[2].values) == 15, "dead letters"
     assert [row[1] for row in page.context["totals"]] == ["shop.pay"]
+
+
+def test_all_times_are_utc_whatever_the_zone_of_the_site(browser: Browser, history: None, settings: Any):
+    settings.TIME_ZONE = "Asia/Kolkata"  # half an hour off, so that no hour looks right by chance
+    hour = TaskHour.objects.latest("hour").hour.astimezone(dt.UTC)
+
+    for url in (TASKS, FAILURES, OBJECTIVES):
+        assert f"Newest hour: {date_format(hour, 'DATETIME_FORMAT')} UTC" in text_of(browser.get(url)), url
+    assert f"{hour:%Y-%m-%d %H}:00" in text_of(browser.get(f"{ROOT}anomaly/"))
+    assert date_format(hour, "DATETIME_FORMAT") in text_of(browser.get(FAILURES)), "of the failures"
+
+
+def test_menu_has_the_names_of_the_pages(browser: Browser):
+    text = text_of(browser.get("/admin/"))
+
+    for name in ("History of tasks", "Failures", "Objectives and capacity", "Hours unlike others", "Pipeline runs"):
+        assert name in text, name
 
 
 def test_pages_without_a_history_say_so(browser: Browser):

@@ -14,6 +14,7 @@ from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.fingerprint import fingerprint
 from rsmq_django.spark.lake import Lake
+from rsmq_django.spark.schemas import DEAD_LETTERS
 from tests.redis_server import PrivateServer
 from tests.spark.samples import log_events
 
@@ -169,6 +170,30 @@ def test_failure_group_goes_back_to_its_queue_once(pipeline, lake: Lake, server:
     assert "2 dead letters went back to default" in done[1]
     assert "2 stayed: gone" in again[1]
     assert (queue.attributes().messages, dead.attributes().messages) == (2, 1)
+
+
+def test_group_without_events_goes_back_by_the_archive_of_dead_letters(pipeline, lake: Lake, server: PrivateServer):
+    queue, dead = ensure_queue("default"), Queue("default-dead", get_client())
+    dead.create()
+    row = dict.fromkeys(column.name for column in DEAD_LETTERS.columns) | {"fingerprint": "f" * 32, "died_at": NOON}
+    row |= {"dead_queue": "default-dead", "queue": "default", "message_id": dead.send("1")}
+    lake.write_day(DEAD_LETTERS, NOON.date(), [row, row | {"queue": "closed"}, row | {"queue": ""}])
+
+    code, said = pipeline("replay", "f" * 32, yes=True)
+
+    assert code == 0
+    assert "1 dead letters went back to default" in said
+    assert "1 stayed: closed is not in RSMQ['QUEUES'] any more" in said
+    assert queue.attributes().messages == 1
+
+
+def test_dry_run_counts_dead_letters(pipeline, server: PrivateServer):
+    dead = Queue("default-dead", get_client())
+    dead.create()
+    server.redis.hset("rsmq::dead:default-dead", dead.send("1"), "{}")
+
+    assert "dlq: 1 dead letters" in pipeline("dlq", dry_run=True)[1]
+    assert "dlq: 0 dead letters" in pipeline("dlq", dry_run=True, queue="none")[1]
 
 
 def test_wrong_usage_has_its_own_status(pipeline):

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rsmq_django.spark.errors import DataLoss, LogReset
-from rsmq_django.spark.events import SCHEMA, EventLog, rows
+from rsmq_django.spark.events import FIELDS, SCHEMA, EventLog, rows
 from rsmq_django.spark.log import StreamLog
 from tests.redis_server import PrivateServer
 from tests.spark.samples import STREAM, ids_between, log_events
@@ -236,3 +236,13 @@ def test_garbage_in_an_entry_becomes_null_and_stops_nothing():
 
     assert (table["attempt"], table["wait_us"], table["body_bytes"]) == ([None], [None], [None])
     assert table["task"] == ["\ufffd"]
+
+
+def test_texts_with_zero_bytes_or_half_a_letter_stay_in_their_rows():
+    odd = [b"a\0b", b"\xe2\x82", b"", b"plain"]
+
+    table = rows("log", [(b"1-1", [b"e", b"succeeded", b"t", value]) for value in odd])
+    whole = rows("log", [(b"1-1", [word for field in FIELDS for word in (field[2], value)]) for value in odd[1:]])
+
+    assert table["task"] == ["a\0b", "\ufffd", "", "plain"]
+    assert (whole["task"], whole["worker"]) == (["\ufffd", "", "plain"], ["\ufffd", None, "plain"])

@@ -13,7 +13,7 @@ URL = "redis://user:hunter2@example.invalid:6379/0"
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"kind": "queues"}, "queue, events, topic, drain, tasks"),
+        ({"kind": "queues"}, "queue, dead, events, topic, drain, tasks"),
         ({"maxRowPerBatch": "5"}, "did you mean 'maxRowsPerBatch'"),
         ({"maxRowsPerBatch": "0"}, "from 1 on"),
         ({"failOnDataLoss": "maybe"}, "true or false"),

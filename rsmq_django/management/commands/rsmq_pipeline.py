@@ -21,14 +21,17 @@ from ...conf import get_settings
 from ...core.errors import RsmqError
 from ...pipeline.config import export_address, find_lake, job_config
 from ...pipeline.health import examine, find_java, read_lag
+from ...pipeline.meter import Meter
 from ...queues import get_client
 from ...spark.bulk import resume
 from ...spark.config import JobConfig
+from ...spark.dead_letters import DeadLetters
 from ...spark.job import ALL_STEPS, Pipeline, stop_on_signals
+from ...spark.options import Options
 from ...spark.runs import DONE, FAILED, LOST_DATA, Run, read_runs, record
 from ...spark.server import Server
 
-SPARK_STEPS = ("archive", "rollup", "analyse", "compact", "snapshot", "drain", "backfill")
+SPARK_STEPS = ("archive", "rollup", "analyse", "compact", "snapshot", "dlq", "drain", "backfill")
 PLAIN_STEPS = ("publish", "expire", "replay", "resume", "status", "doctor", "config")
 #: What `run` does, in one session: start-up costs more than most steps.
 RUN = (*ALL_STEPS, "publish")
@@ -43,6 +46,7 @@ steps:
   analyse    capacity advice, burn rates, odd hours
   publish    files -> database (no Java needed)
   snapshot   depth and age of the queues now
+  dlq        dead letters that lie in their queues now -> Parquet: which task, what failed, when; they stay there
   compact    many small files -> one for each closed day; expire removes old days
   drain      --queue Q: messages -> Parquet, and out of the queue
   backfill   FILE --queue Q [--task T]: rows -> messages or task calls, each once
@@ -51,6 +55,15 @@ steps:
   status, doctor, config
 
 drain, backfill and replay only count, unless --yes is given.
+
+examples:
+  manage.py rsmq_pipeline doctor                          what is missing, and what to do about it
+  manage.py rsmq_pipeline run                             for cron, every quarter of an hour
+  manage.py rsmq_pipeline archive --continuous 30s        instead of cron, beside a supervisor
+  manage.py rsmq_pipeline rollup --since 2026-11-01       compute days anew
+  manage.py rsmq_pipeline replay 6f1ed002ab5595859014ebf0951522d9 --yes
+  manage.py rsmq_pipeline backfill orders.parquet --queue mail --task shop.tasks.send_receipt --yes
+
 Exit status: 0 done, 1 failed, 2 wrong usage, 3 events were lost, 4 another run is at it.
 """
 
@@ -114,6 +127,7 @@ class Command(BaseCommand):
         if set(names) & set(SPARK_STEPS):
             _require_spark()
             export_address()
+        meter = self.meter = Meter(is_shown=False if self.options["json"] else None)
         pipeline = Pipeline(
             config,
             since=self.options["since"],
@@ -121,14 +135,16 @@ class Command(BaseCommand):
             every_s=self.options["continuous"],
             new_checkpoint=self.options["new_checkpoint"],
             lease_s=self.options["lease"],
-            on_progress=self._progress(),
+            on_progress=meter,
+            backlog=read_lag(config, _server(config)).entries if meter.is_shown and "archive" in names else None,
         )
         if self.options["continuous"]:
             stop_on_signals(pipeline.stopped)
         worst = DONE
         try:
             for name in names:
-                run = self._one(name, pipeline, config)
+                with meter.during(name):
+                    run = self._one(name, pipeline, config)
                 self._tell(run)
                 worst = worst or run.exit_code
                 if run.error:
@@ -149,7 +165,8 @@ class Command(BaseCommand):
             raise ImproperlyConfigured("add 'rsmq_django.pipeline' to INSTALLED_APPS and run migrate, to publish")
         from ...pipeline.publish import publish
 
-        done = publish(find_lake(self.options["lake"]), since=self.options["since"], dry_run=self.is_dry)
+        lake, since = find_lake(self.options["lake"]), self.options["since"]
+        done = publish(lake, since=since, dry_run=self.is_dry, on_progress=lambda days: self.meter("publish", days))
         run.rows_in, run.rows_out = done.days, done.rows
 
     def _backfill(self, run: Run, pipeline: Pipeline) -> None:
@@ -192,6 +209,10 @@ class Command(BaseCommand):
             self.stdout.write(f"rollup: {len(changed_days(lake, since=self.options['since']))} days")
         if step in ("run", "compact"):
             self.stdout.write(f"compact: {len(closed_days(lake, today=dt.datetime.now(dt.UTC).date()))} days")
+        if step == "dlq":
+            export_address()
+            letters = DeadLetters(Options.read(config.options(kind="dead", queue=self.options["queue"])))
+            self.stdout.write(f"dlq: {sum(len(part.ids) for part in letters.plan()):,} dead letters")
         if step == "drain":
             for queue in _names(self.options["queue"]):
                 count = server.ask_one("ZCARD", f"{config.namespace}:{queue}")
@@ -244,17 +265,6 @@ class Command(BaseCommand):
         else:
             lost = f", {run.lost:,} LOST" if run.lost else ""
             self.stdout.write(f"{run.step:10} {run.rows_in:>12,} in {run.rows_out:>12,} out {run.seconds:8.1f} s{lost}")
-
-    def _progress(self) -> Callable[[str, int], None]:
-        """Return what shows rows while they are counted, on a terminal only."""
-        if self.options["json"] or not sys.stderr.isatty():
-            return lambda step, rows: None
-
-        def show(step: str, rows: int) -> None:
-            self.stderr.write(f"\r{step} {rows:,} rows ", ending="")
-            self.stderr.flush()
-
-        return show
 
 
 def _refuse_incomplete(step: str, options: dict[str, Any]) -> None:

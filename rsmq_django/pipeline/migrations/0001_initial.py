@@ -25,6 +25,8 @@ class Migration(migrations.Migration):
                 ("exit_code", models.PositiveSmallIntegerField()),
             ],
             options={
+                "verbose_name": "pipeline run",
+                "verbose_name_plural": "pipeline runs",
                 "ordering": ["-started_at"],
             },
         ),
@@ -44,7 +46,8 @@ class Migration(migrations.Migration):
                 ("n", models.BigIntegerField()),
             ],
             options={
-                "verbose_name_plural": "anomalies",
+                "verbose_name": "hour unlike others",
+                "verbose_name_plural": "hours unlike others",
                 "ordering": ["-hour", "queue", "task"],
                 "constraints": [
                     models.UniqueConstraint(fields=("hour", "queue", "task", "metric"), name="rsmq_anomaly")
@@ -69,6 +72,8 @@ class Migration(migrations.Migration):
                 ("silent_because", models.CharField(blank=True, max_length=200)),
             ],
             options={
+                "verbose_name": "advice on capacity",
+                "verbose_name_plural": "advice on capacity",
                 "ordering": ["-day", "queue"],
                 "constraints": [models.UniqueConstraint(fields=("day", "queue"), name="rsmq_capacity_advice")],
             },
@@ -92,6 +97,8 @@ class Migration(migrations.Migration):
                 ("workers", models.IntegerField()),
             ],
             options={
+                "verbose_name": "group of failures",
+                "verbose_name_plural": "failures",
                 "ordering": ["-day", "-n"],
                 "constraints": [models.UniqueConstraint(fields=("day", "fingerprint"), name="rsmq_failure_group")],
             },
@@ -106,6 +113,8 @@ class Migration(migrations.Migration):
                 ("rows", models.BigIntegerField()),
             ],
             options={
+                "verbose_name": "published day",
+                "verbose_name_plural": "published days",
                 "constraints": [models.UniqueConstraint(fields=("table", "day"), name="rsmq_published_day")],
             },
         ),
@@ -124,6 +133,8 @@ class Migration(migrations.Migration):
                 ("max_receive_count", models.IntegerField()),
             ],
             options={
+                "verbose_name": "depth of a queue",
+                "verbose_name_plural": "depths of queues",
                 "ordering": ["-taken_at", "queue"],
                 "constraints": [models.UniqueConstraint(fields=("taken_at", "queue"), name="rsmq_queue_depth")],
             },
@@ -144,6 +155,8 @@ class Migration(migrations.Migration):
                 ("budget_left", models.FloatField()),
             ],
             options={
+                "verbose_name": "burn rate",
+                "verbose_name_plural": "objectives and capacity",
                 "ordering": ["-at", "queue", "objective", "window"],
                 "constraints": [
                     models.UniqueConstraint(fields=("at", "queue", "objective", "window"), name="rsmq_slo_burn")
@@ -174,6 +187,8 @@ class Migration(migrations.Migration):
                 ("run_hist", models.JSONField(default=dict)),
             ],
             options={
+                "verbose_name": "hour of a task",
+                "verbose_name_plural": "history of tasks",
                 "ordering": ["hour", "queue", "task"],
                 "indexes": [models.Index(fields=["queue", "hour"], name="rsmq_task_hour_queue")],
                 "constraints": [models.UniqueConstraint(fields=("hour", "queue", "task"), name="rsmq_task_hour")],

@@ -1,5 +1,6 @@
 """The same job on one machine, on a cluster of processes, and on a standalone master with two workers."""
 
+import json
 import os
 import shutil
 import socket
@@ -15,6 +16,7 @@ import pyspark
 import pytest
 
 from rsmq_django.core import Client, Queue
+from rsmq_django.spark.config import JobConfig
 from tests.redis_server import PrivateServer
 from tests.spark.engine.child import MESSAGES, QUEUE
 from tests.spark.engine.test_crashes import PATIENCE_S, Child
@@ -121,6 +123,29 @@ def test_standalone_cluster_that_gets_the_package_as_a_zip_gives_the_same(
     finally:
         child.kill()
         shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def test_spark_submit_runs_the_steps_of_a_json_file(
+    work, server: PrivateServer, tmp_path: Path, bare_python: Path, package_zip: Path
+):
+    config = JobConfig(lake=str(tmp_path / "lake"), master="yarn", objectives={"mail": {"success": 0.9}})
+    (tmp_path / "job.json").write_text(config.to_json())
+    home = Path(pyspark.__file__).parent
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    variables |= {"PYSPARK_PYTHON": str(bare_python), "RSMQ_REDIS_URL": server.url, "SPARK_HOME": str(home)}
+    command = [f"{home}/bin/spark-submit", "--master", "local[2]", "--conf", "spark.driver.host=127.0.0.1"]
+    command += ["--py-files", str(package_zip), str(ROOT / "rsmq_django" / "spark" / "submit.py")]
+
+    steps = ["archive", "rollup", "analyse", "dlq"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "job.json"), *steps],
+        cwd=tmp_path, env=variables | {"SPARK_LOCAL_IP": "127.0.0.1"}, capture_output=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    runs = {run["step"]: run for run in map(json.loads, done.stdout.decode().splitlines())}
+    assert list(runs) == steps
+    assert (runs["archive"]["rows_in"], runs["rollup"]["rows_in"], runs["analyse"]["error"]) == (EVENTS, EVENTS, "")
 
 
 def _free_port() -> int:

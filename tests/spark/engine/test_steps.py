@@ -1,12 +1,13 @@
 """Rollup, analysis, snapshot, compaction, draining: the same rows however often they run."""
 
 import datetime as dt
+import json
 import re
 from typing import Any
 
 import pytest
 
-from rsmq_django.core import Queue
+from rsmq_django.core import Client, Queue
 from rsmq_django.spark import histogram, steps
 from rsmq_django.spark.archive import ArchiveJob
 from rsmq_django.spark.columns import arrow_schema
@@ -171,7 +172,7 @@ def test_batches_that_come_after_compaction_are_merged_without_duplicates(
 
 
 def test_every_table_has_the_types_of_its_schema(
-    spark, config: JobConfig, lake: Lake, server: PrivateServer, pipeline_server: Server, mail: Queue
+    spark, config: JobConfig, lake: Lake, server: PrivateServer, pipeline_server: Server, mail: Queue, client: Client
 ):
     import pyarrow.parquet as pq
 
@@ -180,6 +181,11 @@ def test_every_table_has_the_types_of_its_schema(
     steps.rollup(spark, lake)
     steps.analyse(spark, config)
     steps.snapshot(spark, config)
+    Queue("mail-dead", client).create()
+    record = {"queue": "mail", "task": "shop.send", "error": "ValueError", "message": "no", "died_ms": MIDNIGHT_MS}
+    letter = Queue("mail-dead", client).send("body")
+    server.redis.hset("rsmq::dead:mail-dead", letter, json.dumps(record))
+    steps.archive_dead_letters(spark, config)
 
     for table in TABLES:
         (day, *_) = lake.days(table)

@@ -5,8 +5,6 @@ exactly once, rolled up, analysed, and published into the database; then what ca
 A private server and a temporary directory hold everything; nothing of it stays.
 """
 
-import csv
-import json
 import os
 import secrets
 import shutil
@@ -14,35 +12,37 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import redis
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.test import Client
 
-from example_project.flightboard.departures import data_directory
-from example_project.history.settings import AIRPORTS
-from rsmq_django.core import Queue
-from rsmq_django.core.ids import random_suffixes
+from example_project.history.flights import AIRPORTS, ALL_FLIGHTS, TASK, as_calls, write_flights
 from rsmq_django.pipeline.config import export_address, job_config
 from rsmq_django.pipeline.history import capacity_advice, failure_groups, task_totals
 from rsmq_django.pipeline.publish import publish
 from rsmq_django.queues import ensure_queue
-from rsmq_django.spark.events import EventLog
 from rsmq_django.spark.job import Pipeline
-from rsmq_django.spark.options import Options
+from rsmq_django.spark.runs import Run
 
 T = TypeVar("T")
 
 #: Names the directory of a run, in the environment of its processes.
 OWN_DIR_VARIABLE = "FLIGHTBOARD_PIPELINE_DIR"
-TASK = "example_project.history.tasks.record_departure"
-ALL_FLIGHTS = 336_776
+#: Pages of the history, and what they must show.
+PAGES = {
+    "taskhour": b"record_departure",
+    "failuregroup": b"Cancelled",
+    "sloburn": b"dep-JFK",
+    "queuedepth": b"dep-JFK",
+    "pipelinerun": b"archive",
+}
 
 
 class Command(BaseCommand):
@@ -74,54 +74,36 @@ class Command(BaseCommand):
         try:
             rows, cancelled = write_flights(place / "flights.csv", flights)
             self.timed("start Spark", 0, lambda: warm_up(pipeline))
-            self.compare_sending(pipeline, place / "flights.csv", rows)
+            self.send(pipeline, place / "flights.csv", rows)
+            self.timed("snapshot", rows, lambda: self.step(pipeline, "snapshot"))
             self.timed("work", rows, lambda: work(processes))
             self.verify("messages left", queued(), 0)
-            self.compare_archiving(pipeline, rows)
+            self.timed("archive", rows, lambda: self.step(pipeline, "archive"))
             self.timed("rollup", rows, lambda: self.step(pipeline, "rollup"))
             self.timed("analyse", rows, lambda: self.step(pipeline, "analyse"))
+            letters = self.timed("dlq", cancelled, lambda: self.step(pipeline, "dlq"))
+            self.verify("dead letters in the lake", letters.rows_out, cancelled)
         finally:
             pipeline.close()
         published = self.timed("publish", 0, lambda: publish(pipeline.config.find_lake()))
         self.stdout.write(f"  {published.rows:,} rows of {published.days} days")
         self.report(rows, cancelled)
+        self.show()
 
-    def compare_sending(self, pipeline: Pipeline, path: Path, rows: int) -> None:
-        """Send all flights in bulk, twice, which is once; then the same rows directly and with a plain loop."""
-        calls = as_calls(pipeline.spark, path)
-        calls.write.format("noop").mode("append").save()  # reading the file is not what is measured
-        options = pipeline.config.options(kind="tasks", task=TASK)
-        write = calls.write.format("rsmq").mode("append").options(**options)
-        staged_s = self.seconds("bulk send, all or none", rows, lambda: write.option("job", "flights-2013").save())
-        calls.write.format("rsmq").mode("append").options(**options, job="flights-2013").save()
+    def send(self, pipeline: Pipeline, path: Path, rows: int) -> None:
+        """Send all flights in bulk, twice, which is once."""
+        options = pipeline.config.options(kind="tasks", task=TASK, job="flights-2013")
+        write = as_calls(pipeline.spark, path).write.format("rsmq").mode("append").options(**options)
+        self.timed("bulk send", rows, write.save)
+        self.timed("the same job again", 0, write.save)
         self.verify("messages after two runs of the job", queued(), rows)
-        queue = ensure_queue("loop")
-        loop_s = self.seconds("plain Python loop", rows, lambda: send_in_a_loop(queue, path))
-        self.verify("messages of the loop", queue.attributes().messages, rows)
-        queue.delete_queue()
-        ensure_queue("loop")
-        direct = calls.drop("queue").write.format("rsmq").mode("append").options(**options, queue="loop", direct="true")
-        direct_s = self.seconds("bulk send, direct", rows, direct.save)
-        queue.delete_queue()
-        self.stdout.write(
-            f"  against the loop: {loop_s / staged_s:.1f} x all or none, {loop_s / direct_s:.1f} x direct"
-        )
 
-    def compare_archiving(self, pipeline: Pipeline, rows: int) -> None:
-        """Read the log with a plain loop, then archive it."""
-        config = pipeline.config
-        log = EventLog(Options.read(config.options(kind="events")))
-        stream = log.log.streams[0]
-        (whole,) = [*log.log.cut(stream, "0-0", "+")][:1]
-        loop_s = self.seconds("decode the log in a loop", whole.rows, lambda: sum(1 for _ in log.read(whole)))
-        archive_s = self.seconds("archive", rows, lambda: self.step(pipeline, "archive"))
-        self.stdout.write(f"  against the loop: {loop_s / whole.rows / (archive_s / rows):.2f} x")
-
-    def step(self, pipeline: Pipeline, name: str) -> None:
+    def step(self, pipeline: Pipeline, name: str) -> Run:
         """Run a step; nothing may fail or be lost."""
         run = pipeline.run(name)
         if run.error or run.lost:
             raise CommandError(f"{name}: {run.error or f'{run.lost} events lost'}")
+        return run
 
     def report(self, rows: int, cancelled: int) -> None:
         """Say what the history knows, and compare it with the flights."""
@@ -141,6 +123,16 @@ class Command(BaseCommand):
             found = f"{advice.slots_needed} slots" if advice.slots_needed else advice.silent_because
             self.stdout.write(f"{advice.queue}: {found}; load {advice.load:.2f}, {advice.slots_seen} slots seen")
 
+    def show(self) -> None:
+        """Look at the pages of the history as an administrator does."""
+        browser = Client()
+        browser.force_login(get_user_model().objects.create_superuser("controller"))
+        for name, wanted in PAGES.items():
+            page = browser.get(f"/admin/rsmq_pipeline/{name}/", SERVER_NAME="localhost")
+            if page.status_code != 200 or wanted not in page.content:
+                raise CommandError(f"the page {name} does not show {wanted.decode()!r}")
+        self.stdout.write(f"  {len(PAGES)} pages of the admin show it")
+
     # -- Telling ------------------------------------------------------------------------------------------------------
 
     def timed(self, what: str, rows: int, do: Callable[[], T]) -> T:
@@ -149,14 +141,6 @@ class Command(BaseCommand):
         result = do()
         self.tell(what, rows, time.monotonic() - started)
         return result
-
-    def seconds(self, what: str, rows: int, do: Callable[[], Any]) -> float:
-        """See timed(); return how long it took."""
-        started = time.monotonic()
-        do()
-        took_s = time.monotonic() - started
-        self.tell(what, rows, took_s)
-        return took_s
 
     def tell(self, what: str, rows: int, took_s: float) -> None:
         rate = f" = {rows / took_s:>9,.0f}/s" if rows else ""
@@ -184,47 +168,6 @@ def restart_in_own_directory() -> None:
 def warm_up(pipeline: Pipeline) -> None:
     """Start the session, and use the format once: the first time costs seconds in which nothing is sent."""
     pipeline.spark.read.format("rsmq").options(**pipeline.config.options()).load().count()
-
-
-def write_flights(target: Path, most: int) -> tuple[int, int]:
-    """Unpack the first flights of the year; return how many there are, and how many of them were cancelled."""
-    rows = cancelled = 0
-    with zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
-        lines = csv.reader(line.decode() for line in raw)
-        with target.open("w", newline="") as out:
-            writer = csv.writer(out)
-            writer.writerow(next(lines))
-            for row in lines:
-                if rows == most:
-                    break
-                writer.writerow(row)
-                rows, cancelled = rows + 1, cancelled + (row[3] == "NA")
-    return rows, cancelled
-
-
-def as_calls(spark: Any, path: Path) -> Any:
-    """Return the flights as keyword arguments of a task, and the queue of their airport."""
-    from pyspark.sql import functions as F
-
-    flights = spark.read.csv(str(path), header=True, nullValue="NA").repartition(4)
-    packed = F.to_json(F.struct("carrier", "flight", "dep_time", "time_hour"), {"ignoreNullFields": "false"})
-    return flights.select(F.concat(F.lit("dep-"), "origin").alias("queue"), packed.alias("kwargs"))
-
-
-def send_in_a_loop(queue: Queue, path: Path) -> None:
-    """Send the rows of the file without Spark and without our scripts: three commands each, a thousand at a time."""
-    with path.open(newline="") as lines, redis.Redis.from_url(queue.client.connection.url) as server:
-        pipe = server.pipeline(transaction=False)
-        for row, suffix in zip(csv.DictReader(lines), random_suffixes(ALL_FLIGHTS), strict=False):
-            names = ("carrier", "flight", "dep_time", "time_hour")
-            call = {"task": TASK, "id": suffix, "args": [], "kwargs": {name: row[name] for name in names}}
-            message_id = f"{time.time_ns() // 1000:010x}"[:10] + suffix
-            pipe.zadd(queue.keys.messages, {message_id: time.time() * 1000})
-            pipe.hset(queue.keys.settings, message_id, json.dumps(call))
-            pipe.hincrby(queue.keys.settings, "totalsent", 1)
-            if len(pipe) >= 3000:
-                pipe.execute()
-        pipe.execute()
 
 
 def work(processes: int) -> None:

@@ -1,0 +1,51 @@
+"""What a terminal shows while a step works: rows, rate and time, and a bar where the end is known.
+
+Without a terminal, or without rich, nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+class Meter:
+    """Shows one step at a time on standard error."""
+
+    def __init__(self, *, is_shown: bool | None = None) -> None:
+        can_show = importlib.util.find_spec("rich") is not None and sys.stderr.isatty()
+        self.is_shown = can_show if is_shown is None else is_shown
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    @contextmanager
+    def during(self, step: str) -> Iterator[None]:
+        """Show a step that begins now, and remove it at its end: a line that says what it did follows."""
+        if not self.is_shown:
+            yield
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description:10}"), BarColumn(), MofNCompleteColumn())
+        speed = TextColumn("{task.fields[rate]}")
+        with Progress(*columns, speed, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as progress:
+            self._progress, self._task = progress, progress.add_task(step, total=None, rate="")
+            try:
+                yield
+            finally:
+                self._progress = None
+
+    def __call__(self, step: str, done: int, total: int | None = None) -> None:
+        """Show how far the step is. Steps say so as often as they like."""
+        if self._progress is None or self._task is None:
+            return
+        speed = self._progress.tasks[0].speed
+        rate = f"{speed:,.0f}/s" if speed else ""
+        self._progress.update(self._task, completed=done, total=total, rate=rate)
