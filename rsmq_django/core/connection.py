@@ -35,7 +35,8 @@ Reply = Any
 
 NO_LIMIT = 2**31
 
-_LOST = (redis.ConnectionError, redis.TimeoutError, OSError)
+#: Whoever answers with what is no reply is no Redis, or the stream is out of step: its socket is of no use any more.
+_LOST = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.InvalidResponse, OSError)
 #: Refusals of everything, which redis-py files under lost connections; nothing of the exchange was carried out.
 _REFUSED_ALL = (redis.BusyLoadingError, redis.AuthenticationError, redis.exceptions.AuthorizationError)
 

@@ -42,6 +42,11 @@ def topic_error(subject: str, name: str, words: list[str]) -> RsmqError | None:
 
 def _broken(topic: str, group: str, words: list[str]) -> TopicBroken:
     field, value = words[0], " ".join(words[1:])
+    if field == "deadLetters":
+        return TopicBroken(
+            f"the dead-letter topic of topic {topic!r} cannot take what group {group!r} gives up on: its key {value!r} "
+            "holds what another program wrote; delete or rename it, nothing is lost until then"
+        )
     if field == "cursor":
         return TopicBroken(
             f"the cursor of group {group!r}, '{topic}:{group}:nextIndex', is {value!r}, which is no index; "

@@ -64,7 +64,8 @@ class Question:
         args.append(len(work.options.limits))
         for limit in work.options.limits:
             args += limit.words()
-        return Call("limits/take", tuple(keys), (*args, *self.queues), _read, subject=delivery.work_queue.name)
+        # Without a subject, an error names the keys: that of a limit is as likely to be the damaged one as the queue's.
+        return Call("limits/take", tuple(keys), (*args, *self.queues), _read)
 
 
 def admit(client: Client, arrived: Sequence[Execution]) -> list[Execution]:

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.errors import ConnectionFailed, PermissionDenied, RsmqError
+from rsmq_django.core.errors import ConnectionFailed, OutcomeUnknown, PermissionDenied, RsmqError
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -194,6 +196,29 @@ def test_connection_can_be_lost_any_number_of_times(server: PrivateServer, queue
     path.symlink_to(server.url.removeprefix("unix://"))
 
     assert ours.send(b"x")
+
+
+async def test_answer_that_is_no_reply_is_a_lost_one(tmp_path: Path):
+    def answer(link: socket.socket) -> None:
+        with link:
+            while asked := link.recv(65536):
+                greetings = asked.count(b"SETINFO")
+                link.sendall(b"+OK\r\n" * greetings if greetings else b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    def serve() -> None:
+        for _ in range(2):
+            threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{tmp_path}/s")
+        server.listen()
+        threading.Thread(target=serve, daemon=True).start()
+        ours = Queue("jobs", Client(Connection(f"unix://{tmp_path}/s")))
+
+        with pytest.raises(OutcomeUnknown, match="Protocol error"):
+            ours.send(b"x")
+        with pytest.raises(OutcomeUnknown, match="Protocol error"):
+            await ours.asend(b"x")
 
 
 async def test_closed_port_is_a_failed_connection_in_async_calls_too():

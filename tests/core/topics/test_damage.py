@@ -2,9 +2,11 @@
 
 import pytest
 
+from rsmq_django.core import Queue
 from rsmq_django.core.errors import TopicBroken, TopicReset
-from rsmq_django.core.topics import Topic
+from rsmq_django.core.topics import Bridge, Topic
 from rsmq_django.core.topics.group import Group
+from rsmq_django.core.topics.keys import topic_keys
 from tests.core.topics.conftest import bodies, indexes
 from tests.redis_server import PrivateServer
 
@@ -119,3 +121,45 @@ def test_headers_that_are_no_json_are_left_out(topic: Topic, server: PrivateServ
     (message,) = topic.group("g").read()
 
     assert message.headers == {}
+
+
+@pytest.mark.parametrize("part", ["index", "meta", "time", "headers", "keys"])
+def test_damaged_dead_letter_topic_holds_nothing_up_and_loses_nothing(
+    topic: Topic, careful: Group, server: PrivateServer, part: str
+):
+    topic.publish(*"abc")
+    spent = topic.group("careful", at_least_once=True, max_deliveries=1)
+    spent.retry(spent.read(1).messages)
+    key = getattr(topic_keys("orders.dlt"), part)
+    server.redis.sadd(key, "foreign")
+
+    assert bodies(spent.read(10)) == [b"b", b"c"]
+    with pytest.raises(TopicBroken, match=f"dead-letter topic of topic 'orders' cannot take.* its key '{key}'"):
+        spent.read(10)
+
+    server.redis.delete(key)  # as the error says
+    assert spent.read(10).dead_lettered == 1
+    assert bodies(topic_of(topic, "orders.dlt").group("look").read(10)) == [b"a"]
+
+
+@pytest.mark.parametrize("part", ["index", "headers"])
+def test_bridge_waits_for_its_dead_letter_topic_to_be_mended(
+    topic: Topic, queue: Queue, server: PrivateServer, part: str
+):
+    queue.set_attributes(max_size_bytes=1024)
+    topic.publish("a", "x" * 2000, "b")
+    bridge = Bridge(topic.group("g"), queue)
+    key = getattr(topic_keys("orders.dlt"), part)
+    server.redis.sadd(key, "foreign")
+
+    with pytest.raises(TopicBroken, match="dead-letter topic"):
+        bridge.forward(10)
+    server.redis.delete(key)
+
+    done = bridge.forward(10)
+    assert (done.moved, done.dead_lettered) == (2, 1)
+    assert [message.body for message in queue.receive_many(10)] == [b"a", b"b"]
+
+
+def topic_of(topic: Topic, name: str) -> Topic:
+    return Topic(name, topic.client)

@@ -1,3 +1,17 @@
+-- The dead-letter topic of a topic.
+
+-- Look whether it can take messages. Returns an error reply when it cannot: nothing may be half moved then.
+local function open_dead_letters(target)
+  local key
+  if redis.pcall("ZRANGE", target.time, 0, 0).err then key = target.time end
+  for _, hash in ipairs({target.meta, target.headers, target.keys}) do
+    if redis.pcall("HMGET", hash, "first").err then key = hash end
+  end
+  local text = redis.pcall("GET", target.index)
+  if type(text) == "table" or not key and open_log(target) then key = target.index end
+  return key and redis.error_reply("RSMQ TopicBroken deadLetters " .. key)
+end
+
 -- Move messages that were delivered too often to the dead-letter topic, with where they come from in their headers.
 -- `dead` lists {index, body, deliveries}; `origin` is the beginning of a JSON object, made by the caller.
 local function bury(group, log, target, origin, dead)

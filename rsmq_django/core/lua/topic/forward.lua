@@ -36,13 +36,15 @@ local count, start, on_reset, consumer, origin = tonumber(ARGV[3]), ARGV[4], ARG
 
 local attributes = redis.call("HMGET", queue.settings, "vt", "delay", "maxsize")
 if not attributes[1] then return 0 end
-local failure = open_log(log) or open_log(dead_letters)
+local failure = open_log(log)
 if failure then return failure end
 local before, skipped = locate(group, log, start, on_reset)
 if not before then return skipped end
 
 local from, bodies, n, position, holes = collect(log, before, count)
 local fitting, dead = sorted_by_size(from, bodies, n, tonumber(attributes[3]) or -1)
+local refusal = #dead > 0 and open_dead_letters(dead_letters)
+if refusal then return refusal end
 if position > before or skipped > 0 then settle_cursor(group, position, skipped) end
 bury(group, log, dead_letters, origin, dead)
 enqueue(queue, attributes[2], fitting)

@@ -30,17 +30,20 @@ local dead_letters = {
 local count, start, on_reset, consumer = tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
 local visible_ms, most_deliveries, origin = now_ms + ARGV[7], tonumber(ARGV[8]), ARGV[10]
 
-local failure = open_log(log) or open_log(dead_letters)
+local failure = open_log(log)
 if failure then return failure end
 local before, skipped = locate(group, log, start, on_reset)
 if not before then return skipped end
 
 local letters, dead, gone = find_due(group, log, count, most_deliveries)
+local refusal = #dead > 0 and open_dead_letters(dead_letters)
+if refusal then dead = {} end -- they stay as they are, and hold nobody up
 local from, bodies, n, position, holes = collect(log, before, count - #letters)
 for i = 1, n do
   if bodies[i] then letters[#letters + 1] = {from + i - 1, bodies[i], 1} end
 end
 
+if refusal and #letters == 0 then return refusal end
 let_go(group, gone)
 bury(group, log, dead_letters, origin, dead)
 hold(group, letters, visible_ms)
