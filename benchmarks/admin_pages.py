@@ -8,8 +8,11 @@ page takes longer than LIMIT_MS or is larger than LIMIT_BYTES. See docs/admin.md
 from __future__ import annotations
 
 import argparse
+import cProfile
 import json
+import pstats
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -57,7 +60,10 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--queues", type=int, default=1_000)
     parser.add_argument("--only", default="", help="only pages whose name contains this")
+    parser.add_argument("--profile", action="store_true", help="where the time of the site goes, page by page")
     options = parser.parse_args()
+    # Ended from outside, end in an orderly way: the server must not stay.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
     with Server() as server:
         set_up(server.url)
         found = fill(options.messages, options.queues)
@@ -69,6 +75,8 @@ def main() -> None:
             if options.only in name:
                 measured.append(measure(server, browser, name, url))
                 print(measured[-1].line(), flush=True)
+                if options.profile:
+                    profile(browser, url)
         if options.only in "select all":
             operate_on_all(browser)
     sys.exit(0 if all(each.is_fine for each in measured) else 1)
@@ -293,6 +301,13 @@ def measure(server: Server, browser: Any, name: str, url: str) -> Measured:
         redis.append(server.cpu_s() - redis_s)
     best = (1000 * min(times), 1000 * min(cpus), 1000 * min(redis))
     return Measured(name, answer.status_code, *best, size)
+
+
+def profile(browser: Any, url: str) -> None:
+    """Print which functions take the time of a page."""
+    profiler = cProfile.Profile()
+    profiler.runcall(browser.get, url)
+    pstats.Stats(profiler).sort_stats("cumulative").print_stats(60)
 
 
 def operate_on_all(browser: Any) -> None:

@@ -11,7 +11,7 @@ lists them all. The address of a server may hold a password, so it never appears
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -301,6 +301,11 @@ class Settings:
     #: What surrounds every task, outermost first: docs/middleware.md.
     middleware: tuple[Any, ...] = ()
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
+
+    @cached_property
+    def dead_letter_places(self) -> frozenset[tuple[str, str]]:
+        """Return connection and name of every queue that dead letters are sent to."""
+        return frozenset((queue.connection, queue.dead_letter) for queue in self.queues.values())
 
     def queue(self, name: str) -> QueueSettings:
         """Return the settings of a queue, one of its priority bands, or a dead-letter queue.

@@ -6,14 +6,12 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from ..live.glance import Glance, Memory
+from ..live.glance import Glance
 from ..live.past import Past
+from ..live.remembered import Guess, pages
 from .charts import Chart
 from .past_charts import SPAN_PARAMETER, charts_of, span_links, span_of
 from .site import LiveChangeList
-
-#: What this process has shown lately, so that it is read in one round trip when it is asked for again.
-memory = Memory()
 
 
 class QueueChangeList(LiveChangeList):
@@ -33,12 +31,12 @@ class QueueChangeList(LiveChangeList):
         """Read the page, and what happened in its queues."""
         page, span = self._page(request), span_of(request)
         queryset: Any = self.queryset
-        glance = queryset.source.glance = Glance(memory.recall(page), span, queryset.source.notes)
+        glance = queryset.source.glance = Glance(pages.recall(page) or Guess(), span, queryset.source.notes)
         super().get_results(request)
         rows: Any = self.result_list
         places = [row.place for row in rows]
         glance.show(places)
-        memory.keep(page, glance.guess(places))
+        pages.keep(page, glance.guess(places))
         self.past = glance.past()
         for row in rows:
             row.past = self.past.by_place.get(row.place)

@@ -8,12 +8,15 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.forms import Script
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -23,6 +26,9 @@ from ..core.errors import RedisFailure, RsmqError
 from ..live.queryset import LiveQuerySet
 
 logger = logging.getLogger(__name__)
+
+#: For texts that Django's admin has translated.
+_djangos = _
 
 View = Callable[..., HttpResponse]
 
@@ -95,6 +101,18 @@ class LiveAdmin(_ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return whether there is such a permission and the user has it: superusers have those that do not exist."""
         return "delete" in self.opts.default_permissions and super().has_delete_permission(request, obj)
+
+    # -- Lists --------------------------------------------------------------------------------------------------------
+
+    def action_checkbox(self, obj: Any) -> SafeString:
+        """Return Django's checkbox; a widget that is rendered by a template for each row costs a tenth of a page."""
+        label = _djangos("Select this object for an action - {}").format(obj)
+        return format_html(
+            '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
+            ACTION_CHECKBOX_NAME,
+            obj.pk,
+            label,
+        )
 
     # -- Pages --------------------------------------------------------------------------------------------------------
 

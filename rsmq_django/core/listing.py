@@ -161,6 +161,15 @@ def search(
     return Call("browse/search", _keys(namespace, name), (*args, *lowered), _read_found, repeatable=True, subject=name)
 
 
+def find(namespace: str, names: Sequence[str], message_id: str) -> Call[list[str]]:
+    """Return the call that says which of up to 300 queues have a message of this id."""
+    if len(names) > MAX_QUEUES:
+        raise InvalidValue(f"{len(names)} queues in one call; it takes up to {MAX_QUEUES}")
+    keys = tuple(_keys(namespace, name)[0] for name in names)
+    word = message_id.encode("utf-8", "surrogateescape")
+    return Call("browse/find", keys, (word,), lambda found: [names[at - 1] for at in found], repeatable=True)
+
+
 def digest(
     namespace: str, name: str, *, after: Position = START, until_ms: float = ALL, count: int = MAX_BATCH
 ) -> Call[Page]:

@@ -66,12 +66,18 @@ def window_of(span_s: int, now_s: float) -> Window:
     return Window.of(now_s - span_s, now_s)
 
 
-def past_calls(namespace: str, names: Sequence[str], window: Window) -> list[Call[Moment]]:
-    """Return a call for each span of a window, and for the one before it, about up to 300 queues."""
+def past_calls(
+    namespace: str, names: Sequence[str], window: Window, *, task: str | None = None
+) -> dict[int, Call[Moment]]:
+    """Return a call for each span of a window, and for the one before it, about up to 300 queues, by their begin.
+
+    With a task, all others are left out.
+    """
     if len(names) > MAX_QUEUES:
         raise InvalidValue(f"{len(names)} queues side by side; up to {MAX_QUEUES} can be read")
     step_s = window.resolution.span_s
-    return [_call(namespace, names, step_s, at) for at in range(window.begins_s - step_s, window.ends_s, step_s)]
+    begins = range(window.begins_s - step_s, window.ends_s, step_s)
+    return {begins_s: _call(namespace, names, step_s, begins_s, task) for begins_s in begins}
 
 
 def moments(replies: Sequence[Moment | RsmqError]) -> list[Moment]:
@@ -90,22 +96,22 @@ def moments(replies: Sequence[Moment | RsmqError]) -> list[Moment]:
 def read_past(client: Client, names: Sequence[str], *, span_s: int, now_s: float) -> list[Moment]:
     """Read the last `span_s` seconds of up to 300 queues in one round trip."""
     calls = past_calls(client.namespace, names, window_of(span_s, now_s))
-    return moments(client.run_many(calls))
+    return moments(client.run_many(list(calls.values())))
 
 
 async def aread_past(client: Client, names: Sequence[str], *, span_s: int, now_s: float) -> list[Moment]:
     """See read_past()."""
     calls = past_calls(client.namespace, names, window_of(span_s, now_s))
-    return moments(await client.arun_many(calls))
+    return moments(await client.arun_many(list(calls.values())))
 
 
-def _call(namespace: str, names: Sequence[str], span_s: int, begins_s: int) -> Call[Moment]:
+def _call(namespace: str, names: Sequence[str], span_s: int, begins_s: int, task: str | None) -> Call[Moment]:
     keys = tuple(counters_key(namespace, name, span_s, begins_s) for name in names)
 
     def read(reply: list[Any]) -> Moment:
         return _read_moment(begins_s, len(names), reply)
 
-    return Call("counters/beside", keys, (), read, repeatable=True)
+    return Call("counters/beside", keys, () if task is None else (task,), read, repeatable=True)
 
 
 def _read_moment(begins_s: int, count: int, reply: list[Any]) -> Moment:

@@ -1,20 +1,19 @@
 """What the list of queues shows, read in one round trip per server when it is the list of a moment ago.
 
-Which queues a page shows, and which workers there are, is certain only after their names were read. So a process
-remembers what each page was about the last time it was shown, reads all of that together with the names, and asks once
-more only for what turns out to be missing: at the first look, and when queues or workers have come or gone.
+Which queues a page shows, and which workers there are, is certain only after their names were read. So all that the
+page was about the last time is read together with the names (`remembered.py`), and only what turns out to be missing
+is asked for once more: at the first look, and when queues or workers have come or gone.
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import Any
 
-from ..conf import Settings, get_settings
+from ..conf import get_settings
 from ..core import Client
 from ..core.bands import split_band
 from ..core.call import Call
@@ -24,28 +23,15 @@ from ..core.past import Moment, moments, past_calls, window_of
 from ..core.pause import paused
 from ..core.processes import ProcessRecord, read_processes
 from ..core.queue import list_call
+from ..queues import get_client
 from .past import SPANS_S, Past
 from .places import Place, by_client, in_order
 from .processes import is_alive
+from .remembered import Guess, moments_that_are_over, remember_moments
 from .servers import from_each, overview_call
-
-#: Pages that a process remembers; each holds at most some thousand names.
-MAX_REMEMBERED = 32
 
 #: A call, and what its answer is given to.
 Step = tuple[Call[Any], Callable[[Any], None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """What a page was about the last time."""
-
-    settings: Settings | None = None
-    #: Queues that were read to choose from, and those that were shown.
-    read: tuple[Place, ...] = ()
-    shown: tuple[Place, ...] = ()
-    #: By alias of the connection.
-    worker_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Glance:
@@ -56,7 +42,7 @@ class Glance:
         self._summaries: dict[Place, QueueSummary] = {}
         self._asked: dict[Place, None] = {}
         self.hidden: dict[Place, Hidden | None] = {}
-        self._moments: dict[str, tuple[Sequence[Place], list[Moment]]] = {}
+        self._moments: dict[str, tuple[Sequence[Place], dict[int, Moment]]] = {}
         self._beats: dict[str, list[WorkerBeat]] = {}
         self._records: dict[str, dict[str, ProcessRecord]] = {}
         self._paused_names: dict[str, frozenset[str]] = {}
@@ -98,10 +84,15 @@ class Glance:
         dead = dict.fromkeys(place.dead_letters for place in part)
         yield from self._summary_steps([place for place in dead if place is not None and place not in self._summaries])
         yield hidden(client.namespace, names), lambda answer: self.hidden.update(zip(part, answer, strict=True))
-        found: list[Moment] = []
+        window = window_of(SPANS_S[self.span], self.now_s)
+        known = moments_that_are_over(client, tuple(names), window)
+        found = dict[int, Moment]()
         self._moments[alias] = (part, found)
-        for call in past_calls(client.namespace, names, window_of(SPANS_S[self.span], self.now_s)):
-            yield call, found.append
+        for begins_s, call in past_calls(client.namespace, names, window).items():
+            if begins_s in known:
+                found[begins_s] = known[begins_s]
+            else:
+                yield call, partial(found.__setitem__, begins_s)
 
     def _record_steps(self, alias: str, client: Client, worker_ids: Sequence[str]) -> Iterator[Step]:
         if worker_ids:
@@ -126,7 +117,7 @@ class Glance:
         for alias, group in by_client(places).items():
             group, client = group[:MAX_QUEUES], group[0].client
             steps: list[Step] = []
-            if self._moments.get(alias, ((), []))[0] != group:
+            if self._moments.get(alias, ((), {}))[0] != group:
                 steps += self._detail_steps(alias, client, group)
             known = self._records.get(alias, {})
             alive = [beat.worker_id for beat in self._beats.get(alias, ()) if is_alive(beat)]
@@ -145,17 +136,27 @@ class Glance:
 
     def past(self) -> Past:
         """Return what happened in the queues that are shown."""
-        past = Past.empty(window_of(SPANS_S[self.span], self.now_s))
-        for group, found in self._moments.values():
-            for at, moment in enumerate(moments(found)):
+        window = window_of(SPANS_S[self.span], self.now_s)
+        past = Past.empty(window)
+        for alias, (group, found) in self._moments.items():
+            remember_moments(get_client(alias), tuple(place.name for place in group), window, self.now_s, found)
+            for at, moment in enumerate(moments([found[begins_s] for begins_s in sorted(found)])):
                 past.add(at, moment, group)
         return past
 
     def processes(self, place: Place) -> int:
         """Return how many living processes take messages from a queue; from a priority band as from its queue."""
-        name, records = split_band(place.name)[0], self._records.get(place.alias, {})
-        alive = (records.get(beat.worker_id) for beat in self._beats.get(place.alias, ()) if is_alive(beat))
-        return sum(record is not None and name in record.queues and record.state == "working" for record in alive)
+        return self._serving[place.alias, split_band(place.name)[0]]
+
+    @cached_property
+    def _serving(self) -> Counter[tuple[str, str]]:
+        found = Counter[tuple[str, str]]()
+        for alias, beats in self._beats.items():
+            records = self._records.get(alias, {})
+            for record in (records.get(beat.worker_id) for beat in beats if is_alive(beat)):
+                if record is not None and record.state == "working":
+                    found.update((alias, name) for name in record.queues)
+        return found
 
     def guess(self, shown: Iterable[Place]) -> Guess:
         """Return what the same page will be about the next time, as far as one can tell."""
@@ -165,24 +166,6 @@ class Glance:
             tuple(shown),
             {alias: tuple(beat.worker_id for beat in beats) for alias, beats in self._beats.items()},
         )
-
-
-class Memory:
-    """The guesses of this process, by page; the one that was not shown for longest goes first."""
-
-    def __init__(self) -> None:
-        self._guesses: OrderedDict[str, Guess] = OrderedDict()
-
-    def recall(self, page: str) -> Guess:
-        """Return what a page was about; nothing for an unknown one."""
-        return self._guesses.get(page, Guess())
-
-    def keep(self, page: str, guess: Guess) -> None:
-        """Remember what a page was about."""
-        self._guesses[page] = guess
-        self._guesses.move_to_end(page)
-        while len(self._guesses) > MAX_REMEMBERED:
-            self._guesses.popitem(last=False)
 
 
 def run(client: Client, steps: Sequence[Step]) -> None:

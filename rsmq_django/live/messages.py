@@ -19,12 +19,12 @@ from ..core.browse import ALL, START, Position, StoredMessage, pick
 from ..core.browse import State as StoredState
 from ..core.errors import QueueNotFound
 from ..core.limits import MAX_BATCH
-from ..core.listing import Found, QueueSummary, message_range, search
+from ..core.listing import MAX_QUEUES, Found, QueueSummary, find, message_range, search
 from .conditions import Selection
 from .envelopes import task_name
 from .places import Place, by_client, in_order, message_place_of, place_of
 from .queryset import Scan
-from .servers import all_places, answers_that_came, summaries_of
+from .servers import all_places, answers_of, answers_that_came, summaries_of
 from .times import as_datetime
 
 READY, DELAYED, IN_FLIGHT, DEAD = "ready", "delayed", "in_flight", "dead"
@@ -182,9 +182,13 @@ class MessageSource:
     def _with_id(self, selection: Selection) -> list[Any]:
         """Return the messages whose id is the word: Redis finds them at once in however long a queue."""
         rows: list[Any] = []
-        for group in by_client(shelf.place for shelf in self._shelves(selection)).values():
-            calls = [pick(p.client.namespace, p.name, selection.words, body_bytes=PREVIEW_BYTES) for p in group]
-            for place, answer in zip(group, answers_that_came(group[0].client, calls), strict=True):
+        for alias, group in by_client(shelf.place for shelf in self._shelves(selection)).items():
+            client, names = group[0].client, [place.name for place in group]
+            parts = [names[at : at + MAX_QUEUES] for at in range(0, len(names), MAX_QUEUES)]
+            found = answers_of(client, [find(client.namespace, part, selection.words[0]) for part in parts])
+            places = [Place(alias, name) for names_of_part in found for name in names_of_part]
+            calls = [pick(client.namespace, place.name, selection.words, body_bytes=PREVIEW_BYTES) for place in places]
+            for place, answer in zip(places, answers_that_came(client, calls), strict=True):
                 if answer is not None:
                     rows += self._rows(place, answer.messages, answer.now_ms)
         return rows

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..core.counters import Counts, Window
+from ..core.counters import Window
 from ..core.histogram import Histogram
 from ..core.past import Ends, Moment
 from .places import Place
@@ -17,8 +17,6 @@ SPANS_S = {HOUR: 3600, DAY: 86_400, WEEK: 7 * 86_400}
 RECENT = 5
 #: How often workers look. Shorter times say little about a rate.
 LOOK_EVERY_S = 15.0
-#: What is counted of attempts.
-ENDS = ("succeeded", "retried", "dead", "released", "lost", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +117,15 @@ class Past:
             own.sent.append(sent)
             if ends.total_sent is not None:
                 own.looks.append(Look(moment.begins_s + self.step_s, ends.total_sent))
-            self.add_ends(at, ends)
+            self._add_ends(at, ends)
             if sent is not None:
                 self.sent[at] = (self.sent[at] or 0) + sent
 
-    def add_ends(self, at: int, ends: Ends | Counts) -> None:
-        """Add how attempts ended to a span."""
+    def _add_ends(self, at: int, ends: Ends) -> None:
         total = self.ends[at]
-        for name in ENDS:
-            setattr(total, name, getattr(total, name) + getattr(ends, name))
+        total.succeeded += ends.succeeded
+        total.retried += ends.retried
+        total.dead += ends.dead
+        total.released += ends.released
+        total.lost += ends.lost
+        total.cancelled += ends.cancelled

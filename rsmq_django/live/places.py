@@ -48,10 +48,7 @@ class Place:
     @property
     def holds_dead_letters(self) -> bool:
         """Return whether the settings send dead letters there."""
-        return any(
-            queue.dead_letter == self.name and queue.connection == self.alias
-            for queue in get_settings().queues.values()
-        )
+        return (self.alias, self.name) in get_settings().dead_letter_places
 
     @property
     def dead_letters(self) -> Place | None:

@@ -7,15 +7,17 @@ from typing import Any
 
 from ..conf import get_settings
 from ..core import Client
-from ..core.counters import Counts, Slot, read_series, read_totals
-from ..core.past import Ends
+from ..core.counters import Counts, read_totals
+from ..core.past import MAX_QUEUES, moments, past_calls, window_of
 from ..core.queue import list_queues
 from ..queues import get_client
 from .conditions import Selection
 from .past import SPANS_S, Past
+from .places import Place, by_client
 from .queryset import Scan
+from .remembered import moments_that_are_over, remember_moments
 from .scanned import ScannedSource, all_of
-from .servers import from_each
+from .servers import answers_of, from_each
 from .texts import visible
 
 
@@ -70,27 +72,20 @@ def _totals_of(alias: str, client: Client) -> dict[str, dict[str, Counts]]:
 
 def past_of_task(path: str, queue_names: list[str], span: str) -> Past:
     """Read the last hour, day or week of one task; how many calls were sent, nobody counts."""
-    settings, since_s = get_settings(), time.time() - SPANS_S[span]
-    past = Past(step_s=1, begins_s=[], ends=[], sent=[], wait=[], run=[], by_place={})
-    for name in queue_names:
-        queue = settings.queues.get(settings.base_name(name))
-        if queue is None:
-            continue
-        for at, slot in enumerate(read_series(get_client(queue.connection), [name], since_s=since_s, task=path)[name]):
-            _add(past, at, slot)
+    settings, now_s = get_settings(), time.time()
+    window = window_of(SPANS_S[span], now_s)
+    past = Past.empty(window)
+    found = {name: settings.queues.get(settings.base_name(name)) for name in queue_names}
+    places = [Place(queue.connection, name) for name, queue in found.items() if queue is not None]
+    for alias, group in by_client(places).items():
+        group, client = group[:MAX_QUEUES], get_client(alias)
+        names = [place.name for place in group]
+        calls = past_calls(client.namespace, names, window, task=path)
+        known = moments_that_are_over(client, (path, tuple(names)), window)
+        missing = [begins_s for begins_s in calls if begins_s not in known]
+        read = dict(zip(missing, answers_of(client, [calls[begins_s] for begins_s in missing]), strict=True))
+        every = {begins_s: known.get(begins_s) or read[begins_s] for begins_s in calls}
+        remember_moments(client, (path, tuple(names)), window, now_s, every)
+        for at, moment in enumerate(moments(list(every.values()))):
+            past.add(at, moment, group)
     return past
-
-
-def _add(past: Past, at: int, slot: Slot) -> None:
-    counts = slot.counts
-    if at == len(past.begins_s):
-        past.step_s = slot.span_s
-        past.begins_s.append(slot.begins_s)
-        past.ends.append(Ends())
-        past.sent.append(None)
-        past.wait.append(counts.wait)
-        past.run.append(counts.run)
-    else:
-        past.wait[at].add(counts.wait)
-        past.run[at].add(counts.run)
-    past.add_ends(at, counts)

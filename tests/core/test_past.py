@@ -66,6 +66,17 @@ def test_sent_is_by_how_much_the_total_of_any_client_grew(queue: Queue):
     assert set(sent[:-1]) == {None}, "nobody looked before the first time"
 
 
+def test_one_task_is_told_from_all_others(client: Client, queue: Queue):
+    now = time.time()
+    client.run(sample("rsmq", "jobs", at_s=now))
+    client.run(a_report("jobs", 1, now, **{"succeeded:a.b": 3, "succeeded:a": 2, "run:100:a": 1, "run:100:a.b": 4}))
+
+    calls = past_calls("rsmq", ["jobs"], window_of(3600, now), task="a")
+    last = client.run(list(calls.values())[-1])
+
+    assert (last.queues[0].succeeded, last.run.counts, last.queues[0].total_sent) == (2, {100: 1}, None)
+
+
 async def test_the_async_form_reads_the_same(client: Client):
     now = time.time()
     client.run(a_report("mail", 1, now, succeeded__a=3))

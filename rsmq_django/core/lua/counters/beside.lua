@@ -1,12 +1,13 @@
 -- Read what many queues counted in one span of time: how attempts ended in each, and the histograms of all together.
 --
 --   KEYS     hash per queue: its counters in that span (core/counters.py)
+--   ARGV[1]  a task, to leave out all others and what was seen of the queues; left out for all of them
 --
 -- Returns per queue: succeeded, retried, dead, released, lost, cancelled, ready, total sent; the last two are -1 when
 -- nobody looked at the queue. Then "wait" or "run", bucket and count in turn.
 local PLACES = {succeeded = 1, retried = 2, dead = 3, released = 4, lost = 5, cancelled = 6}
 local SEEN = {["=ready"] = 7, ["=sent"] = 8}
-local out, merged = {}, {wait = {}, run = {}}
+local task, out, merged = ARGV[1], {}, {wait = {}, run = {}}
 
 for at, key in ipairs(KEYS) do
   local row = {0, 0, 0, 0, 0, 0, -1, -1}
@@ -16,11 +17,11 @@ for at, key in ipairs(KEYS) do
     local colon = name:find(":", 1, true)
     local kind = colon and name:sub(1, colon - 1)
     if PLACES[kind] then
-      row[PLACES[kind]] = row[PLACES[kind]] + value
+      if not task or name:sub(colon + 1) == task then row[PLACES[kind]] = row[PLACES[kind]] + value end
     elseif merged[kind] then
-      local bucket = name:match("^%d+", colon + 1)
-      if bucket then merged[kind][bucket] = (merged[kind][bucket] or 0) + value end
-    elseif SEEN[name] then
+      local bucket, of = name:match("^(%d+):(.*)$", colon + 1)
+      if bucket and (not task or of == task) then merged[kind][bucket] = (merged[kind][bucket] or 0) + value end
+    elseif SEEN[name] and not task then
       row[SEEN[name]] = value
     end
   end
