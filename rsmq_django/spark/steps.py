@@ -15,10 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .anomalies import WEEKS, HourMetrics, find_anomalies
-from .archive import JOB
 from .burn import PERIOD, PERIOD_S, WINDOWS_S, budget_left, burn, read_objectives
 from .capacity import Advice, Demand, advise, arrival_rate_per_s
-from .checkpoint import finished_offset
 from .columns import ddl
 from .config import JobConfig
 from .dead_letters import KEY
@@ -261,16 +259,8 @@ def archive_dead_letters(spark: Any, config: JobConfig, *, queues: Sequence[str]
 
 
 def closed_days(lake: Lake, *, today: dt.date) -> list[dt.date]:
-    """Return the days that have raw batches and will get no more: two days old, and behind every shard's place."""
-    offsets = finished_offset(lake.checkpoint(JOB)) or {}
-    reached = min((_day_of(end["id"]) for end in offsets.values() if end["id"] != "0-0"), default=None)
-    return [
-        day
-        for day in lake.days(EVENTS)
-        if lake.raw_paths(day)
-        and (today - day).days >= COMPACT_AFTER_DAYS
-        and (reached is None or day < reached or (today - reached).days >= COMPACT_AFTER_DAYS)
-    ]
+    """Return the days that have raw batches and are old enough. A batch that comes later is merged by the next run."""
+    return [day for day in lake.days(EVENTS) if (today - day).days >= COMPACT_AFTER_DAYS and lake.raw_paths(day)]
 
 
 def compact(
@@ -309,7 +299,3 @@ def compact_day(spark: Any, lake: Lake, day: dt.date) -> tuple[int, int]:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return rows, kept
-
-
-def _day_of(entry_id: str) -> dt.date:
-    return dt.datetime.fromtimestamp(int(entry_id.partition("-")[0]) / 1000, dt.UTC).date()

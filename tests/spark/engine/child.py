@@ -23,6 +23,7 @@ from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.schemas import EVENTS, HOURLY
 from rsmq_django.spark.session import start_session
 from rsmq_django.spark.steps import rollup
+from tests.spark.engine.quick import CLUSTER, QUICK
 
 QUEUE = "bulk"
 MESSAGES = 3000
@@ -38,7 +39,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000)
     given = parser.parse_args()
     config = JobConfig(lake=given.lake, master=given.master, py_files=given.py_files)
-    spark = start_session(given.master, conf=_settings(given.master), py_files=given.py_files)
+    conf = QUICK if given.master.startswith("local[") else QUICK | CLUSTER
+    spark = start_session(given.master, conf=conf, py_files=given.py_files)
     if given.what == "archive":
         answer = run_archive(spark, config, rows=given.rows, die_after=given.die_after)
     else:
@@ -46,22 +48,6 @@ def main() -> None:
     sys.stdout.write(f"\n{json.dumps(answer)}\n")
     sys.stdout.flush()
     spark.stop()
-
-
-def _settings(master: str) -> dict[str, str]:
-    fast = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    return (
-        fast
-        if master.startswith("local[")
-        else fast
-        | {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.executor.cores": "1",
-        }
-    )
 
 
 def run_archive(spark: Any, config: JobConfig, *, rows: int, die_after: int) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""One Spark session for all tests that start the engine, with a JVM that starts fast rather than runs fast."""
+"""One Spark session for all tests that start the engine."""
 
 import os
 from collections.abc import Iterator
@@ -8,14 +8,13 @@ import pytest
 
 from rsmq_django.spark.session import start_session
 from tests.redis_server import PrivateServer
-
-FAST_START = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"}
+from tests.spark.engine.quick import QUICK
 
 
 @pytest.fixture(scope="session")
 def _session(_server_of_this_process: PrivateServer) -> Iterator[Any]:
     os.environ["RSMQ_REDIS_URL"] = _server_of_this_process.url
-    session = start_session("local[2]", conf=FAST_START)
+    session = start_session("local[2]", conf=QUICK)
     yield session
     session.stop()
 

@@ -51,13 +51,12 @@ def test_events_of_two_days_are_stored_once_and_leave_redis(archive, lake: Lake,
     assert len(ids_in(lake)) == len(set(ids_in(lake))) == 3000
     assert [day.isoformat() for day in lake.days(EVENTS)] == ["2026-11-18", "2026-11-19"]
     assert server.redis.xlen(STREAM) == 0
+    assert_types(lake)
 
 
-def test_files_have_the_types_of_the_schema_and_no_old_timestamps(archive, lake: Lake, server: PrivateServer):
+def assert_types(lake: Lake) -> None:
+    """The types are those of the schema, and there are no old timestamps."""
     import pyarrow.parquet as pq
-
-    log_events(server.redis, 10, error_type="ValueError", error="no row 7")
-    archive()
 
     for directory in lake.event_paths(lake.days(EVENTS)[0]):
         for file in parquet_files(directory):
@@ -85,22 +84,21 @@ def test_batch_that_was_written_and_not_noted_is_written_again_and_not_twice(
     assert len(ids_in(lake)) == len(set(ids_in(lake))) == 3000
 
 
-@pytest.mark.parametrize("how", ["deleted", "new"])
 def test_new_checkpoint_goes_on_behind_what_the_lake_has(
-    archive, lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, how: str
+    archive, lake: Lake, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
     log_events(server.redis, 500)
     with monkeypatch.context() as kept:
         kept.setattr("rsmq_django.spark.archive.trim_events", lambda *_: 0)  # everything is still in Redis
         archive()
-    log_events(server.redis, 100)
-    if how == "deleted":
+        log_events(server.redis, 100)
         shutil.rmtree(lake.checkpoint(JOB))
+        after_its_deletion = archive()
+    log_events(server.redis, 10)
+    on_purpose = archive(new_checkpoint=True)
 
-    result = archive(new_checkpoint=how == "new")
-
-    assert result.rows == 100
-    assert len(ids_in(lake)) == len(set(ids_in(lake))) == 600
+    assert (after_its_deletion.rows, on_purpose.rows) == (100, 10)
+    assert len(ids_in(lake)) == len(set(ids_in(lake))) == 610
     assert server.redis.xlen(STREAM) == 0
 
 

@@ -9,15 +9,13 @@ import pytest
 
 from rsmq_django.core import Client, Queue
 from rsmq_django.spark import histogram, steps
-from rsmq_django.spark.archive import ArchiveJob
 from rsmq_django.spark.columns import arrow_schema
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.drained import drain_queue
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.schemas import ANOMALIES, CAPACITY, DEPTH, EVENTS, FAILURES, HOURLY, SLO, TABLES
-from rsmq_django.spark.server import Server
 from tests.redis_server import PrivateServer
-from tests.spark.samples import add_all
+from tests.spark.samples import store_events
 
 pytestmark = pytest.mark.spark
 
@@ -36,8 +34,8 @@ def lake(config: JobConfig) -> Lake:
     return config.find_lake()
 
 
-def write_day(server: PrivateServer, day: int = 0, *, count: int = 1200) -> None:
-    """Log attempts of two hours: one in ten of them fails, in two groups."""
+def write_day(lake: Lake, day: int = 0, *, count: int = 1200) -> None:
+    """Put attempts of two hours into the lake: one in ten of them fails, in two groups."""
     start_ms = MIDNIGHT_MS + day * 86_400_000
 
     def event(number: int) -> dict[str, Any]:
@@ -55,11 +53,9 @@ def write_day(server: PrivateServer, day: int = 0, *, count: int = 1200) -> None
             "error": f"flight {number} {'cancelled' if number % 20 else 'lost'}" if failed else "",
         }
 
-    add_all(server.redis, map(event, range(count)))
-
-
-def archive(spark: Any, config: JobConfig, server: Server) -> None:
-    ArchiveJob(spark, config.find_lake(), server, config.options(maxRowsPerBatch="700")).run()
+    # Two batches, as a day has many.
+    store_events(lake, map(event, range(count // 2)))
+    store_events(lake, map(event, range(count // 2, count)), batch="q0ddba11a-000001")
 
 
 def contents(lake: Lake, table: Any) -> list[dict[str, Any]]:
@@ -67,11 +63,8 @@ def contents(lake: Lake, table: Any) -> list[dict[str, Any]]:
     return sorted(rows, key=repr)
 
 
-def test_day_is_rolled_up_and_analysed_the_same_however_often(
-    spark, config: JobConfig, lake: Lake, server: PrivateServer, pipeline_server: Server
-):
-    write_day(server)
-    archive(spark, config, pipeline_server)
+def test_day_is_rolled_up_and_analysed_the_same_however_often(spark, config: JobConfig, lake: Lake):
+    write_day(lake)
 
     first = steps.rollup(spark, lake)
     again = steps.rollup(spark, lake)
@@ -92,25 +85,18 @@ def test_day_is_rolled_up_and_analysed_the_same_however_often(
     assert {group["sample"] for group in groups} == {"flight 1190 cancelled", "flight 1180 lost"}
 
 
-def test_late_events_change_their_day_and_no_other(
-    spark, config: JobConfig, lake: Lake, server: PrivateServer, pipeline_server: Server
-):
-    write_day(server, 0)
-    archive(spark, config, pipeline_server)
+def test_late_events_change_their_day_and_no_other(spark, config: JobConfig, lake: Lake):
+    write_day(lake)
     steps.rollup(spark, lake)
-    write_day(server, 1, count=100)
-    archive(spark, config, pipeline_server)
+    write_day(lake, 1, count=100)
 
     assert steps.changed_days(lake) == [DAY + dt.timedelta(days=1)]
     assert steps.rollup(spark, lake).rows_in == 100
     assert sum(row["attempts"] for row in contents(lake, HOURLY)) == 1300
 
 
-def test_analysis_gives_advice_burn_rates_and_odd_hours(
-    spark, config: JobConfig, lake: Lake, server: PrivateServer, pipeline_server: Server
-):
-    write_day(server)
-    archive(spark, config, pipeline_server)
+def test_analysis_gives_advice_burn_rates_and_odd_hours(spark, config: JobConfig, lake: Lake):
+    write_day(lake)
     steps.rollup(spark, lake)
 
     for _ in range(2):
@@ -128,17 +114,13 @@ def test_analysis_gives_advice_burn_rates_and_odd_hours(
     assert contents(lake, ANOMALIES) == []
 
 
-def test_compacted_day_holds_each_event_once_and_replaces_the_batches(
-    spark, config: JobConfig, lake: Lake, server: PrivateServer, pipeline_server: Server
-):
-    write_day(server)
-    archive(spark, config, pipeline_server)
-    write_day(server, 20, count=1)  # a later day, so that the first one is closed
-    archive(spark, config, pipeline_server)
+def test_compacted_day_holds_each_event_once_and_replaces_the_batches(spark, config: JobConfig, lake: Lake):
+    write_day(lake)
     before = contents(lake, EVENTS)
     steps.rollup(spark, lake)
+    today = DAY + dt.timedelta(days=2)
+    assert steps.closed_days(lake, today=DAY + dt.timedelta(days=1)) == [], "late batches may come"
 
-    today = DAY + dt.timedelta(days=21)
     result = steps.compact(spark, lake, today=today)
 
     assert (result.rows_in, result.rows_out, result.days) == (1200, 1200, 1)
@@ -149,13 +131,10 @@ def test_compacted_day_holds_each_event_once_and_replaces_the_batches(
     assert steps.compact(spark, lake, today=today).days == 0
 
 
-def test_batches_that_come_after_compaction_are_merged_without_duplicates(
-    spark, config: JobConfig, lake: Lake, server: PrivateServer, pipeline_server: Server
-):
+def test_batches_that_come_after_compaction_are_merged_without_duplicates(spark, config: JobConfig, lake: Lake):
     import shutil
 
-    write_day(server, count=300)
-    archive(spark, config, pipeline_server)
+    write_day(lake, count=300)
     batch = lake.raw_paths(DAY)[0]
     shutil.copytree(batch, batch.with_name("b=qcafecafe-000000"))  # as a second checkpoint would have written it
     steps.compact(spark, lake, today=DAY, days=[DAY])
@@ -172,12 +151,11 @@ def test_batches_that_come_after_compaction_are_merged_without_duplicates(
 
 
 def test_every_table_has_the_types_of_its_schema(
-    spark, config: JobConfig, lake: Lake, server: PrivateServer, pipeline_server: Server, mail: Queue, client: Client
+    spark, config: JobConfig, lake: Lake, server: PrivateServer, mail: Queue, client: Client
 ):
     import pyarrow.parquet as pq
 
-    write_day(server)
-    archive(spark, config, pipeline_server)
+    write_day(lake)
     steps.rollup(spark, lake)
     steps.analyse(spark, config)
     steps.snapshot(spark, config)
@@ -188,9 +166,10 @@ def test_every_table_has_the_types_of_its_schema(
     steps.archive_dead_letters(spark, config)
 
     for table in TABLES:
+        if table is EVENTS:
+            continue  # those are the archive's
         (day, *_) = lake.days(table)
-        path = lake.event_paths(day)[0] if table is EVENTS else lake.day_path(table, day)
-        found = pq.read_schema(next(path.glob("*.parquet")))
+        found = pq.read_schema(next(lake.day_path(table, day).glob("*.parquet")))
         # Spark names the parts of a map or list after the column.
         assert [(field.name, _plain(field.type)) for field in found] == [
             (field.name, str(field.type)) for field in arrow_schema(table.columns)
