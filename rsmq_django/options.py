@@ -1,7 +1,7 @@
 """How a table of options is read: rules for values, and a reader that collects every problem.
 
 Knows what a whole number, a URL or a queue name is, how to find the nearest right spelling, and how to show a
-wrong value without a password in it. Refuses to know which options there are: that is `conf.py`.
+wrong value without a password in it. Refuses to know which options there are: that is `sections.py`.
 
 An option is a field of a dataclass with a `Rule` beside its type (`Annotated`); its key in the settings is the
 name of the field in capitals.

@@ -13,51 +13,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
-
-from django.core.exceptions import ImproperlyConfigured
 
 from .conf import get_settings, project_zone
 from .core import Client
 from .core.call import Call
 from .core.errors import ScheduleConflict, ScheduleNotFound
-from .core.schedule import Listing, StoredEntry, list_entries, pause_entry, plan_entry, put_entry, remove_entry
+from .core.schedule import StoredEntry, list_entries, pause_entry, plan_entry, put_entry, remove_entry
 from .queues import get_client
 from .schedule_entry import Schedule, checked, from_json
+from .schedule_listing import Entry, all_entries
 from .tasks.compat import TaskResult
-from .tasks.results import as_time
-from .tasks.schedule import UnusableSchedule, connection_of, declared_schedules, task_of
+from .tasks.schedule import connection_of, declared_schedules, task_of
 from .tasks.task import Task
 
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What there is to know about one schedule."""
-
-    name: str
-    #: Alias of the connection that it is stored on.
-    connection: str
-    #: Dotted path, and the queue that it sends to; "" where it cannot be told.
-    task: str
-    queue_name: str
-    #: In words: "every 5 min", "30 3 * * * (Europe/Berlin)".
-    when: str
-    #: The code declares it; otherwise it was added at run time.
-    is_declared: bool
-    is_paused: bool
-    next_at: datetime | None
-    #: Planned time of the last tick that fired, and when it did.
-    last_planned_at: datetime | None
-    last_fired_at: datetime | None
-    last_task_id: str
-    #: How many ticks fired, and how many were skipped because they were missed.
-    fired: int
-    skipped: int
-    #: Why it does not fire, as far as this process can tell; "" when all is well.
-    problem: str
-    #: All its options; None when what is stored is no schedule.
-    schedule: Schedule | None
+__all__ = [
+    "Entry",
+    "aadd",
+    "achange",
+    "add",
+    "aentries",
+    "aget",
+    "apause",
+    "aremove",
+    "aresume",
+    "arun_now",
+    "change",
+    "entries",
+    "get",
+    "pause",
+    "remove",
+    "resume",
+    "run_now",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +65,12 @@ class _Found:
 
 def entries() -> list[Entry]:
     """Return all schedules by name, those included that the code declares and no worker has seen yet."""
-    return _all_entries([(alias, client.run(list_entries(client.namespace))) for alias, client in _clients()])
+    return all_entries([(alias, client.run(list_entries(client.namespace))) for alias, client in _clients()])
 
 
 async def aentries() -> list[Entry]:
     """See entries()."""
-    return _all_entries([(alias, await client.arun(list_entries(client.namespace))) for alias, client in _clients()])
+    return all_entries([(alias, await client.arun(list_entries(client.namespace))) for alias, client in _clients()])
 
 
 def get(name: str) -> Entry:
@@ -274,79 +262,8 @@ def _check_changed(name: str, answer: int) -> None:
         raise ScheduleConflict(f"schedule {name!r} was changed by somebody else just now; look again")
 
 
-def _all_entries(listings: Iterable[tuple[str, Listing]]) -> list[Entry]:
-    declared = declared_schedules()
-    found = {
-        stored.name: _entry(alias, stored, is_declared=stored.name in declared)
-        for alias, listing in listings
-        for stored in listing.entries.values()
-    }
-    missing = [_undelivered(entry) for name, entry in declared.items() if name not in found]
-    return sorted([*found.values(), *missing], key=lambda entry: entry.name)
-
-
 def _named(name: str, every: Iterable[Entry]) -> Entry:
     for entry in every:
         if entry.name == name:
             return entry
     raise _not_found(name)
-
-
-def _entry(alias: str, stored: StoredEntry, *, is_declared: bool) -> Entry:
-    try:
-        schedule, problem = from_json(stored.name, stored.definition), ""
-    except ValueError as error:
-        schedule, problem = None, str(error)
-    queue_name = ""
-    if schedule is not None:
-        queue_name, problem = _queue_and_problem(schedule)
-    return Entry(
-        name=stored.name,
-        connection=alias,
-        task=schedule.task if schedule else "",
-        queue_name=queue_name,
-        when=str(schedule.timetable) if schedule else "",
-        is_declared=is_declared or bool(stored.owner),
-        is_paused=stored.is_paused,
-        next_at=as_time(stored.next_ms),
-        last_planned_at=as_time(stored.planned_ms),
-        last_fired_at=as_time(stored.fired_ms),
-        last_task_id=stored.task_id,
-        fired=stored.fired,
-        skipped=stored.skipped,
-        problem=problem,
-        schedule=schedule,
-    )
-
-
-def _undelivered(schedule: Schedule) -> Entry:
-    """Return a declared entry that is stored nowhere."""
-    try:
-        alias = connection_of(schedule)
-    except UnusableSchedule:
-        alias = ""
-    queue_name, problem = _queue_and_problem(schedule)
-    return Entry(
-        name=schedule.name,
-        connection=alias,
-        task=schedule.task,
-        queue_name=queue_name,
-        when=str(schedule.timetable),
-        is_declared=True,
-        is_paused=False,
-        next_at=None,
-        last_planned_at=None,
-        last_fired_at=None,
-        last_task_id="",
-        fired=0,
-        skipped=0,
-        problem=problem or "no worker has started with it yet",
-        schedule=schedule,
-    )
-
-
-def _queue_and_problem(schedule: Schedule) -> tuple[str, str]:
-    try:
-        return task_of(schedule).queue_name, ""
-    except (UnusableSchedule, ImproperlyConfigured) as error:
-        return schedule.queue or "", str(error)

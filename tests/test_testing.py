@@ -95,7 +95,7 @@ def test_tasks_that_a_task_sends_run_too_in_any_queue(kit: Kit):
 
 
 def test_a_task_that_sends_itself_for_ever_fails_the_test(kit: Kit, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rsmq_django.testing.MOST_RUNS", 20)
+    monkeypatch.setattr("rsmq_django.testing.kit.MOST_RUNS", 20)
     declared: Task[..., Any] = declare(lambda: declared.enqueue())
     declared.enqueue()
 

@@ -49,7 +49,7 @@ def arguments_of(task: Task[..., Any], form: forms.Form) -> tuple[list[Any], dic
 def _parameters(task: Task[..., Any]) -> Iterator[tuple[inspect.Parameter, Any]]:
     try:
         hints = get_type_hints(task.func)
-    except Exception:
+    except Exception:  # evaluating annotations runs the project's code; without them every field takes JSON
         hints = {}
     parameters = list(inspect.signature(task.func).parameters.values())
     for parameter in parameters[1:] if task.takes_context else parameters:

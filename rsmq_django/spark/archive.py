@@ -68,7 +68,7 @@ class ArchiveJob:
             query = self._start(checkpoint)
             try:
                 self._follow(query, result, checkpoint)
-            except Exception as error:
+            except Exception as error:  # Spark wraps everything, ours included
                 raise as_our_error(error) from error
             finally:
                 if query.isActive:

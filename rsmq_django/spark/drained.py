@@ -46,7 +46,7 @@ def drain_queue(
         try:
             while not query.awaitTermination(POLL_S):
                 on_progress(count.look(query))
-        except Exception as error:
+        except Exception as error:  # Spark wraps everything, ours included
             raise as_our_error(error) from error
         done: Acknowledged = acknowledge_drained(options, checkpoint)
         return Drained(count.look(query), done.left)

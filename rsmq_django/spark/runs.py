@@ -46,7 +46,7 @@ def record(lake: Lake, step: str, work: Callable[[Run], None]) -> Run:
     try:
         work(run)
         run.exit_code = LOST_DATA if run.lost else DONE
-    except Exception as error:
+    except Exception as error:  # whatever Spark, a disk or Redis raise: it is what the record is for
         run.error = f"{type(error).__name__}: {error}"[:2000]
         run.exit_code = _exit_code(error)
     run.seconds = round(time.monotonic() - started, 3)

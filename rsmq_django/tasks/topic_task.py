@@ -92,12 +92,8 @@ def topic_task(
     def declare(function: F) -> F:
         path = f"{function.__module__}.{function.__qualname__}"
         _check_number(path, "batch", 1 if batch is None else batch, most=MAX_BATCH)
-        if not isinstance(visibility_timeout_s, (int, float)) or visibility_timeout_s < MIN_VISIBILITY_TIMEOUT_S:
-            raise InvalidTask(
-                f"{path}: visibility_timeout_s is {visibility_timeout_s!r}; it must be at least "
-                f"{MIN_VISIBILITY_TIMEOUT_S} seconds, because it is renewed every second or so while the function runs"
-            )
         _check_number(path, "consumers", consumers, most=MAX_CONSUMERS)
+        _check_timeout(path, visibility_timeout_s)
         options = _checked_options(
             path,
             topic,
@@ -159,6 +155,14 @@ def _checked_options(what: str, topic: str, group: str, **options: Any) -> Group
         return GroupOptions(**options)
     except RsmqError as error:
         raise InvalidTask(f"{what}: {error}") from error
+
+
+def _check_timeout(path: str, visibility_timeout_s: float) -> None:
+    if not isinstance(visibility_timeout_s, (int, float)) or visibility_timeout_s < MIN_VISIBILITY_TIMEOUT_S:
+        raise InvalidTask(
+            f"{path}: visibility_timeout_s is {visibility_timeout_s!r}; it must be at least "
+            f"{MIN_VISIBILITY_TIMEOUT_S} seconds, because it is renewed every second or so while the function runs"
+        )
 
 
 def _check_number(path: str, what: str, number: int, *, most: int) -> None:

@@ -24,7 +24,6 @@ from rsmq_django.tasks import (
 from rsmq_django.tasks.batch import BadAnswer, answers
 from rsmq_django.tasks.workflow import call as call_of
 from rsmq_django.tasks.workflow import chain
-from rsmq_django.testing import Kit
 from tests.chaos.fleet import start  # noqa: F401
 from tests.chaos.project import tasks as chaos_tasks
 from tests.redis_server import PrivateServer
@@ -372,17 +371,6 @@ def test_no_single_task_is_the_current_one(project: Configure):
     work()
 
     assert "`call.current`" in errors[0]
-
-
-def test_testing_kit_runs_batches_of_one(project: Configure):
-    sizes: list[int] = []
-    noted = declare(batch=10)(lambda calls: sizes.append(len(calls)))
-    noted.enqueue_many([[1], [2]])
-
-    runs = Kit().run()
-
-    assert sizes == [1, 1]
-    assert [run.succeeded for run in runs] == [True, True]
 
 
 @pytest.mark.parametrize("size", [0, -1, 1001, True, 2.5, "10"])

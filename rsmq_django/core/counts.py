@@ -1,0 +1,139 @@
+"""What became of attempts: numbers of one task, of one queue in a span of time, and how such numbers are put together.
+
+Plain values without I/O; `counters.py` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from .histogram import Histogram
+
+#: How attempts begin and end. `dead` went to the dead-letter queue, `released` were given back unrun or unfinished,
+#: `lost` died with their process or lost their lease.
+COUNTERS = ("started", "succeeded", "retried", "dead", "released", "lost", "cancelled")
+HISTOGRAMS = ("wait", "run")
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of attempts."""
+
+    started: int = 0
+    succeeded: int = 0
+    retried: int = 0
+    dead: int = 0
+    released: int = 0
+    lost: int = 0
+    cancelled: int = 0
+    #: From when a message could be received until it was.
+    wait: Histogram = field(default_factory=Histogram)
+    #: How long functions ran.
+    run: Histogram = field(default_factory=Histogram)
+
+    @property
+    def failed(self) -> int:
+        """Return how many attempts did not do what they should: retried, dead and lost."""
+        return self.retried + self.dead + self.lost
+
+    @property
+    def ended(self) -> int:
+        """Return how many attempts came to an end, whichever."""
+        return self.succeeded + self.failed + self.released + self.cancelled
+
+    def add(self, other: Counts) -> None:
+        """Add other counts."""
+        for name in COUNTERS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.wait.add(other.wait)
+        self.run.add(other.run)
+
+
+@dataclass(slots=True)
+class Depth:
+    """What looks at a queue saw in a span of time: the largest lengths and age, the last totals."""
+
+    ready: int = 0
+    #: Ready, delayed and in flight.
+    messages: int = 0
+    oldest_ready_ms: int = 0
+    #: All that any client ever sent to or received from the queue.
+    total_sent: int = 0
+    total_received: int = 0
+
+    def add(self, later: Depth) -> None:
+        """Take in what a later look saw."""
+        self.ready, self.messages = max(self.ready, later.ready), max(self.messages, later.messages)
+        self.oldest_ready_ms = max(self.oldest_ready_ms, later.oldest_ready_ms)
+        self.total_sent, self.total_received = later.total_sent, later.total_received
+
+    def add_beside(self, other: Depth) -> None:
+        """Take in what looks at another queue saw in the same span."""
+        self.ready, self.messages = self.ready + other.ready, self.messages + other.messages
+        self.oldest_ready_ms = max(self.oldest_ready_ms, other.oldest_ready_ms)
+        self.total_sent += other.total_sent
+        self.total_received += other.total_received
+
+
+@dataclass(slots=True)
+class Slot:
+    """One queue in one span of time."""
+
+    begins_s: int
+    span_s: int
+    #: By dotted path of the task; "" are messages that no task understood.
+    tasks: dict[str, Counts] = field(default_factory=dict)
+    #: None when nobody looked.
+    depth: Depth | None = None
+    #: How many messages any client sent; None when that cannot be told, because nobody looked before or now.
+    sent: int | None = None
+
+    @property
+    def counts(self) -> Counts:
+        """Return the counts of all tasks together."""
+        every = Counts()
+        for counts in self.tasks.values():
+            every.add(counts)
+        return every
+
+    def add(self, other: Slot) -> None:
+        """Take in a later span of the same queue."""
+        self._add_numbers(other)
+        if other.depth is not None:
+            self.depth = self.depth or Depth()
+            self.depth.add(other.depth)
+
+    def add_beside(self, other: Slot) -> None:
+        """Take in the same span of another queue."""
+        self._add_numbers(other)
+        if other.depth is not None:
+            self.depth = self.depth or Depth()
+            self.depth.add_beside(other.depth)
+
+    def _add_numbers(self, other: Slot) -> None:
+        for task, counts in other.tasks.items():
+            self.tasks.setdefault(task, Counts()).add(counts)
+        if other.sent is not None:
+            self.sent = (self.sent or 0) + other.sent
+
+
+def side_by_side(series: Iterable[Sequence[Slot]]) -> list[Slot]:
+    """Return one series that holds everything of several queues, read with the same times and step."""
+    every: list[Slot] = []
+    for slots in series:
+        every = every or [Slot(slot.begins_s, slot.span_s) for slot in slots]
+        for total, slot in zip(every, slots, strict=True):
+            total.add_beside(slot)
+    return every
+
+
+def merged(slots: Iterable[Slot]) -> Slot:
+    """Return one slot that holds everything of a series of one queue."""
+    every: Slot | None = None
+    for slot in slots:
+        if every is None:
+            every = Slot(slot.begins_s, 0)
+        every.add(slot)
+        every.span_s += slot.span_s
+    return every or Slot(0, 0)

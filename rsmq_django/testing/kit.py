@@ -1,0 +1,139 @@
+"""What a test does with its queues: run what waits, let time pass, look, assert."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connections
+from django.test.utils import override_settings
+from django.utils.module_loading import autodiscover_modules
+
+from ..conf import get_settings
+from ..core.call import Call
+from ..tasks.envelope import Envelope, decode
+from ..tasks.registry import registered_tasks
+from .running import Run, bursts_on, send_from_outbox
+from .server import settings_on_private_server
+from .waiting import DeadLetter, Enqueued, all_clients, all_queues, calls_in, get_client_of, stored_in
+
+#: A task that sends itself again would run for ever.
+MOST_RUNS = 10_000
+
+
+@contextmanager
+def private_queues() -> Iterator[Kit]:
+    """Put an empty private server in the place of all Redis servers of the settings, until the block ends."""
+    with override_settings(RSMQ=settings_on_private_server()):
+        kit = Kit()
+        kit.empty()
+        yield kit
+
+
+class Kit:
+    """What a test does with its queues."""
+
+    # -- Running ------------------------------------------------------------------------------------------------------
+
+    def run(self, *queue_names: str) -> list[Run]:
+        """Run all ready messages, one after the other in this thread, and those that they send; return the runs.
+
+        Without names, from all queues of the settings, in a worker's order. Delayed messages and retries wait until
+        `pass_time()`. A failing task raises nothing here, as in a worker: look at the runs. Raises AssertionError when
+        there is no end to it.
+        """
+        autodiscover_modules("tasks")
+        runs: list[Run] = []
+        bursts = bursts_on(queue_names)
+        while send_from_outbox() or any(burst.turn(runs) for burst in bursts):
+            if len(runs) > MOST_RUNS:
+                raise AssertionError(f"still not done after {MOST_RUNS} runs; the last one was of {runs[-1].task}")
+        return runs
+
+    async def arun(self, *queue_names: str) -> list[Run]:
+        """See run()."""
+        return await sync_to_async(self.run)(*queue_names)
+
+    def pass_time(self, time_passed: timedelta | float) -> None:
+        """Let time (a timedelta, or seconds) pass for all messages: delays, retries and leases come closer.
+
+        The clock itself stands still: `now()` is not concerned, nor is what expires in Redis by itself.
+        """
+        seconds = time_passed.total_seconds() if isinstance(time_passed, timedelta) else time_passed
+        for queue in all_queues():
+            keys, milliseconds = (queue.keys.messages,), round(seconds * 1000)
+            queue.client.run(Call("testing/pass_time", keys, (milliseconds,), int))
+
+    def empty(self) -> None:
+        """Delete everything on the private server."""
+        for client in all_clients():
+            client.connection.exchange([("FLUSHDB",)])
+
+    # -- Looking ------------------------------------------------------------------------------------------------------
+
+    def enqueued(self, task: Any = None) -> list[Enqueued]:
+        """Return the calls that wait, of one task or of all, in the order of the queues and of becoming ready."""
+        path = None if task is None else _path_of(task)
+        send_from_outbox()
+        calls = [call for name in get_settings().queues for call in calls_in(name)]
+        return [call for call in calls if path in (None, call.task)]
+
+    def bodies(self, queue_name: str) -> list[bytes]:
+        """Return the bodies of all messages of a queue, for queues that hold no tasks."""
+        return [stored.body for _, stored in stored_in(get_client_of(queue_name), queue_name)]
+
+    def dead_letters(self, queue_name: str | None = None) -> list[DeadLetter]:
+        """Return what failed for good: in one dead-letter queue, or in all."""
+        settings = get_settings()
+        own = (task.options.dead_letter_queue for task in registered_tasks().values())
+        names = dict.fromkeys([*(queue.dead_letter for queue in settings.queues.values()), *filter(None, own)])
+        return [
+            DeadLetter(stored.id, stored.body, stored.failure())
+            for name in ([queue_name] if queue_name else names)
+            for _, stored in stored_in(get_client_of(name), name)
+        ]
+
+    # -- Asserting ----------------------------------------------------------------------------------------------------
+
+    def assert_enqueued(self, task: Any, *args: Any, **kwargs: Any) -> Enqueued:
+        """Return the call of this task with exactly these arguments; AssertionError when there is none."""
+        calls = self.enqueued()
+        for call in calls:
+            if call.task == _path_of(task) and _same(call, args, kwargs):
+                return call
+        wanted = f"{_path_of(task)}{_shown(args, kwargs)}"
+        others = "".join(f"\n  {call.task}{_shown(call.args, call.kwargs)}" for call in calls) or " nothing"
+        raise AssertionError(f"{wanted} is not enqueued{_hint()}; what is:{others}")
+
+    def assert_not_enqueued(self, task: Any) -> None:
+        """Raise AssertionError when a call of this task waits, with whatever arguments."""
+        for call in self.enqueued(task):
+            raise AssertionError(f"{call.task}{_shown(call.args, call.kwargs)} is enqueued")
+
+
+def _path_of(task: Any) -> str:
+    return task if isinstance(task, str) else str(task.module_path)
+
+
+def _same(call: Enqueued, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    sent = Envelope(call.task, call.id, list(args), dict(kwargs)).encode()  # as they look after JSON
+    wanted = decode(sent, message_id=call.message_id)
+    return (call.args, call.kwargs) == (wanted.args, wanted.kwargs)
+
+
+def _shown(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    words = [repr(value) for value in args] + [f"{name}={value!r}" for name, value in kwargs.items()]
+    return f"({', '.join(words)})"
+
+
+def _hint() -> str:
+    waiting = [each for each in connections.all(initialized_only=True) if each.in_atomic_block and each.run_on_commit]
+    if not waiting:
+        return ""
+    return (
+        " (something waits for the commit of a transaction, which a TestCase never makes: "
+        "wrap the code in captureOnCommitCallbacks(execute=True))"
+    )

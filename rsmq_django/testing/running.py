@@ -1,0 +1,107 @@
+"""Runs messages in the thread of the test: those steps of a worker that are not about threads and sleeping."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from asgiref.sync import async_to_sync
+
+from ..conf import get_settings
+from ..core import Client
+from ..tasks.running import current_run
+from ..worker.announcer import Announcer
+from ..worker.batches import in_batches
+from ..worker.database import connections_kept
+from ..worker.delivery import WorkQueue
+from ..worker.execution import Execution
+from ..worker.fetcher import Fetcher
+from ..worker.outcomes import Dead, Outcome, RetryIn, Succeeded
+from ..worker.worker import queue_settings, work_queues_by_client
+
+#: Name of the worker in results.
+WORKER_ID = "test"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One attempt of a task or consumer, and what became of it."""
+
+    task: str
+    id: str
+    attempt: int
+    outcome: Outcome
+
+    @property
+    def error(self) -> BaseException | None:
+        """Return what the function raised."""
+        return self.outcome.error if isinstance(self.outcome, (RetryIn, Dead)) else None
+
+    @property
+    def succeeded(self) -> bool:
+        """Say whether the function returned."""
+        return isinstance(self.outcome, Succeeded)
+
+
+def bursts_on(queue_names: Sequence[str]) -> list[Burst]:
+    """Return what works on these queues, in this order; without names, on all of the settings."""
+    return [Burst(client, queues) for client, queues in work_queues_by_client(queue_settings(queue_names), WORKER_ID)]
+
+
+class Burst:
+    """Works on the queues of one connection, a call at a time: a message, or a batch of them."""
+
+    def __init__(self, client: Client, queues: Sequence[WorkQueue]) -> None:
+        announcer = Announcer(WORKER_ID)
+        self._fetcher = Fetcher(client, queues, announcer=announcer, poll_interval_s=1.0, wake=lambda: None)
+        self._announcer = announcer
+
+    def turn(self, runs: list[Run]) -> bool:
+        """Make the next call, if something is ready; say whether there may be more."""
+        fetcher = self._fetcher
+        fetcher.look_now()
+        deliveries = fetcher.exchange(1)
+        if fetcher.outage.next_try_at > time.monotonic():
+            raise AssertionError("the private server does not answer; its log is in the temporary directory")
+        desk = _Desk(fetcher)
+        executions = [
+            Execution(delivery, desk=desk, announcer=self._announcer, now_ms=fetcher.clock.now_ms)
+            for delivery in deliveries
+        ]
+        for runnable in in_batches(executions):
+            with connections_kept():
+                _ = async_to_sync(runnable.arun)() if runnable.is_async else runnable.run()
+            current_run.set(None)  # the test itself is no task
+        runs += [_run_of(execution, desk.outcomes[execution]) for execution in executions]
+        return bool(deliveries) or not fetcher.is_drained
+
+
+class _Desk:
+    """Hands everything on to the fetcher, and keeps the outcomes."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self.outcomes: dict[Execution, Outcome] = {}
+        self.began = fetcher.began
+        self.let_go = fetcher.let_go
+        self._fetcher = fetcher
+
+    def settle(self, execution: Execution, outcome: Outcome) -> None:
+        """Keep it."""
+        self.outcomes[execution] = outcome
+        self._fetcher.settle(execution, outcome)
+
+
+def _run_of(execution: Execution, outcome: Outcome) -> Run:
+    envelope, delivery = execution.envelope, execution.delivery
+    task_id = envelope.id if envelope else delivery.message.id
+    return Run(task=execution.path, id=task_id, attempt=delivery.attempt, outcome=outcome)
+
+
+def send_from_outbox() -> int:
+    """Do what the relay of a worker does, and return how many messages that was."""
+    if not any(queue.outbox for queue in get_settings().queues.values()):
+        return 0
+    from ..worker.relay import Relay  # its tables belong to an application that need not be installed
+
+    return Relay().relay_waiting()
