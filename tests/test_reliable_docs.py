@@ -32,7 +32,9 @@ def test_the_project_of_the_page_ships_and_weighs(tmp_path: Path, server: Privat
     project = Project(tmp_path, PAGE, server.url)
     project.python("from shop.shipping import send; send()")
 
-    output = project.run("-m", "django", "rsmq_worker", "--burst", "--processes", "1", "--queues", "shipments,parcels")
+    # One thread, because lines of two that print at once may be mixed.
+    worker = ("rsmq_worker", "--burst", "--processes", "1", "--threads", "1")
+    output = project.run("-m", "django", *worker, "--queues", "shipments,parcels")
 
     assert "shipping 7" in output and "weighing parcel 12" in output
     client = Client(Connection(server.url))

@@ -81,8 +81,8 @@ def recover(
     Safe to repeat: what is done leaves the record.
     """
     books = Books(statistics, EventLog.from_settings(get_settings().events, death.worker_id))
-    holds_key = queues[0].holds_key
-    holds = read_holds(client, holds_key)
+    # A child that empties reliable queues only keeps no record of what it holds: their leases run out.
+    holds = read_holds(client, queues[0].holds_key) if queues else []
     running = [hold for hold in holds if hold.message_id in death.running]
     overdue = [hold for hold in holds if hold.message_id in death.overdue]
     waiting = [hold for hold in holds if hold.message_id not in death.running | death.overdue]

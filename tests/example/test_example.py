@@ -15,7 +15,7 @@ def test_example_project_passes_its_tests_with_its_own_settings(request: pytest.
     # It starts a server of its own, so it must not hear of this process's.
     env = {name: value for name, value in os.environ.items() if name != "RSMQ_TEST_URL"}
 
-    done = subprocess.run([*command, "tests/example"], env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*command, "tests/example"], env=env, capture_output=True, text=True, timeout=900)
 
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     assert "passed" in done.stdout

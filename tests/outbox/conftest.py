@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import SyncToAsync
 from django.core.management import call_command
 from django.db import connections
 
@@ -79,9 +80,15 @@ def known_as_ledger(settings: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        connections[LEDGER].close()
-        del connections[LEDGER]
+        _disconnect()
+        # The thread that runs sync code for async tests outlives a test, and so would its connection.
+        SyncToAsync.single_thread_executor.submit(_disconnect).result()
         del connections.databases[LEDGER]
+
+
+def _disconnect() -> None:
+    connections[LEDGER].close()
+    del connections[LEDGER]
 
 
 @pytest.fixture

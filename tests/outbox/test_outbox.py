@@ -90,7 +90,6 @@ async def test_async_enqueue_writes_rows_too(greet: Task, server: PrivateServer)
     await sync_to_async(Relay().relay_waiting)()
 
     assert sent_names(server) == ["Ada", "Grace", "Joan"]
-    await sync_to_async(lambda: connections[LEDGER].close())()  # that of the thread of async code
 
 
 def test_listeners_hear_of_a_call_at_the_commit(greet: Task):
