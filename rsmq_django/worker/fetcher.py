@@ -83,14 +83,9 @@ class Fetcher:
         self.announcer = announcer
         self.leases = Leases()
         self.clock = ServerClock()
-        settings = get_settings()
         #: None when they are switched off.
-        self.statistics = (
-            Statistics(client.namespace, announcer.worker_id, now_ms=self.clock.now_ms)
-            if settings.statistics.enabled
-            else None
-        )
-        self.event_log = EventLog.from_settings(settings.events, announcer.worker_id)
+        self.statistics = Statistics.from_settings(client.namespace, announcer.worker_id, now_ms=self.clock.now_ms)
+        self.event_log = EventLog.from_settings(get_settings().events, announcer.worker_id)
         self.outage = Outage(f"{client.connection!r}")
         self._poll_interval_s = poll_interval_s
         self._wake = wake

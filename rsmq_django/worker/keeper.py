@@ -91,11 +91,7 @@ class Keeper:
         self._add(self._configured)
         self._max_crashes = max_crashes
         reporter = f"supervisor-{os.getpid()}-{secrets.token_hex(4)}"
-        self._statistics = (
-            Statistics(client.namespace, reporter, now_ms=lambda: time.time() * 1000)
-            if get_settings().statistics.enabled
-            else None
-        )
+        self._statistics = Statistics.from_settings(client.namespace, reporter, now_ms=lambda: time.time() * 1000)
         self._deaths: list[Death] = []
         #: Monotonic time at which to look once more, and at whose record.
         self._later: list[tuple[float, Death]] = []

@@ -62,11 +62,7 @@ class ReliableFetcher:
         self._wake = wake
         self._board = board
         #: None when they are switched off.
-        self.statistics = (
-            Statistics(client.namespace, announcer.worker_id, now_ms=self.clock.now_ms)
-            if get_settings().statistics.enabled
-            else None
-        )
+        self.statistics = Statistics.from_settings(client.namespace, announcer.worker_id, now_ms=self.clock.now_ms)
         self._settled: deque[Settled] = deque()
         self._let_go: deque[Delivery] = deque()
         #: Their settling may have been carried out although its reply was lost.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ..conf import get_settings
 from ..core import Client, RsmqError, Settlement
 from ..core.call import Call
 from ..core.counters import MOST_FIELDS, report
@@ -55,6 +56,11 @@ class Statistics:
         self._number = 0
         self._report_at = 0.0
         self._refused: set[str] = set()
+
+    @classmethod
+    def from_settings(cls, namespace: str, reporter: str, *, now_ms: Callable[[], float]) -> Statistics | None:
+        """Return one that counts; None when counting is switched off."""
+        return cls(namespace, reporter, now_ms=now_ms) if get_settings().statistics.enabled else None
 
     def began(self, queue: str, task: str) -> None:
         """Count an attempt that begins to run. From any thread."""
