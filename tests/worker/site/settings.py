@@ -10,8 +10,8 @@ from tests.settings import INSTALLED_APPS, REDIS_URL
 # without the admin and what only it needs: hundreds of processes start with these settings.
 INSTALLED_APPS = [*(app for app in INSTALLED_APPS if app in ("rsmq_django", "django_tasks")), "tests.worker.site"]
 ROOT_URLCONF = "tests.worker.site.urls"
-MIDDLEWARE: list[str] = []
-TEMPLATES: list[object] = []
+MIDDLEWARE = []
+TEMPLATES = []
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
