@@ -103,6 +103,10 @@ lint: $(INSTALLED) ## check style, types and migrations
 	@$(BIN)/python -m mypy
 	@$(BIN)/python manage.py makemigrations --check --dry-run
 
+messages: $(INSTALLED) ## renew the texts to be translated, and compile the translations (needs gettext)
+	@cd rsmq_django && ../$(BIN)/django-admin makemessages --all --add-location=file --no-wrap --no-obsolete && \
+	    ../$(BIN)/django-admin compilemessages
+
 ci: lint test ## what continuous integration runs
 
 bench: $(INSTALLED) ## measure this project against the limit of the server (QUICK=1: two minutes, else half an hour)

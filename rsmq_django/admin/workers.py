@@ -177,7 +177,8 @@ class WorkerAdmin(LiveAdmin):
         missing = len(rows) - len(given)
         if missing:
             text += " " + ngettext("%d was gone.", "%d were gone.", missing) % missing
-        self.tell(request, f"{text} {_('Heard within five seconds.')}" if given else text, is_good=bool(given))
+        when = _("Heard within five seconds.") if given else ""
+        self.tell(request, f"{text} {when}".strip(), is_good=bool(given))
 
     def has_control_worker_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may give orders; Django asks for it under this name."""

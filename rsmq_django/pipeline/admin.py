@@ -168,7 +168,8 @@ class FailureGroupAdmin(HistoryAdmin):
             self.log_change(request, row, text)
         text = ngettext("%d dead letter went back.", "%d dead letters went back.", moved) % moved
         stayed = sum(done.stayed.values())
-        self.tell(request, f"{text} {_('%d stayed: gone, or not theirs any more.') % stayed if stayed else ''}".strip())
+        rest = _("%d stayed: gone, or not theirs any more.") % stayed if stayed else ""
+        self.tell(request, f"{text} {rest}".strip())
         return HttpResponseRedirect(here)
 
     @staticmethod
