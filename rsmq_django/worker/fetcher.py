@@ -395,7 +395,9 @@ class Fetcher:
         if not self._refused:
             self._damage.over()
         if self.is_idle and any(isinstance(step, EndStep) for step in steps):
-            self._look_at = 0.0  # what has ended may have been the last message: who waits for that wants to know
+            # What has ended may have been the last message: who waits for that wants to know. What a look in the same
+            # exchange has found does not tell: a script that the server did not know yet is carried out after it.
+            self._look_at, self.is_drained, self.is_empty = 0.0, False, False
 
     def refused(self, endings: Iterable[Ending], error: RsmqError) -> None:
         """Keep outcomes that a damaged queue refused until it may be mended."""
