@@ -67,26 +67,28 @@ def new_envelope(
 
 def decode(body: bytes, *, message_id: str) -> Envelope:
     """Read a message body. Without an `id`, the message id names the task. Raises Unreadable."""
+    # A worker reads many: what comes out of JSON has exactly these types, so nothing is asked about subclasses.
     try:
         call = _parse(body.decode())
     except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not UTF-8
         raise Unreadable("undecodable", f"the body of {len(body)} bytes is not JSON: {error}") from error
-    if not isinstance(call, dict) or not isinstance(call.get("task"), str):
+    task = call.get("task") if type(call) is dict else None
+    if type(task) is not str:
         raise Unreadable("undecodable", 'the body has no "task": it must be a JSON object that names a task')
     if call.get("v", VERSION) != VERSION:
         raise Unreadable(
             "unknown_version", f"the body has version {call['v']!r}, this worker reads {VERSION}; upgrade it"
         )
     args, kwargs, task_id = call.get("args", []), call.get("kwargs", {}), call.get("id", message_id)
-    if not isinstance(args, list) or not isinstance(kwargs, dict):
+    if type(args) is not list or type(kwargs) is not dict:
         raise Unreadable("undecodable", '"args" must be a JSON array and "kwargs" a JSON object')
     meta = call.get("meta")
-    if meta is not None and not isinstance(meta, dict):
+    if meta is not None and type(meta) is not dict:
         raise Unreadable("undecodable", '"meta" must be a JSON object')
     # Half of a surrogate pair is legal in JSON, but no key of Redis can hold it; it is not printable either.
-    if not isinstance(task_id, str) or not 0 < len(task_id) < 64 or not task_id.isprintable():
+    if type(task_id) is not str or not 0 < len(task_id) < 64 or not task_id.isprintable():
         raise Unreadable("undecodable", '"id" must be a text of 1 to 63 printable characters')
-    return Envelope(call["task"], task_id, args, kwargs, meta)
+    return Envelope(task, task_id, args, kwargs, meta)
 
 
 def _parse(text: str) -> Any:

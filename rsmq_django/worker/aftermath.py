@@ -20,15 +20,11 @@ from .outcomes import Postponed, Released, RetryIn
 
 
 def aftermath_calls(endings: Sequence[Ending]) -> list[Call[Any]]:
-    """Return the calls for endings of messages that use a feature (`uses_feature`)."""
+    """Return the calls for endings of messages that use a feature; most use none."""
+    endings = [each for each in endings if each.execution.meta is not None or each.execution.places]
     final = [ending for ending in endings if not isinstance(ending.outcome, (RetryIn, Postponed, Released))]
     places = [free(ending.execution) for ending in endings if ending.execution.places]
     return [*_unlock_calls(final), *_untag_calls(final), *places]
-
-
-def uses_feature(ending: Ending) -> bool:
-    """Say whether there may be something to be done after an ending."""
-    return ending.execution.meta is not None or bool(ending.execution.places)
 
 
 def _unlock_calls(endings: Sequence[Ending]) -> list[Call[Any]]:

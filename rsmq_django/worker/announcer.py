@@ -6,6 +6,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from ..conf import get_settings
 from ..core import Queue
 from ..signals import lease_lost, message_dead_lettered
 from ..tasks.compat import TaskError, TaskResult, TaskResultStatus, anybody_listens, task_finished, task_started
@@ -48,23 +49,36 @@ class Announcer:
 
     def __init__(self, worker_id: str) -> None:
         self.worker_id = worker_id
+        self.starts_are_news = self.successes_are_news = True
+
+    def find_listeners(self) -> None:
+        """Find out whether anybody wants to hear of starts and successes; asked for each message, it would cost as
+        much as a short task. Workers ask before they hand out what has arrived.
+        """
+        self.starts_are_news = anybody_listens(task_started)
+        #: To a log, to middleware, or to a receiver of Django's signal.
+        self.successes_are_news = (
+            logger.isEnabledFor(logging.DEBUG) or bool(get_settings().middleware) or anybody_listens(task_finished)
+        )
 
     # -- Signals ------------------------------------------------------------------------------------------------------
 
     def started(self, execution: Execution) -> None:
         """Send `task_started`."""
-        if _is_task(execution) and anybody_listens(task_started):
+        if self.starts_are_news and _is_task(execution):
             result = self.task_result(execution)
             task_started.send_robust(sender=type(result.task.get_backend()), task_result=result)
 
     async def astarted(self, execution: Execution) -> None:
         """See started()."""
-        if _is_task(execution) and anybody_listens(task_started):
+        if self.starts_are_news and _is_task(execution):
             result = self.task_result(execution)
             await task_started.asend_robust(sender=type(result.task.get_backend()), task_result=result)
 
     def finished(self, execution: Execution, outcome: Outcome) -> None:
         """Write the log line of an outcome; send `task_finished` and `message_dead_lettered` when they apply."""
+        if not self.successes_are_news and isinstance(outcome, Succeeded):
+            return  # most outcomes are these
         log_outcome(execution, outcome)
         _tell_middleware(execution, outcome)
         if isinstance(outcome, _FINAL) and _is_task(execution) and anybody_listens(task_finished):
@@ -75,6 +89,8 @@ class Announcer:
 
     async def afinished(self, execution: Execution, outcome: Outcome) -> None:
         """See finished()."""
+        if not self.successes_are_news and isinstance(outcome, Succeeded):
+            return
         log_outcome(execution, outcome)
         _tell_middleware(execution, outcome)
         if isinstance(outcome, _FINAL) and _is_task(execution) and anybody_listens(task_finished):

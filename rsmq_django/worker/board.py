@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 _TIME = struct.Struct("d")
 _POLLED_AT, _STOP_BY_AT, _HAS_ENDED_AT, _IS_QUIET_AT, _SLOTS_AT = 0, 8, 16, 17, 64
-#: Message id; on the monotonic clock until when it may run (0 for no limit) and since when it does.
-_SLOT = struct.Struct("64sdd")
-_TIMES = struct.Struct("dd")
-_ID_BYTES = 64
+#: On the monotonic clock until when a message may run (0 for no limit) and since when it does; its id. The times come
+#: first, because the supervisor may look between two writes: without an id a slot is free.
+_SLOT = struct.Struct("dd64s")
+_ID_AT, _ID_BYTES = 16, 64
 #: Slots beside those of running messages: outcomes wait for a moment until Redis knows them.
 _SPARE_SLOTS = 500
 
@@ -50,21 +50,19 @@ class Board:
             slot = self._free.popleft()
         except IndexError:
             return None
-        # The times before the name: the supervisor may look between the two.
-        _TIMES.pack_into(self._memory, slot + _ID_BYTES, run_by, time.monotonic())
-        self._memory[slot : slot + len(name) + 1] = name + b"\0"
+        _SLOT.pack_into(self._memory, slot, run_by, time.monotonic(), name)
         return slot
 
     def lift_limit(self, slot: int) -> None:
         """Note that a message has run: only its outcome waits to be told, and nothing is to be stopped any more."""
-        _TIME.pack_into(self._memory, slot + _ID_BYTES, 0.0)
+        _TIME.pack_into(self._memory, slot, 0.0)
 
     def leave(self, slot: int) -> None:
         """Note that Redis knows how it went with a message, or that nobody will tell.
 
         Not already when it has run: what the task did to its process may show a moment later.
         """
-        self._memory[slot] = 0
+        self._memory[slot + _ID_AT] = 0
         self._free.append(slot)
 
     def note_end(self) -> None:
@@ -120,6 +118,6 @@ class Board:
         return min((run_by for _, run_by, _ in self._taken_slots() if run_by), default=math.inf)
 
     def _taken_slots(self) -> Iterator[tuple[str, float, float]]:
-        for name, run_by, began_at in _SLOT.iter_unpack(self._memory[_SLOTS_AT : self._end]):
+        for run_by, began_at, name in _SLOT.iter_unpack(self._memory[_SLOTS_AT : self._end]):
             if name[0]:
                 yield name.partition(b"\0")[0].decode("utf-8", "surrogateescape"), run_by, began_at

@@ -30,7 +30,11 @@ class Ending:
 
     execution: Execution
     outcome: Outcome
-    worker_id: str
+
+    @property
+    def worker_id(self) -> str:
+        """Return who ran it."""
+        return self.execution.announcer.worker_id
 
     @property
     def delivery(self) -> Delivery:
@@ -50,8 +54,8 @@ class Ending:
     @property
     def result_keys(self) -> tuple[str, ...]:
         """Return the key of the result record, or nothing when none is kept."""
-        envelope = self.envelope
-        if envelope is None or not self.keep_result_s:
+        envelope = self.execution.envelope
+        if envelope is None or not self.execution.keep_result_s:
             return ()
         return (result_key(self.delivery.work_queue.queue.client.namespace, envelope.id),)
 
@@ -75,6 +79,9 @@ class Ending:
         return ttl_s, len(words), *words
 
 
+#: Outcomes of which one call carries out many.
+_TOGETHER = (Succeeded, Released)
+
 EndingBatches = Callable[[Sequence[Delivery]], list[str]]
 
 
@@ -97,17 +104,20 @@ def ending_calls(
 
     `ending_batches` says which batches a worker holds nothing of any more when these deliveries have ended.
     """
-    groups: dict[tuple[WorkQueue, str], list[Ending]] = {}
+    #: By queue, how they end, and whether results are kept.
+    groups: dict[tuple[WorkQueue, type[Outcome], bool], list[Ending]] = {}
     alone: list[list[Ending]] = []
     for ending in endings:
-        kind = type(ending.outcome)
-        if ending.execution.meta is not None and is_member(ending):
+        execution, how = ending.execution, type(ending.outcome)
+        if how not in _TOGETHER or (execution.meta is not None and is_member(ending)):
             alone.append([ending])
-        elif kind is Succeeded or kind is Released:
-            how = kind.__name__ if kind is Released or not ending.result_keys else "kept"
-            groups.setdefault((ending.execution.delivery.work_queue, how), []).append(ending)
+            continue
+        key = execution.delivery.work_queue, how, how is Succeeded and execution.keep_result_s > 0
+        group = groups.get(key)
+        if group is None:
+            groups[key] = [ending]
         else:
-            alone.append([ending])
+            group.append(ending)
     return [_ending_call(group, ending_batches, event_log) for group in [*alone, *groups.values()]]
 
 

@@ -32,7 +32,7 @@ from .database import close_stale_connections, close_unusable_connections, close
 from .delivery import Delivery
 from .error_text import one_line, traceback_of
 from .interruption import Interruptible
-from .outcomes import Cancelled, Dead, Outcome, Postponed, Released, RetryIn, Succeeded
+from .outcomes import NOTHING_RETURNED, Cancelled, Dead, Outcome, Postponed, Released, RetryIn, Succeeded
 from .time_limit import TimeLimit
 from .work import Work, read_work
 from .workflow import WorkflowGone, aargument_of, argument_of
@@ -44,7 +44,6 @@ logger = logging.getLogger(__name__)
 
 
 _encode = json.JSONEncoder(allow_nan=False).encode
-_NO_LIMIT = nullcontext()
 
 
 @dataclass(slots=True)
@@ -83,6 +82,7 @@ class Execution:
         "batch",
         "delivery",
         "desk",
+        "envelope",
         "finished_ms",
         "hard_timeout_s",
         "interruptible",
@@ -90,7 +90,9 @@ class Execution:
         "is_async",
         "keep_result_s",
         "max_attempts",
+        "may_run",
         "meta",
+        "path",
         "places",
         "run_us",
         "task_result",
@@ -109,6 +111,10 @@ class Execution:
         self.run_us: int | None = None
         self.work: Work | None = None
         self.unreadable: Unreadable | None = None
+        #: The dotted path of the function; "" when the message does not say.
+        self.path = ""
+        #: The task call, as far as the message got as being one.
+        self.envelope: Envelope | None = None
         self.max_attempts = delivery.work_queue.settings.max_attempts
         #: What features say about the call; None when it uses none.
         self.meta: dict[str, Any] | None = None
@@ -129,6 +135,8 @@ class Execution:
         #: Made when a signal or the task's context first asks for it.
         self.task_result: TaskResult[..., Any] | None = None
         self.read()
+        #: Whether an attempt is left. A message whose worker died at each attempt has none at some point.
+        self.may_run = self.unreadable is None and delivery.attempt <= self.max_attempts
 
     def run(self) -> Outcome:
         """Take the message through its whole life, on this thread."""
@@ -149,7 +157,7 @@ class Execution:
         try:
             self.work = read_work(self.delivery.message, self.delivery.work_queue)
         except Unreadable as error:
-            self.unreadable = error
+            self.unreadable, self.envelope = error, error.envelope
             self.meta = error.envelope.meta if error.envelope else None  # its lock and tags go with it
             self.keep_result_s = get_settings().tasks.result_ttl_s if error.envelope else 0
             return
@@ -158,7 +166,7 @@ class Execution:
             self.unreadable = Unreadable("undecodable", f"cannot be read: {one_line(error)}")
             return
         work, options = self.work, self.work.options
-        self.is_async = work.is_async
+        self.path, self.envelope, self.is_async = work.path, work.envelope, work.is_async
         self.max_attempts = options.max_attempts or self.max_attempts
         self.hard_timeout_s = options.hard_timeout_s
         if work.task is not None:
@@ -195,8 +203,11 @@ class Execution:
             close_stale_connections()
             if self.work is not None and self.work.takes_from is not None:
                 self.work.give(argument_of(self.work.takes_from, self.delivery.work_queue.queue.client))
-            with self._limited():
-                return Returned(self.interruptible.call(self._call if self._is_bare else self._call_surrounded))
+            call = self._call if is_bare() else self._call_surrounded
+            if self.time_limit is None:
+                return Returned(self.interruptible.call(call))
+            with self.time_limit:
+                return Returned(self.interruptible.call(call))
         except BaseException as error:  # a task may raise anything; the worker goes on
             return Raised(error)
         finally:
@@ -242,17 +253,15 @@ class Execution:
 
     def decide(self, result: Result) -> Outcome:
         """Turn what happened into what becomes of the message. Does no I/O."""
-        match result:
-            case _ if self.delivery.cancelled:
-                return Cancelled()  # whatever it still did: its result says so already
-            case Returned(value):
-                return self._decide_return(value)
-            case Unreadable():
-                return Dead(result.reason, result)
-            case Raised() if self.interrupted:
-                return Released()  # the worker stops: no failure of the task
-            case Raised(error):
-                return self._decide_error(error)
+        if self.delivery.cancelled:
+            return Cancelled()  # whatever it still did: its result says so already
+        if isinstance(result, Returned):
+            return self._decide_return(result.value)
+        if isinstance(result, Unreadable):
+            return Dead(result.reason, result)
+        if self.interrupted:
+            return Released()  # the worker stops: no failure of the task
+        return self._decide_error(result.error)
 
     def end(self, result: Result) -> Outcome:
         """Decide, hand the outcome over, tell it."""
@@ -284,11 +293,6 @@ class Execution:
     # -- What the steps ask -------------------------------------------------------------------------------------------
 
     @property
-    def path(self) -> str:
-        """Return the dotted path of the function, or "" when the message does not say."""
-        return self.work.path if self.work else ""
-
-    @property
     def task_id(self) -> str:
         """Return the id of the task, which all its attempts share; the message's id where it has none."""
         envelope = self.envelope
@@ -300,21 +304,9 @@ class Execution:
         return self.work.options.retry_policy(self.max_attempts) if self.work else RetryPolicy(self.max_attempts)
 
     @property
-    def envelope(self) -> Envelope | None:
-        """Return the task call, as far as the message got as being one."""
-        if self.unreadable is not None:
-            return self.unreadable.envelope
-        return self.work.envelope if self.work else None
-
-    @property
     def will_run(self) -> bool:
         """Say whether the function would be called now."""
         return self.reason_not_to_run() is None
-
-    @property
-    def may_run(self) -> bool:
-        """Say whether an attempt is left. A message whose worker died at each attempt has none at some point."""
-        return self.unreadable is None and self.delivery.attempt <= self.max_attempts
 
     @property
     def is_suspect(self) -> bool:
@@ -322,9 +314,8 @@ class Execution:
         return self.delivery.crashes > 0
 
     def _call(self) -> Any:
-        assert self.work is not None
         current_run.set(self)
-        if not self.work.options.once:
+        if self.work is None or not self.work.options.once:
             return self._call_function()
         # Only here: its table belongs to an application that most projects do not install.
         from ..outbox.inbox import run_once
@@ -332,22 +323,19 @@ class Execution:
         return run_once(self.task_id, self.path, self._call_function)
 
     def _call_function(self) -> Any:
-        assert self.work is not None
-        if self.work.task is not None and self.work.task.takes_context:
+        work = self.work
+        assert work is not None
+        if work.task is not None and work.task.takes_context:
             context = TaskContext.of(self, task_result=self.announcer.task_result(self))
-            return self.work.func(context, *self.work.args, **self.work.kwargs)
-        return self.work.func(*self.work.args, **self.work.kwargs)
-
-    @property
-    def _is_bare(self) -> bool:
-        return tracer() is None and chain() is None
+            return work.func(context, *work.args, **work.kwargs)
+        return work.func(*work.args, **work.kwargs)
 
     def _call_surrounded(self) -> Any:
         with self._span(), self._middleware():
             return self._call()
 
     async def _acall(self) -> Any:
-        if self._is_bare:
+        if is_bare():
             return await self._call()
         with self._span(), self._middleware():
             return await self._call()
@@ -355,7 +343,7 @@ class Execution:
     def _middleware(self) -> AbstractContextManager[None]:
         current_run.set(self)
         middleware = chain()
-        return _NO_LIMIT if middleware is None else middleware.around(CurrentTask(self))
+        return nullcontext() if middleware is None else middleware.around(CurrentTask(self))
 
     def _span(self) -> AbstractContextManager[object]:
         delivery, envelope = self.delivery, self.envelope
@@ -370,12 +358,9 @@ class Execution:
             worker_id=self.announcer.worker_id,
         )
 
-    def _limited(self) -> AbstractContextManager[None]:
-        return self.time_limit or _NO_LIMIT
-
     def _decide_return(self, value: Any) -> Outcome:
         if value is None or self.work is None or self.work.task is None:
-            return Succeeded()
+            return NOTHING_RETURNED
         try:
             return Succeeded(_encode(value))
         except Exception as error:  # TypeError and ValueError, and whatever the methods of its own classes raise
@@ -408,6 +393,11 @@ class Execution:
             wait_s = exponential()(self.delivery.attempt)
             logger.exception("the backoff of %s raised; retrying in %.1f s instead", self.path, wait_s)
             return wait_s
+
+
+def is_bare() -> bool:
+    """Say whether nothing surrounds calls of functions: neither spans nor middleware."""
+    return tracer() is None and chain() is None
 
 
 class _WorkerDied(Exception):

@@ -15,7 +15,7 @@ from ..core import Client, RsmqError
 from ..core.errors import BrokenQueue, QueueNotFound
 from ..core.keys import paused_key, worker_key
 from ..core.limits import MAX_BATCH
-from .aftermath import aftermath_calls, uses_feature
+from .aftermath import aftermath_calls
 from .announcer import Announcer
 from .board import Board
 from .cancellations import Cancellations
@@ -136,10 +136,9 @@ class Fetcher:
 
     def began(self, execution: Execution) -> None:
         """Take over that an attempt began, to be noted in its result record if it runs for long."""
-        delivery = execution.delivery
+        delivery, limit_s = execution.delivery, execution.hard_timeout_s
         self._running[delivery] = execution
         if self._board is not None:
-            limit_s = execution.hard_timeout_s
             run_by = 0.0 if limit_s is None else _began_at(execution) + limit_s
             delivery.slot = self._board.enter(delivery.message.id, run_by=run_by)
         if self.statistics is not None and execution.may_run:
@@ -147,8 +146,9 @@ class Fetcher:
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
         """Take over an outcome; the next exchange carries it out."""
-        self._lift_limit(execution)
-        self._endings.append(Ending(execution, outcome, self.announcer.worker_id))
+        if execution.hard_timeout_s is not None:
+            self._lift_limit(execution)
+        self._endings.append(Ending(execution, outcome))
         self._wake()
 
     def let_go(self, execution: Execution) -> None:
@@ -159,7 +159,7 @@ class Fetcher:
 
     def _lift_limit(self, execution: Execution) -> None:
         slot = execution.delivery.slot
-        if execution.hard_timeout_s is not None and slot is not None and self._board is not None:
+        if slot is not None and self._board is not None:
             self._board.lift_limit(slot)
 
     def let_go_again(self, deliveries: Iterable[Delivery], over: Iterable[str]) -> None:
@@ -217,11 +217,11 @@ class Fetcher:
     def forget(self, deliveries: Sequence[Delivery], *, struck: Sequence[str]) -> None:
         """Hold messages no longer: Redis knows their outcomes, or there will be none."""
         self._over += [batch for batch in self.leases.drop(deliveries) if batch not in struck]
+        board = self._board
         for delivery in deliveries:
             self._running.pop(delivery, None)
-            if delivery.slot is not None:
-                assert self._board is not None
-                self._board.leave(delivery.slot)
+            if board is not None and delivery.slot is not None:
+                board.leave(delivery.slot)
                 delivery.slot = None
 
     def next_fetch_number(self) -> int:
@@ -348,7 +348,7 @@ class Fetcher:
     def _steps(self, endings: list[Ending], room: int, at_most: int) -> tuple[list[Step], FetchStep | None]:
         now = time.monotonic()
         steps: list[Step] = [EndStep(self, each) for each in self._ending_calls(endings)]
-        steps += [AftermathStep(call) for call in aftermath_calls([each for each in endings if uses_feature(each)])]
+        steps += [AftermathStep(call) for call in aftermath_calls(endings)]
         due = self.leases.due(now)
         if due or now >= self._note_starts_at:
             self._note_starts_at = now + NOTE_START_AFTER_S
@@ -410,7 +410,7 @@ class Fetcher:
         since_ms = self.clock.now_ms() - NOTE_START_AFTER_S * 1000
         running = list(self._running.values())  # threads add to it meanwhile
         unnoted = [execution for execution in running if _is_unnoted(execution.delivery, since_ms)]
-        endings = [Ending(execution, Released(), self.announcer.worker_id) for execution in unnoted]
+        endings = [Ending(execution, Released()) for execution in unnoted]
         for ending in endings:
             ending.delivery.start_noted = not ending.result_keys  # without a result there is nothing to note
         return [ending for ending in endings if ending.result_keys]

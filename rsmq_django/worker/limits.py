@@ -70,7 +70,8 @@ class Question:
 
 def admit(client: Client, arrived: Sequence[Execution]) -> list[Execution]:
     """Return those that may run now, in their order; the others are settled as postponed."""
-    limited = [execution for execution in arrived if _is_limited(execution)]
+    # What has no attempt left, was cancelled or expired does not run: it needs no place.
+    limited = [each for each in arrived if each.work is not None and each.work.options.limits and each.will_run]
     if not limited:
         return list(arrived)
     refused = set()
@@ -87,11 +88,6 @@ def free(execution: Execution) -> Call[int]:
     """Return the call that frees the places of a message whose run has ended."""
     message_id, receive_count = execution.delivery.receipt
     return Call("limits/free", execution.places, (message_id, receive_count), int, repeatable=True)
-
-
-def _is_limited(execution: Execution) -> bool:
-    # What has no attempt left, was cancelled or expired does not run: it needs no place.
-    return execution.work is not None and bool(execution.work.options.limits) and execution.will_run
 
 
 def _ask(client: Client, limited: Sequence[Execution]) -> list[tuple[Execution, Answer]]:

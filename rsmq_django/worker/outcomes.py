@@ -13,6 +13,10 @@ class Succeeded:
     value: str = "null"
 
 
+#: What most functions return. It is never changed, so all of them share it.
+NOTHING_RETURNED = Succeeded()
+
+
 @dataclass(frozen=True, slots=True)
 class RetryIn:
     """The attempt failed and another one follows after `after_s` seconds."""

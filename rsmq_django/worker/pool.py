@@ -107,9 +107,11 @@ class Pool:
 
     def wake_unless_ahead(self) -> None:
         """Wake the worker unless it can wait. Called where tasks run."""
+        if self._todo.qsize() > self._few:
+            return
         if threading.get_ident() == self._loop_thread_id:
             self._plan_wake()
-        elif self._todo.qsize() <= self._few:
+        else:
             self._wake()
 
     @property

@@ -22,7 +22,7 @@ from ..core.call import Call
 from ..core.errors import RedisFailure
 from ..core.replies import first_received_ms
 from ..tasks.interrupts import HardTimeout
-from .aftermath import aftermath_calls, uses_feature
+from .aftermath import aftermath_calls
 from .announcer import Announcer, log_outcome
 from .delivery import Delivery, WorkQueue
 from .endings import Ending, ending_calls, ending_keys, strike_of
@@ -180,7 +180,7 @@ def _give_back(client: Client, queues: Sequence[WorkQueue], holds: Sequence[Hold
     """Give messages back untouched, without counting an attempt. Returns how many there were."""
     executions = _read_executions(client, _known(queues, holds), death) if books.statistics or books.event_log else {}
     released = 0
-    endings = [Ending(execution, Released(), death.worker_id) for execution in executions.values()]
+    endings = [Ending(execution, Released()) for execution in executions.values()]
     for each in ending_calls(endings, event_log=books.event_log):
         verdicts = client.run(each.call)
         released += verdicts.count(Settlement.DONE)
@@ -231,17 +231,17 @@ def _end(client: Client, execution: Execution, outcome: Outcome, books: Books) -
     """
     execution.finished_ms = time.time() * 1000
     log_outcome(execution, outcome)
-    ending = Ending(execution, outcome, execution.announcer.worker_id)
+    ending = Ending(execution, outcome)
     (ending_call,) = ending_calls([ending], event_log=books.event_log)
     verdicts = client.run(ending_call.call)
     if books.statistics is not None:
         books.statistics.settled([ending], verdicts)
-    if uses_feature(ending):
-        for reply in client.run_many(aftermath_calls([ending])):
-            if isinstance(reply, RsmqError):
-                logger.warning(
-                    "what message %s has left behind stays until it expires: %s", ending.delivery.message.id, reply
-                )
+    calls = aftermath_calls([ending])
+    for reply in client.run_many(calls) if calls else ():
+        if isinstance(reply, RsmqError):
+            logger.warning(
+                "what message %s has left behind stays until it expires: %s", ending.delivery.message.id, reply
+            )
 
 
 class _NoDesk:

@@ -54,13 +54,14 @@ class EndStep:
         self.fetcher.forget([ending.execution.delivery for ending in self.endings], struck=self.ending_call.over)
         if self.fetcher.statistics is not None:
             self.fetcher.statistics.settled(self.endings, verdicts)
-        for ending, verdict in zip(self.endings, verdicts, strict=True):
-            outcome = ending.outcome
-            if verdict is Settlement.LEASE_LOST and not isinstance(outcome, Released):
-                self.fetcher.announcer.lost(ending.delivery)
-            if isinstance(outcome, (RetryIn, Postponed)):
-                self.fetcher.look_within(outcome.after_s)
-            # MISSING: the reply to an earlier try was lost, or somebody deleted the message. Either way it is gone.
+        outcome = self.endings[0].outcome  # of many at once, all are of one kind
+        if isinstance(outcome, (RetryIn, Postponed)):
+            self.fetcher.look_within(outcome.after_s)
+        if Settlement.LEASE_LOST in verdicts and not isinstance(outcome, Released):
+            for ending, verdict in zip(self.endings, verdicts, strict=True):
+                if verdict is Settlement.LEASE_LOST:
+                    self.fetcher.announcer.lost(ending.delivery)
+        # MISSING: the reply to an earlier try was lost, or somebody deleted the message. Either way it is gone.
 
     def failed(self, error: RsmqError) -> None:
         """Keep the outcomes for a later exchange."""

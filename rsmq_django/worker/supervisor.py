@@ -7,6 +7,7 @@ because it forks.
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import os
@@ -193,6 +194,8 @@ class Supervisor:
             self._presence.leave_to_parent()
             connections.close_all()
             random.seed()  # forked processes must not back off in step
+            # What was imported lives as long as the process: the garbage collector need not look at it again and again.
+            gc.freeze()
             worker = Worker(self.queues, options, board=board, herd=herd)
             worker.obey_supervisor(self._lifeline)
             # Signals waited until now: they must not run the supervisor's handlers here.

@@ -252,6 +252,8 @@ class Worker:
         arrived = [
             self._execution(fetcher, delivery) for delivery in fetcher.exchange(self._room(), at_most=self._left)
         ]
+        if arrived:
+            self.announcer.find_listeners()
         is_limited = bool(arrived) and not isinstance(fetcher, ReliableFetcher)
         for execution in admit(fetcher.client, arrived) if is_limited else arrived:
             self.taken += 1
