@@ -80,5 +80,15 @@ def start_session(master: str = "local[2]", *, conf: Mapping[str, str] | None = 
     if level := settings.get("spark.log.level"):
         session.sparkContext.setLogLevel(level)
     if py_files or is_submitted():
+        _show_shipped_files(session.sparkContext)
         session.dataSource.register(DefaultSource)
     return session
+
+
+def _show_shipped_files(context: Any) -> None:
+    """Tell the processes in which Spark plans streams at the driver where shipped files are: they do not look."""
+    from pyspark import SparkFiles
+
+    shipped = filter(None, context.getConf().get("spark.submit.pyFiles", "").split(","))
+    if paths := [SparkFiles.get(Path(file).name) for file in shipped]:
+        context.environment["PYTHONPATH"] = os.pathsep.join(paths)

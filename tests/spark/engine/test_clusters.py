@@ -54,6 +54,12 @@ def test_cluster_of_processes_gives_the_same(work, server: PrivateServer, tmp_pa
 # -- Standalone -------------------------------------------------------------------------------------------------------
 
 
+def bare_environment() -> dict[str, str]:
+    """An environment that knows neither our package nor Redis."""
+    hidden = ("PYTHONPATH", "RSMQ_REDIS_URL", "RSMQ_TEST_URL", "VIRTUAL_ENV", "PYSPARK_PYTHON")
+    return {name: value for name, value in os.environ.items() if name not in hidden} | {"SPARK_LOCAL_IP": "127.0.0.1"}
+
+
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python with everything but our package: a host on which nobody installed it."""
@@ -64,7 +70,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site / "packages.pth").write_text(str(Path(pyspark.__file__).parents[1]))
     python = place / "bin" / "python"
     probe = "import pyspark, pyarrow, redis, importlib.util as u; print(u.find_spec('rsmq_django'))"
-    done = subprocess.run([python, "-c", probe], capture_output=True, text=True, cwd=place)
+    done = subprocess.run([python, "-c", probe], capture_output=True, text=True, cwd=place, env=bare_environment())
     assert done.stdout.strip() == "None", done.stdout + done.stderr
     return python
 
@@ -84,9 +90,7 @@ def standalone(tmp_path: Path) -> Iterator[str]:
     """A master and two workers from the pip package, in an environment that knows neither our package nor Redis."""
     home = Path(pyspark.__file__).parent
     started: list[subprocess.Popen[bytes]] = []
-    hidden = ("PYTHONPATH", "RSMQ_REDIS_URL", "RSMQ_TEST_URL", "VIRTUAL_ENV", "PYSPARK_PYTHON")
-    environment = {name: value for name, value in os.environ.items() if name not in hidden}
-    environment |= {"SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "192m", "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = bare_environment() | {"SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "192m"}
 
     def daemon(name: str, *words: str) -> Path:
         log = tmp_path / f"{name}-{len(started)}.log"
@@ -131,15 +135,15 @@ def test_spark_submit_runs_the_steps_of_a_json_file(
     config = JobConfig(lake=str(tmp_path / "lake"), master="yarn", objectives={"mail": {"success": 0.9}})
     (tmp_path / "job.json").write_text(config.to_json())
     home = Path(pyspark.__file__).parent
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    variables |= {"PYSPARK_PYTHON": str(bare_python), "RSMQ_REDIS_URL": server.url, "SPARK_HOME": str(home)}
+    variables = bare_environment() | {"SPARK_HOME": str(home)}
+    variables |= {"PYSPARK_PYTHON": str(bare_python), "RSMQ_REDIS_URL": server.url}
     command = [f"{home}/bin/spark-submit", "--master", "local[2]", "--conf", "spark.driver.host=127.0.0.1"]
     command += ["--py-files", str(package_zip), str(ROOT / "rsmq_django" / "spark" / "submit.py")]
 
     steps = ["archive", "rollup", "analyse", "dlq"]
     done = subprocess.run(
         [*command, str(tmp_path / "job.json"), *steps],
-        cwd=tmp_path, env=variables | {"SPARK_LOCAL_IP": "127.0.0.1"}, capture_output=True, timeout=PATIENCE_S,
+        cwd=tmp_path, env=variables, capture_output=True, timeout=PATIENCE_S,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr.decode()[-3000:]
