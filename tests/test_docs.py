@@ -237,7 +237,7 @@ def test_the_blocks_of_the_outbox_page_work_together(tmp_path: Path, server: Pri
 
     project.python("from shop.orders import place_order; place_order(7)")
 
-    assert "invoices: 1 wait" in project.run("-m", "django", "rsmq_outbox", "status")
+    assert "invoices: 1 message waits" in project.run("-m", "django", "rsmq_outbox", "status")
     project.run("-m", "django", "rsmq_worker", "--burst", "--processes", "1")
     rows = "from django.contrib.contenttypes.models import ContentType as Row; "
     found = f"{rows} print(Row.objects.filter(model='7').count())"

@@ -24,13 +24,12 @@ local seen = tonumber(ARGV[7])
 
 local failure = open_log(log)
 if failure then return failure end
-local live = redis.call("ZCOUNT", group.consumers, integer(now_ms - live_ms), "+inf")
-if live > 0 and not is_dry and not is_forced then return redis.error_reply("RSMQ GroupLive " .. live) end
-
 local position, holds = position_now(group, log)
 if seen and seen ~= position + 1 then
   return redis.error_reply("RSMQ GroupMoved " .. ARGV[7] .. " " .. position + 1)
 end
+local live = redis.call("ZCOUNT", group.consumers, integer(now_ms - live_ms), "+inf")
+if live > 0 and not is_dry and not is_forced then return redis.error_reply("RSMQ GroupLive " .. live) end
 local held = holds and redis.call("ZCARD", group.pending) or 0
 local target = target_of(log, kind, value, position)
 if not is_dry then
