@@ -27,6 +27,9 @@ class Sending:
     how: str
     gap_s: float
     count: int
+    #: Whether what counts begins with the traffic: not what was sent before the worker had noticed the first message,
+    #: which is the latency of an idle worker, measured apart.
+    in_traffic: bool = False
 
 
 def latencies(run: Run, candidate: Candidate) -> None:
@@ -35,7 +38,9 @@ def latencies(run: Run, candidate: Candidate) -> None:
     sendings = [Sending(name="publishing sender", how="enqueue", gap_s=GAP_S, count=sizes.latencies)]
     if candidate.is_ours:
         sendings += [
-            Sending(name="silent senders, in traffic", how="silent", gap_s=GAP_S, count=sizes.latencies),
+            Sending(
+                name="silent senders, in traffic", how="silent", gap_s=GAP_S, count=sizes.latencies, in_traffic=True
+            ),
             Sending(name="silent sender, idle", how="silent", gap_s=sizes.silent_gap_s, count=sizes.silent_latencies),
         ]
     case = EIGHT_THREADS if candidate.is_ours else candidate.cases[0]
@@ -53,7 +58,9 @@ def _latency(run: Run, candidate: Candidate, case: Case, sending: Sending) -> No
             candidate.produce(server, environment, "latency", str(sending.count), str(sending.gap_s))
             wanted = WARM_UP + sending.count
             wait_for(lambda: len(ticks) >= wanted, process=worker, within_s=WITHIN_S, what="the last tasks")
-        waits_ms = [tick.latency_s * 1000 for tick in ticks.read() if tick.sent_at]
+        sent = [tick for tick in ticks.read() if tick.sent_at]
+    since = sent[0].started_at if sending.in_traffic else 0.0
+    waits_ms = [tick.latency_s * 1000 for tick in sent if tick.sent_at >= since]
     cuts = statistics.quantiles(waits_ms, n=100, method="inclusive")
     values = {"p50_ms": cuts[49], "p99_ms": cuts[98], "max_ms": max(waits_ms)}
     run.add("latency", sending.name, values, who=candidate.name)

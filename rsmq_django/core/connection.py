@@ -41,6 +41,11 @@ _LOST = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.InvalidResp
 _REFUSED_ALL = (redis.BusyLoadingError, redis.AuthenticationError, redis.exceptions.AuthorizationError)
 
 
+#: What stands before words of up to so many bytes; putting it together takes longer than looking it up.
+_MANY = 256
+_LENGTHS = [b"$%d" % length for length in range(_MANY)]
+
+
 class Connection:
     """A server by URL: `redis://`, `rediss://` or `unix://`. Does no I/O until it is used; safe to share and to fork.
 
@@ -226,18 +231,20 @@ class _LoopPool:
 
 
 def packed(commands: Iterable[Command]) -> bytes:
-    """Return commands as the server reads them. redis-py does the same at twice the cost, which is most of a send."""
+    """Return commands as the server reads them. redis-py does the same at thrice the cost, which is most of a send."""
     parts: list[bytes] = []
     for command in commands:
-        parts.append(b"*%d\r\n" % len(command))
+        parts.append(b"*%d" % len(command))
         for word in command:
             if isinstance(word, str):
                 # Surrogates: an id of another client that is no UTF-8 becomes the same bytes again.
                 word = word.encode("utf-8", "surrogateescape")
             elif isinstance(word, int):
                 word = b"%d" % word
-            parts.append(b"$%d\r\n%b\r\n" % (len(word), word))
-    return b"".join(parts)
+            length = len(word)
+            parts += (_LENGTHS[length] if length < _MANY else b"$%d" % length, word)
+    parts.append(b"")
+    return b"\r\n".join(parts)
 
 
 def _read(link: Any) -> Reply:
@@ -257,8 +264,9 @@ async def _aread(link: Any) -> Reply:
 def _is_stale(link: Any) -> bool:
     """Say whether a socket was closed by the server, or holds a reply that nobody waits for."""
     try:
-        return bool(link.can_read())
-    except (redis.RedisError, OSError):
+        # redis-py changes the socket's time-out for its look, twice; TLS may hold bytes that the socket does not show.
+        return bool(link.can_read()) if isinstance(link, redis.SSLConnection) else _is_readable(link._sock)
+    except (redis.RedisError, OSError, ValueError):  # ValueError: it is closed
         return True
 
 

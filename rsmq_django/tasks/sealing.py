@@ -50,7 +50,9 @@ def peek(body: bytes, *, queue_name: str, message_id: str) -> Envelope:
     """
     try:
         settings = get_settings()
-        body = unseal(body, settings.queue(queue_name), name=settings.base_name(queue_name))
+        queue = settings.queue(queue_name)
+        if queue.is_sealed:
+            body = unseal(body, queue, name=settings.base_name(queue_name))
     except (ImproperlyConfigured, Unreadable):
         pass
     return decode(body, message_id=message_id)

@@ -27,7 +27,7 @@ from ..queues import aensure_queue, ensure_queue, get_queue
 from ..tracing import Span, carried_by, sending, start_sending
 from .collecting import send_at_commit
 from .compat import InvalidTask
-from .envelope import Envelope, new_envelope
+from .envelope import new_envelope
 from .middleware import chain
 from .results import UNFINISHED_TTL_S
 from .sealing import seal
@@ -113,11 +113,11 @@ def prepare(
     metas = _metas({**carried_by(span), **_context(task), **_said(task, queue)}, digests, len(ids))
     if said:
         metas = [{**(meta or {}), **own} for meta, own in zip(metas, said, strict=True)]
-    envelopes: list[Envelope] = [
-        new_envelope(task.module_path, task_id, args, kwargs, meta)
+    path = task.module_path
+    bodies = [
+        new_envelope(path, task_id, args, kwargs, meta).encode()
         for task_id, (args, kwargs), meta in zip(ids, calls, metas, strict=True)
     ]
-    bodies = [envelope.encode() for envelope in envelopes]
     settings = get_settings().queue(task.queue_name)
     if settings.is_sealed:
         bodies = [seal(body, settings, name=settings.name) for body in bodies]
@@ -312,6 +312,8 @@ def result_ttl_s(task: Task[..., Any]) -> int:
 
 def split_arguments(call: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Return positional and keyword arguments of one call of enqueue_many()."""
+    if type(call) is list or type(call) is tuple:  # most are; asking the abstract classes takes a microsecond
+        return call, {}
     if isinstance(call, Mapping):
         return (), call
     if isinstance(call, Sequence) and not isinstance(call, (str, bytes)):

@@ -8,17 +8,25 @@
 -- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
 -- all queues, and the positions of the queues that have something or cannot be read.
 --#include shared/clock
-local FIRST_KEY = 3
+local FIRST_KEY, TOGETHER = 3, 20
 local next_at, out = nil, {integer(now_ms), -1, redis.call("SCARD", KEYS[1])}
 local pauses = redis.pcall("SCARD", KEYS[2]) -- an error when the key is no set: nothing counts as paused then
 local any_paused = type(pauses) == "number" and pauses > 0
 
-for n = FIRST_KEY, #KEYS do
+local function look(n)
   local head = redis.pcall("ZRANGE", KEYS[n], 0, 0, "WITHSCORES")
   local at = head.err and 0 or tonumber(head[2])
   if at and not (any_paused and redis.call("SISMEMBER", KEYS[2], ARGV[n - FIRST_KEY + 1]) == 1) then
     if at <= now_ms then out[#out + 1] = n - FIRST_KEY + 1 end
     if not next_at or at < next_at then next_at = at end
+  end
+end
+
+-- An empty sorted set does not exist. Asked together, that takes a twentieth of the time of looking into each.
+for first = FIRST_KEY, #KEYS, TOGETHER do
+  local last = math.min(first + TOGETHER - 1, #KEYS)
+  if redis.call("EXISTS", unpack(KEYS, first, last)) > 0 then
+    for n = first, last do look(n) end
   end
 end
 if next_at then out[2] = math.max(0, next_at - now_ms) end
