@@ -41,7 +41,7 @@ class Project:
         blocks = dict(NAMED_BLOCK.findall(page.read_text("utf-8")))
         settings = PROJECT_SETTINGS + blocks.pop("settings.py", "INSTALLED_APPS += ['rsmq_django']\n")
         settings += (
-            f"\nRSMQ = {{**globals().get('RSMQ', {{}}), 'CONNECTIONS': {{'default': {{'URL': {redis_url!r}}}}}}}\n"
+            f"\nRSMQ = {{**globals().get('RSMQ', {{}}), 'CONNECTIONS': {{'default': {{'URL': {redis_url!r}, 'TIMEOUT_S': 15}}}}}}\n"
         )
         settings += "TASKS = {'default': {'BACKEND': 'rsmq_django.tasks.backend.RSMQBackend', 'QUEUES': []}}\n"
         self.write("settings.py", settings)

@@ -169,6 +169,7 @@ def test_final_failures_are_reported(project: Configure, settings: Any):
     assert [type(error) for error in reported] == [ZeroDivisionError]
 
 
+@pytest.mark.django_db  # some of Django's own checks look at the database
 @pytest.mark.parametrize("entry", ["shop.no.such.Thing", "builtins.object", 7])
 def test_an_entry_that_cannot_be_used_is_found_before_a_worker_starts(project: Configure, settings: Any, entry: Any):
     use(settings, entry)
