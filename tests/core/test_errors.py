@@ -1,5 +1,7 @@
 """The tree of errors, their names in the reference implementation, and which reply of a server becomes which."""
 
+import pickle
+
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue, errors
@@ -33,6 +35,25 @@ def test_all_errors_are_one_tree():
 
 def test_errors_say_in_their_docstring_what_they_mean():
     assert all(error.__doc__ for error in ALL_ERRORS)
+
+
+def test_errors_say_to_programs_what_they_are_about(queue: Queue, client: Client, server: PrivateServer):
+    queue.set_attributes(max_size_bytes=1024)
+
+    with pytest.raises(MessageTooLong) as too_long:
+        queue.send(b"x" * 1025)
+    with pytest.raises(QueueNotFound) as missing:
+        Queue("gone", client).send(b"x")
+    with pytest.raises(QueueExists) as existing:
+        queue.create()
+    server.redis.set("rsmq:broken:Q", "foreign")
+    with pytest.raises(BrokenQueue) as broken:
+        Queue("broken", client).send(b"x")
+
+    error = pickle.loads(pickle.dumps(too_long.value))
+    assert (error.queue_name, error.size_bytes, error.limit_bytes) == ("jobs", 1025, 1024)
+    assert [each.value.queue_name for each in (missing, existing, broken)] == ["gone", "jobs", "broken"]
+    assert InvalidValue("of no queue").queue_name == ""
 
 
 @pytest.mark.parametrize(

@@ -289,6 +289,21 @@ def test_places_held_by_messages_of_another_queue_are_looked_up(configure: Confi
     assert done == ["two"]
 
 
+def test_a_key_that_another_program_uses_is_named(
+    project: Configure, server: PrivateServer, caplog: pytest.LogCaptureFixture
+):
+    limit, seen = Concurrency(1), list[str]()
+    task: Task[..., Any] = declare(limits=[limit])(lambda name: seen.append(name))
+    key, _ = keys_of_limit(limit, "rsmq", task.module_path, task.func, [], {}, takes_context=False)
+    server.redis.set(key, "foreign")
+    task.enqueue("a")
+
+    with working():
+        wait_until(lambda: f"one of the keys '{key}'" in caplog.text)
+        server.redis.delete(key)
+        wait_until(lambda: seen == ["a"])
+
+
 def test_a_key_that_cannot_be_made_stops_nobody(project: Configure, caplog: pytest.LogCaptureFixture):
     done: list[str] = []
     task: Task[..., Any] = declare(limits=[Concurrency(1, by=lambda name: name.no_such_thing)])(
