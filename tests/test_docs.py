@@ -40,9 +40,9 @@ class Project:
         (directory / "shop" / "__init__.py").touch()
         blocks = dict(NAMED_BLOCK.findall(page.read_text("utf-8")))
         settings = PROJECT_SETTINGS + blocks.pop("settings.py", "INSTALLED_APPS += ['rsmq_django']\n")
-        settings += (
-            f"\nRSMQ = {{**globals().get('RSMQ', {{}}), 'CONNECTIONS': {{'default': {{'URL': {redis_url!r}, 'TIMEOUT_S': 15}}}}}}\n"
-        )
+        # Patient, because a busy machine can stand still for more than a second.
+        connections = {"default": {"URL": redis_url, "TIMEOUT_S": 15}}
+        settings += f"\nRSMQ = {{**globals().get('RSMQ', {{}}), 'CONNECTIONS': {connections!r}}}\n"
         settings += "TASKS = {'default': {'BACKEND': 'rsmq_django.tasks.backend.RSMQBackend', 'QUEUES': []}}\n"
         self.write("settings.py", settings)
         for name, text in blocks.items():

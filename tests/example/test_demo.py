@@ -170,18 +170,11 @@ def test_site_is_served_until_ctrl_c_which_stops_all_that_was_started(demo: subp
 
 
 @pytest.mark.slow
-def test_killed_demo_takes_its_children_along(demo: subprocess.Popen[str]) -> None:
+def test_second_demo_in_the_same_directory_is_refused_and_a_killed_one_takes_its_children_along(
+    demo: subprocess.Popen[str], tmp_path: Path
+) -> None:
     read_until(demo, "Board ")
     children = descendants(demo.pid)
-
-    demo.send_signal(signal.SIGKILL)
-
-    wait_until(lambda: not any(map(is_alive, children)), timeout_s=30)
-
-
-@pytest.mark.slow
-def test_second_demo_in_the_same_directory_is_refused(demo: subprocess.Popen[str], tmp_path: Path) -> None:
-    read_until(demo, "Board ")
 
     second = subprocess.run(
         demo_command(),
@@ -193,3 +186,7 @@ def test_second_demo_in_the_same_directory_is_refused(demo: subprocess.Popen[str
 
     assert second.returncode == 1
     assert "a demo runs already" in second.stderr
+
+    demo.send_signal(signal.SIGKILL)
+
+    wait_until(lambda: not any(map(is_alive, children)), timeout_s=30)
