@@ -234,7 +234,7 @@ json_like = st.recursive(
 
 # Building the first value takes a second: Hypothesis makes its table of characters.
 @pytest.mark.slow
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(
         st.sampled_from(SECTIONS),

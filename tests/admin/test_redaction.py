@@ -103,7 +103,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(json_values.filter(lambda value: isinstance(value, dict | list)), st.booleans())
 def test_json_is_the_same_value_in_new_lines(value: object, ascii_only: bool):
     text = json.dumps(value, ensure_ascii=ascii_only)
@@ -114,7 +114,7 @@ def test_json_is_the_same_value_in_new_lines(value: object, ascii_only: bool):
         assert json.loads(again) == value
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.binary(max_size=300) | st.text(alphabet='{}[]:,"\\ab1 \x00ü', max_size=100).map(str.encode))
 def test_any_bytes_can_be_shown(body: bytes):
     for longest in (None, 10, 1000):
