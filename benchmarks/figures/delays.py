@@ -15,6 +15,8 @@ EIGHT_THREADS = OURS.case("8 threads")
 WITHIN_S = 120.0
 WARM_UP = 10
 GAP_S = 0.02
+#: An idle worker looks for messages of silent senders once a second.
+NOTICED_WITHIN_S = 1.2
 PAUSE_S = 0.010
 THREADS, PROCESSES = 8, 2
 
@@ -27,9 +29,9 @@ class Sending:
     how: str
     gap_s: float
     count: int
-    #: Whether what counts begins with the traffic: not what was sent before the worker had noticed the first message,
-    #: which is the latency of an idle worker, measured apart.
-    in_traffic: bool = False
+    #: So many more are sent before those that count: until the worker has noticed the first one it is idle, and how
+    #: long that takes is measured apart.
+    before: int = 0
 
 
 def latencies(run: Run, candidate: Candidate) -> None:
@@ -39,7 +41,11 @@ def latencies(run: Run, candidate: Candidate) -> None:
     if candidate.is_ours:
         sendings += [
             Sending(
-                name="silent senders, in traffic", how="silent", gap_s=GAP_S, count=sizes.latencies, in_traffic=True
+                name="silent senders, in traffic",
+                how="silent",
+                gap_s=GAP_S,
+                count=sizes.latencies,
+                before=round(NOTICED_WITHIN_S / GAP_S),
             ),
             Sending(name="silent sender, idle", how="silent", gap_s=sizes.silent_gap_s, count=sizes.silent_latencies),
         ]
@@ -55,12 +61,11 @@ def _latency(run: Run, candidate: Candidate, case: Case, sending: Sending) -> No
             candidate.produce(server, environment, "one", str(WARM_UP))
             wait_for(lambda: len(ticks) >= WARM_UP, process=worker, within_s=WITHIN_S, what="the first tasks")
             environment["BENCH_HOW"] = sending.how
-            candidate.produce(server, environment, "latency", str(sending.count), str(sending.gap_s))
-            wanted = WARM_UP + sending.count
+            count = sending.before + sending.count
+            candidate.produce(server, environment, "latency", str(count), str(sending.gap_s))
+            wanted = WARM_UP + count
             wait_for(lambda: len(ticks) >= wanted, process=worker, within_s=WITHIN_S, what="the last tasks")
-        sent = [tick for tick in ticks.read() if tick.sent_at]
-    since = sent[0].started_at if sending.in_traffic else 0.0
-    waits_ms = [tick.latency_s * 1000 for tick in sent if tick.sent_at >= since]
+        waits_ms = [tick.latency_s * 1000 for tick in ticks.read() if tick.sent_at][sending.before :]
     cuts = statistics.quantiles(waits_ms, n=100, method="inclusive")
     values = {"p50_ms": cuts[49], "p99_ms": cuts[98], "max_ms": max(waits_ms)}
     run.add("latency", sending.name, values, who=candidate.name)
