@@ -61,24 +61,26 @@ class Announcer:
             logger.isEnabledFor(logging.DEBUG) or bool(get_settings().middleware) or anybody_listens(task_finished)
         )
 
+    def is_news(self, outcome: Outcome) -> bool:
+        """Say whether anybody wants to hear of an outcome. Most are successes, of which mostly nobody does."""
+        return self.successes_are_news or not isinstance(outcome, Succeeded)
+
     # -- Signals ------------------------------------------------------------------------------------------------------
 
     def started(self, execution: Execution) -> None:
         """Send `task_started`."""
-        if self.starts_are_news and _is_task(execution):
+        if _is_task(execution):
             result = self.task_result(execution)
             task_started.send_robust(sender=type(result.task.get_backend()), task_result=result)
 
     async def astarted(self, execution: Execution) -> None:
         """See started()."""
-        if self.starts_are_news and _is_task(execution):
+        if _is_task(execution):
             result = self.task_result(execution)
             await task_started.asend_robust(sender=type(result.task.get_backend()), task_result=result)
 
     def finished(self, execution: Execution, outcome: Outcome) -> None:
         """Write the log line of an outcome; send `task_finished` and `message_dead_lettered` when they apply."""
-        if not self.successes_are_news and isinstance(outcome, Succeeded):
-            return  # most outcomes are these
         log_outcome(execution, outcome)
         _tell_middleware(execution, outcome)
         if isinstance(outcome, _FINAL) and _is_task(execution) and anybody_listens(task_finished):
@@ -89,8 +91,6 @@ class Announcer:
 
     async def afinished(self, execution: Execution, outcome: Outcome) -> None:
         """See finished()."""
-        if not self.successes_are_news and isinstance(outcome, Succeeded):
-            return
         log_outcome(execution, outcome)
         _tell_middleware(execution, outcome)
         if isinstance(outcome, _FINAL) and _is_task(execution) and anybody_listens(task_finished):

@@ -55,13 +55,16 @@ def connections_kept() -> Iterator[None]:
         _here.are_kept = False
 
 
+def is_look_due() -> bool:
+    """Say whether it is time for close_unusable_connections_async()."""
+    return time.monotonic() - _last_async_look >= _ASYNC_INTERVAL_S
+
+
 async def close_unusable_connections_async() -> None:
-    """See close_unusable_connections(); on the thread that async code uses for the database, at most once a second."""
+    """See close_unusable_connections(); on the thread that async code uses for the database."""
     global _last_async_look
-    now = time.monotonic()
-    if now - _last_async_look >= _ASYNC_INTERVAL_S:
-        _last_async_look = now
-        await sync_to_async(close_unusable_connections)()
+    _last_async_look = time.monotonic()
+    await sync_to_async(close_unusable_connections)()
 
 
 @receiver(connection_created)

@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,7 +28,12 @@ from ..tasks.running import CurrentTask, TaskContext, current_run
 from ..tasks.sending import result_ttl_s
 from ..tracing import processing, tracer
 from .announcer import Announcer
-from .database import close_stale_connections, close_unusable_connections, close_unusable_connections_async
+from .database import (
+    close_stale_connections,
+    close_unusable_connections,
+    close_unusable_connections_async,
+    is_look_due,
+)
 from .delivery import Delivery
 from .error_text import one_line, traceback_of
 from .interruption import Interruptible
@@ -179,13 +184,13 @@ class Execution:
     def begin(self) -> None:
         """Note the start and tell it."""
         self._note_start()
-        if self.may_run:
+        if self.announcer.starts_are_news and self.may_run:
             self.announcer.started(self)
 
     async def abegin(self) -> None:
         """See begin()."""
         self._note_start()
-        if self.may_run:
+        if self.announcer.starts_are_news and self.may_run:
             await self.announcer.astarted(self)
 
     def _note_start(self) -> None:
@@ -225,14 +230,14 @@ class Execution:
         try:
             if self.work.takes_from is not None:
                 self.work.give(await aargument_of(self.work.takes_from, self.delivery.work_queue.queue.client))
-            if self.work.options.timeout_s is None:
-                return Returned(await self._acall())
-            return await self._acall_limited(self.work.options.timeout_s)
+            timeout_s = self.work.options.timeout_s
+            return Returned(await self._acall()) if timeout_s is None else await self._acall_limited(timeout_s)
         except BaseException as error:
             return Raised(error)
         finally:
             self.run_us = int((time.monotonic() - began_at) * 1e6)
-            await close_unusable_connections_async()
+            if is_look_due():
+                await close_unusable_connections_async()
 
     def reason_not_to_run(self) -> BaseException | None:
         """Return what ends the attempt before the function is called; None when nothing does."""
@@ -266,13 +271,15 @@ class Execution:
     def end(self, result: Result) -> Outcome:
         """Decide, hand the outcome over, tell it."""
         outcome = self.conclude(result)
-        self.announcer.finished(self, outcome)
+        if self.announcer.is_news(outcome):
+            self.announcer.finished(self, outcome)
         return outcome
 
     async def aend(self, result: Result) -> Outcome:
         """See end()."""
         outcome = self.conclude(result)
-        await self.announcer.afinished(self, outcome)
+        if self.announcer.is_news(outcome):
+            await self.announcer.afinished(self, outcome)
         return outcome
 
     def conclude(self, result: Result) -> Outcome:
@@ -334,9 +341,10 @@ class Execution:
         with self._span(), self._middleware():
             return self._call()
 
-    async def _acall(self) -> Any:
-        if is_bare():
-            return await self._call()
+    def _acall(self) -> Awaitable[Any]:
+        return self._call() if is_bare() else self._acall_surrounded()
+
+    async def _acall_surrounded(self) -> Any:
         with self._span(), self._middleware():
             return await self._call()
 

@@ -83,6 +83,7 @@ def test_twenty_deployments_under_load_lose_and_repeat_nothing(
     command, per_deployment = ("--processes", "1", "--threads", "8"), 400
     names = names_of(20 * per_deployment)
     worker = start(*command)
+    wait_until(lambda: "started process" in worker.output)  # before that, a signal would end it as any program
 
     for deployment in range(20):
         following = start(*command)  # beside the old one, as orchestrators do
