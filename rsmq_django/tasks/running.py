@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf import get_settings
-from ..core import Queue, Settlement
+from ..core import Settlement
 from ..core.call import Call
 from ..core.keys import result_key
 from ..core.limits import milliseconds
@@ -161,7 +161,8 @@ class CurrentTask:
     def progress(self, done: float, total: float | None = None, note: str = "") -> bool:
         """Note how far the task is: one round trip. Returns False when the lease is lost.
 
-        `progress_of()` reads it. Without a result record (`result_ttl_s=0`) there is nowhere to note it.
+        `progress_of()` reads it. Without a result record (`result_ttl_s=0`, or in a reliable queue) there is nowhere to
+        note it.
         """
         return self._check_in(json.dumps({"done": done, "total": total, "note": note}), 0)
 
@@ -202,9 +203,10 @@ class CurrentTask:
 
     def _call(self, progress: str, hidden_ms: int) -> Call[Settlement]:
         delivery = self._run.delivery
-        queue = delivery.work_queue.queue
-        if not isinstance(queue, Queue):
-            raise RuntimeError(f"queue {queue.name!r} is a reliable queue, which knows no progress and no lease")
+        queue, reliable = delivery.work_queue.queue, delivery.work_queue.reliable
+        if reliable is not None:
+            message_id, receive_count = delivery.receipt
+            return reliable.check_in_call(f"{message_id}:{receive_count}", from_now_ms=hidden_ms)
         keys = [queue.keys.messages, queue.keys.settings]
         if self._run.keep_result_s:
             keys.append(result_key(queue.client.namespace, self.id))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..conf import QueueSettings, get_settings
 from ..core import Message, Queue
+from ..core.reliable import ReliableQueue
 
 
 class WorkQueue:
@@ -23,6 +24,8 @@ class WorkQueue:
         self.base_name = get_settings().base_name(self.name)
         #: Whether bodies are signed or encrypted.
         self.is_sealed = settings.is_sealed
+        #: The reliable queue that this stands for: `queue` gives nothing but the name then.
+        self.reliable: ReliableQueue | None = None
 
 
 @dataclass(slots=True, eq=False)

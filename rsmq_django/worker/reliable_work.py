@@ -122,5 +122,5 @@ def make_work(settings: ReliableQueueSettings, worker_id: str) -> ReliableWork:
     )
     # The Queue only gives its name; nothing is ever sent to it.
     work_queue = WorkQueue(as_executions_know_it, Queue(settings.name, client), float(settings.lease_s), "")
-    queue = ReliableQueue(settings.name, client, consumer=worker_id)
+    queue = work_queue.reliable = ReliableQueue(settings.name, client, consumer=worker_id)
     return ReliableWork(settings, queue, work_queue, Outage(f"reliable queue {settings.name!r}"))

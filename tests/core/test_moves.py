@@ -301,12 +301,16 @@ def test_transfer_to_a_queue_that_is_not_there_changes_nothing(client: Client, q
     assert len(seen_in(queue)) == 1
 
 
-@pytest.mark.parametrize("transfer", [move, redrive])
+@pytest.mark.parametrize(
+    ("transfer", "key"),
+    [(move, "rsmq:other"), (move, "rsmq::dead:other"), (move, "rsmq::released:other"), (redrive, "rsmq:other")],
+)
 def test_transfer_to_a_damaged_queue_loses_nothing(
-    client: Client, queue: Queue, other: Queue, server: PrivateServer, transfer: Any
+    client: Client, queue: Queue, other: Queue, server: PrivateServer, transfer: Any, key: str
 ):
     queue.send(b"x")
-    server.redis.set("rsmq:other", "the key of something else")
+    server.redis.hset("rsmq::dead:jobs", seen_in(queue)[0].id, "{}")
+    server.redis.set(key, "the key of something else")
 
     with pytest.raises(Exception, match="wrong type"):
         client.run(transfer("rsmq", "jobs", "other", seen_in(queue)))

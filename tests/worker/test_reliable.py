@@ -18,7 +18,7 @@ from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.management.commands.rsmq_worker import chosen_queues
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.reliable_queues import get_reliable_queue, task_body
-from rsmq_django.tasks import Retry, TaskContext, consumer, fixed
+from rsmq_django.tasks import Retry, TaskContext, consumer, current_task, fixed, lease_lost
 from rsmq_django.tasks.compat import InvalidTask
 from rsmq_django.worker.announcer import Announcer
 from rsmq_django.worker.board import Board
@@ -198,6 +198,40 @@ def test_running_message_is_extended_and_nobody_else_gets_it(orders: ReliableQue
         may_end.set()
 
     assert runs == [1] and urgent.info()[3] == 0
+
+
+def test_task_can_ask_for_more_time_and_whether_it_still_has_any(orders: ReliableQueue):
+    urgent = get_reliable_queue("urgent")
+    said: list[Any] = []
+
+    @declare
+    def check() -> None:
+        current = current_task()
+        said.append((current.progress(1, 2), current.extend(60), lease_lost()))
+        said.append(urgent.messages("delivered")[0].elapsed_ms)
+        assert urgent.recover(1, 0) == []
+        said.append((current.progress(2, 2), lease_lost()))
+
+    urgent.push(task_body(check))
+    new_worker("urgent", max_tasks=1).run()
+
+    assert said[0] == (True, True, False)
+    assert -60_000 <= said[1] < -50_000
+    assert said[2] == (True, False), "what is extended counts as delivered in the future, so nobody recovers it"
+
+
+def test_task_is_told_that_somebody_else_has_its_message(orders: ReliableQueue):
+    said: list[Any] = []
+
+    @declare
+    def lose() -> None:
+        orders.recover(1, 0)
+        said.append((current_task().progress(1), lease_lost()))
+
+    orders.push(task_body(lose))
+    new_worker("orders", max_tasks=1).run()
+
+    assert said == [(False, True)]
 
 
 def test_result_of_a_message_that_somebody_else_holds_is_discarded(orders: ReliableQueue, caplog: Any):

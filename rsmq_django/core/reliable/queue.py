@@ -19,6 +19,7 @@ from ..client import Client, as_our_error
 from ..errors import ConnectionFailed, InvalidName, InvalidValue, OutcomeUnknown
 from ..keys import checked_name, reliable_keys, reliable_queues_key
 from ..limits import MAX_BATCH, Body, batches, checked_count, milliseconds
+from ..records import Settlement
 from ..replies import read_names, read_nothing
 from .arguments import (
     MAX_DELIVERIES,
@@ -220,6 +221,11 @@ class ReliableQueue:
 
     def _extend(self, messages: Sequence[Receipt], seconds: float) -> list[Call[list[str] | None]]:
         return self._settling("extend", (milliseconds("seconds", seconds),), messages)
+
+    def check_in_call(self, receipt: Receipt, *, from_now_ms: int) -> Call[Settlement]:
+        """Return extend() of one message as a call, which says whether it is still held."""
+        words = (from_now_ms, receipt_word(self.name, receipt))
+        return self._call("extend", words, lambda ids: Settlement.DONE if ids else Settlement.LEASE_LOST)
 
     def recover(self, count: int, elapsed_ms: int) -> list[Row] | None:
         """Take up to `count` delivered messages again whose last delivery is `elapsed_ms` ago or more, oldest first.

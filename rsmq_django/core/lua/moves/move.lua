@@ -17,6 +17,8 @@ if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSM
 local limit = redis.call("HMGET", target_settings, "maxsize", "vt")
 if not limit[2] then return -1 end
 local max_size = tonumber(limit[1]) or -1
+redis.call("HLEN", target_failures) -- a key of another type fails here, before anything was removed
+redis.call("HLEN", target_releases)
 
 local ids, receive_counts = receipts_from(2, 2)
 local verdicts, scores = verdicts_since(messages, settings, ids, receive_counts)
