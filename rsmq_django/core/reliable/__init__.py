@@ -2,10 +2,12 @@
 
 The semantics, ids and replies of RedisRQ (the RELIABLEQ data type), as scripts on a server without modules. `queue.py`
 has the operations, `arguments.py` what they accept, `waiting.py` how a pop blocks, `records.py` the values,
-`replies.py` how they are read, and `library.py` the same scripts as functions for programs in other languages.
+`replies.py` how they are read, `shapes.py` the lists that RedisRQ answers with, `listing.py` which queues there are,
+and `library.py` the same scripts as functions for programs in other languages.
 """
 
-from .queue import ReliableQueue, alist_reliable_queues, list_reliable_queues
+from .listing import alist_reliable_queues, list_reliable_queues
+from .queue import ReliableQueue
 from .records import KINDS, Kind, ReliableMessage, ReliableStatistics, StoredMessage
 from .replies import Popped
 

@@ -20,7 +20,7 @@ from ..errors import ConnectionFailed, InvalidName, InvalidValue, OutcomeUnknown
 from ..keys import checked_name, reliable_keys, reliable_queues_key
 from ..limits import MAX_BATCH, Body, batches, checked_count, milliseconds
 from ..records import Settlement
-from ..replies import read_names, read_nothing
+from ..replies import read_nothing
 from .arguments import (
     MAX_DELIVERIES,
     MAX_MS,
@@ -44,12 +44,10 @@ from .replies import (
     read_statistics,
     read_stored,
 )
+from .shapes import Row, as_inspected, as_rows, joined, merged
 from .waiting import Wait, patient, take_token, wake_keys
 
 T = TypeVar("T")
-#: [queue, id, body], [id, body], or a row of the pending ones.
-Row = list[Any]
-
 MAX_QUEUES_PER_POP = 100
 
 
@@ -101,12 +99,12 @@ class ReliableQueue:
         for the first message and returns None when none came; a negative one waits without end.
         """
         popped = self._take(count, block_ms, more_queues)
-        return None if popped is None else _as_rows(popped)
+        return None if popped is None else as_rows(popped)
 
     async def apop(self, count: int = 1, block_ms: int = 0, *more_queues: str | ReliableQueue) -> list[Row] | None:
         """See pop()."""
         popped = await self._atake(count, block_ms, more_queues)
-        return None if popped is None else _as_rows(popped)
+        return None if popped is None else as_rows(popped)
 
     def pop_messages(
         self, count: int = 1, block_ms: int = 0, *more_queues: str | ReliableQueue
@@ -183,11 +181,11 @@ class ReliableQueue:
         What is missing there was not delivered, or is gone already. A message, or its receipt, is left alone when it
         was delivered again since; an id is good for any delivery. None when there is no such queue.
         """
-        return _joined([self.client.run(call) for call in self._ack(messages)])
+        return joined([self.client.run(call) for call in self._ack(messages)])
 
     async def aack(self, *messages: Receipt) -> list[str] | None:
         """See ack()."""
-        return _joined([await self.client.arun(call) for call in self._ack(messages)])
+        return joined([await self.client.arun(call) for call in self._ack(messages)])
 
     def _ack(self, messages: Sequence[Receipt]) -> list[Call[list[str] | None]]:
         return self._settling("ack", (), messages)
@@ -198,11 +196,11 @@ class ReliableQueue:
         One that was delivered `max_deliveries` times goes to the dead ones instead. `is_unused` takes the delivery
         back: it is not counted. Returns the ids that were given back. See ack() for what is left out.
         """
-        return _joined([self.client.run(call) for call in self._nack(messages, delay_s, is_unused)])
+        return joined([self.client.run(call) for call in self._nack(messages, delay_s, is_unused)])
 
     async def anack(self, *messages: Receipt, delay_s: float = 0, is_unused: bool = False) -> list[str] | None:
         """See nack()."""
-        return _joined([await self.client.arun(call) for call in self._nack(messages, delay_s, is_unused)])
+        return joined([await self.client.arun(call) for call in self._nack(messages, delay_s, is_unused)])
 
     def _nack(self, messages: Sequence[Receipt], delay_s: float, is_unused: bool) -> list[Call[list[str] | None]]:
         args = (milliseconds("delay_s", delay_s), "unused" if is_unused else "failed")
@@ -213,11 +211,11 @@ class ReliableQueue:
 
         Zero says "still working on it". Returns the ids of which that is true now. See ack() for what is left out.
         """
-        return _joined([self.client.run(call) for call in self._extend(messages, seconds)])
+        return joined([self.client.run(call) for call in self._extend(messages, seconds)])
 
     async def aextend(self, *messages: Receipt, seconds: float = 0) -> list[str] | None:
         """See extend()."""
-        return _joined([await self.client.arun(call) for call in self._extend(messages, seconds)])
+        return joined([await self.client.arun(call) for call in self._extend(messages, seconds)])
 
     def _extend(self, messages: Sequence[Receipt], seconds: float) -> list[Call[list[str] | None]]:
         return self._settling("extend", (milliseconds("seconds", seconds),), messages)
@@ -260,11 +258,11 @@ class ReliableQueue:
         The reason, up to 200 printable characters, is on record in the place of the consumer. Returns the ids that are
         dead now. See ack() for what is left out.
         """
-        return _joined([self.client.run(call) for call in self._bury(messages, reason)])
+        return joined([self.client.run(call) for call in self._bury(messages, reason)])
 
     async def abury(self, *messages: Receipt, reason: str = "") -> list[str] | None:
         """See bury()."""
-        return _joined([await self.client.arun(call) for call in self._bury(messages, reason)])
+        return joined([await self.client.arun(call) for call in self._bury(messages, reason)])
 
     def _bury(self, messages: Sequence[Receipt], reason: str) -> list[Call[list[str] | None]]:
         return self._settling("bury", (checked_label("reason", reason),), messages)
@@ -291,11 +289,11 @@ class ReliableQueue:
 
         Either those with these ids, or the `count` (1 to 1,000) that died first.
         """
-        return _joined([self.client.run(call) for call in self._redrive(ids, count)])
+        return joined([self.client.run(call) for call in self._redrive(ids, count)])
 
     async def aredrive(self, *ids: str, count: int = 0) -> list[str] | None:
         """See redrive()."""
-        return _joined([await self.client.arun(call) for call in self._redrive(ids, count)])
+        return joined([await self.client.arun(call) for call in self._redrive(ids, count)])
 
     def _redrive(self, ids: Sequence[str], count: int) -> list[Call[list[str] | None]]:
         if ids and count:
@@ -306,11 +304,11 @@ class ReliableQueue:
 
     def discard(self, *ids: str) -> list[str] | None:
         """Remove dead messages for good, and return the ids that were removed."""
-        return _joined([self.client.run(call) for call in self._discard(ids)])
+        return joined([self.client.run(call) for call in self._discard(ids)])
 
     async def adiscard(self, *ids: str) -> list[str] | None:
         """See discard()."""
-        return _joined([await self.client.arun(call) for call in self._discard(ids)])
+        return joined([await self.client.arun(call) for call in self._discard(ids)])
 
     def _discard(self, ids: Sequence[str]) -> list[Call[list[str] | None]]:
         return self._settling("discard", (), ids)
@@ -322,11 +320,11 @@ class ReliableQueue:
         again since its receipt, stays, and so does what waits behind ten thousand others. None when there is no such
         queue to move from.
         """
-        return _merged([self.client.run(call) for call in self._move(target, messages, kind)])
+        return merged([self.client.run(call) for call in self._move(target, messages, kind)])
 
     async def amove(self, target: str | ReliableQueue, *messages: Receipt, kind: Kind) -> dict[str, str] | None:
         """See move()."""
-        return _merged([await self.client.arun(call) for call in self._move(target, messages, kind)])
+        return merged([await self.client.arun(call) for call in self._move(target, messages, kind)])
 
     def _move(
         self, target: str | ReliableQueue, messages: Sequence[Receipt], kind: Kind
@@ -351,11 +349,11 @@ class ReliableQueue:
         Returns [id, body] of undelivered ones; of delivered ones ("pending"), in the order of their last delivery, [id,
         body, last delivery (ms), ms since then, deliveries]. A start outside gives []. Raises QueueNotFound.
         """
-        return _as_inspected(self.messages("delivered" if pending else "undelivered", start, count))
+        return as_inspected(self.messages("delivered" if pending else "undelivered", start, count))
 
     async def ainspect(self, start: int, count: int, pending: bool = False) -> list[Row]:
         """See inspect()."""
-        return _as_inspected(await self.amessages("delivered" if pending else "undelivered", start, count))
+        return as_inspected(await self.amessages("delivered" if pending else "undelivered", start, count))
 
     def messages(self, kind: Kind, start: int = 0, count: int = 100) -> list[StoredMessage]:
         """See inspect(). Returns records, and shows delayed and dead messages, too."""
@@ -427,50 +425,6 @@ class ReliableQueue:
                 "operation concerns queues of one place"
             )
         return other.name
-
-
-def list_reliable_queues(client: Client) -> list[str]:
-    """Return the names of all reliable queues of the client's namespace, sorted."""
-    return client.run(_list_reliable_queues(client.namespace))
-
-
-async def alist_reliable_queues(client: Client) -> list[str]:
-    """See list_reliable_queues()."""
-    return await client.arun(_list_reliable_queues(client.namespace))
-
-
-def _list_reliable_queues(namespace: str) -> Call[list[str]]:
-    return Call("queue/list", (reliable_queues_key(namespace),), (), read_names, repeatable=True)
-
-
-# -- Shapes of RedisRQ ------------------------------------------------------------------------------------------------
-
-
-def _as_rows(messages: Sequence[ReliableMessage]) -> list[Row]:
-    return [[message.queue, message.id, message.body] for message in messages]
-
-
-def _as_inspected(messages: Sequence[StoredMessage]) -> list[Row]:
-    return [
-        [message.id, message.body]
-        if message.at_ms is None
-        else [message.id, message.body, message.at_ms, message.elapsed_ms, message.deliveries]
-        for message in messages
-    ]
-
-
-def _joined(parts: Sequence[list[str] | None]) -> list[str] | None:
-    """Return the answers to the parts of one operation as one; None when there was no such queue."""
-    if all(part is None for part in parts):
-        return None
-    return [message_id for part in parts for message_id in part or ()]
-
-
-def _merged(parts: Sequence[dict[str, str] | None]) -> dict[str, str] | None:
-    """Return the same of answers that say which message became which."""
-    if all(part is None for part in parts):
-        return None
-    return {old: new for part in parts for old, new in (part or {}).items()}
 
 
 # -- Waiting ----------------------------------------------------------------------------------------------------------
