@@ -44,12 +44,12 @@ class QueueAdmin(LiveAdmin):
         "in_flight",
         "dead_letters",
         "oldest",
-        "next_due",
-        "curve",
-        "handled_rate",
-        "sent_rate",
         "failures",
         "processes",
+        "handled_rate",
+        "sent_rate",
+        "curve",
+        "next_due",
     )
     change_list_template = "admin/rsmq/queue/change_list.html"
     list_display_links = ("shown_name",)

@@ -150,7 +150,7 @@ class Section:
 class ReliableQueueAdmin(LiveAdmin):
     """See the module."""
 
-    list_display = ("shown_name", "waiting", "delayed", "pending", "oldest_pending", "dead", "max_deliveries")
+    list_display = ("shown_name", "waiting", "delayed", "pending", "oldest_pending", "dead", "most_deliveries")
     list_display_links = ("shown_name",)
     search_fields = ("name",)
 
@@ -163,6 +163,11 @@ class ReliableQueueAdmin(LiveAdmin):
     def oldest_pending(self, queue: ReliableQueue) -> str:
         """Return how long ago the oldest delivery was that nobody acknowledged."""
         return as_duration(queue.oldest_pending_s)
+
+    @admin.display(description=gettext_lazy("most deliveries"), ordering="max_deliveries")
+    def most_deliveries(self, queue: ReliableQueue) -> str:
+        """Return after how many deliveries a message is dead."""
+        return str(queue.max_deliveries) if queue.max_deliveries else _("no limit")
 
     def own_urls(self) -> Sequence[URLPattern]:
         """Return the pages beside Django's."""

@@ -10,7 +10,7 @@ from tests.browser.chromium import Visitor
 
 pytestmark = pytest.mark.browser
 
-READY = "#result_list td.field-ready"
+READY = "#result_list td.field-ready_messages"
 
 
 def test_the_list_of_queues_follows_by_itself(visitor: Callable[..., Visitor], mail: Queue):

@@ -20,6 +20,8 @@ from rsmq_django.core import Queue
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.topics import Topic
 from rsmq_django.pipeline.models import CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
+from rsmq_django.queues import ensure_queue
+from rsmq_django.tasks import call, group
 from tests.browser.chromium import Visitor
 from tests.browser.scenery import PAY, run_a_day
 from tests.redis_server import PrivateServer
@@ -58,12 +60,16 @@ PAGES = {
     "topics": "/admin/rsmq/topic/",
     "topic": "/admin/rsmq/topic/orders/change/",
     "seek": "/admin/rsmq/topic/orders/groups/billing/seek/",
+    "workflows": "/admin/rsmq/workflow/",
+    "workflow": "/admin/rsmq/workflow/{workflow}/change/",
     "reliable-queues": "/admin/rsmq/reliablequeue/",
     "reliable-queue": "/admin/rsmq/reliablequeue/parcels/change/",
     "history": "/admin/rsmq_pipeline/taskhour/?span=12w",
     "history-failures": "/admin/rsmq_pipeline/failuregroup/?span=12w",
     "objectives": "/admin/rsmq_pipeline/sloburn/",
     "runs": "/admin/rsmq_pipeline/pipelinerun/",
+    "capacity": "/admin/rsmq_pipeline/capacityadvice/",
+    "anomalies": "/admin/rsmq_pipeline/anomaly/",
 }
 
 
@@ -90,7 +96,25 @@ def things_to_see(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, 
     parcels.push(*(f"parcel {number}" for number in range(9)))
     parcels.bury(parcels.pop_messages(5)[0], reason="no such address")
     remember_weeks()
-    return {"message": quote(f"mail-dead/{died}"), "worker": quote(f"default/{worker_id}"), "task": quote(PAY)}
+    return {
+        "message": quote(f"mail-dead/{died}"),
+        "worker": quote(f"default/{worker_id}"),
+        "task": quote(PAY),
+        "workflow": quote(f"default/{some_workflow(server)}"),
+    }
+
+
+def some_workflow(server: PrivateServer) -> str:
+    """Have a workflow of which one member has succeeded, one has failed, and one is open."""
+    ensure_queue("default")
+    workflow_id = group([call(write, f"letter {n}") for n in range(3)], then=call(write), name="letters").enqueue().id
+    state, failure = f"rsmq::workflow:{workflow_id}", {"reason": "gave_up", "task": "shop.tasks.pay"}
+    server.redis.hdel(f"{state}:members", 0, 1)
+    server.redis.hset(f"{state}:results", 0, '"letter 0"')
+    failure |= {"error": "builtins.ValueError", "message": "no such card"}
+    server.redis.hset(f"{state}:failures", 1, "t7 " + json.dumps(failure))
+    server.redis.hset(state, mapping={"succeeded": 1, "calls_done": 1, "failed": 1})
+    return workflow_id
 
 
 def remember_weeks() -> None:
