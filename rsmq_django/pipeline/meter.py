@@ -12,15 +12,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, TaskID
 
 
 class Meter:
     """Shows one step at a time on standard error."""
 
-    def __init__(self, *, is_shown: bool | None = None) -> None:
+    def __init__(self, *, is_shown: bool | None = None, console: Console | None = None) -> None:
         can_show = importlib.util.find_spec("rich") is not None and sys.stderr.isatty()
         self.is_shown = can_show if is_shown is None else is_shown
+        self._console = console
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
@@ -34,8 +36,8 @@ class Meter:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         columns = (SpinnerColumn(), TextColumn("{task.description:10}"), BarColumn(), MofNCompleteColumn())
-        speed = TextColumn("{task.fields[rate]}")
-        with Progress(*columns, speed, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as progress:
+        speed, console = TextColumn("{task.fields[rate]}"), self._console or Console(stderr=True)
+        with Progress(*columns, speed, TimeElapsedColumn(), console=console, transient=True) as progress:
             self._progress, self._task = progress, progress.add_task(step, total=None, rate="")
             try:
                 yield

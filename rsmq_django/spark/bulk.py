@@ -253,7 +253,7 @@ def _delay_ms(delay_s: Any) -> Argument:
 def _json(text: str | None, kind: type, column: str) -> str:
     """Return the JSON of a value of this kind; of an empty one for null."""
     if text is None:
-        return json.dumps(kind())
+        return "[]" if kind is list else "{}"
     try:
         value = json.loads(text)
     except ValueError as error:

@@ -1,6 +1,7 @@
 """Event log -> Parquet: every event in exactly one row, whatever is repeated, deleted, trimmed or run twice."""
 
 import shutil
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +17,12 @@ from rsmq_django.spark.schemas import EVENTS
 from rsmq_django.spark.server import Server
 from tests.redis_server import PrivateServer
 from tests.spark.samples import STREAM, add_all, log_events
+from tests.support import wait_until
 
 pytestmark = pytest.mark.spark
+
+#: A busy machine takes its time.
+PATIENCE_S = 120
 
 
 @pytest.fixture
@@ -114,6 +119,26 @@ def test_events_trimmed_unread_stop_the_run_or_are_counted(archive, lake: Lake, 
 
     assert (result.rows, result.lost) == (60, 40)
     assert len(ids_in(lake)) == 160
+
+
+def test_continuous_run_lets_go_of_what_is_written_until_it_is_stopped(
+    spark: Any, lake: Lake, server: PrivateServer, pipeline_server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.spark.archive.FINALIZE_EVERY_S", 0.0)
+    log_events(server.redis, 300)
+    job = ArchiveJob(spark, lake, pipeline_server, {"url": server.url}, every_s=0.2)
+    done: list[Archived] = []
+    thread = threading.Thread(target=lambda: done.append(job.run()))
+    thread.start()
+    wait_until(lambda: len(ids_in(lake)) == 300 and not server.redis.xlen(STREAM), timeout_s=PATIENCE_S)
+
+    log_events(server.redis, 200)
+    wait_until(lambda: len(ids_in(lake)) == 500, timeout_s=PATIENCE_S)
+    job.stopped.set()
+    thread.join(PATIENCE_S)
+
+    assert [(run.rows, run.lost) for run in done] == [(500, 0)]
+    assert server.redis.xlen(STREAM) == 0
 
 
 def test_log_that_does_not_exist_is_archived_as_nothing(archive, lake: Lake):

@@ -1,0 +1,32 @@
+"""What a terminal shows while a step works."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from rsmq_django.pipeline.meter import Meter
+
+
+def test_terminal_shows_how_far_a_step_is_and_forgets_it_at_its_end():
+    out = StringIO()
+    meter = Meter(is_shown=True, console=Console(file=out, force_terminal=True, width=100))
+
+    with pytest.raises(RuntimeError), meter.during("archive"):
+        meter("archive", 500, 1000)
+        meter("archive", 700, 1000)
+        raise RuntimeError("it failed")
+    meter("archive", 900)  # too late, and harmless
+
+    assert "archive" in out.getvalue()
+    assert "700/1000" in out.getvalue()
+    assert "900" not in out.getvalue()
+
+
+def test_without_a_terminal_nothing_is_shown(capsys: pytest.CaptureFixture[str]):
+    meter = Meter()
+
+    with meter.during("archive"):
+        meter("archive", 500, 1000)
+
+    assert capsys.readouterr() == ("", "")
