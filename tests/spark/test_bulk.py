@@ -45,9 +45,11 @@ def test_nothing_can_be_received_before_the_commit_and_everything_after_it_in_or
 
 
 def test_same_job_again_sends_nothing_even_after_workers_took_everything(mail: Queue, sender, server: PrivateServer):
-    for attempt in ("0.1", "0.2"):
+    for attempt, rows in (("0.1", 10), ("0.2", 0)):
         job = sender(job="import-7")
-        job.commit([staged(job, 10, attempt)])
+        message = staged(job, 10, attempt)
+        assert message.rows == rows, "what was sent is not even staged"
+        job.commit([message])
         while messages := mail.receive_many(100):
             mail.delete_many(messages)
 
