@@ -10,10 +10,9 @@ local function waited_ms(due)
   return waited < LONGEST_WAIT_MS and waited or -1
 end
 
--- A line "<id> <receive count>" for each message. Nearly all are new; then there is nothing to put together one by one.
-local function receipts(ids, values)
-  local lines, are_new = {}, true
-  for i = 1, #ids do are_new = are_new and values[3 * i - 1] == "1" end
+-- A line "<id> <receive count>" for each message. Mostly all are new; then there is nothing to put together one by one.
+local function receipts(ids, values, are_new)
+  local lines = {}
   if are_new then return "\n" .. table.concat(ids, " 1\n") .. " 1" end
   for i = 1, #ids do lines[i] = "\n" .. ids[i] .. " " .. values[3 * i - 1] end
   return table.concat(lines)
@@ -29,15 +28,16 @@ local function fetch(position, most, messages, settings, deliveries, phantoms)
   most = math.min(most * size, left)
   local lease_ms = math.max(own_ms, shortest_lease_ms)
   local ids, due, values = hand_out(messages, settings, phantoms, most, now_ms + lease_ms, true)
-  local taken = #ids
+  local taken, are_new, waited = #ids, true, nil
   for i = 1, taken do
-    local id, body, receive_count, first_received = ids[i], values[3 * i - 2], values[3 * i - 1], values[3 * i]
+    local id, receive_count, first_received = ids[i], values[3 * i - 1], values[3 * i]
     local is_new = receive_count == "1" and first_received == now_text
-    out[n + 1], out[n + 2], out[n + 3], out[n + 4] = position, id, body, waited_ms(due[i])
+    if due[i] ~= due[i - 1] then waited = waited_ms(due[i]) end -- what was sent together has one time
+    out[n + 1], out[n + 2], out[n + 3], out[n + 4] = position, id, values[3 * i - 2], waited
     out[n + 5] = is_new and 0 or history(deliveries, id, receive_count, first_received)
-    n = n + 5
+    n, are_new = n + 5, are_new and is_new
   end
-  if taken > 0 then batches[position] = (batches[position] or "") .. receipts(ids, values) end
+  if taken > 0 then batches[position] = (batches[position] or "") .. receipts(ids, values, are_new) end
   local calls = math.ceil(taken / size)
   room, left, longest_ms = room - calls, left - taken, math.max(longest_ms, lease_ms)
   return calls, taken < most and ms_until_next(messages) or 0
