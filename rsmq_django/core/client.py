@@ -7,7 +7,8 @@ else is for the caller to decide.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 import redis
@@ -68,7 +69,9 @@ class Client:
         unknown = _unknown_scripts(replies)
         if unknown:  # nothing of these was carried out, so sending them again is safe
             sources = [by_source(calls[at]) for at in unknown]
-            for at, reply in zip(unknown, self._exchange(sources, _repeatable(calls)), strict=True):
+            with _the_others_known(len(calls) - len(unknown), len(calls)):
+                again = self._exchange(sources, _repeatable(calls))
+            for at, reply in zip(unknown, again, strict=True):
                 replies[at] = reply
         return [read_reply(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
@@ -78,7 +81,9 @@ class Client:
         unknown = _unknown_scripts(replies)
         if unknown:
             sources = [by_source(calls[at]) for at in unknown]
-            for at, reply in zip(unknown, await self._aexchange(sources, _repeatable(calls)), strict=True):
+            with _the_others_known(len(calls) - len(unknown), len(calls)):
+                again = await self._aexchange(sources, _repeatable(calls))
+            for at, reply in zip(unknown, again, strict=True):
                 replies[at] = reply
         return [read_reply(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
@@ -87,14 +92,40 @@ class Client:
             return self.connection.exchange(commands)
         except (ConnectionFailed, OutcomeUnknown) as error:
             refuse_to_repeat(error, repeatable)
-        return self.connection.exchange(commands)
+            first = error
+        with _first_remembered(first):
+            return self.connection.exchange(commands)
 
     async def _aexchange(self, commands: list[Command], repeatable: bool) -> list[Reply]:
         try:
             return await self.connection.aexchange(commands)
         except (ConnectionFailed, OutcomeUnknown) as error:
             refuse_to_repeat(error, repeatable)
-        return await self.connection.aexchange(commands)
+            first = error
+        with _first_remembered(first):
+            return await self.connection.aexchange(commands)
+
+
+@contextmanager
+def _first_remembered(first: ConnectionFailed | OutcomeUnknown) -> Iterator[None]:
+    """Raise the first error again when a repeat cannot connect: what was sent then may have been carried out."""
+    try:
+        yield
+    except ConnectionFailed:
+        if isinstance(first, OutcomeUnknown):
+            raise first from first.__cause__
+        raise
+
+
+@contextmanager
+def _the_others_known(carried_out: int, count: int) -> Iterator[None]:
+    """Raise OutcomeUnknown in the place of ConnectionFailed, which says that nothing was done, when some calls were."""
+    try:
+        yield
+    except ConnectionFailed as error:
+        if not carried_out:
+            raise
+        raise OutcomeUnknown(f"{carried_out} of {count} calls had been carried out; {error}") from error
 
 
 def refuse_to_repeat(error: ConnectionFailed | OutcomeUnknown, repeatable: bool) -> None:

@@ -4,14 +4,17 @@ The number of requests that went by the proxy tells whether something was repeat
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from rsmq_django.core import Message, Queue, alist_queues, list_queues
+from rsmq_django.core import Client, Connection, Message, Queue, alist_queues, list_queues
+from rsmq_django.core.connection import Command, Reply
 from rsmq_django.core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure, RsmqError
+from rsmq_django.core.topics import Topic
 from tests.fault_proxy import FaultProxy
+from tests.redis_server import PrivateServer
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 
@@ -159,6 +162,52 @@ async def test_async_calls_that_are_harmless_twice_are_repeated(proxy: FaultProx
 
     assert queue.attributes().messages == 0
     await distant.client.connection.aclose()
+
+
+def test_repeat_that_cannot_connect_does_not_hide_that_the_call_may_have_been_carried_out(
+    proxy: FaultProxy, distant: Queue, queue: Queue
+):
+    message = held(queue)
+    distant.attributes()
+    proxy.lose_reply_to(b"EVALSHA")
+    proxy.refuse()
+
+    with pytest.raises(OutcomeUnknown):
+        distant.delete(message)
+
+    assert queue.attributes().messages == 0
+
+
+async def test_async_repeat_that_cannot_connect_says_the_same(proxy: FaultProxy, distant: Queue, queue: Queue):
+    message = held(queue)
+    await distant.aattributes()
+    proxy.lose_reply_to(b"EVALSHA")
+    proxy.refuse()
+
+    with pytest.raises(OutcomeUnknown):
+        await distant.adelete(message)
+
+    assert queue.attributes().messages == 0
+    await distant.client.connection.aclose()
+
+
+def test_calls_of_which_some_were_carried_out_are_not_said_to_be_unsent(client: Client, server: PrivateServer):
+    class Brief(Connection):
+        """One that is cut off after its first exchange."""
+
+        def exchange(self, commands: Sequence[Command]) -> list[Reply]:
+            if self._idle:
+                raise ConnectionFailed("cut off")
+            return super().exchange(commands)
+
+    topic = Topic("orders", client)
+    server.redis.script_flush()
+    topic.publish("warm")  # so that the server knows this script, and not the other one
+
+    with pytest.raises(OutcomeUnknown, match="1 of 2 calls had been carried out"):
+        Client(Brief(server.url)).run_many([topic.publish_call("x"), topic.status_call()])
+
+    assert topic.status().last == 2
 
 
 def test_call_is_repeated_once_and_not_for_ever(proxy: FaultProxy, distant: Queue):
