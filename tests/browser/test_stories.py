@@ -12,6 +12,7 @@ from rsmq_django.core import Queue
 from rsmq_django.queues import ensure_queue
 from tests.browser.chromium import Visitor
 from tests.redis_server import PrivateServer
+from tests.support import wait_until
 from tests.worker.processes import StartWorker
 from tests.worker.site import tasks
 
@@ -37,9 +38,10 @@ def test_the_stuck_message_is_found_and_freed(root: Visitor, mail: Queue):
     assert LogEntry.objects.get().user.username == "root"
 
 
-def test_why_a_task_died_can_be_read(root: Visitor, start_worker: StartWorker):
+def test_why_a_task_died_can_be_read(root: Visitor, start_worker: StartWorker, server: PrivateServer):
     tasks.toil.enqueue("slow", "long")  # type: ignore[arg-type]  # which is what kills it
-    start_worker("--batch", "--no-startup-delay", queues=SITE_QUEUES).wait()
+    start_worker("--no-startup-delay", queues=SITE_QUEUES)
+    wait_until(lambda: server.redis.exists("rsmq::dead:default-dead"))
 
     root.open("/admin/rsmq/message/?state__exact=dead")
     root.page.locator("#result_list tbody th a").first.click()
