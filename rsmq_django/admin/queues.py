@@ -127,12 +127,9 @@ class QueueAdmin(LiveAdmin):
 
     @admin.display(description=gettext_lazy("processes"))
     def processes(self, queue: Queue) -> str:
-        """Return how many processes take messages from it."""
-        return (
-            str(queue.processes)
-            if queue.processes or queue.ready == 0
-            else format_html('<span class="rsmq-bad">{}</span>', 0)
-        )
+        """Return how many processes take messages from it; red where messages wait for somebody and nobody comes."""
+        is_fine = queue.processes or queue.ready == 0 or queue.holds_dead_letters
+        return str(queue.processes) if is_fine else format_html('<span class="rsmq-bad">{}</span>', 0)
 
     @admin.display(description=gettext_lazy("handled"))
     def curve(self, queue: Queue) -> str:
