@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from email.message import Message
@@ -68,6 +69,18 @@ def test_python_that_cannot_have_django_6_gets_the_tasks_backport(metadata):
 
 def test_plain_installation_brings_no_server_and_no_data(metadata):
     assert requirements(metadata, python_version="3.13") == {"click", "django", "django-redis", "redis"}
+
+
+def test_source_distribution_holds_every_package_that_its_tests_import():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    included = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+
+    sources = (path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    imported = {name for source in sources for name in re.findall(r"^(?:from|import) (\w+)", source, re.M)}
+
+    ours = {name for name in imported if (ROOT / name / "__init__.py").exists()}
+    assert {f"/{name}" for name in ours} <= set(included)
+    assert {"rsmq_django", "tests", "benchmarks", "example_project"} <= ours
 
 
 def test_importing_the_package_pulls_in_neither_django_nor_redis():
