@@ -21,10 +21,11 @@ local function hold(messages, settings, found, visible_ms)
   if visible_ms then
     redis.call("ZREM", messages, ids[1])
     redis.call("ZADD", messages, unpack(scores))
+    changed[c + 1], changed[c + 2] = "totalrecv", raised(redis.call("HGET", settings, "totalrecv"), #ids)
     redis.call("HSET", settings, unpack(changed))
   else
     redis.call("ZREM", messages, unpack(ids))
     redis.call("HDEL", settings, unpack(fields))
+    raise_counter(settings, "totalrecv", #ids)
   end
-  raise_counter(settings, "totalrecv", #ids)
 end

@@ -2,7 +2,7 @@
 --   delay: milliseconds, or the unit of the queue's own (shared/units); first: index in ARGV of suffix1, body1, suffix2, body2, ...
 -- Returns the new ids, or an error reply; nothing was written then.
 local function store(messages, settings, delay, channel, first)
-  local stored = redis.call("HMGET", settings, "delay", "maxsize", "vt")
+  local stored = redis.call("HMGET", settings, "delay", "maxsize", "vt", "totalsent")
   if not stored[3] then return redis.error_reply("RSMQ QueueNotFound") end
   local max_size = tonumber(stored[2]) or -1
   local visible_ms = integer(now_ms + (given_or_own_ms(delay, stored[1]) or 0))
@@ -19,8 +19,8 @@ local function store(messages, settings, delay, channel, first)
     bodies[2 * n + 1], bodies[2 * n + 2] = id, body
   end
   redis.call("ZADD", messages, "NX", unpack(scores))
+  bodies[#bodies + 1], bodies[#bodies + 2] = "totalsent", raised(stored[4], #ids)
   redis.call("HSET", settings, unpack(bodies))
-  raise_counter(settings, "totalsent", #ids)
   -- A wake-up that this user may not publish must not look like a failed send: the messages are stored.
   if channel ~= "" then redis.pcall("PUBLISH", channel, redis.call("ZCARD", messages)) end
   return ids

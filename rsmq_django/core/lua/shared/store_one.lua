@@ -1,7 +1,7 @@
 -- Store one message. `delay` is in ms, or the unit of the queue's own (shared/units).
 -- Returns its id and the time it becomes visible (ms), or an error reply; nothing was written then.
 local function store_one(messages, settings, delay, channel, suffix, body)
-  local stored = redis.call("HMGET", settings, "delay", "maxsize", "vt")
+  local stored = redis.call("HMGET", settings, "delay", "maxsize", "vt", "totalsent")
   if not stored[3] then return redis.error_reply("RSMQ QueueNotFound") end
   local max_size = tonumber(stored[2]) or -1
   if max_size >= 0 and #body > max_size then
@@ -9,8 +9,7 @@ local function store_one(messages, settings, delay, channel, suffix, body)
   end
   local id, visible_ms = message_id(0, suffix), now_ms + (given_or_own_ms(delay, stored[1]) or 0)
   redis.call("ZADD", messages, "NX", integer(visible_ms), id)
-  redis.call("HSET", settings, id, body)
-  raise_counter(settings, "totalsent", 1)
+  redis.call("HSET", settings, id, body, "totalsent", raised(stored[4], 1))
   if channel ~= "" then redis.pcall("PUBLISH", channel, redis.call("ZCARD", messages)) end
   return id, visible_ms
 end
