@@ -119,7 +119,10 @@ class Keeper:
 
     def _find_bands(self) -> None:
         """Look after the priority bands, too, that have come into use."""
-        names = self._client.run(read_names(self._client.namespace))
+        try:
+            names = self._client.run(read_names(self._client.namespace))
+        except BrokenQueue:
+            return  # another program uses the key of the list: the children say so, and leases go on
         grouped = by_queue(names)
         found = [band for name in self._configured for band in bands_of(name, grouped.get(name, ()))]
         self._add(band for band in found if band not in self._lease_s)

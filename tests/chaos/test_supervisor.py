@@ -417,10 +417,12 @@ def test_workers_say_that_they_live_although_the_server_is_full(keeper: Keeper, 
     assert server.redis.zrange("rsmq::workers", 0, -1) == [b"mine"]
 
 
-def test_damaged_queue_keeps_nobody_from_beating_and_renewing(project: Configure, server: PrivateServer):
+@pytest.mark.parametrize("key", ["rsmq:broken:Q", "rsmq:QUEUES"])
+def test_damaged_queue_keeps_nobody_from_beating_and_renewing(project: Configure, server: PrivateServer, key: str):
     project(default={}, broken={})
-    server.redis.set("rsmq:broken:Q", "not a hash")
     message = hold(server, "mine", for_s=5)
+    server.redis.delete(key)
+    server.redis.set(key, "of another program")
     (keeper,) = make_keepers(queue_settings([]), max_crashes=3)
 
     keeper.look(["mine"])
