@@ -59,3 +59,14 @@ def test_a_restarted_process_is_replaced(start_worker: StartWorker):
     client.run(give_order("rsmq", worker_id, "restart"))
 
     wait_until(lambda: records(client) and worker_id not in records(client), timeout_s=40)
+
+
+def test_a_process_of_reliable_queues_tells_which_and_takes_orders(start_worker: StartWorker):
+    worker = start_worker("--processes", "1", "--queues", "orders", reliable='{"orders": {}}')
+    worker_id = the_only(get_client())
+
+    told = records(get_client())[worker_id]
+    get_client().run(give_order("rsmq", worker_id, "stop"))
+
+    assert (told.queues, told.reliable) == ((), ("orders",))
+    assert worker.wait() == 0
