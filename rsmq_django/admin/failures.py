@@ -17,7 +17,7 @@ from .formats import one_line, visible
 from .message_page import as_safe_text
 
 #: A page answers within this; what was not looked at is told.
-LOOK_S = 0.2
+LOOK_S = 0.15
 MAX_GROUPS = 200
 
 

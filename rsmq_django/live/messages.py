@@ -23,7 +23,7 @@ from ..core.listing import MAX_QUEUES, Found, QueueSummary, find, message_range,
 from .conditions import Selection
 from .envelopes import task_name
 from .places import Place, by_client, in_order, message_place_of, place_of
-from .queryset import Scan
+from .queryset import LazyRows, Scan
 from .servers import all_places, answers_of, answers_that_came, summaries_of
 from .times import as_datetime
 
@@ -35,7 +35,7 @@ RECEIVED: dict[str, Literal["received", "new"]] = {DELAYED: "new", IN_FLIGHT: "r
 #: Enough of a body for a line of a list, and for the name of its task.
 PREVIEW_BYTES = 1000
 #: A page answers within this, however slow looking is.
-SCAN_S = 0.15
+SCAN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +194,32 @@ class MessageSource:
         return rows
 
     def _searched(self, selection: Selection) -> Scan:
-        rows: list[Any] = []
-        shelves = self._shelves(selection)
-        looked_at, limit, until_s = 0, scan_limit(), time.monotonic() + SCAN_S
+        found: list[tuple[Shelf, StoredMessage, int]] = []
+        shelves, state = self._shelves(selection), _only(selection, "state")
+
+        def is_meant(message: StoredMessage, now_ms: int) -> bool:
+            # Some have become visible since the queues were counted.
+            return state not in RECEIVED or STATES[message.state(now_ms)] == state
+
+        looked_at, limit, until_s, is_enough = 0, scan_limit(), time.monotonic() + SCAN_S, False
         for shelf in shelves:
-            for found in self._looks(selection, shelf, limit - looked_at):
-                rows += self._rows(shelf.place, found.messages, found.now_ms, are_dead=shelf.are_dead)
-                looked_at += found.looked_at
-                if looked_at >= limit or time.monotonic() > until_s:
-                    return Scan(rows, looked_at, max(looked_at, sum(each.size for each in shelves)))
-        return Scan(rows, looked_at, looked_at)
+            for page in self._looks(selection, shelf, limit - looked_at):
+                found += [(shelf, message, page.now_ms) for message in page.messages if is_meant(message, page.now_ms)]
+                looked_at += page.looked_at
+                is_enough = looked_at >= limit or time.monotonic() > until_s
+                if is_enough:
+                    break
+            if is_enough:
+                break
+        of = max(looked_at, sum(shelf.size for shelf in shelves)) if is_enough else looked_at
+        # What was found is what was selected, in the order of the queues, when nothing but those was asked for.
+        is_plain = selection.is_exact and set(selection.equal) <= {"queue", "state"} and state != ""
+        is_final = is_plain and selection.order_by in ((), ("queue", "visible_at"))
+        return Scan(LazyRows(found, self._found_row), looked_at, of, is_final)
+
+    def _found_row(self, found: tuple[Shelf, StoredMessage, int]) -> Any:
+        shelf, message, now_ms = found
+        return self._row(shelf.place, message, now_ms, shelf.are_dead)
 
     def _looks(self, selection: Selection, shelf: Shelf, limit: int) -> Iterator[Found]:
         """Look at the messages of one queue, a slice at a time."""

@@ -7,7 +7,7 @@ never asks a table that does not exist. Rows come from a `Source`, which knows h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, cast
 
@@ -22,15 +22,32 @@ from .conditions import Selection, checked, equalities, field_named, fits
 class Scan:
     """The rows that a source found by looking at one after the other."""
 
-    rows: list[Any]
+    rows: Sequence[Any]
     #: How many it looked at, and how many there are; fewer when it reached its limit.
     looked_at: int
     of: int
+    #: Whether they are exactly what was selected, in its order; else the queryset filters and sorts them.
+    is_final: bool = False
 
     @property
     def is_complete(self) -> bool:
         """Return whether everything was looked at."""
         return self.looked_at >= self.of
+
+
+class LazyRows(Sequence[Any]):
+    """Rows that are made when somebody looks at them: of thousands that were found a page shows some dozens."""
+
+    def __init__(self, found: list[Any], make: Callable[[Any], Any]) -> None:
+        self._found = found
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self._found[key]
+        return [self._make(each) for each in found] if isinstance(key, slice) else self._make(found)
 
 
 class Source(Protocol):
@@ -189,6 +206,9 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
         memory, selection = self._wanted.memory, self.selection
         if memory.scan is None and not self._wanted.is_none and not self.source.can_page(selection):
             scan = self.source.scan(selection)
+            if scan.is_final:
+                memory.scan = scan
+                return scan
             rows = [row for row in scan.rows if all(fits(row, condition) for condition in self._wanted.conditions)]
             memory.scan = Scan(self._sorted(rows), scan.looked_at, scan.of)
         return memory.scan
@@ -205,7 +225,7 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
             return []
         scan = self.scanned()
         if scan is not None:
-            return scan.rows[wanted.start : wanted.stop]
+            return list(scan.rows[wanted.start : wanted.stop])
         return self.source.page(self.selection, wanted.start, wanted.stop)
 
     def _fetch_all(self) -> None:

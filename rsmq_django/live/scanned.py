@@ -27,7 +27,7 @@ class ScannedSource:
 
     def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
         """See Source."""
-        return self.scan(selection).rows[start:stop]
+        return list(self.scan(selection).rows[start:stop])
 
     def scan(self, selection: Selection) -> Scan:
         """See Source."""
