@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ..core import Client
+from ..core import Client, RsmqError
 from ..core.call import Call
 from ..core.keys import cancelled_key
 from ..core.limits import MAX_BATCH
 from .delivery import Delivery
+from .outage import Outage
 
 
 class Cancellations:
@@ -20,6 +21,7 @@ class Cancellations:
         #: Messages of which somebody should ask whether they were cancelled.
         self._suspects: list[str] = []
         self._suspects_all = False
+        self._outage = Outage(f"cancellations on {client.connection!r}")
 
     def suspect(self, deliveries: Iterable[Delivery]) -> None:
         """Ask about messages that are gone although they are worked on here."""
@@ -47,11 +49,16 @@ class Cancellations:
 
     def answered(self, ids: Sequence[str], flags: Sequence[bool]) -> None:
         """Take over an answer."""
+        self._outage.over()
         self._cancelled.update(each for each, is_cancelled in zip(ids, flags, strict=True) if is_cancelled)
 
     def ask_again(self, ids: Iterable[str]) -> None:
         """Keep what could not be asked."""
         self._suspects += ids
+
+    def refused(self, error: RsmqError) -> None:
+        """Note that the key with the cancellations is damaged: whoever cancels hears of it, too."""
+        self._outage.note(error)
 
     def take(self, held: Callable[[], Sequence[Delivery]]) -> list[Delivery]:
         """Return those that were cancelled since this was last asked, marked as such."""

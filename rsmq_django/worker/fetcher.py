@@ -380,12 +380,9 @@ class Fetcher:
         if any(isinstance(error, QueueNotFound) for _, error in failures):
             self._provisioned = False  # somebody deleted a queue: it is created again
         # A damaged queue refuses outcomes of its own; renewals and looks have no other queue to go on with. Counters
-        # that cannot be written, or locks and tags that cannot be removed, never stop the work.
-        trouble = [
-            error
-            for step, error in failures
-            if not isinstance(step, ReportStep | AftermathStep) and not (isinstance(step, EndStep) and is_damage(error))
-        ]
+        # that cannot be written, locks and tags that cannot be removed, or cancellations of which nobody can tell never
+        # stop the work.
+        trouble = [error for step, error in failures if not _is_apart(step, error)]
         if trouble:
             self.outage.note(trouble[0])
         elif steps:
@@ -496,3 +493,8 @@ def _began_at(execution: Execution) -> float:
 
 def _is_unnoted(delivery: Delivery, since_ms: float) -> bool:
     return not delivery.start_noted and delivery.started_ms is not None and delivery.started_ms <= since_ms
+
+
+def _is_apart(step: Step, error: RsmqError) -> bool:
+    """Say whether a failure keeps nothing else from going on."""
+    return isinstance(step, ReportStep | AftermathStep) or (isinstance(step, EndStep | AskStep) and is_damage(error))

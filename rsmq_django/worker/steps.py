@@ -158,9 +158,12 @@ class AskStep:
         """Take over the answer; the worker stops what was cancelled."""
         self.fetcher.cancellations.answered(self.ids, flags)
 
-    def failed(self, _error: RsmqError) -> None:
-        """Ask again at the next exchange."""
-        self.fetcher.cancellations.ask_again(self.ids)
+    def failed(self, error: RsmqError) -> None:
+        """Ask again at the next exchange; when nobody can answer, at the next suspicion."""
+        if is_damage(error):
+            self.fetcher.cancellations.refused(error)
+        else:
+            self.fetcher.cancellations.ask_again(self.ids)
 
 
 @dataclass(slots=True)

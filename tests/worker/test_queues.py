@@ -215,6 +215,22 @@ def test_queue_with_a_key_of_the_wrong_type_does_not_stop_the_others(
     assert server.redis.get(key) == b"of some other program"
 
 
+def test_key_of_cancellations_that_another_program_uses_is_told_and_holds_nobody_up(
+    project: Configure, server: PrivateServer, caplog: pytest.LogCaptureFixture
+):
+    seen: list[int] = []
+    noted = declare(lambda number: seen.append(number))
+    server.redis.set("rsmq::cancelled", "of some other program")
+
+    with working(async_tasks=1, threads=1) as worker:
+        for number in range(3):
+            noted.enqueue(number)
+            worker.fetchers[0].suspect_cancellations()
+        wait_until(lambda: seen == [0, 1, 2] and "key 'rsmq::cancelled' has the wrong type" in caplog.text)
+
+        assert not worker.fetchers[0].outage.is_on
+
+
 @pytest.mark.parametrize("field", ["vt", "delay", "maxsize"])
 @pytest.mark.parametrize("value", ["abc", "", "-1", "nan", "inf", "1e400"])
 def test_queue_with_an_impossible_attribute_does_not_stop_the_others(
