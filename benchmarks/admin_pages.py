@@ -2,7 +2,8 @@
 
 Fills a private server, asks for each page as a browser would, and tells how long the site took for it (the best of
 several), how much processor time of the site and of Redis that was, and how many bytes went out. Exits with 1 when a
-page takes longer than LIMIT_MS or is larger than LIMIT_BYTES. See docs/admin.md.
+page needs more than LIMIT_MS of processor time, which is what it takes on a machine that has nothing else to do, or
+more than LIMIT_BYTES. See docs/admin.md.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Measured:
     @property
     def is_fine(self) -> bool:
         """Return whether it keeps to the limits."""
-        return self.status == 200 and self.ms <= LIMIT_MS and self.size <= LIMIT_BYTES
+        return self.status == 200 and self.cpu_ms + self.redis_ms <= LIMIT_MS and self.size <= LIMIT_BYTES
 
     def line(self) -> str:
         """Return a line of the table."""
