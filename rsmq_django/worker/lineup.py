@@ -17,12 +17,17 @@ from ..conf import get_settings
 from ..core import Client
 from ..core.bands import bands_of, by_queue
 from ..core.call import Call
+from ..core.errors import BrokenQueue
 from ..core.keys import queues_key
 from ..queues import get_queue
 from ..tasks.registry import batch_size
 from .delivery import WorkQueue
+from .outage import Outage
 from .scan import MANY, Scan
 from .shares import Shares
+
+#: How many queues there are according to a key that cannot be read.
+NO_LIST = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,8 @@ class Lineup:
         is_weighted = len(weights) > 1 and any(weights.values())
         self._shares = Shares({name: weight or 1 for name, weight in weights.items()}) if is_weighted else None
         #: How many queues Redis had when the bands were read.
-        self.known_count = -1
+        self.known_count = NO_LIST
+        self._list = Outage("list of queues")
         self._arrange()
 
     def _arrange(self) -> None:
@@ -100,8 +106,17 @@ class Lineup:
             self._shares.note(look.quotas, calls, look.room)
 
     def find_bands(self) -> list[WorkQueue]:
-        """Read which bands there are, and return those that are new."""
-        names = self._client.run(read_names(self._client.namespace))
+        """Read which bands there are, and return those that are new.
+
+        While another program uses the key of the list, it goes on with those that are known.
+        """
+        try:
+            names = self._client.run(read_names(self._client.namespace))
+        except BrokenQueue as error:
+            self.known_count = NO_LIST
+            self._list.note(error)
+            return []
+        self._list.over()
         new: list[WorkQueue] = []
         grouped = by_queue(names)
         for name, bands in self._bands.items():

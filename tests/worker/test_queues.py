@@ -200,7 +200,9 @@ def test_lease_is_as_long_as_the_stored_visibility_timeout(project: Configure, s
 # -- Damaged queues ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["rsmq:broken", "rsmq:broken:Q", "rsmq::released:broken", "rsmq:broken-dead:Q"])
+@pytest.mark.parametrize(
+    "key", ["rsmq:broken", "rsmq:broken:Q", "rsmq::released:broken", "rsmq:broken-dead:Q", "rsmq:QUEUES"]
+)
 def test_queue_with_a_key_of_the_wrong_type_does_not_stop_the_others(
     project: Configure, server: PrivateServer, key: str
 ):

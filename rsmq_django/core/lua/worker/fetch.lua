@@ -1,7 +1,7 @@
 -- Take ready messages for a worker: from the first queue first, then from the next, until there is no more room.
 --
 --   KEYS[1]  hash  what this worker holds (shared/strike); expires when nobody renews it
---   KEYS[2]  set   names of all queues
+--   KEYS[2]  set   names of all queues; their number is -1 when it is no set
 --   KEYS[3]  set   names of paused queues, from which nothing is taken
 --   KEYS[4..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies; hash
 --          message id -> deliveries given back unused, id:crashes -> processes that died; hash of removed phantoms
@@ -24,7 +24,7 @@
 --#include shared/history
 local holds, names, paused, room, shortest_lease_ms = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), tonumber(ARGV[2])
 local FIRST_KEY, FIRST_ARG, PER_QUEUE = 4, 4, 4
-local out, n = {integer(now_ms), -1, redis.call("SCARD", names), ""}, 4
+local out, n = {integer(now_ms), -1, tonumber(redis.pcall("SCARD", names)) or -1, ""}, 4
 local queues = (#KEYS - FIRST_KEY + 1) / PER_QUEUE
 local tail = FIRST_ARG + PER_QUEUE * queues
 local sizes, left = {}, tonumber(ARGV[tail]) or room

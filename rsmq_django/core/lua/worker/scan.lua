@@ -1,6 +1,6 @@
 -- Ask which of many queues have messages that are ready. Nothing is changed.
 --
---   KEYS[1]  set   names of all queues
+--   KEYS[1]  set   names of all queues; their number is -1 when it is no set
 --   KEYS[2]  set   names of paused queues
 --   KEYS[3..]  per queue: zset message id -> time it becomes visible (ms)
 --   ARGV     per queue: the name under which it is paused
@@ -9,7 +9,7 @@
 -- all queues, and the positions of the queues that have something or cannot be read.
 --#include shared/clock
 local FIRST_KEY, TOGETHER = 3, 20
-local next_at, out = nil, {integer(now_ms), -1, redis.call("SCARD", KEYS[1])}
+local next_at, out = nil, {integer(now_ms), -1, tonumber(redis.pcall("SCARD", KEYS[1])) or -1}
 local pauses = redis.pcall("SCARD", KEYS[2]) -- an error when the key is no set: nothing counts as paused then
 local any_paused = type(pauses) == "number" and pauses > 0
 
