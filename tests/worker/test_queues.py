@@ -7,7 +7,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from rsmq_django.core import list_queues
 from rsmq_django.queues import ensure_queue, get_client, get_queue
-from rsmq_django.tasks import consumer
+from rsmq_django.tasks import consumer, current_task
 from rsmq_django.worker.provision import SettingsMismatch
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -247,6 +247,35 @@ def test_queue_with_an_impossible_attribute_does_not_stop_the_others(
 
     result.refresh()
     assert result.return_value == "done"
+
+
+def test_message_whose_past_cannot_be_read_is_left_alone(project: Configure, server: PrivateServer, caplog):
+    seen: list[bytes] = []
+    consumer("default")(lambda message: seen.append(message.body))
+    message_id = send_raw(b"again")
+    get_queue("default").receive(visibility_timeout_s=0)
+    server.redis.set("rsmq::released:default", "of another program")
+
+    with working(poll_interval_s=0.01):
+        wait_until(lambda: caplog.text.count("queue default is gone or damaged") > 1)
+        receives = server.redis.hget("rsmq:default:Q", f"{message_id}:rc")
+        server.redis.delete("rsmq::released:default")
+        wait_until(lambda: seen)
+
+    assert receives == b"1", "no attempt is used up by looking"
+
+
+@pytest.mark.parametrize("count", ["abc", "", "-3", "1.5", "9" * 5000])
+def test_impossible_count_of_a_message_counts_as_none(project: Configure, server: PrivateServer, count: str):
+    seen: list[int] = []
+    consumer("default")(lambda message: seen.append(current_task().attempt))
+    message_id = send_raw(b"again")
+    get_queue("default").receive(visibility_timeout_s=0)
+    server.redis.hset("rsmq::released:default", mapping={message_id: count, f"{message_id}:crashes": count})
+
+    new_worker(max_tasks=1).run()
+
+    assert seen == [2]
 
 
 def test_queue_that_was_repaired_is_worked_on_again(project: Configure, server: PrivateServer):

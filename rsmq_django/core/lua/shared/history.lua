@@ -1,10 +1,11 @@
 -- What a worker wants to know beside the messages.
 
+--#include shared/whole
 -- What became of a message before: receive count, how often it was given back unused and how often its process died,
 -- first receive.
 local function history(deliveries, id, receive_count, first_received)
   local counts = receive_count == "1" and {} or redis.call("HMGET", deliveries, id, id .. ":crashes")
-  return table.concat({receive_count, counts[1] or "0", counts[2] or "0", first_received}, " ")
+  return table.concat({receive_count, whole(counts[1]), whole(counts[2]), first_received}, " ")
 end
 
 -- The ms until the next message of a queue becomes visible, nil for an empty queue.

@@ -23,6 +23,7 @@ local function fetch(position, most, messages, settings, deliveries, phantoms)
   local own_ms = given_or_own_ms(ARGV[FIRST_ARG + PER_QUEUE * (position - 1)], redis.call("HGET", settings, "vt"))
   if not own_ms then error("no visibility timeout") end
   if wait_ms ~= 0 then return 0, wait_ms end
+  redis.call("HLEN", deliveries) -- a key of another type fails here, before anything is handed out
 
   local size = sizes[position] or 1
   most = math.min(most * size, left)

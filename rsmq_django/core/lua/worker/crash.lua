@@ -12,6 +12,7 @@
 -- (ms or ""), and how often it was given back unused.
 --#include shared/clock
 --#include shared/fence
+--#include shared/whole
 --#include shared/strike
 --#include shared/events
 local messages, settings, deliveries, holds, log, dropped = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -25,4 +26,4 @@ redis.call("ZREM", messages, id)
 redis.call("ZADD", messages, integer(now_ms + wait_ms * crashes), id)
 if crashes < tonumber(ARGV[at + 3]) then log_event(log, dropped, 1, id, "lost") end
 local values = redis.call("HMGET", settings, id, id .. ":fr")
-return {crashes, values[1] or "", values[2] or "", redis.call("HGET", deliveries, id) or "0"}
+return {crashes, values[1] or "", values[2] or "", whole(redis.call("HGET", deliveries, id))}
