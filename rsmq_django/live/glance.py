@@ -65,7 +65,11 @@ class Glance:
             *self._detail_steps(alias, client, shown),
             *self._record_steps(alias, client, guess.worker_ids.get(alias, ())),
         ]
-        run(client, steps)
+        try:
+            run(client, steps)
+        except RedisFailure:
+            self._moments.pop(alias, None)  # what is remembered of it must not look like what is so
+            raise
         return [Place(alias, name) for name in names]
 
     def _summary_steps(self, places: Sequence[Place]) -> Iterator[Step]:

@@ -209,8 +209,7 @@ class Keeper:
             self._silence_tells_from_ms = server_ms + RETURN_WAIT_S * 1000
         self._last_beat_ms = server_ms
         for worker_id in silent if server_ms >= self._silence_tells_from_ms else ():
-            # Who works on reliable queues only could free nothing, and must leave the record to others.
-            if worker_id not in known and self._queues:
+            if worker_id not in known:
                 self._free_stranger(worker_id)
         return BEAT_EVERY_S
 
@@ -219,7 +218,10 @@ class Keeper:
         queues, count = self._work_queues(worker_id), 0
         holds_key = worker_key(self._client.namespace, worker_id)
         try:
-            count = expire_holds(self._client, queues, holds_key, read_holds(self._client, holds_key))
+            holds = read_holds(self._client, holds_key)
+            if holds and not queues:
+                return  # who works on reliable queues only can free nothing, and leaves the record to others
+            count = expire_holds(self._client, queues, holds_key, holds)
         except (BrokenQueue, QueueNotFound) as error:
             logger.error("what worker %s held comes back when its leases are over: %s", worker_id, error)
         forget(self._client, worker_id, with_record=True)

@@ -10,8 +10,10 @@ from django.test import Client as Browser
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.call import Call
 from rsmq_django.core.counters import report, sample
+from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.keys import workers_key
 from rsmq_django.core.processes import ProcessRecord, describe
+from rsmq_django.queues import ensure_queue
 from tests.admin.conftest import QUEUES
 from tests.admin.pages import rows_of, text_of
 from tests.redis_server import PrivateServer
@@ -190,3 +192,27 @@ def test_queues_beyond_the_page_are_not_read(browser: Browser, mail: Queue, serv
     page = browser.get(QUEUES)
 
     assert len(page.context["cl"].past.by_place) == 20
+
+
+def test_what_is_remembered_of_a_server_that_is_away_is_not_shown(
+    browser: Browser, mail: Queue, settings: Any, monkeypatch: pytest.MonkeyPatch
+):
+    own = settings.RSMQ["CONNECTIONS"]["default"]
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": own, "billing": {**own, "NAMESPACE": "billing"}},
+        "QUEUES": {"mail": {}, "invoices": {"CONNECTION": "billing"}},
+    }
+    ensure_queue("invoices")
+    assert {place.name for place in browser.get(QUEUES).context["cl"].past.by_place} == {"invoices", "mail"}
+    run_many = Client.run_many
+
+    def is_away(self: Client, calls: Any) -> Any:
+        if self.namespace == "billing":
+            raise ConnectionFailed("nobody is there")
+        return run_many(self, calls)
+
+    monkeypatch.setattr(Client, "run_many", is_away)
+
+    page = browser.get(QUEUES)
+
+    assert {place.name for place in page.context["cl"].past.by_place} == {"mail"}

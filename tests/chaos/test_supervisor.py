@@ -406,6 +406,21 @@ def test_keeper_that_was_cut_off_itself_declares_nobody_dead(keeper: Keeper, ser
     assert server.redis.zrange("rsmq::workers", 0, -1) == [b"other", b"mine"]
 
 
+def test_keeper_of_reliable_queues_takes_the_dead_off_the_list_unless_they_hold_messages(
+    project: Configure, server: PrivateServer, settings: Any
+):
+    settings.RSMQ = {**settings.RSMQ, "RELIABLE": {"orders": {}}}
+    hold(server, "holder")
+    server.redis.zadd("rsmq::workers", {"holder": 1000, "idle": 1000})
+    (keeper,) = make_keepers([], max_crashes=3, reliable=["orders"])
+
+    keeper.look(["mine"])
+
+    assert server.redis.zrange("rsmq::workers", 0, -1) == [b"holder", b"mine"]
+    assert server.redis.exists("rsmq::worker:holder")
+    keeper.close()
+
+
 def test_workers_say_that_they_live_although_the_server_is_full(keeper: Keeper, server: PrivateServer):
     ensure_queue("default")
     server.redis.config_set("maxmemory", 1)
