@@ -169,7 +169,9 @@ def task(
         task_class = task_backends[backend].task_class
         # Another backend (Django's immediate one in tests, say) knows nothing of our options.
         ours = options if issubclass(task_class, Task) else {k: v for k, v in options.items() if k in DJANGO_OPTIONS}
-        return task_class(func=function, queue_name=queue_name, backend=backend, **ours)
+        # Django 6.0 has no defaults for these two.
+        given = {"priority": 0, "run_after": None, **ours}
+        return task_class(func=function, queue_name=queue_name, backend=backend, **given)
 
     return declare if function is None else declare(function)
 
