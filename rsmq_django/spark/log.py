@@ -47,6 +47,8 @@ class StreamLog:
         self.options = options
         self.streams = streams
         self._server: Server | None = None
+        #: Stream -> where the latest batch begins, and the steps through it, so that planning need not go there again.
+        self._walked: dict[str, tuple[str, list[Step]]] = {}
 
     @property
     def server(self) -> Server:
@@ -103,10 +105,12 @@ class StreamLog:
             )
         if not found.entries:
             return begin
-        total = found.entries
+        steps, total = [found], found.entries
         while found.entries and total < most:
             found = self._step(stream, found.last_id, upto, most - total)
+            steps.append(found)
             total += found.entries
+        self._walked[stream] = begin["id"], steps
         return {
             "id": found.last_id,
             "n": read + missed + total if found.added >= 0 else -1,
@@ -151,7 +155,7 @@ class StreamLog:
         for stream, stop in end.items():
             begin = start.get(stream) or self.beginning()[stream]
             if begin["id"] != stop["id"]:
-                cut = self.cut(stream, begin["id"], stop["id"])
+                cut = self._cut_as_walked(stream, begin["id"], stop) or self.cut(stream, begin["id"], stop["id"])
                 left = sum(part.rows for part in cut)
                 if left != stop["rows"] and self.options.fail_on_data_loss:
                     raise DataLoss(
@@ -159,6 +163,20 @@ class StreamLog:
                     )
                 found += cut
         return found
+
+    def _cut_as_walked(self, stream: str, after: str, stop: Offset) -> list[Range]:
+        """Return the ranges of the batch that was offered last; nothing for any other one."""
+        first, steps = self._walked.get(stream, ("", []))
+        if first != after or not steps or steps[-1].last_id != stop["id"]:
+            return []
+        parts: list[Range] = []
+        rows = 0
+        for found in steps:
+            rows += found.entries
+            if rows >= self.options.partition_rows or found is steps[-1]:
+                parts.append(Range(stream, after, found.last_id, rows))
+                after, rows = found.last_id, 0
+        return [part for part in parts if part.rows]
 
     def cut(self, stream: str, after: str, upto: str) -> list[Range]:
         """Return the entries behind one id up to another, cut for tasks."""

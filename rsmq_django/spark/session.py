@@ -19,6 +19,7 @@ DEFAULTS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 has no statistics, and others read it as ns
     "spark.sql.shuffle.partitions": "2",  # 200 tiny tasks cost seconds; raise it with the cores
     "spark.default.parallelism": "2",
+    "spark.sql.maxConcurrentOutputFileWriters": "8",  # a batch has a day or two: nothing to sort before it is written
     "spark.sql.streaming.stopTimeout": "60s",  # so that a stop returns
 }
 #: One machine needs no name of its own, and a wrong one in /etc/hosts would stop the start.

@@ -36,9 +36,11 @@ def test_batch_is_read_again_exactly_after_a_restart_while_the_log_grows(server:
     first = ids_between(log, start, end)
 
     log_events(server.redis, 500)
-    again = ids_between(new_log(), start, end)
+    restarted = new_log()
+    again = ids_between(restarted, start, end)
 
     assert again == first
+    assert restarted.ranges(start, end) == log.ranges(start, end), "planned anew, or as it was walked"
     assert len(set(first)) == 7000
     assert end[STREAM]["n"] == 7000
 
@@ -107,8 +109,10 @@ def test_entries_trimmed_unread_are_refused_with_their_number(server: PrivateSer
 
     with pytest.raises(DataLoss, match="200 entries after"):
         log.advance_all(end, 1000)
-    with pytest.raises(DataLoss, match="had 1000 entries, 0 are left"):
+    with pytest.raises(DataLoss, match="1000 entries behind 0-0 were planned, 0 were left"):
         ids_between(log, start, end)
+    with pytest.raises(DataLoss, match="had 1000 entries, 0 are left"):
+        ids_between(new_log(), start, end)
 
 
 def test_entries_trimmed_unread_are_counted_when_the_reader_may_go_on(server: PrivateServer, new_log):
