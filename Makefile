@@ -78,7 +78,7 @@ test-other: ## run the tests on the other end only
 
 # Spark is 450 MB and needs Java, so it has an environment of its own, on one Python. One process: sessions are slow to
 # start, and two of them would need twice the memory.
-test-spark: ## run the tests that start Spark (SLOW=1: with crashes and clusters, four more minutes)
+test-spark: ## run the tests that start Spark (two minutes; SLOW=1: with crashes and clusters, eight more)
 	@if java -version >/dev/null 2>&1; then \
 	    $(MAKE) -s --no-print-directory $(SPARK_INSTALLED) && \
 	    $(SPARK_BIN)/python -m pytest -q -m 'spark$(if $(SLOW), or spark_slow)' tests/spark/engine $(ARGS); \
