@@ -8,6 +8,7 @@ makes a backend per thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -62,6 +63,7 @@ class RSMQBackend(BaseTaskBackend):
                 f"Task {task.module_path}: TASKS[{self.alias!r}] does not allow queue {task.queue_name!r}; add it to "
                 "its 'QUEUES', or write 'QUEUES': [] to allow every queue of RSMQ"
             )
+        _check_types(task)
         super().validate_task(task)
 
     # -- Sending ------------------------------------------------------------------------------------------------------
@@ -216,6 +218,14 @@ class RSMQBackend(BaseTaskBackend):
             # are imported, never what a record names.
             autodiscover_modules("tasks")
         return task_result(result_id, record, body, backend=self.alias)
+
+
+def _check_types(task: Any) -> None:
+    # Django compares both before it looks at their types.
+    if isinstance(task.priority, bool) or not isinstance(task.priority, (int, float)):
+        raise InvalidTask(f"priority is {task.priority!r}; it must be a whole number between -100 and 100.")
+    if task.run_after is not None and not isinstance(task.run_after, datetime):
+        raise InvalidTask(f"run_after is {task.run_after!r}; it must be an aware datetime, or in using() a timedelta.")
 
 
 def _has_outbox() -> bool:

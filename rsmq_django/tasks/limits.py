@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +88,7 @@ Limit = Concurrency | Rate
 
 def check_limits(limits: Sequence[Limit]) -> None:
     """Raise ValueError for what is no list of limits."""
-    if isinstance(limits, (str, Concurrency, Rate)):
+    if isinstance(limits, (Concurrency, Rate)) or not isinstance(limits, Iterable):
         raise ValueError(f"limits is {limits!r}; write a list, limits=[Concurrency(4)]")
     for limit in limits:
         if not isinstance(limit, (Concurrency, Rate)):

@@ -18,7 +18,19 @@ MAX_TAG_LENGTH = 100
 ExceptionClasses = tuple[type[BaseException], ...] | type[BaseException]
 
 
-class OptionArguments(TypedDict, total=False):
+class CallOptions(TypedDict, total=False):
+    """The options that are about sending, and can be given for one call."""
+
+    unique: Unique | None
+    expires_in_s: float | None
+    tags: Sequence[str]
+    result_ttl_s: int | None
+
+
+CALL_OPTIONS = frozenset(CallOptions.__annotations__)
+
+
+class OptionArguments(CallOptions, total=False):
     """The options of `TaskOptions` as keyword arguments of a decorator."""
 
     max_attempts: int | None
@@ -28,11 +40,7 @@ class OptionArguments(TypedDict, total=False):
     timeout_s: float | None
     hard_timeout_s: float | None
     dead_letter_queue: str | None
-    result_ttl_s: int | None
     once: bool
-    unique: Unique | None
-    expires_in_s: float | None
-    tags: Sequence[str]
     limits: Sequence[Limit]
 
 
@@ -137,5 +145,9 @@ def _check_classes(name: str, classes: ExceptionClasses) -> None:
 
 
 def _check(name: str, value: float | None, *, at_least: float) -> None:
-    if value is not None and (isinstance(value, bool) or not value >= at_least):
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{name} is {value!r}; it must be a number of at least {at_least}")
+    if not value >= at_least:
         raise ValueError(f"{name} is {value!r}; it must be at least {at_least}")

@@ -35,8 +35,14 @@ class TaskTimeout(Exception):
     """Raised inside a task that runs longer than its `timeout_s`; counts as a failed attempt."""
 
 
+def _check(name: str, value: object, *, at_least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= at_least:
+        raise ValueError(f"{name} of a backoff is {value!r}; it must be a number of at least {at_least}")
+
+
 def fixed(seconds: float) -> Backoff:
     """Wait the same number of seconds after each failure."""
+    _check("seconds", seconds, at_least=0)
     return lambda attempt: seconds
 
 
@@ -52,6 +58,12 @@ class exponential:
     factor: float = 2.0
     max_s: float = 3600.0
     jitter: float = 0.25
+
+    def __post_init__(self) -> None:
+        _check("first_s", self.first_s, at_least=0)
+        _check("factor", self.factor, at_least=1)
+        _check("max_s", self.max_s, at_least=0)
+        _check("jitter", self.jitter, at_least=0)
 
     def __call__(self, attempt: int) -> float:
         try:

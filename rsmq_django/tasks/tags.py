@@ -16,7 +16,7 @@ from ..core.limits import MAX_BATCH
 from ..queues import get_client
 from .cancellation import cancel
 from .compat import TaskResultDoesNotExist
-from .options import is_tag
+from .options import MAX_TAG_LENGTH, is_tag
 
 #: For what is never struck off: messages that somebody purged. Counts from the time of sending.
 KEPT_MS = 90 * 86_400_000
@@ -30,6 +30,7 @@ def tags_of(meta: Mapping[str, Any]) -> list[str]:
 
 def tagged(tag: str) -> list[str]:
     """Return the ids of the tasks with this tag that wait or run, at most a thousand from each connection."""
+    _check_tag(tag)
     found: list[str] = []
     for alias in get_settings().connections:
         client = get_client(alias)
@@ -39,6 +40,7 @@ def tagged(tag: str) -> list[str]:
 
 def cancel_tagged(tag: str) -> int:
     """Cancel all tasks with this tag that wait or run, and return how many there were. See cancel()."""
+    _check_tag(tag)
     count = 0
     for alias in get_settings().connections:
         client = get_client(alias)
@@ -46,6 +48,11 @@ def cancel_tagged(tag: str) -> int:
             count += sum(map(_cancel, ids))
             client.run(untag(client.namespace, tag, ids))
     return count
+
+
+def _check_tag(tag: object) -> None:
+    if not is_tag(tag):
+        raise ValueError(f"{tag!r} is no tag; a tag is one text of 1 to {MAX_TAG_LENGTH} printable characters")
 
 
 def _cancel(task_id: str) -> bool:

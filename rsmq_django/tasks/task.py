@@ -10,10 +10,11 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpac
 
 from django.utils import timezone
 
+from ..options import nearest
 from .batch import BatchCall
 from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, TaskResult, task_backends
 from .limits import Limit, check_limit_names
-from .options import ExceptionClasses, OptionArguments, TaskOptions
+from .options import CALL_OPTIONS, CallOptions, ExceptionClasses, OptionArguments, TaskOptions
 from .registry import Consumer, register_consumer, register_follower, register_task
 from .retry import Backoff, exponential
 from .running import TaskContext
@@ -27,6 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Arguments = Mapping[str, Any] | Sequence[Any]
 
 OPTION_NAMES = tuple(each.name for each in fields(TaskOptions))
+DJANGO_OPTIONS = frozenset({"priority", "takes_context"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +71,13 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
         queue_name: str | None = None,
         run_after: datetime | timedelta | None = None,
         backend: str | None = None,
-        **options: Unpack[OptionArguments],
+        **options: Unpack[CallOptions],
     ) -> Task[P, R]:
-        """Return a copy with other options, Django's or ours; `run_after` is a time, or a timedelta from now."""
+        """Return a copy with other options, Django's or ours; `run_after` is a time, or a timedelta from now.
+
+        Raises ValueError for options that workers read from the declaration, where a copy would change nothing.
+        """
+        _check_is_of_a_call(options)
         if isinstance(run_after, timedelta):
             run_after = timezone.now() + run_after
         changed: Any = BaseTask.using(
@@ -98,6 +104,16 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     async def aenqueue_many(self, calls: Iterable[Arguments]) -> list[str]:
         """See enqueue_many()."""
         return cast("list[str]", await _our_backend(self).aenqueue_many(self, calls))
+
+
+def _check_is_of_a_call(options: Iterable[str]) -> None:
+    for name in options:
+        if name in CALL_OPTIONS:
+            continue
+        if name in OPTION_NAMES or name == "takes_context":
+            raise ValueError(f"workers read {name} from the declaration; give it to @task, not to using()")
+        known = {*CALL_OPTIONS, "priority", "queue_name", "run_after", "backend"}
+        raise TypeError(f"using() has no option {name!r}. {nearest(name, known)}")
 
 
 def _our_backend(task: Task[..., Any]) -> Any:
@@ -166,6 +182,9 @@ def task(
     """
 
     def declare(function: Callable[..., Any]) -> Any:
+        for name in options:
+            if name not in DJANGO_OPTIONS and name not in OPTION_NAMES:
+                raise TypeError(f"a task has no option {name!r}. {nearest(name, {*DJANGO_OPTIONS, *OPTION_NAMES})}")
         task_class = task_backends[backend].task_class
         # Another backend (Django's immediate one in tests, say) knows nothing of our options.
         ours = options if issubclass(task_class, Task) else {k: v for k, v in options.items() if k in DJANGO_OPTIONS}
@@ -174,9 +193,6 @@ def task(
         return task_class(func=function, queue_name=queue_name, backend=backend, **given)
 
     return declare if function is None else declare(function)
-
-
-DJANGO_OPTIONS = frozenset({"priority", "takes_context"})
 
 
 def consumer(queue_name: str, *, primary: bool = True, **options: Any) -> Callable[[F], F]:
@@ -188,6 +204,8 @@ def consumer(queue_name: str, *, primary: bool = True, **options: Any) -> Callab
     function. Raises InvalidTask or ValueError when it is declared for a queue that RSMQ["QUEUES"] lacks or that has a
     primary consumer, or with an option that cannot work.
     """
+    if not isinstance(queue_name, str):
+        raise TypeError(f'queue_name is {queue_name!r}; name the queue: @consumer("readings")')
     if not primary and options:
         raise ValueError(
             f"{next(iter(options))} is for the primary consumer of {queue_name!r}; this one decides nothing"

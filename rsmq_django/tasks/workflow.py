@@ -90,6 +90,9 @@ def chain(*calls: Invocation, on_failure: Invocation | None = None, name: str = 
     """
     if not calls:
         raise ValueError("a chain needs at least one call")
+    for step in calls:
+        if not isinstance(step, Invocation):
+            raise TypeError(f"{_named(step)} is no step of a chain; write call(task, ...) for each")
     return Chain(steps=calls, on_failure=on_failure, name=name, keep_s=keep_s)
 
 
@@ -116,9 +119,15 @@ def group(
 def _steps_of(member: Invocation | Chain) -> tuple[Invocation, ...]:
     if isinstance(member, Invocation):
         return (member,)
+    if not isinstance(member, Chain):
+        raise TypeError(f"{_named(member)} is no member of a group; write call(task, ...) or chain(...) for each")
     if member.on_failure is not None:
         raise ValueError("a chain inside a group has no on_failure of its own; give it to the group")
     return member.steps
+
+
+def _named(value: object) -> str:
+    return f"task {value.module_path}" if isinstance(value, Task) else repr(value)
 
 
 def map_tasks(

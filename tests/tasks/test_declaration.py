@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
@@ -93,7 +94,10 @@ def test_stock_decorator_passes_our_options_on(project: Configure):
     [
         ("max_attempts", 0),
         ("max_attempts", True),
+        ("max_attempts", "3"),
         ("timeout_s", 0),
+        ("timeout_s", timedelta(seconds=30)),
+        ("limits", 5),
         ("timeout_s", float("nan")),
         ("result_ttl_s", -1),
         ("backoff", 5),
@@ -113,6 +117,35 @@ def test_option_that_does_not_exist_is_refused_by_name(project: Configure):
         task(max_atempts=3)(paint)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="max_atempts"):
         consumer("default", max_atempts=3)(read)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: exponential(first_s="2"), lambda: exponential(factor=-1), lambda: fixed(None)]
+)
+def test_backoff_that_cannot_work_is_refused_where_it_is_written(make):
+    with pytest.raises(ValueError, match="must be a number"):
+        make()
+
+
+def test_consumer_without_a_queue_is_refused(project: Configure):
+    with pytest.raises(TypeError, match="name the queue"):
+        consumer(read)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", ["timeout_s", "max_attempts", "limits"])
+def test_what_workers_read_from_the_declaration_is_refused_for_one_call(project: Configure, option: str):
+    with pytest.raises(ValueError, match=f"workers read {option} from the declaration"):
+        task(paint).using(**{option: 3})
+
+
+def test_option_that_no_call_has_is_refused_with_those_there_are(project: Configure):
+    with pytest.raises(TypeError, match="'countdown'.*'run_after'"):
+        task(paint).using(countdown=60)  # type: ignore[call-arg]
+
+
+def test_time_that_is_no_time_is_refused_by_name(project: Configure):
+    with pytest.raises(InvalidTask, match="run_after is 60"):
+        task(paint).using(run_after=60).enqueue("red")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("make", [lambda **options: task(**options)(paint), lambda **o: consumer(**o)(read)])
@@ -149,7 +182,7 @@ def test_context_must_be_the_first_argument(project: Configure):
         task(takes_context=True)(paint)
 
 
-@pytest.mark.parametrize("priority", [101, -101, 5.5])
+@pytest.mark.parametrize("priority", [101, -101, 5.5, "high"])
 def test_priority_is_a_whole_number_from_minus_100_to_100(project: Configure, priority: Any):
     assert task(priority=-100)(paint).priority == -100
 

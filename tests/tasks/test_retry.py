@@ -68,7 +68,7 @@ def test_retry_without_a_time_leaves_it_to_the_backoff():
 
 
 def test_wait_is_never_negative():
-    assert policy(backoff=fixed(-5)).wait_s(1, ValueError()) == 0
+    assert policy(backoff=lambda attempt: -5.0).wait_s(1, ValueError()) == 0
     assert policy().wait_s(1, Retry(after_s=-5)) == 0
 
 

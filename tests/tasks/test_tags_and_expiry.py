@@ -42,6 +42,13 @@ def test_a_task_that_will_be_retried_keeps_its_tags(project: Configure):
     assert tagged("mail") == [result.id]
 
 
+@pytest.mark.parametrize("ask", [tagged, cancel_tagged])
+@pytest.mark.parametrize("tag", [["mail"], "", None])
+def test_what_is_no_tag_is_refused_rather_than_not_found(project: Configure, ask: Any, tag: Any):
+    with pytest.raises(ValueError, match="is no tag"):
+        ask(tag)
+
+
 @pytest.mark.slow
 def test_all_tasks_of_a_tag_are_cancelled_together_waiting_and_running(project: Configure):
     began, seen = threading.Event(), []

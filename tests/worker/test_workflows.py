@@ -526,6 +526,14 @@ def test_only_tasks_can_be_called():
         call(len, "x")
 
 
+@pytest.mark.parametrize("make", [lambda task: chain(task), lambda task: group([task])])
+def test_a_task_without_its_call_is_refused_with_what_to_write(configure: Configure, make: Any):
+    configure()
+
+    with pytest.raises(TypeError, match=r"task .* is no .*write call\(task, \.\.\.\)"):
+        make(doubling())
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_group_waits_for_the_commit_and_a_map_refuses_to(configure: Configure, seen: Seen):
     configure(on_commit=True)
