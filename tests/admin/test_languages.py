@@ -34,7 +34,7 @@ def texts_of_code() -> Iterator[str]:
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LOOKUPS:
                     if isinstance(node.args[0], ast.Constant):
-                        yield node.args[0].value
+                        yield str(node.args[0].value)
 
 
 def texts_of_templates() -> Iterator[str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from rsmq_django.core import Client, Queue
-from rsmq_django.core.listing import Hidden, hidden
+from rsmq_django.core.listing import Hidden, find, hidden
 from tests.redis_server import PrivateServer
 
 
@@ -45,3 +45,13 @@ def test_a_queue_that_another_program_broke_hides_no_other(client: Client, queue
     queue.send(b"x", delay_s=60)
 
     assert client.run(hidden("rsmq", ["broken", "jobs"])) == [None, Hidden(1, 0, False)]
+
+
+def test_a_message_is_found_in_each_queue_that_has_it(client: Client, queue: Queue, server: PrivateServer):
+    other = Queue("other", client)
+    other.create()
+    message_id = queue.send(b"x")
+    server.redis.set("rsmq:broken", "no zset")
+
+    assert client.run(find("rsmq", ["other", "broken", "jobs"], message_id)) == ["jobs"]
+    assert client.run(find("rsmq", ["other", "jobs"], "nothing\udcff")) == []
