@@ -118,7 +118,9 @@ class Glance:
 
     def show(self, places: Sequence[Place]) -> None:
         """Read what only the rows of a page need, unless it was read already. A server that is away has none of it."""
-        for alias, group in by_client(places).items():
+        shown = by_client(places)
+        self._moments = {alias: found for alias, found in self._moments.items() if alias in shown}
+        for alias, group in shown.items():
             group, client = group[:MAX_QUEUES], group[0].client
             steps: list[Step] = []
             if self._moments.get(alias, ((), {}))[0] != group:

@@ -181,7 +181,11 @@ def test_what_came_and_went_since_the_last_look_is_noticed(browser: Browser, mai
     assert (row_of(browser, "a-new-one").ready, row_of(browser, "a-new-one").past.sent_per_min > 0) == (1, True)
     assert (row_of(browser).processes, row_of(browser).hidden_split.delayed) == (2, 3)
     mail.delete_queue()
-    assert [row.name for row in rows_of(browser.get(QUEUES))] == ["a-new-one"]
+    page = browser.get(QUEUES)
+    assert [row.name for row in rows_of(page)] == ["a-new-one"]
+    assert [place.name for place in page.context["cl"].past.by_place] == ["a-new-one"]
+    new.delete_queue()
+    assert browser.get(QUEUES).context["cl"].past.by_place == {}
 
 
 def test_queues_beyond_the_page_are_not_read(browser: Browser, mail: Queue, server: PrivateServer):
