@@ -349,12 +349,11 @@ class Fetcher:
         now = time.monotonic()
         steps: list[Step] = [EndStep(self, each) for each in self._ending_calls(endings)]
         steps += [AftermathStep(call) for call in aftermath_calls(endings)]
-        due = self.leases.due(now)
-        if due or now >= self._note_starts_at:
+        if now >= self._note_starts_at or self.leases.may_be_due(now):
             self._note_starts_at = now + NOTE_START_AFTER_S
             # Renewing a message whose outcome is decided could undo it: a retry would come a lease later.
             ended = {ending.delivery for ending in [*endings, *self._endings, *self._refused]}
-            renewals = renewal_calls([held for held in due if held not in ended])
+            renewals = renewal_calls(self.leases.due(now, ended))
             steps += [RenewStep(self, held, call) for held, call in renewals]
             steps += [StartStep(ending) for ending in self._starts_to_note(ended)]
         steps += self._let_go_steps()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from ..core import Settlement
 from ..core.call import Call
@@ -61,13 +61,16 @@ class Leases:
     def _count(self, deliveries: Iterable[Delivery]) -> Counter[str]:
         return Counter([delivery.batch for delivery in deliveries if delivery in self._held])
 
-    def due(self, now: float) -> list[Delivery]:
-        """Return the messages whose leases should be renewed now."""
-        if now < self._quiet_until:
-            return []
-        due = [held for held in self._held if not held.lease_lost and now >= _renewal_at(held)]
+    def may_be_due(self, now: float) -> bool:
+        """Say whether to ask which leases are due."""
+        return now >= self._quiet_until
+
+    def due(self, now: float, ended: Set[Delivery]) -> list[Delivery]:
+        """Return the messages whose leases should be renewed now: not of those whose outcome is on its way."""
+        kept = [held for held in self._held if not held.lease_lost and held not in ended]
+        due = [held for held in kept if now >= _renewal_at(held)]
         if not due:
-            self._quiet_until = min((_renewal_at(held) for held in self._held if not held.lease_lost), default=math.inf)
+            self._quiet_until = min(map(_renewal_at, kept), default=math.inf)
         return due
 
     def next_renewal_at(self) -> float | None:

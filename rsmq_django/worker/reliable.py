@@ -243,11 +243,12 @@ class ReliableFetcher:
 
     def _extend(self) -> None:
         now = time.monotonic()
+        if not self.leases.may_be_due(now):
+            return
         ended = {settled.delivery for settled in [*self._settled, *self._refused]}
         due: dict[str, list[Delivery]] = {}
-        for held in self.leases.due(now):
-            if held not in ended:
-                due.setdefault(held.work_queue.name, []).append(held)
+        for held in self.leases.due(now, ended):
+            due.setdefault(held.work_queue.name, []).append(held)
         for name, deliveries in due.items():
             # What a damaged queue holds cannot be kept, and may be handed out again as soon as it is mended.
             extended: set[str] = set()

@@ -54,6 +54,26 @@ def taken_by_somebody_else() -> Message:
 # -- Renewal -------------------------------------------------------------------------------------------------------
 
 
+def test_worker_sleeps_although_a_lease_is_due_whose_message_has_an_outcome(project: Configure, server: PrivateServer):
+    project(default={"MAX_ATTEMPTS": 1})
+    ensure_queue("default-dead")
+    server.redis.delete("rsmq:default-dead:Q")
+    server.redis.set("rsmq:default-dead:Q", "of another program")
+    declare(lambda: 1 / 0).enqueue()
+
+    with working() as worker:
+        (only,) = worker.fetchers
+        wait_until(lambda: only._refused)
+        (held,) = only.leases.held()
+        held.renewed_at -= 10
+        only.leases.hold([held])  # as if it had been refused for a third of its lease
+
+        wait_until(lambda: only.leases.next_renewal_at() is None)
+
+        server.redis.delete("rsmq:default-dead:Q")
+        wait_until(lambda: only.is_idle)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_task_longer_than_its_lease_runs_once(project: Configure, server: PrivateServer, is_async: bool):

@@ -403,6 +403,10 @@ def test_outcomes_that_a_damaged_queue_refuses_are_told_after_its_repair(orders:
         urgent.push("y")
         wait_until(lambda: urgent.statistics().total_acked == 1)
         assert not worker.fetchers[0].is_idle
+        (held,) = worker.fetchers[0].leases.held()
+        held.renewed_at -= 10
+        worker.fetchers[0].leases.hold([held])  # as if it had been refused for a third of its lease
+        wait_until(lambda: worker.fetchers[0].leases.next_renewal_at() is None)
 
         server.redis.delete("rsmq::reliable:orders:dead")
         wait_until(lambda: orders.statistics().total_acked == 1)
