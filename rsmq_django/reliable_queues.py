@@ -27,8 +27,10 @@ def get_reliable_queue(name: str, *, consumer: str = "") -> ReliableQueue:
 def task_body(task: Any, *args: Any, **kwargs: Any) -> bytes:
     """Return the body of a message that has a worker call `task` with these arguments.
 
-    Raises TypeError or ValueError for arguments that JSON cannot hold.
+    Raises TypeError for what is no task, TypeError or ValueError for arguments that JSON cannot hold.
     """
     from .tasks.envelope import new_envelope  # the outer part of the package: most queues carry no tasks
 
+    if not hasattr(task, "module_path"):
+        raise TypeError(f"{task!r} is no task; decorate the function with @task (a @consumer gets bodies as they are)")
     return new_envelope(task.module_path, random_suffix(), args, kwargs).encode()

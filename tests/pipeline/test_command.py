@@ -1,6 +1,7 @@
 """`manage.py rsmq_pipeline`: the steps that need no Java, and what is said where something is missing."""
 
 import json
+import sys
 from io import StringIO
 from typing import Any
 
@@ -205,3 +206,15 @@ def test_wrong_usage_has_its_own_status(pipeline):
         with pytest.raises(CommandError, match=said) as refused:
             pipeline(step)
         assert refused.value.returncode == 2
+
+
+def test_replay_without_pyarrow_says_what_to_install(pipeline, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.compute", None)
+
+    with pytest.raises(CommandError, match=r"pyarrow is not installed; pip install 'rsmq-django\[spark\]'"):
+        pipeline("replay", "6f1ed002ab5595859014ebf0951522d9")
+
+
+def test_a_day_that_is_none_is_refused_with_an_example(pipeline):
+    with pytest.raises(CommandError, match="'yesterday' is no day; write 2026-11-01"):
+        pipeline("rollup", "--since", "yesterday")

@@ -86,7 +86,7 @@ class Command(BaseCommand):
         parser.add_argument("--lake", metavar="PATH", help="directory of the archive")
         parser.add_argument("--master", metavar="M", help="where Spark runs: local[2], spark://host:7077")
         parser.add_argument("--conf", action="append", default=[], metavar="K=V", help="a setting of Spark")
-        parser.add_argument("--since", type=dt.date.fromisoformat, metavar="DAY", help="recompute days from here on")
+        parser.add_argument("--since", type=_day, metavar="DAY", help="recompute days from here on")
         parser.add_argument("--queue", default="", metavar="A,B", help="which queues")
         parser.add_argument("--task", default="", metavar="PATH", help="backfill: the task that rows call")
         parser.add_argument("--limit", type=int, metavar="N", help="replay: at most so many messages")
@@ -104,6 +104,11 @@ class Command(BaseCommand):
             code = self._run(step, options)
         except (ImproperlyConfigured, RsmqError, OSError) as error:
             raise CommandError(str(error)) from error
+        except ModuleNotFoundError as error:
+            missing = (error.name or "").partition(".")[0]
+            if missing not in ("pyarrow", "pandas", "pyspark"):
+                raise
+            raise CommandError(_not_installed(missing)) from error
         if code:
             sys.exit(code)
 
@@ -283,9 +288,13 @@ def _server(config: JobConfig) -> Server:
     return Server(client.connection.url, namespace=config.namespace, patience_s=5)
 
 
+def _not_installed(package: str) -> str:
+    return f"{package} is not installed; pip install 'rsmq-django[spark]', then: rsmq_pipeline doctor"
+
+
 def _require_spark() -> None:
     if importlib.util.find_spec("pyspark") is None:
-        raise CommandError("pyspark is not installed; pip install 'rsmq-django[spark]', then: rsmq_pipeline doctor")
+        raise CommandError(_not_installed("pyspark"))
     if find_java() is None:
         raise CommandError(
             "there is no Java; install Java 17 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME. "
@@ -302,6 +311,13 @@ def _pairs(words: list[str]) -> dict[str, str]:
         if "=" not in word:
             raise CommandError(f"--conf {word}: write name=value")
     return dict(word.split("=", 1) for word in words)
+
+
+def _day(text: str) -> dt.date:
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no day; write 2026-11-01") from error
 
 
 def _seconds(text: str) -> float:
