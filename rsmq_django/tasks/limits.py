@@ -65,7 +65,8 @@ class Rate:
 
     def __post_init__(self) -> None:
         _check_count("Rate", self.most, MOST_IN_A_WINDOW)
-        if isinstance(self.per_s, bool) or not 0.001 <= self.per_s <= LONGEST_WINDOW_S:
+        is_number = isinstance(self.per_s, (int, float)) and not isinstance(self.per_s, bool)
+        if not is_number or not 0.001 <= self.per_s <= LONGEST_WINDOW_S:
             raise ValueError(f"per_s is {self.per_s!r}; it must be 0.001 to {LONGEST_WINDOW_S} seconds (a week)")
         check_is_list(self.by)
 

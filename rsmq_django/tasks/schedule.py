@@ -23,6 +23,7 @@ from ..conf import get_settings, project_zone
 from ..core.errors import RedisFailure, RsmqError
 from ..options import nearest
 from ..schedule_entry import Schedule, checked
+from ..timetable import can_read_cron
 from .registry import find_task, registered_tasks
 from .sending import Outgoing, prepare
 from .task import Task
@@ -53,6 +54,8 @@ def cron(expression: str, *, time_zone: str | None = None, **options: Any) -> Ca
 
     Without `time_zone` the project's TIME_ZONE is meant. Where clocks are put forward or back, a daily job runs once.
     """
+    if not can_read_cron():  # else it would end the worker at its first tick, far from here
+        raise ValueError(f"@cron({expression!r}) needs the package cronsim: pip install 'rsmq-django[cron]'")
     return _declare({**options, "cron": expression, "time_zone": time_zone})
 
 

@@ -51,7 +51,7 @@ class Unique:
         _check_word("scope", self.scope, ("pending", "running", "window"))
         _check_word("mode", self.mode, ("reject", "replace", "debounce"))
         needs_window = self.scope == "window" or self.mode == "debounce"
-        if needs_window and not (self.window_s and self.window_s > 0):
+        if needs_window and not (isinstance(self.window_s, (int, float)) and self.window_s > 0):
             raise ValueError(f"window_s is {self.window_s!r}; scope 'window' and mode 'debounce' need seconds above 0")
         if self.window_s is not None and not needs_window:
             raise ValueError("window_s has no meaning without scope 'window' or mode 'debounce'; leave it out")

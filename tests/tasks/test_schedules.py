@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from io import StringIO
 from typing import Any
 
@@ -319,3 +320,10 @@ def test_list_for_programs_is_json(greet: Task):
 
     assert (entry["name"], entry["when"], entry["is_paused"], entry["problem"]) == ("hello", "every 15 min", False, "")
     assert entry["next_at"].startswith("20")
+
+
+def test_cron_without_its_package_is_refused_where_it_is_declared(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+
+    with pytest.raises(ValueError, match=r"needs the package cronsim: pip install 'rsmq-django\[cron\]'"):
+        cron("0 7 * * *")
