@@ -297,7 +297,7 @@ class ReliableFetcher:
         if not works:
             return Popped([], None)
         try:
-            return self.client.run(works[0].queue.pop_call(room, [work.queue for work in works[1:]]))
+            popped = self.client.run(works[0].queue.pop_call(room, [work.queue for work in works[1:]]))
         except RsmqError as error:
             if not is_damage(error):
                 raise
@@ -307,7 +307,11 @@ class ReliableFetcher:
                     work.is_any_delivered()
             if all(work.is_usable for work in works):
                 raise
-        return self._pop(room)
+            return self._pop(room)
+        for work in works:
+            if not work.refused:
+                work.damage.over()  # the script has looked at all keys of all of them
+        return popped
 
     def _held(self, messages: Sequence[ReliableMessage], began_at: float) -> list[Delivery]:
         deliveries = [

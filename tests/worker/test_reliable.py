@@ -468,6 +468,24 @@ def test_damaged_queue_is_waited_for(orders: ReliableQueue, server: PrivateServe
         wait_until(lambda: seen == [b"x"])
 
 
+def test_queue_that_was_repaired_counts_as_healthy_from_the_next_look_on(orders: ReliableQueue, server: PrivateServer):
+    (fetcher,) = make_reliable_fetchers(["orders"], announcer=Announcer("w"), poll_interval_s=1, wake=lambda: None)
+    fetcher.exchange(1)
+    server.redis.set("rsmq::reliable:orders:dead", "foreign")
+    fetcher.look_now()
+    fetcher.exchange(1)
+    damage = fetcher.works["orders"].damage
+    assert damage.is_on
+
+    server.redis.delete("rsmq::reliable:orders:dead")
+    damage.next_try_at = 0.0
+    fetcher.look_now()
+    fetcher.exchange(1)
+
+    assert fetcher.is_drained, "a worker that ends by itself need not wait for the next recovery"
+    assert not damage.is_on
+
+
 # -- Settings ---------------------------------------------------------------------------------------------------------
 
 
