@@ -68,7 +68,7 @@ def rows(stream: str, entries: list[Entry]) -> Rows:
 
 def _columns_of(entries: list[Entry]) -> Iterable[Sequence[bytes | None]]:
     """Return the values of each field. Workers write all fields in one order; others may leave some out."""
-    if all(flat[::2] == _WRITTEN for _, flat in entries):
+    if entries and all(flat[::2] == _WRITTEN for _, flat in entries):
         return zip(*(flat[1::2] for _, flat in entries), strict=True)
     fields = [dict(zip(flat[::2], flat[1::2], strict=True)) for _, flat in entries]
     return [[entry.get(field) for entry in fields] for field in _WRITTEN]

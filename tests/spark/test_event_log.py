@@ -250,3 +250,7 @@ def test_texts_with_zero_bytes_or_half_a_letter_stay_in_their_rows():
 
     assert table["task"] == ["a\0b", "\ufffd", "", "plain"]
     assert (whole["task"], whole["worker"]) == (["\ufffd", "", "plain"], ["\ufffd", None, "plain"])
+
+
+def test_no_entries_are_columns_without_values():
+    assert rows(STREAM, []) == {column.name: [] for column in SCHEMA}
