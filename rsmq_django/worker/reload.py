@@ -70,7 +70,7 @@ class Watcher:
         self._waiter.watch_signals()
         try:
             while not self._is_over():
-                changed = self._changed()
+                changed = None if self._is_told_to_stop else self._changed()
                 if changed is not None:
                     logger.info("%s has changed; the worker starts again", changed)
                     self._end_worker()
