@@ -206,6 +206,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     given = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="rsmq-bench-spark-"))
+    described = machine()  # first, because it tells the load before
     try:
         with Server() as server:
             bench = Bench(server, place, given.rows)
@@ -216,7 +217,7 @@ def main() -> None:
                 print(f"turn {number} of {given.turns}:", file=sys.stderr)
                 bench.turn()
             bench.spark.stop()
-        described = machine() | {"spark": f"{bench.spark.version}, local[2]", "rows": f"{given.rows:,} of 300 bytes"}
+        described |= {"spark": "local[2]", "rows": f"{given.rows:,} of 300 bytes"}
         described["load after"] = " ".join(f"{load:.2f}" for load in os.getloadavg())
         print("\n".join(f"- {name}: {value}" for name, value in described.items()))
         print("\n" + report(bench.rates))
