@@ -66,6 +66,10 @@ class Chore:
             raise
         except RsmqError as error:
             self._outage.note(error)
+        except Exception as error:  # a mistake of ours: the other chores, above all the renewal, must go on
+            if not self._outage.is_on:
+                logger.exception("a chore of the supervisor failed")
+            self._outage.note(error)
         else:
             self._outage.over()
 

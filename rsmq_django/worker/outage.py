@@ -6,8 +6,6 @@ import logging
 import random
 import time
 
-from ..core import RsmqError
-
 logger = logging.getLogger(__name__)
 
 FIRST_WAIT_S = 0.1
@@ -36,7 +34,7 @@ class Outage:
         """Return for how long nothing has worked; 0 when all is well."""
         return time.monotonic() - self._began if self.is_on else 0.0
 
-    def note(self, error: RsmqError) -> None:
+    def note(self, error: Exception) -> None:
         """Note a failure and choose when to try again: full jitter, so that workers do not come back in step."""
         now = time.monotonic()
         if not self.is_on:
