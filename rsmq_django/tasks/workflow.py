@@ -93,6 +93,7 @@ def chain(*calls: Invocation, on_failure: Invocation | None = None, name: str = 
     for step in calls:
         if not isinstance(step, Invocation):
             raise TypeError(f"{_named(step)} is no step of a chain; write call(task, ...) for each")
+    _check_callbacks(on_failure=on_failure)
     return Chain(steps=calls, on_failure=on_failure, name=name, keep_s=keep_s)
 
 
@@ -112,6 +113,7 @@ def group(
     runs in either case, and its list has a `Failure` in each place of one. A failed member that is sent again from the
     dead-letter queue and succeeds completes the group.
     """
+    _check_callbacks(then=then, on_failure=on_failure)
     steps = tuple(_steps_of(member) for member in members)
     return Group(members=steps, then=then, on_failure=on_failure, then_always=then_always, name=name, keep_s=keep_s)
 
@@ -124,6 +126,12 @@ def _steps_of(member: Invocation | Chain) -> tuple[Invocation, ...]:
     if member.on_failure is not None:
         raise ValueError("a chain inside a group has no on_failure of its own; give it to the group")
     return member.steps
+
+
+def _check_callbacks(**callbacks: object) -> None:
+    for name, callback in callbacks.items():
+        if callback is not None and not isinstance(callback, Invocation):
+            raise TypeError(f"{name}={_named(callback)} is no call; write {name}=call(task, ...)")
 
 
 def _named(value: object) -> str:
@@ -177,6 +185,7 @@ def _map_plan(
     name: str,
     keep_s: float,
 ) -> Plan:
+    _check_callbacks(then=then, on_failure=on_failure)
     if then is not None and not keep_results:
         then = then.without_result()
     return Plan(

@@ -526,7 +526,16 @@ def test_only_tasks_can_be_called():
         call(len, "x")
 
 
-@pytest.mark.parametrize("make", [lambda task: chain(task), lambda task: group([task])])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda task: chain(task),
+        lambda task: group([task]),
+        lambda task: group([], then=task),
+        lambda task: chain(call(task), on_failure=task),
+        lambda task: map_tasks(task, [], then=task),
+    ],
+)
 def test_a_task_without_its_call_is_refused_with_what_to_write(configure: Configure, make: Any):
     configure()
 
