@@ -131,7 +131,7 @@ def _steps_of(member: Invocation | Chain) -> tuple[Invocation, ...]:
 def _check_callbacks(**callbacks: object) -> None:
     for name, callback in callbacks.items():
         if callback is not None and not isinstance(callback, Invocation):
-            raise TypeError(f"{name}={_named(callback)} is no call; write {name}=call(task, ...)")
+            raise TypeError(f"{_named(callback)} is no callback for {name}; write call(task, ...)")
 
 
 def _named(value: object) -> str:
