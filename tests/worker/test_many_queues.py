@@ -45,7 +45,9 @@ def test_queue_with_more_than_there_is_room_for_is_worked_off_before_the_next(se
 
     assert work(threads=2)
 
-    assert seen == [NAMES[3]] * 20 + [NAMES[60]] * 2 + [NAMES[70]]
+    # Two threads: the last one of a queue may end after the first one of the next.
+    assert sorted(seen) == [NAMES[3]] * 20 + [NAMES[60]] * 2 + [NAMES[70]]
+    assert seen[:19] == [NAMES[3]] * 19
 
 
 def test_idle_worker_is_woken_by_any_of_the_queues(seen: list[str]):
@@ -74,7 +76,7 @@ def test_paused_queue_is_left_alone_and_the_others_are_not(seen: list[str], serv
     with working(poll_interval_s=60.0) as worker:
         wait_until(lambda: len(seen) == 2 and worker.waiter._is_asleep)
 
-        assert seen == [NAMES[0], NAMES[2]]
+        assert sorted(seen) == [NAMES[0], NAMES[2]]
         assert get_queue(NAMES[1]).attributes().ready_messages == 1
 
 
@@ -93,7 +95,7 @@ def test_damaged_queue_does_not_keep_the_others_from_being_worked_on(seen: list[
     server.redis.set(f"rsmq:{NAMES[1]}", "not a sorted set")
 
     with working(poll_interval_s=60.0):
-        wait_until(lambda: seen == [NAMES[0], NAMES[2]])
+        wait_until(lambda: sorted(seen) == [NAMES[0], NAMES[2]])
 
 
 def test_fetch_names_only_queues_that_have_something(seen: list[str], server: PrivateServer):
