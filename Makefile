@@ -55,7 +55,16 @@ demo-spark: ## take the 336,776 flights of 2013 through the whole pipeline (FLIG
 demo: $(INSTALLED) ## start the demo site on a private server (DAY=2013-07-04, ONCE=1)
 	@$(BIN)/python manage.py rsmq_demo $(if $(ONCE),--once) $(if $(DAY),--day $(DAY))
 
-test: test-default test-other test-spark test-browser ## run the tests on both ends of the supported Pythons and Djangos (ARGS=... for pytest)
+test: environments ## run the tests on both ends of the supported Pythons and Djangos (ARGS=... for pytest)
+	@$(MAKE) -s --no-print-directory test-default
+	@$(MAKE) -s --no-print-directory test-other
+	@$(MAKE) -s --no-print-directory -j2 test-spark test-browser
+
+# All that the tests need, side by side: an installation uses one core.
+environments:
+	@java=$$(java -version >/dev/null 2>&1 && echo yes); \
+	$(MAKE) -s --no-print-directory -j3 $(INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_INSTALLED)) \
+	    $(if $(CHROMIUM),$(BROWSER_INSTALLED)) peers $${java:+$(SPARK_INSTALLED)}
 
 # Most of what takes long waits for other processes: two test processes for each core.
 PROCESSES := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
@@ -67,10 +76,13 @@ APART := not spark and not spark_slow and not browser
 test-default: $(INSTALLED) peers ## run the tests on the default Python only (LONG=1: with twenty deployments, 200,000 tasks and the like)
 	@$(BIN)/python -m pytest -q -n $(PROCESSES) -m "$(if $(LONG),,not long and )$(APART)" $(ARGS)
 
+# The command line, the clients of other projects and the part that Spark sees know no Django.
+WITHOUT_DJANGO := --ignore=tests/cli --ignore=tests/interop --ignore=tests/spark
+
 test-other: ## run the tests on the other end only
 	@python="$(OTHER_PYTHON)"; if test -n "$$python"; then \
 	    $(MAKE) -s --no-print-directory $(OTHER_INSTALLED) peers OTHER_PYTHON="$$python" && \
-	    $(OTHER_BIN)/python -m pytest -q -n $(PROCESSES) -m "not slow and not long and $(APART)" $(ARGS); \
+	    $(OTHER_BIN)/python -m pytest -q -n $(PROCESSES) -m "not slow and not long and $(APART)" $(WITHOUT_DJANGO) $(ARGS); \
 	else \
 	    echo "SKIPPED the second run: no Python $(OTHER_VERSIONS) found; install one, or: make test OTHER_PYTHON=/path/to/it"; \
 	    test -z "$$CI"; \
@@ -107,7 +119,7 @@ messages: $(INSTALLED) ## renew the texts to be translated, and compile the tran
 	@cd rsmq_django && ../$(BIN)/django-admin makemessages --all --add-location=file --no-wrap --no-obsolete && \
 	    ../$(BIN)/django-admin compilemessages
 
-ci: lint test ## what continuous integration runs
+ci: environments lint test ## what continuous integration runs
 
 bench: $(INSTALLED) ## measure this project against the limit of the server (QUICK=1: two minutes, else half an hour)
 	@$(BIN)/python -m benchmarks --size $(if $(QUICK),quick,full) $(ARGS)
@@ -161,4 +173,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo demo-spark test test-default test-other test-spark test-browser lint ci peers bench bench-peers bench-spark
+.PHONY: help demo demo-spark environments test test-default test-other test-spark test-browser lint ci peers bench bench-peers bench-spark

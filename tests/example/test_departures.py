@@ -21,6 +21,7 @@ NEW_YEARS_DAY = dt.date(2013, 1, 1)
 BLIZZARD = dt.date(2013, 2, 8)
 
 
+@pytest.mark.slow
 def test_the_year_has_all_departures_and_all_cancellations() -> None:
     count = Counter(departure.departed_at is None for departure in read_departures())
 
