@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote, unquote
 
-from ..conf import get_settings
 from ..core.listing import WorkerBeat
 from ..core.processes import ProcessRecord
 from .conditions import Selection
 from .processes import is_alive, processes_of
 from .queryset import Scan
+from .row_keys import row_key
 from .scanned import ScannedSource, all_of
 from .servers import from_each
 from .texts import visible
@@ -28,7 +27,7 @@ class WorkerSource(ScannedSource):
 
     def _row(self, alias: str, beat: WorkerBeat, record: ProcessRecord | None) -> Any:
         row: Any = self.model(
-            key=worker_row_key(alias, beat.worker_id),
+            key=row_key(alias, beat.worker_id),
             worker_id=visible(beat.worker_id),
             connection=alias,
             last_beat_at=as_datetime(beat.beat_ms),
@@ -44,19 +43,6 @@ class WorkerSource(ScannedSource):
             row.memory_bytes = record.memory_bytes
             row.started_at = as_datetime(beat.now_ms - record.age_ms)
         return row
-
-
-def worker_row_key(alias: str, worker_id: str) -> str:
-    """Return the text that stands for a worker of a connection."""
-    return f"{quote(alias, safe='')}/{quote(worker_id, safe='', errors='surrogateescape')}"
-
-
-def worker_of_key(key: str) -> tuple[str, str] | None:
-    """Return the alias and the worker id that a text stands for; None when it stands for none."""
-    alias, slash, worker_id = key.partition("/")
-    alias = unquote(alias)
-    known = slash and alias in get_settings().connections
-    return (alias, unquote(worker_id, errors="surrogateescape")) if known else None
 
 
 def _state(beat: WorkerBeat, record: ProcessRecord | None) -> str:

@@ -11,12 +11,11 @@ from ..core.workflows import MAX_LISTED, WorkflowStatus, newest, read_statuses
 from ..queues import get_client
 from .conditions import Selection
 from .queryset import Scan
+from .row_keys import parts_of_key, row_key
 from .scanned import ScannedSource, all_of
 from .servers import from_each
 from .texts import visible
 from .times import as_datetime
-from .workers import worker_of_key as parts_of_key
-from .workers import worker_row_key as row_key
 
 
 class WorkflowSource(ScannedSource):

@@ -26,9 +26,9 @@ def a_worker(
     client.run(Call("worker/beat", (workers_key("rsmq"),), (30_000, worker_id), lambda reply: None))
     record = ProcessRecord("web-1", 42, "1.0", 65_000, 1 << 20, state, ("mail",), running)
     client.run(describe("rsmq", worker_id, record))
-    from rsmq_django.live.workers import worker_row_key
+    from rsmq_django.live.row_keys import row_key
 
-    return f"{WORKERS}{quote(worker_row_key('default', worker_id))}/"
+    return f"{WORKERS}{quote(row_key('default', worker_id))}/"
 
 
 def test_the_list_shows_what_supervisors_tell(browser: Browser, mail: Queue):

@@ -13,9 +13,7 @@ import rsmq_django
 
 PACKAGE = Path(rsmq_django.__file__).parent
 CORE = PACKAGE / "core"
-WITHOUT_DJANGO = sorted(
-    [*CORE.rglob("*.py"), *(PACKAGE / "spark").rglob("*.py"), *PACKAGE.glob("cli.py"), PACKAGE / "__init__.py"]
-)
+WITHOUT_DJANGO = sorted([*CORE.rglob("*.py"), *(PACKAGE / "spark").rglob("*.py"), PACKAGE / "__init__.py"])
 LUA_FILES = sorted(CORE.rglob("*.lua"))
 MAX_LUA_LINES = 66
 
