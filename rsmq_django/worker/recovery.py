@@ -20,6 +20,7 @@ from ..conf import get_settings
 from ..core import Client, Message, RsmqError, Settlement
 from ..core.call import Call
 from ..core.errors import RedisFailure
+from ..core.keys import worker_key
 from ..core.replies import first_received_ms
 from ..tasks.interrupts import HardTimeout
 from .aftermath import aftermath_calls
@@ -81,8 +82,7 @@ def recover(
     Safe to repeat: what is done leaves the record.
     """
     books = Books(statistics, EventLog.from_settings(get_settings().events, death.worker_id))
-    # A child that empties reliable queues only keeps no record of what it holds: their leases run out.
-    holds = read_holds(client, queues[0].holds_key) if queues else []
+    holds = read_holds(client, worker_key(client.namespace, death.worker_id))
     running = [hold for hold in holds if hold.message_id in death.running]
     overdue = [hold for hold in holds if hold.message_id in death.overdue]
     waiting = [hold for hold in holds if hold.message_id not in death.running | death.overdue]
@@ -188,7 +188,7 @@ def _give_back(client: Client, queues: Sequence[WorkQueue], holds: Sequence[Hold
             books.statistics.settled(each.endings, verdicts)
     # What was not found there is gone already, and is struck off.
     rest = [hold for hold in holds if hold not in executions]
-    return released + release_holds(client, queues, queues[0].holds_key, rest)
+    return released + release_holds(client, queues, worker_key(client.namespace, death.worker_id), rest)
 
 
 def _read_executions(client: Client, known: Sequence[tuple[Hold, WorkQueue]], death: Death) -> dict[Hold, Execution]:
