@@ -20,7 +20,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
-from .core.bands import split_band
+from .core.bands import lane_of, split_band
 from .core.limits import UNLIMITED
 from .options import QUEUE_NAME, TEXT, OptionReader, Problem, nearest, shown
 from .schedule_entry import Schedule, from_options
@@ -123,8 +123,8 @@ class Settings:
 
     def base_name(self, name: str) -> str:
         """Return the configured queue whose priority band this is; any other name is a queue itself."""
-        base, priority = split_band(name)
-        return base if priority and base in self.queues and name not in self.queues else name
+        base, _ = split_band(name)
+        return base if base in self.queues and name not in self.queues else name
 
     def _band(self, name: str) -> QueueSettings | None:
         base = self.base_name(name)
@@ -262,11 +262,12 @@ def _read_queues(
 
 
 def _refuse_bands(reader: OptionReader, queues: Mapping[str, QueueSettings]) -> None:
-    """Note queues whose names mean, or could mean, a priority band of another one."""
+    """Note queues whose names mean, or could mean, a priority band or lane of another one."""
     for name in queues:
         base, priority = split_band(name)
         if base != name and base in queues:
-            said = f"RSMQ['QUEUES'][{name!r}] has the name of the queue that holds priority {priority} of {base!r}"
+            part = f"priority {priority}" if lane_of(name) is None else f"lane {lane_of(name)}"
+            said = f"RSMQ['QUEUES'][{name!r}] has the name of the queue that holds {part} of {base!r}"
             reader.note(WRONG_NAME, said, "Leave it out: it is created when needed. Or choose another name.")
 
 
@@ -337,7 +338,7 @@ def _find_dead_letters(reader: OptionReader, queues: Mapping[str, QueueSettings]
             )
         base, _ = split_band(target)
         if target not in queues and base != target and base in queues:
-            said = f"{where} is {target!r}, where messages of {base!r} with a priority wait for workers"
+            said = f"{where} is {target!r}, where messages of {base!r} with a priority or lane wait for workers"
             reader.note(WRONG_DEAD_LETTER, said, "Choose another name: what fails would run again for ever.")
         home = queues.get(target) or found[target]
         if home.connection != queue.connection:

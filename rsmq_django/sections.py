@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+from .core.bands import MOST_LANES
 from .core.errors import RsmqError
 from .core.limits import MAX_MAX_SIZE_BYTES, MAX_SECONDS, MIN_MAX_SIZE_BYTES, TIME_UNITS, UNLIMITED, TimeUnit
 from .options import (
@@ -71,6 +72,9 @@ class QueueSettings:
     #: The queue's part of a worker that has several queues with a backlog. As long as no queue of a worker has a
     #: weight, its queues are served strictly in order; as soon as one has, those without count as 1.
     weight: Annotated[int | None, whole("parts", least=1, most=1_000)] = None
+    #: Among how many lanes the calls of tasks with `fair_by` are spread. Each lane is a queue of its own, which a
+    #: worker includes in each look, so that more of them cost more.
+    fair_lanes: Annotated[int, whole("lanes", least=1, most=MOST_LANES)] = 16
     #: Only messages signed with one of these run; the first one signs. Put new ones in front.
     signing_keys: Annotated[tuple[str, ...], SIGNING_KEYS] = field(default=(), repr=False)
     #: Fernet keys: only messages encrypted with one of these run; the first one encrypts.

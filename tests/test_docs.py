@@ -262,7 +262,7 @@ def test_the_project_of_the_topics_page_works(tmp_path: Path, server: PrivateSer
 
     said = project.run("-m", "django", "rsmq_worker", "--batch", "--processes", "1", "--exclude-queues", "orders-node")
 
-    # Looked for as words, because threads that print at once may share a line.
+    # Not as lines, because threads that print at once may share one.
     for words in ("billing ['one', 'two']", "telling one", "telling two"):
         assert words in said
     assert Queue("orders-node", Client(Connection(server.url))).attributes().messages == 2

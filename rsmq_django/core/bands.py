@@ -1,8 +1,9 @@
-"""Priority bands: the messages of one priority lie in a queue of their own.
+"""Priority bands and lanes: the messages of one priority, or of some keys, lie in a queue of their own.
 
-`mail-p50` holds what was sent to `mail` with priority 50, `mail-m10` priority -10; priority 0 is `mail` itself. Each
-is an ordinary RSMQ queue that any client reads and writes, so delayed messages, retries and leases keep their
-priority by staying where they are. The set of queue names, which every client keeps, tells which bands exist.
+`mail-p50` holds what was sent to `mail` with priority 50, `mail-m10` priority -10; priority 0 is `mail` itself.
+`mail-lane3` and `mail-p50-lane3` hold the calls of those customers who share lane 3, so that workers can take turns
+between lanes. Each is an ordinary RSMQ queue that any client reads and writes, so delayed messages, retries and leases
+keep their place by staying where they are. The set of queue names, which every client keeps, tells which there are.
 """
 
 from __future__ import annotations
@@ -14,35 +15,54 @@ from .errors import InvalidValue
 
 HIGHEST, LOWEST = 100, -100
 
+#: More would be more keys in each look than their messages are worth.
+MOST_LANES = 64
+
 _BAND = re.compile(r"(?P<queue>.+)-(?P<sign>[pm])(?P<number>[1-9][0-9]?|100)")
+_LANES = {str(lane): lane for lane in range(MOST_LANES)}
 
 
-def band_name(queue_name: str, priority: int) -> str:
-    """Return the name of the queue that holds messages of this priority. Raises InvalidValue outside -100..100."""
+def band_name(queue_name: str, priority: int, lane: int | None = None) -> str:
+    """Return the name of the queue that holds messages of this priority and lane.
+
+    Raises InvalidValue for a priority outside -100..100.
+    """
     if isinstance(priority, bool) or not isinstance(priority, int) or not LOWEST <= priority <= HIGHEST:
         raise InvalidValue(f"priority is {priority!r}; it must be a whole number from {LOWEST} to {HIGHEST}")
-    if priority == 0:
-        return queue_name
-    return f"{queue_name}-{'p' if priority > 0 else 'm'}{abs(priority)}"
+    band = queue_name if priority == 0 else f"{queue_name}-{'p' if priority > 0 else 'm'}{abs(priority)}"
+    return band if lane is None else f"{band}-lane{lane}"
 
 
 def split_band(name: str) -> tuple[str, int]:
     """Return the queue and the priority that a name stands for; any other name is a queue itself, of priority 0."""
-    found = _BAND.fullmatch(name)
-    if found is None:
-        return name, 0
-    number = int(found["number"])
-    return found["queue"], number if found["sign"] == "p" else -number
+    queue, priority, _ = _parts(name)
+    return queue, priority
+
+
+def lane_of(name: str) -> int | None:
+    """Return the lane that a name stands for."""
+    return _parts(name)[2]
 
 
 def bands_of(queue_name: str, names: Iterable[str]) -> list[str]:
-    """Return the bands of a queue among `names`, and the queue itself, highest priority first."""
-    found = {queue_name: 0}
+    """Return the bands of a queue among `names`, and the queue itself: highest priority first, then by lane."""
+    found = {queue_name: (0, -1)}
     for name in names:
-        base, priority = split_band(name)
+        base, priority, lane = _parts(name)
         if base == queue_name:
-            found[name] = priority
-    return sorted(found, key=lambda name: -found[name])
+            found[name] = (-priority, -1 if lane is None else lane)
+    return sorted(found, key=found.__getitem__)
+
+
+def _parts(name: str) -> tuple[str, int, int | None]:
+    before, _, last = name.rpartition("-lane")
+    lane = _LANES.get(last) if before else None
+    band = name if lane is None else before
+    found = _BAND.fullmatch(band)
+    if found is None:
+        return band, 0, lane
+    number = int(found["number"])
+    return found["queue"], number if found["sign"] == "p" else -number, lane
 
 
 def by_queue(names: Iterable[str]) -> dict[str, list[str]]:

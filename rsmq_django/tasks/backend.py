@@ -18,6 +18,7 @@ from django.utils.module_loading import autodiscover_modules
 
 from ..conf import get_settings
 from ..core import Client
+from ..core.ids import random_suffixes
 from ..core.keys import queue_keys
 from ..core.limits import MAX_BATCH
 from ..queues import get_client
@@ -30,6 +31,7 @@ from .compat import (
     task_enqueued,
 )
 from .envelope import Unreadable
+from .lanes import by_lane, lane_of_call
 from .registry import check_queues, find_task
 from .results import read_body, read_record, task_result
 from .sealing import peek
@@ -99,15 +101,15 @@ class RSMQBackend(BaseTaskBackend):
 
     def enqueue_many(self, task: Any, calls: Iterable[Arguments]) -> list[str]:
         """See Task.enqueue_many()."""
-        batches = self._prepare_many(task, calls)
+        batches, ids = self._prepare_many(task, calls)
         hand_over(batches)
-        return [task_id for batch in batches for task_id in batch.ids]
+        return ids
 
     async def aenqueue_many(self, task: Any, calls: Iterable[Arguments]) -> list[str]:
         """See Task.enqueue_many()."""
-        batches = self._prepare_many(task, calls)
+        batches, ids = self._prepare_many(task, calls)
         await ahand_over(batches)
-        return [task_id for batch in batches for task_id in batch.ids]
+        return ids
 
     def _check_once(self, task: Any) -> None:
         """Validate a task that was not validated before under these settings."""
@@ -119,7 +121,7 @@ class RSMQBackend(BaseTaskBackend):
 
     def _prepare_one(self, task: Any, args: Any, kwargs: Any) -> tuple[Outgoing, TaskResult[..., Any]]:
         self._check_once(task)
-        outgoing = prepare(task, [(args, kwargs)])
+        outgoing = prepare(task, [(args, kwargs)], lane=lane_of_call(task, args, kwargs))
         # What the worker will see: after JSON a tuple is a list, and the key 1 is "1".
         sent = peek(outgoing.bodies[0], queue_name=task.queue_name, message_id=outgoing.ids[0])
         result: TaskResult[..., Any] = TaskResult(
@@ -138,13 +140,17 @@ class RSMQBackend(BaseTaskBackend):
         )
         return outgoing, result
 
-    def _prepare_many(self, task: Any, calls: Iterable[Arguments]) -> list[Outgoing]:
+    def _prepare_many(self, task: Any, calls: Iterable[Arguments]) -> tuple[list[Outgoing], list[str]]:
+        """Return what is to be sent, and the ids of the calls in their order."""
         self.validate_task(task)
-        rest = iter(calls)
-        batches = []
+        rest, batches, ids = iter(calls), list[Outgoing](), list[str]()
         while batch := [split_arguments(call) for call in islice(rest, MAX_BATCH)]:
-            batches.append(prepare(task, batch))
-        return batches
+            drawn = list(random_suffixes(len(batch)))
+            for lane, positions in by_lane(task, batch).items():
+                own = [batch[position] for position in positions]
+                batches.append(prepare(task, own, ids=[drawn[position] for position in positions], lane=lane))
+            ids += drawn
+        return batches, ids
 
     # -- Results ------------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,13 @@ from typing import Any
 By = Sequence[str] | Callable[..., Any]
 
 
-def check_is_list(by: By | None) -> None:
-    """Raise ValueError for a text: it would be read as a list of letters."""
+def check_is_list(by: By | None, *, option: str = "by") -> None:
+    """Raise ValueError for a text, which would be read as a list of letters, and for what names nothing."""
     if isinstance(by, str):
-        raise ValueError(f"by is the text {by!r}; write a list of names, by=[{by!r}]")
+        raise ValueError(f"{option} is the text {by!r}; write a list of names, {option}=[{by!r}]")
+    is_names = isinstance(by, Sequence) and all(isinstance(name, str) for name in by)
+    if not (by is None or callable(by) or is_names):
+        raise ValueError(f"{option} is {by!r}; write a list of names of arguments, or a function of the arguments")
 
 
 def check_names(by: By | None, function: Callable[..., Any], path: str, *, what: str) -> None:

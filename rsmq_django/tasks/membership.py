@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..conf import get_settings
-from ..core.bands import split_band
 from ..core.errors import InvalidName
 from ..core.keys import checked_name, queue_keys
 from ..core.workflows import MAX_MEMBERS, End, Role, Target
@@ -103,8 +102,7 @@ def callbacks(namespace: str, then: Ref | None, on_failure: Ref | None) -> list[
 
 def target(namespace: str, role: Role, field: str, ref: Ref) -> Target:
     """Return what a script is told about a call that is sent later."""
-    base, priority = split_band(ref.queue_name)
-    queue_name = base if priority and base in get_settings().queues else ref.queue_name
+    queue_name = get_settings().base_name(ref.queue_name)
     return Target(role, field, ref.task_id, ref.queue_name, queue_keys(namespace, queue_name).channel)
 
 

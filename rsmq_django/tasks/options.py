@@ -9,6 +9,7 @@ from typing import TypedDict
 from django.conf import settings
 
 from ..core.limits import MAX_BATCH
+from .call_key import By, check_is_list
 from .limits import Limit, check_limits
 from .retry import Backoff, RetryPolicy, exponential
 from .unique import Unique
@@ -24,6 +25,7 @@ class CallOptions(TypedDict, total=False):
     unique: Unique | None
     expires_in_s: float | None
     tags: Sequence[str]
+    fair_by: By | None
     result_ttl_s: int | None
 
 
@@ -68,6 +70,8 @@ class TaskOptions:
     expires_in_s: float | None = None
     #: What tasks are found and cancelled by together.
     tags: Sequence[str] = ()
+    #: Whose calls take turns: names of arguments, or a function of the arguments. None: all wait in one line.
+    fair_by: By | None = None
     #: How many run at a time, and how many start in a span of time.
     limits: Sequence[Limit] = ()
     #: The function gets a list of at most so many; None: it gets one.
@@ -89,6 +93,7 @@ class TaskOptions:
             raise ValueError(f"unique is {self.unique!r}; it must be a Unique(...)")
         _check("expires_in_s", self.expires_in_s, at_least=0.001)
         _check_tags(self.tags)
+        check_is_list(self.fair_by, option="fair_by")
         check_limits(self.limits)
         _check_batch(self)
         _check_classes("retry_on", self.retry_on)

@@ -77,7 +77,7 @@ def restored_task(path: str, *, queue_name: str, backend: str) -> Task[..., Any]
         return _stand_in(path, queue_name=queue_name, backend=backend)
     if (known.queue_name, known.priority) in ((queue_name, 0), (base, priority)):
         return known
-    if priority and base in get_settings().queues:
+    if base != queue_name and base in get_settings().queues:
         return _copy(known, queue_name=base, priority=priority)
     return _copy(known, queue_name=queue_name, priority=0)
 

@@ -24,6 +24,7 @@ from ..core.errors import RedisFailure, RsmqError
 from ..options import nearest
 from ..schedule_entry import Schedule, checked
 from ..timetable import can_read_cron
+from .lanes import lane_of_call
 from .registry import find_task, registered_tasks
 from .sending import Outgoing, prepare
 from .task import Task
@@ -128,7 +129,8 @@ def prepare_ticks(entry: Schedule, ids: list[str]) -> Outgoing:
     """Encode one call of the entry's task for each id. Raises UnusableSchedule."""
     call = (entry.args, entry.kwargs or {})
     try:
-        return prepare(task_of(entry), [call] * len(ids), ids=ids)
+        task = task_of(entry)
+        return prepare(task, [call] * len(ids), ids=ids, lane=lane_of_call(task, *call))
     except (UnusableSchedule, RedisFailure):
         raise
     except Exception as error:  # the project's middleware runs here and may raise anything; other schedules go on

@@ -84,7 +84,7 @@ class Outgoing:
 
     @property
     def channel(self) -> str:
-        """Return where to publish: workers listen to the task's queue, and may not know this priority's band yet."""
+        """Return where to publish: workers listen to the task's queue, and may not know this band or lane yet."""
         return get_queue(self.task.queue_name).keys.channel
 
     def delay_ms(self) -> Argument:
@@ -101,12 +101,13 @@ def prepare(
     *,
     ids: Sequence[str] = (),
     said: Sequence[Mapping[str, Any]] = (),
+    lane: int | None = None,
 ) -> Outgoing:
     """Encode calls of a task, and check what can be checked before they are sent.
 
-    Without `ids`, new ones are drawn; `said` is what else the meta of each call says.
+    Without `ids`, new ones are drawn; `said` is what else the meta of each call says. All of them go to one lane.
     """
-    queue = get_queue(band_name(task.queue_name, int(task.priority)))
+    queue = get_queue(band_name(task.queue_name, int(task.priority), lane))
     ids = list(ids or random_suffixes(len(calls)))
     span = start_sending(queue.name, task.module_path, ids)
     digests = _digests(task, calls)

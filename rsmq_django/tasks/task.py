@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from ..options import nearest
 from .batch import BatchCall
+from .call_key import By, check_names
 from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, TaskResult, task_backends
 from .limits import Limit, check_limit_names
 from .options import CALL_OPTIONS, CallOptions, ExceptionClasses, OptionArguments, TaskOptions
@@ -47,6 +48,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     unique: Unique | None = None
     expires_in_s: float | None = None
     tags: Sequence[str] = ()
+    fair_by: By | None = None
     limits: Sequence[Limit] = ()
     batch: int | None = None
     options: TaskOptions = field(init=False, repr=False, compare=False)
@@ -56,6 +58,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
         if options.unique is not None:
             options.unique.check(self.func, self.module_path)
         check_limit_names(options.limits, self.func, self.module_path)
+        check_names(options.fair_by, self.func, self.module_path, what="fair")
         object.__setattr__(self, "options", options)
         if self.once and iscoroutinefunction(self.func):
             raise ValueError(f"{self.func.__name__} is async; once=True needs a transaction, which only a def can have")
@@ -175,7 +178,8 @@ def task(
     every exception is retried), `timeout_s` (per run; default: none), `hard_timeout_s` (per run, after which its
     process is killed; default: none), `dead_letter_queue` (default: the queue's), `result_ttl_s` (seconds a finished
     result is kept; 0 keeps none), `unique` (a `Unique`: of equal calls, one is enough), `expires_in_s` (a call that
-    nobody has begun so long after it was due is not run), `tags` (to find and cancel tasks by), `limits`
+    nobody has begun so long after it was due is not run), `tags` (to find and cancel tasks by), `fair_by` (whose calls
+    take turns: names of arguments or a function of them), `limits`
     (`Concurrency` and `Rate`: how many run at a time, and how many start in a span of time), `batch` (the function gets
     a list of at most so many `BatchCall`s). Raises InvalidTask or ValueError where it is declared when one of them
     cannot work.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..conf import QueueSettings, get_settings
 from ..core import Message, Queue
+from ..core.bands import split_band
 from ..core.reliable import ReliableQueue
 
 
@@ -22,6 +23,8 @@ class WorkQueue:
         self.name = settings.name
         #: The configured queue that this is, or whose priority band it is.
         self.base_name = get_settings().base_name(self.name)
+        #: Queue and priority, which its lanes have in common.
+        self.band = split_band(self.name)
         #: Whether bodies are signed or encrypted.
         self.is_sealed = settings.is_sealed
         #: The reliable queue that this stands for: `queue` gives nothing but the name then.

@@ -1,8 +1,8 @@
 """Which queues a worker looks at on one connection, and in which order.
 
-Each configured queue comes with its priority bands, highest priority first. A band is created by whoever first sends
-with that priority, so the bands are read again whenever the number of queues in Redis changes. Between the configured
-queues the order is that of the worker's list, or by weight when one of them has a weight.
+Each configured queue comes with its priority bands, highest priority first; lanes of one priority take turns. A band or
+lane is created by whoever first sends to it, so they are read again whenever the number of queues in Redis changes.
+Between the configured queues the order is that of the worker's list, or by weight when one of them has a weight.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ..conf import get_settings
 from ..core import Client
-from ..core.bands import bands_of, by_queue
+from ..core.bands import bands_of, by_queue, lane_of
 from ..core.call import Call
 from ..core.errors import BrokenQueue
 from ..core.keys import queues_key
@@ -25,6 +25,7 @@ from .delivery import WorkQueue
 from .outage import Outage
 from .scan import MANY, Scan
 from .shares import Shares
+from .turns import Turns
 
 #: How many queues there are according to a key that cannot be read.
 NO_LIST = -1
@@ -59,6 +60,7 @@ class Lineup:
         #: How many queues Redis had when the bands were read.
         self.known_count = NO_LIST
         self._list = Outage("list of queues")
+        self._turns = Turns()
         self._arrange()
 
     def _arrange(self) -> None:
@@ -69,9 +71,13 @@ class Lineup:
         sizes = {name: batch_size(name) for name in self._bands}
         #: How many messages make one call, by configured queue; those are missing whose messages run one by one.
         self._batch_sizes = {name: size for name, size in sizes.items() if size is not None}
+        self._has_lanes = any(lane_of(work_queue.name) is not None for work_queue in self.queues)
         is_long = len(self.queues) > MANY and self._shares is None
         #: What finds the queues that have something, where there are too many to look at all of them each time.
-        self.scan = Scan(self._client.namespace, self.queues) if is_long else None
+        self.scan = Scan(self._client.namespace, self.queues, self._in_turn) if is_long else None
+
+    def _in_turn(self, queues: Sequence[WorkQueue]) -> Sequence[WorkQueue]:
+        return self._turns.arrange(queues) if self._has_lanes else queues
 
     def look(self, room: int) -> Look:
         """Return what the next fetch asks for."""
@@ -80,9 +86,10 @@ class Lineup:
             is_partial = queues is not self.queues
             return Look(room, queues, self._no_limits[: len(queues)], None, is_partial, self._batches(queues))
         if self._shares is None:
-            return Look(room, self.queues, self._no_limits, None, batches=self._batches(self.queues))
+            queues = self._in_turn(self.queues)
+            return Look(room, queues, self._no_limits, None, batches=self._batches(queues))
         quotas = self._shares.quotas(room)
-        queues = [work_queue for name in quotas for work_queue in self._bands[name]]
+        queues = self._in_turn([work_queue for name in quotas for work_queue in self._bands[name]])
         limits: list[int | str] = []
         for name, quota in quotas.items():
             limits += (quota, *[""] * (len(self._bands[name]) - 1))
@@ -97,6 +104,8 @@ class Lineup:
     def looked(self, look: Look, served: Iterable[WorkQueue]) -> None:
         """Note where the messages of a look came from."""
         served = list(served)
+        if self._has_lanes:
+            self._turns.gave(served)
         if self.scan is not None:
             last = served[-1] if served else None
             self.scan.fetched(look.queues, last, is_full=len(served) >= look.room)

@@ -5,7 +5,7 @@ A fetch names four keys of each queue, which costs more than the messages when t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..core.call import Call
@@ -38,8 +38,10 @@ class Scan:
 
     namespace: str
     queues: Sequence[WorkQueue]
+    #: Puts those that take turns into the order of the next ones.
+    in_turn: Callable[[Sequence[WorkQueue]], Sequence[WorkQueue]]
     call: Call[Found] = field(init=False)
-    ready: list[WorkQueue] = field(default_factory=list)
+    ready: Sequence[WorkQueue] = field(default_factory=list)
     _scanned_at: float = 0.0
     _looked_at_all_at: float = 0.0
 
@@ -60,7 +62,7 @@ class Scan:
     def scanned(self, found: Found, now: float) -> None:
         """Note what a scan found."""
         self._scanned_at = now
-        self.ready = [self.queues[position - 1] for position in found.positions]
+        self.ready = self.in_turn([self.queues[position - 1] for position in found.positions])
 
     def choose(self, now: float) -> Sequence[WorkQueue]:
         """Return the queues to fetch from."""

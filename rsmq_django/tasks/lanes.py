@@ -1,0 +1,48 @@
+"""`fair_by`: the calls of one customer wait in that customer's lane, and workers take turns between lanes.
+
+Calls with the same key always share a lane, so their order stays; several keys may share one. Which lane a key has
+depends on the key and the number of lanes only, so that all processes agree without asking anybody.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..conf import get_settings
+from .call_key import call_key
+
+if TYPE_CHECKING:
+    from .task import Task
+
+#: Positional and keyword arguments.
+CallArguments = tuple[Sequence[Any], Mapping[str, Any]]
+
+
+def lane_of_call(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
+    """Return the lane of a call; None for a task without `fair_by`.
+
+    Raises TypeError for arguments that the function does not take, for a key that JSON cannot hold, and whatever a
+    function given as `fair_by` raises.
+    """
+    by = task.options.fair_by
+    if by is None:
+        return None
+    key = call_key(by, task.func, args, kwargs, takes_context=task.takes_context)
+    try:
+        text = json.dumps(key, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"what {task.module_path} is fair by cannot be written as JSON: {error}") from error
+    return zlib.crc32(text.encode("utf-8", "surrogatepass")) % get_settings().queue(task.queue_name).fair_lanes
+
+
+def by_lane(task: Task[..., Any], calls: Sequence[CallArguments]) -> dict[int | None, list[int]]:
+    """Return the positions of calls by their lane."""
+    if task.options.fair_by is None:
+        return {None: list(range(len(calls)))}
+    positions: dict[int | None, list[int]] = {}
+    for position, (args, kwargs) in enumerate(calls):
+        positions.setdefault(lane_of_call(task, args, kwargs), []).append(position)
+    return positions
