@@ -42,6 +42,23 @@ class Runnable(Protocol):
     def let_go(self) -> None: ...
 
 
+class Pace:
+    """How long runs take, and so how many messages to fetch ahead."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._average_s = 0.0
+
+    def note(self, run_s: float) -> None:
+        """Learn from a run that has ended. From any thread: should two meet, one run counts for little."""
+        self._seen += 1
+        self._average_s += (run_s - self._average_s) * max(_SMOOTHING, 1 / self._seen)
+
+    def ahead(self, threads: int) -> int:
+        """Return how many messages are PREFETCH_S of work; never more than runs were seen, so it doubles at first."""
+        return min(MOST_PREFETCHED, self._seen, int(threads * PREFETCH_S / max(self._average_s, 1e-6)))
+
+
 class Pool:
     """Runs executions: at most `threads` functions and `async_tasks` coroutines at a time."""
 
@@ -61,7 +78,7 @@ class Pool:
         self._loop_thread_id: int | None = None
         self._is_closing = False
         self._is_wake_planned = False
-        self._average_run_s = 1.0  # unknown yet: a careful guess, so that nothing is prefetched
+        self._pace = Pace()
         #: Which part of the latest messages were functions; the others were coroutine functions.
         self._sync_share = 1.0
         #: Below so many waiting messages, whatever happens wakes the worker at once.
@@ -91,7 +108,7 @@ class Pool:
 
     def room(self) -> int:
         """Return how many more messages to fetch: free threads, and up to PREFETCH_S of work ahead for each."""
-        ahead = min(MOST_PREFETCHED, int(self._threads * PREFETCH_S / self._average_run_s))
+        ahead = self._pace.ahead(self._threads)
         # Short tasks are fetched by the batch: again when half of it is done.
         self._few = ahead / 2 if ahead > self._threads else math.inf
         if self.is_ahead:
@@ -156,7 +173,7 @@ class Pool:
 
     def slow_down(self) -> None:
         """Fetch nothing ahead until short runs have been seen again."""
-        self._average_run_s = 1.0
+        self._pace = Pace()
 
     def expire_limits(self) -> float | None:
         """Interrupt functions whose time limit has passed; return the next deadline, None when there is none."""
@@ -201,7 +218,7 @@ class Pool:
             self._now[number] = None
             self._ended[number] += 1
             self._moved_at = now = time.monotonic()
-            self._average_run_s += (now - began - self._average_run_s) * _SMOOTHING
+            self._pace.note(now - began)
             self.wake_unless_ahead()
 
     # -- Event loop ---------------------------------------------------------------------------------------------------

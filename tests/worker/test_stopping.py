@@ -58,7 +58,8 @@ def ready_messages() -> int:
 def hold_back(worker: Worker, gate: Gate, *, count: int) -> threading.Thread:
     """Run a worker with one thread until one task runs and `count - 1` messages wait for it in this process."""
     ensure_queue("default")
-    worker.pool._average_run_s = 0.0001  # what a worker learns from many quick tasks: it fetches ahead
+    for _ in range(200):
+        worker.pool._pace.note(0.0001)  # what a worker learns from many quick tasks: it fetches ahead
     thread = threading.Thread(target=worker.run)
     thread.start()
     wait_until(lambda: gate.begun and worker.pool.sync_count == count)
