@@ -2,7 +2,7 @@
 
 from django.contrib import admin
 
-from .models import Claim, DelayNotice, FinishedTask, Flight, Tracker, Weather
+from .models import Claim, DayReport, DelayNotice, FinishedTask, Flight, Tracker, Weather
 
 
 @admin.register(Flight)
@@ -45,6 +45,11 @@ class TrackerAdmin(admin.ModelAdmin):
 class WeatherAdmin(admin.ModelAdmin):
     list_display = ("station", "observed_at", "temperature_f", "wind_mph", "visibility_miles")
     list_filter = ("station",)
+
+
+@admin.register(DayReport)
+class DayReportAdmin(admin.ModelAdmin):
+    list_display = ("day", "counts")
 
 
 @admin.register(FinishedTask)

@@ -10,7 +10,7 @@ from typing import Any
 from rsmq_django.core.errors import RsmqError
 
 from .departures import airline_names, airport_names
-from .models import FinishedTask, Flight, Weather
+from .models import DayReport, FinishedTask, Flight, Weather
 from .stock import QueueFigures, read_queues
 
 ROWS = 18
@@ -43,6 +43,15 @@ class WorkLine:
     flight_code: str
 
 
+@dataclass(frozen=True)
+class Punctuality:
+    """How many of an airline's flights landed less than a quarter of an hour late."""
+
+    carrier: str
+    airline: str
+    percent: int
+
+
 def read_board() -> dict[str, Any]:
     """Return everything the live part of the page shows."""
     flights = list(Flight.objects.all()[:ROWS])
@@ -56,6 +65,7 @@ def read_board() -> dict[str, Any]:
         "trouble": trouble,
         "work": last_work(),
         "weather": last_weather(),
+        "punctuality": read_punctuality(flights[0].day) if flights else [],
     }
 
 
@@ -106,6 +116,17 @@ def last_work() -> list[WorkLine]:
     lines = list(FinishedTask.objects.all()[:WORK_LINES])
     flights = Flight.objects.in_bulk([line.flight_id for line in lines if line.flight_id])
     return [WorkLine(line, flights[line.flight_id].code if line.flight_id in flights else "") for line in lines]
+
+
+def read_punctuality(day: dt.date) -> list[Punctuality]:
+    """Return how punctual the airlines were, the best first; nothing before the report of the day is written."""
+    report = DayReport.objects.filter(day=day).first()
+    rates = [] if report is None else [_punctuality(*count) for count in report.counts]
+    return sorted(rates, key=lambda each: (-each.percent, each.airline))
+
+
+def _punctuality(carrier: str, flights: int, on_time: int) -> Punctuality:
+    return Punctuality(carrier, airline_names().get(carrier, carrier), round(100 * on_time / flights))
 
 
 def last_weather() -> list[Weather]:

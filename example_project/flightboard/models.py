@@ -119,6 +119,19 @@ class Weather(models.Model):
         return f"{self.station} {self.observed_at:%Y-%m-%d %H:%M}"
 
 
+class DayReport(models.Model):
+    """How punctual the airlines were on a day."""
+
+    day = models.DateField(primary_key=True)
+    counts = models.JSONField(help_text="Airline, flights, and those on time, for each; written by write_day_report.")
+
+    class Meta:
+        ordering = ("-day",)
+
+    def __str__(self) -> str:
+        return f"report of {self.day}"
+
+
 class FinishedTask(models.Model):
     """One line of the work log, written when a task came to its end, well or for good."""
 

@@ -1,7 +1,8 @@
 """Play a day of 2013 again: flights are saved in the order of the schedule, the weather arrives as raw messages.
 
 Saving a flight is all it does with flights: what has to be done for them is enqueued by the signal, as it would be in
-any site. The weather comes from "another system", so it is sent as plain JSON through the queue and not as a task.
+any site. When the day is over, it asks for its report. The weather comes from "another system", so it is sent as plain
+JSON through the queue and not as a task.
 """
 
 import datetime as dt
@@ -15,7 +16,8 @@ from zoneinfo import ZoneInfo
 from rsmq_django.queues import ensure_queue
 
 from .departures import YEAR, Departure, Observation, read_departures, read_weather
-from .models import FinishedTask, Flight, Tracker, Weather
+from .models import DayReport, FinishedTask, Flight, Tracker, Weather
+from .tasks import report_day
 
 AIRPORT_CLOCK = ZoneInfo("America/New_York")
 WEATHER_QUEUE = "weather-raw"
@@ -43,7 +45,10 @@ def read_day(day: dt.date, *, limit: int | None = None) -> list[Departure]:
 
 
 def replay(day: dt.date, departures: list[Departure], *, flights_per_s: float = 0) -> Iterator[Step]:
-    """Save the flights one by one, each with the weather that was known by then. 0 flights per second: no pauses."""
+    """Save the flights one by one, each with the weather that was known by then, and ask for the report of the day.
+
+    0 flights per second: no pauses.
+    """
     weather = list(read_weather(day))
     weather_queue = ensure_queue(WEATHER_QUEUE)
     started = time.monotonic()
@@ -55,6 +60,8 @@ def replay(day: dt.date, departures: list[Departure], *, flights_per_s: float = 
         if known:
             weather_queue.send_many(as_weather_message(seen) for seen in known)
         yield Step(save_flight(day, departure), len(known))
+    if departures:
+        report_day(day)
 
 
 def save_flight(day: dt.date, departure: Departure) -> Flight:
@@ -88,5 +95,5 @@ def as_weather_message(seen: Observation) -> str:
 
 def clear_board() -> None:
     """Forget all flights and what became of them. Does not touch the queues."""
-    for model in (Flight, Tracker, Weather, FinishedTask):
+    for model in (Flight, Tracker, Weather, DayReport, FinishedTask):
         model.objects.all().delete()

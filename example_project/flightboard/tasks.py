@@ -4,9 +4,10 @@
 |------------------|-----------------------------------------------------------------------------------|
 | assign_gate      | retry: the gate service is down for a moment; publishes the gate to a topic       |
 | announce_delay   | dead letter: a cancelled flight has no delay to announce, however often one tries |
-| remind_later     | delay: enqueued now, runs later                                                   |
+| remind_later     | delay: enqueued now, runs later; unique; expires when it would come too late      |
 | open_claim       | async; outbox; a limit; gives up at once when trying again cannot help            |
 | forget_old_work  | schedule: every night, however many workers there are                             |
+| rate_carrier     | workflow: one for each airline, and when all are done write_day_report            |
 | tell_when_landed | priority: somebody waits; a result that a page shows; asks to be run again        |
 | read_weather     | raw messages, as a program in any language writes them                            |
 | show_gates       | a topic that two groups read, each at its own pace; the other one is tell_gates   |
@@ -25,12 +26,25 @@ from django.utils import timezone
 
 from rsmq_django.core import Message
 from rsmq_django.core.topics import TopicMessage
-from rsmq_django.tasks import Concurrency, Retry, TaskContext, consumer, cron, exponential, fixed, task, topic_task
+from rsmq_django.tasks import (
+    Concurrency,
+    Retry,
+    TaskContext,
+    Unique,
+    call,
+    consumer,
+    cron,
+    exponential,
+    fixed,
+    group,
+    task,
+    topic_task,
+)
 from rsmq_django.topics import publish
 
 from . import gates
 from .departures import airport_names
-from .models import Claim, DelayNotice, FinishedTask, Flight, Tracker, Weather
+from .models import Claim, DayReport, DelayNotice, FinishedTask, Flight, Tracker, Weather
 
 NOTICE_FROM_MIN = 15
 CLAIM_FROM_MIN = 180
@@ -96,7 +110,8 @@ def announce_delay(flight_id: int) -> int:
     return delay_min
 
 
-@task(queue_name="notices")
+# announce_delay may run twice, and one reminder is enough; nobody wants one of the day before.
+@task(queue_name="notices", unique=Unique(by=["notice_id"]), expires_in_s=3600)
 def remind_later(notice_id: int) -> None:
     """Tell the passengers again."""
     DelayNotice.objects.filter(pk=notice_id, reminded_at=None).update(reminded_at=timezone.now())
@@ -126,6 +141,26 @@ def tell_when_landed(tracker_id: str) -> str:
     if flight is None:
         raise Retry(f"{tracker} is not on the board yet", after_s=1)
     return describe_landing(flight)
+
+
+def report_day(day: dt.date) -> None:
+    """Enqueue the report of a day: each airline is counted by a task of its own, and the last one calls for the sum."""
+    carriers = Flight.objects.filter(day=day).order_by("carrier").values_list("carrier", flat=True).distinct()
+    counts = [call(rate_carrier, day.isoformat(), carrier) for carrier in carriers]
+    group(counts, then=call(write_day_report, day.isoformat()), name=f"report of {day}").enqueue()
+
+
+@task(queue_name="default")
+def rate_carrier(day: str, carrier: str) -> list[str | int]:
+    """Return an airline, how many flights it had, and how many landed less than a quarter of an hour late."""
+    flights = Flight.objects.filter(day=day, carrier=carrier)
+    return [carrier, flights.count(), flights.filter(arrival_delay_min__lt=NOTICE_FROM_MIN).count()]
+
+
+@task(queue_name="default")
+def write_day_report(counts: list[list[str | int]], day: str) -> None:
+    """Store the report of a day; the counts are what rate_carrier returned for each airline."""
+    DayReport.objects.update_or_create(day=day, defaults={"counts": counts})
 
 
 @cron("0 4 * * *", missed="skip")

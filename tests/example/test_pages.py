@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from example_project.flightboard import gates, tasks
-from example_project.flightboard.models import FinishedTask, Flight, Tracker, Weather
+from example_project.flightboard.models import DayReport, FinishedTask, Flight, Tracker, Weather
 from rsmq_django.queues import get_queue
 
 from .conftest import CANCELLED, DIVERTED
@@ -45,6 +45,16 @@ def test_board_shows_what_tasks_have_found_out_and_what_they_have_not(browser: C
     assert words == ["Diverted", "Cancelled", "Delayed 1 h 42", "On time", "…"]
     assert "C12" in html
     assert "George Bush Intercontinental" in html
+
+
+def test_board_shows_how_punctual_the_airlines_were_once_the_day_is_reported(browser: Client, make_flight: Any) -> None:
+    flight = make_flight()
+    assert "On time:" not in page(browser)
+
+    DayReport.objects.create(day=flight.day, counts=[["AA", 3, 1], ["UA", 8, 6]])
+
+    shown = re.findall(r'<abbr title="([^"]+)">\w\w</abbr></b> (\d+) %', page(browser))
+    assert shown == [("United Air Lines Inc.", "75"), ("American Airlines Inc.", "33")]
 
 
 def test_board_shows_the_depth_of_the_queues_in_one_round_trip(

@@ -10,7 +10,7 @@ from asgiref.sync import async_to_sync
 from django.utils import timezone
 
 from example_project.flightboard import gates, tasks
-from example_project.flightboard.models import Claim, DelayNotice, FinishedTask, Flight, Tracker, Weather
+from example_project.flightboard.models import Claim, DayReport, DelayNotice, FinishedTask, Flight, Tracker, Weather
 from rsmq_django.core import Message
 from rsmq_django.core.topics import TopicMessage
 from rsmq_django.queues import get_queue
@@ -80,7 +80,7 @@ def test_passengers_of_a_late_flight_get_one_notice_and_a_later_reminder(
         tasks.announce_delay.func(flight_id=late.pk)  # delivered a second time
 
     assert [notice.delay_min for notice in DelayNotice.objects.all()] == [42]
-    assert get_queue("notices").attributes().hidden_messages == 2
+    assert get_queue("notices").attributes().hidden_messages == 1
 
 
 def test_reminder_is_noted_and_a_second_run_changes_nothing(make_flight: Any) -> None:
@@ -158,6 +158,21 @@ def test_tracker_asks_to_be_run_again_while_its_flight_is_not_on_the_board(db: N
         tasks.tell_when_landed.func(tracker_id=str(tracker.pk))
 
     assert raised.value.after_s == 1
+
+
+def test_report_of_a_day_counts_each_airline_and_those_of_its_flights_that_were_on_time(make_flight: Any) -> None:
+    make_flight(number=1, arrival_delay_min=14)
+    late = make_flight(number=2, arrival_delay_min=15)
+    make_flight(number=3, **CANCELLED)
+    make_flight(number=1, carrier="AA")
+    day = late.day.isoformat()
+
+    for _ in range(2):
+        tasks.write_day_report.func([tasks.rate_carrier.func(day, carrier) for carrier in ("AA", "UA")], day)
+
+    assert [(report.day, report.counts) for report in DayReport.objects.all()] == [
+        (late.day, [["AA", 1, 1], ["UA", 3, 1]])
+    ]
 
 
 def test_weather_message_of_another_system_is_stored_once_however_often_it_comes(db: None) -> None:
