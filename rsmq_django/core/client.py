@@ -48,17 +48,21 @@ class Client:
 
     def run(self, call: Call[T]) -> T:
         """Carry out one call and return what it reads from the reply."""
-        (result,) = self.run_many([call])
-        if isinstance(result, RsmqError):
-            raise result
-        return result
+        (reply,) = self._exchange([by_digest(call)], call.repeatable)
+        if isinstance(reply, redis.exceptions.NoScriptError):  # nothing was carried out
+            (reply,) = self._exchange([by_source(call)], call.repeatable)
+        if isinstance(reply, redis.RedisError):
+            raise as_our_error(call, reply)
+        return call.read(reply)
 
     async def arun(self, call: Call[T]) -> T:
         """See run()."""
-        (result,) = await self.arun_many([call])
-        if isinstance(result, RsmqError):
-            raise result
-        return result
+        (reply,) = await self._aexchange([by_digest(call)], call.repeatable)
+        if isinstance(reply, redis.exceptions.NoScriptError):
+            (reply,) = await self._aexchange([by_source(call)], call.repeatable)
+        if isinstance(reply, redis.RedisError):
+            raise as_our_error(call, reply)
+        return call.read(reply)
 
     def run_many(self, calls: Sequence[Call[T]]) -> list[T | RsmqError]:
         """Carry out several calls in one round trip; a call that fails leaves its error in the list.

@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.utils import timezone
 from django.utils.module_loading import autodiscover_modules
 
 from ..conf import get_settings
@@ -28,6 +27,7 @@ from .compat import (
     TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
+    anybody_listens,
     task_enqueued,
 )
 from .envelope import Unreadable
@@ -36,6 +36,7 @@ from .registry import check_queues, find_task
 from .results import read_body, read_record, task_result
 from .sealing import peek
 from .sending import Outgoing, ahand_over, hand_over, prepare, split_arguments
+from .sent_result import SentResult
 from .task import Arguments, Task
 
 #: So many validated tasks are remembered; using() makes a new one each time.
@@ -79,10 +80,10 @@ class RSMQBackend(BaseTaskBackend):
         outgoing, result = self._prepare_one(task, args, kwargs)
 
         def tell(ids: list[str]) -> None:
-            if ids == [result.id]:
-                task_enqueued.send(type(self), task_result=result)
-            else:
+            if ids != [result.id]:
                 object.__setattr__(result, "id", ids[0])  # an equal call was there before
+            elif anybody_listens(task_enqueued):
+                task_enqueued.send(type(self), task_result=result)
 
         hand_over([outgoing], then=tell)
         return result
@@ -93,10 +94,10 @@ class RSMQBackend(BaseTaskBackend):
         # A transaction cannot be open here: Django's transactions do not span awaits, and its connections belong to
         # one thread.
         ids = await ahand_over([outgoing])
-        if ids == [result.id]:
-            await task_enqueued.asend(type(self), task_result=result)
-        else:
+        if ids != [result.id]:
             object.__setattr__(result, "id", ids[0])
+        elif anybody_listens(task_enqueued):
+            await task_enqueued.asend(type(self), task_result=result)
         return result
 
     def enqueue_many(self, task: Any, calls: Iterable[Arguments]) -> list[str]:
@@ -119,26 +120,10 @@ class RSMQBackend(BaseTaskBackend):
             self.validate_task(task)
             self._checked[id(task)] = task
 
-    def _prepare_one(self, task: Any, args: Any, kwargs: Any) -> tuple[Outgoing, TaskResult[..., Any]]:
+    def _prepare_one(self, task: Any, args: Any, kwargs: Any) -> tuple[Outgoing, SentResult]:
         self._check_once(task)
         outgoing = prepare(task, [(args, kwargs)], lane=lane_of_call(task, args, kwargs))
-        # What the worker will see: after JSON a tuple is a list, and the key 1 is "1".
-        sent = peek(outgoing.bodies[0], queue_name=task.queue_name, message_id=outgoing.ids[0])
-        result: TaskResult[..., Any] = TaskResult(
-            task=task,
-            id=outgoing.ids[0],
-            status=TaskResultStatus.READY,
-            enqueued_at=timezone.now(),
-            started_at=None,
-            finished_at=None,
-            last_attempted_at=None,
-            args=sent.args,
-            kwargs=sent.kwargs,
-            backend=self.alias,
-            errors=[],
-            worker_ids=[],
-        )
-        return outgoing, result
+        return outgoing, SentResult.of(task, outgoing.ids[0], outgoing.written[0])
 
     def _prepare_many(self, task: Any, calls: Iterable[Arguments]) -> tuple[list[Outgoing], list[str]]:
         """Return what is to be sent, and the ids of the calls in their order."""

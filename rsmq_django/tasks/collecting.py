@@ -93,4 +93,5 @@ def _fits(group: Sequence[Outgoing], outgoing: Outgoing) -> bool:
 
 def _joined(parts: Sequence[Outgoing]) -> Outgoing:
     ids = [task_id for part in parts for task_id in part.ids]
-    return replace(parts[0], ids=ids, bodies=[body for part in parts for body in part.bodies])
+    bodies = [body for part in parts for body in part.bodies]
+    return replace(parts[0], ids=ids, written=bodies, bodies=bodies)

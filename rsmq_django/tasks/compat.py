@@ -47,15 +47,19 @@ def anybody_listens(signal: Signal) -> bool:
     """Say whether sending a task signal would have an effect.
 
     Django connects a receiver of its own to each, which only logs. Where that log is off and nobody else listens, a
-    worker need not make a `TaskResult` for every message.
+    worker need not make a `TaskResult` for every message, nor a sender call the receiver.
     """
     receivers = signal.receivers
-    if len(receivers) != 1 or _signals_logger.isEnabledFor(logging.INFO):
+    if len(receivers) != 1 or _signals_logger.isEnabledFor(_logged_at(signal)):
         return bool(receivers)
     (only,) = receivers
     if only not in _djangos_own and _is_djangos(only[1]):
         _djangos_own.append(only)
     return only not in _djangos_own
+
+
+def _logged_at(signal: Signal) -> int:
+    return logging.DEBUG if signal is task_enqueued else logging.INFO
 
 
 def _is_djangos(receiver: object) -> bool:

@@ -45,17 +45,8 @@ class Envelope:
     meta: dict[str, Any] | None = None
 
     def encode(self) -> bytes:
-        """Return the message body. Raises TypeError or ValueError, naming the task, for arguments that JSON lacks."""
-        call: dict[str, Any] = {"task": self.task, "id": self.id, "args": self.args, "kwargs": self.kwargs}
-        if self.meta:
-            call["meta"] = self.meta
-        try:
-            return _encode(call).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(
-                f"arguments of {self.task} cannot be sent as JSON: {error}; pass ids, numbers, text, lists, dicts"
-            ) from error
+        """See encode()."""
+        return encode(self.task, self.id, self.args, self.kwargs, self.meta)
 
 
 def new_envelope(
@@ -63,6 +54,22 @@ def new_envelope(
 ) -> Envelope:
     """Make the envelope of a new call."""
     return Envelope(task, task_id, list(args), dict(kwargs), meta)
+
+
+def encode(
+    task: str, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], meta: Mapping[str, Any] | None
+) -> bytes:
+    """Return the message body. Raises TypeError or ValueError, naming the task, for arguments that JSON lacks."""
+    call: dict[str, Any] = {"task": task, "id": task_id, "args": list(args), "kwargs": dict(kwargs)}
+    if meta:
+        call["meta"] = meta
+    try:
+        return _encode(call).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"arguments of {task} cannot be sent as JSON: {error}; pass ids, numbers, text, lists, dicts"
+        ) from error
 
 
 def decode(body: bytes, *, message_id: str) -> Envelope:

@@ -27,7 +27,7 @@ from ..queues import aensure_queue, ensure_queue, get_queue
 from ..tracing import Span, carried_by, sending, start_sending
 from .collecting import send_at_commit
 from .compat import InvalidTask
-from .envelope import new_envelope
+from .envelope import encode
 from .middleware import chain
 from .results import UNFINISHED_TTL_S
 from .sealing import seal
@@ -36,13 +36,16 @@ from .task import Arguments, Task
 from .unique import Holder, UniqueCall
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would cost a microsecond for each call
 class Outgoing:
-    """Calls of one task that wait to be sent: ids and bodies, in order."""
+    """Calls of one task that wait to be sent, never changed: ids and bodies, in order."""
 
     task: Task[..., Any]
     queue: Queue
     ids: list[str]
+    #: What was written down.
+    written: list[bytes]
+    #: What travels: the same, unless the queue's messages are sealed.
     bodies: list[bytes]
     #: What makes each call unique; nothing for tasks that are not.
     digests: list[str] = field(default_factory=list)
@@ -108,32 +111,34 @@ def prepare(
     Without `ids`, new ones are drawn; `said` is what else the meta of each call says. All of them go to one lane.
     """
     queue = get_queue(band_name(task.queue_name, int(task.priority), lane))
+    path = task.module_path
     ids = list(ids or random_suffixes(len(calls)))
-    span = start_sending(queue.name, task.module_path, ids)
+    span = start_sending(queue.name, path, ids)
     digests = _digests(task, calls)
     metas = _metas({**carried_by(span), **_context(task), **_said(task, queue)}, digests, len(ids))
     if said:
         metas = [{**(meta or {}), **own} for meta, own in zip(metas, said, strict=True)]
-    path = task.module_path
-    bodies = [
-        new_envelope(path, task_id, args, kwargs, meta).encode()
+    written = [
+        encode(path, task_id, args, kwargs, meta)
         for task_id, (args, kwargs), meta in zip(ids, calls, metas, strict=True)
     ]
     settings = get_settings().queue(task.queue_name)
-    if settings.is_sealed:
-        bodies = [seal(body, settings, name=settings.name) for body in bodies]
-    limit = settings.max_size_bytes
+    bodies = [seal(body, settings, name=settings.name) for body in written] if settings.is_sealed else written
+    _check_size(bodies, path, queue, limit_bytes=settings.max_size_bytes)
+    return Outgoing(task, queue, ids, written, bodies, digests, span)
+
+
+def _check_size(bodies: Sequence[bytes], path: str, queue: Queue, *, limit_bytes: int) -> None:
     longest = max(map(len, bodies), default=0)
-    if 0 <= limit < longest:
+    if 0 <= limit_bytes < longest:
         # Found out only after the commit, it would be too late to tell the caller.
         raise MessageTooLong(
-            f"a call of {task.module_path} is {longest} bytes, queue {queue.name!r} allows {limit}; "
+            f"a call of {path} is {longest} bytes, queue {queue.name!r} allows {limit_bytes}; "
             "store what it works on elsewhere and pass its id",
             queue_name=queue.name,
             size_bytes=longest,
-            limit_bytes=limit,
+            limit_bytes=limit_bytes,
         )
-    return Outgoing(task, queue, ids, bodies, digests, span)
 
 
 def hand_over(batches: Sequence[Outgoing], *, then: Callable[[list[str]], object] = lambda ids: None) -> None:
@@ -200,7 +205,7 @@ def _said(task: Task[..., Any], queue: Queue) -> dict[str, Any]:
 
 
 def _delay_s(task: Task[..., Any], queue: Queue) -> float:
-    delay = Outgoing(task, queue, [], []).delay_ms()
+    delay = Outgoing(task, queue, [], [], []).delay_ms()
     return delay / 1000 if isinstance(delay, int) else get_settings().queue(task.queue_name).delay_s
 
 

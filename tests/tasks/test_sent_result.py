@@ -1,0 +1,96 @@
+"""What enqueue() returns: in all that can be told Django's TaskResult, though most of it is made when asked for."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from rsmq_django.queues import get_queue
+from rsmq_django.tasks import Task, TaskResultStatus
+from rsmq_django.tasks.compat import TaskResult
+from tests.worker.workshop import Configure, declare
+
+
+@pytest.fixture
+def paint(project: Configure) -> Task[..., Any]:
+    def painting(*colours: Any, **options: Any) -> None: ...
+
+    declared: Task[..., Any] = declare(painting)
+    return declared
+
+
+def test_it_is_equal_to_djangos_own_result_with_the_same_fields(paint: Task):
+    before = timezone.now()
+    result = paint.enqueue(("red", 1), coats={2: None})
+
+    own: TaskResult[..., Any] = TaskResult(
+        task=paint,
+        id=result.id,
+        status=TaskResultStatus.READY,
+        enqueued_at=result.enqueued_at,
+        started_at=None,
+        finished_at=None,
+        last_attempted_at=None,
+        args=[["red", 1]],
+        kwargs={"coats": {"2": None}},
+        backend="default",
+        errors=[],
+        worker_ids=[],
+    )
+    assert result == own and own == result
+    assert result != dataclasses.replace(own, id="another")
+    assert before <= result.enqueued_at <= timezone.now()
+    assert (result.attempts, result.is_finished) == (0, False)
+    with pytest.raises(ValueError, match="has not finished"):
+        result.return_value  # noqa: B018 - a property
+
+
+def test_it_shows_the_arguments_that_were_sent_whatever_the_sender_does_with_them_afterwards(paint: Task):
+    colours = ["red"]
+    result = paint.enqueue(colours)
+
+    colours.append("blue")
+
+    assert result.args == [["red"]]
+    result.args.append("mine")
+    assert result.args == [["red"], "mine"]  # made once
+
+
+def test_it_is_frozen_and_has_no_other_attributes(paint: Task):
+    result = paint.enqueue("red")
+
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.id = "another"  # type: ignore[misc]
+    with pytest.raises(AttributeError, match="'colour'"):
+        result.colour  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_copies_and_replacements_know_what_was_never_looked_at(paint: Task):
+    result = paint.enqueue("red", coats=2)
+
+    replaced = dataclasses.replace(result, status=TaskResultStatus.FAILED)
+
+    assert copy.copy(result) == result
+    assert (replaced.args, replaced.kwargs, replaced.status) == (["red"], {"coats": 2}, TaskResultStatus.FAILED)
+
+
+def test_what_was_refreshed_stays_when_the_rest_is_looked_at(paint: Task):
+    result = paint.enqueue("red")
+    get_queue("default").client.connection.exchange([("HSET", f"rsmq::result:{result.id}", "status", "RUNNING")])
+
+    result.refresh()
+
+    assert (result.status, result.args) == (TaskResultStatus.RUNNING, ["red"])
+
+
+def test_arguments_of_a_sealed_call_are_shown_though_the_keys_are_gone(project: Configure, paint: Task):
+    project(default={"SIGNING_KEYS": ["k" * 32]})
+    result = paint.enqueue("red")
+
+    project(default={"SIGNING_KEYS": ["other" * 8]})
+
+    assert result.args == ["red"]
