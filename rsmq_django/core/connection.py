@@ -76,20 +76,47 @@ class Connection:
     def exchange(self, commands: Sequence[Command]) -> list[Reply]:
         """Send all commands in one write and return their replies in order; error replies are returned, not raised."""
         link = self._take()
+        replies = self._converse(link, packed(commands), len(commands))
+        self._idle.append(link)
+        return replies
+
+    def begin(self, request: bytes) -> Any | None:
+        """Send packed commands on a socket that is open and return it, for finish(); None when none is at hand.
+
+        Nothing was sent then. Raises OutcomeUnknown when the socket broke while it was written to.
+        """
+        if self._pid != os.getpid():
+            return None
         try:
-            link.send_packed_command([packed(commands)], check_health=False)
-            replies = [_read(link) for _ in commands]
+            link = self._idle.pop()
+        except IndexError:
+            return None
+        if link._sock is None or _is_stale(link):
+            self._idle.append(link)  # who takes it next connects it again
+            return None
+        self._converse(link, request, 0)
+        return link
+
+    def finish(self, link: Any, count: int) -> list[Reply]:
+        """Return the replies to what begin() has sent; raises OutcomeUnknown."""
+        replies = self._converse(link, b"", count)
+        self._idle.append(link)
+        return replies
+
+    def _converse(self, link: Any, request: bytes, count: int) -> list[Reply]:
+        try:
+            if request:
+                link.send_packed_command([request], check_health=False)
+            return [_read(link) for _ in range(count)]
         except _REFUSED_ALL as error:
             link.disconnect()
-            return [error] * len(commands)
+            return [error] * count
         except _LOST as error:
             link.disconnect()
             raise OutcomeUnknown(_lost_text(self.url, error)) from error
         except BaseException:
             link.disconnect()
             raise
-        self._idle.append(link)
-        return replies
 
     def subscriber(self, channels: Sequence[str]) -> redis.client.PubSub:
         """Subscribe to channels on a socket of its own and return redis-py's PubSub; the caller closes it."""

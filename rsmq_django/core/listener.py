@@ -15,6 +15,8 @@ from .errors import ConnectionFailed, PermissionDenied
 _CHUNK_BYTES = 65536
 #: So much is read in one go at most; the rest can be read the next time.
 _CHUNKS = 100
+#: How something that was published begins. One that was cut here arrives as something more.
+_PUBLISHED = b"*3\r\n$7\r\nmessage\r\n"
 
 
 class Listener:
@@ -24,6 +26,8 @@ class Listener:
         self._link = link
         self._socket = link._sock
         self._socket.setblocking(False)
+        #: What it has decrypted already would not make it readable for poll().
+        self._is_tls = hasattr(self._socket, "pending")
         self._where = where
         self._is_confirmed = False
         #: Bytes to look out for: the name of a channel that means something else than the others.
@@ -35,13 +39,13 @@ class Listener:
         """Return what select() and poll() wait for."""
         return int(self._socket.fileno())
 
-    def drain(self) -> bool:
-        """Read all there is without waiting, and say whether there was something.
+    def drain(self) -> int:
+        """Read all there is without waiting, and return how much was published, at least 1 when there was something.
 
         The server's confirmation counts, too: what was published before it was not heard. Raises ConnectionFailed when
         the server has closed the socket, and PermissionDenied when its user may not listen.
         """
-        heard = False
+        heard = 0
         for _ in range(_CHUNKS):
             try:
                 data = self._socket.recv(_CHUNK_BYTES)
@@ -56,9 +60,12 @@ class Listener:
             if not self._is_confirmed and data.startswith(b"-"):
                 text = data[1:].partition(b"\r\n")[0].decode("utf-8", "replace")
                 raise PermissionDenied(f"{self._where} refuses the subscription: {text}; see the ACL of its user")
-            heard = self._is_confirmed = True
+            heard += max(1, data.count(_PUBLISHED))
+            self._is_confirmed = True
             if self._marker:
                 self._look_for_marker(data)
+            if not self._is_tls and len(data) < _CHUNK_BYTES:
+                break  # that was all; one call more would say the same
         return heard
 
     def take_marker(self) -> bool:

@@ -21,6 +21,7 @@ from .board import Board
 from .cancellations import Cancellations
 from .clock import ServerClock
 from .delivery import Delivery, WorkQueue
+from .early_look import EarlyLook
 from .endings import Ending, EndingCall, ending_calls
 from .event_log import EventLog
 from .execution import Execution
@@ -110,6 +111,7 @@ class Fetcher:
         #: When to look for runs whose start should be noted, on the monotonic clock.
         self._note_starts_at = 0.0
         self._look_at = 0.0
+        self._early_look = EarlyLook(self)
         #: Somebody sent a message that was not looked for yet.
         self.was_told_to_look = False
         #: The next look has no reason but that there are senders who do not tell.
@@ -179,6 +181,35 @@ class Fetcher:
         else:
             self._heard_at = time.monotonic()
 
+    def get_ready(self, room: int, *, at_most: int = MAX_BATCH) -> None:
+        """Put the next look together, if nothing else would have to go with it: the worker is about to sleep."""
+        if room > 0 and self.is_idle and self._provisioned and self._bands_are_known and self.lineup.scan is None:
+            self._early_look.get_ready(room, min(at_most, MAX_BATCH))
+        else:
+            self._early_look.put_aside()
+
+    @property
+    def is_looking(self) -> bool:
+        """Say whether a look was sent of which the next exchange reads the answer."""
+        return self._early_look.is_under_way
+
+    def ask_early(self) -> bool:
+        """Send the look that is ready, because something was published; the next exchange reads the answer.
+
+        Returns False when nothing is ready, or others have their turn first.
+        """
+        if self.outage.is_on or self._may_have_ghosts or (self._herd is not None and self._herd.turn_s() > 0):
+            return False
+        try:
+            is_sent = self._early_look.send()
+        except RsmqError as error:
+            self._note_outage(error, is_fetch=True)
+            return True
+        if is_sent:
+            self.was_told_to_look = True
+            self._about_to_look()
+        return is_sent
+
     def look_now(self) -> None:
         """Look for messages at the next exchange: somebody sent one."""
         self.was_told_to_look = True
@@ -201,7 +232,7 @@ class Fetcher:
     @property
     def is_idle(self) -> bool:
         """Say whether nothing is held and nothing waits to be carried out."""
-        return not self._endings and not self._refused and not len(self.leases)
+        return not self._endings and not self._refused and not len(self.leases) and not self.is_looking
 
     def take_cancelled(self) -> list[Execution]:
         """Return the runs of messages that were cancelled since this was last asked."""
@@ -237,6 +268,8 @@ class Fetcher:
 
         Never raises for the server's troubles: what could not be carried out stays for a later exchange.
         """
+        if self.is_looking:
+            return self._read_early_look()
         if time.monotonic() < self.outage.next_try_at:
             self.leases.expire(time.monotonic())
             return []
@@ -246,6 +279,9 @@ class Fetcher:
 
     def flush(self) -> None:
         """Carry out all that ended, now: it is the last chance. What cannot be carried out comes back by itself."""
+        if self.is_looking:  # nobody will run what it brings: it is given back as what was never known here
+            self.forget(self._read_early_look(), struck=())
+            self._may_have_ghosts = True
         left = math.inf
         while len(self._endings) < left:
             left = len(self._endings)
@@ -275,14 +311,26 @@ class Fetcher:
             replies = self.client.run_many([step.call for step in steps]) if steps else []
         except RsmqError as error:
             self.put_back(endings)
-            # Also when the error says that nothing was sent: that may be about a second try of some of the calls.
-            self._may_have_ghosts |= fetch is not None
-            self.look_within(0)  # whoever told us to look was not heard yet
-            self.outage.note(error)
-            self.leases.expire(time.monotonic())
+            self._note_outage(error, is_fetch=fetch is not None)
             return []
         self._read(steps, replies)
         return fetch.deliveries if fetch is not None else []
+
+    def _read_early_look(self) -> list[Delivery]:
+        try:
+            fetch, reply = self._early_look.read()
+        except RsmqError as error:
+            self._note_outage(error, is_fetch=True)
+            return []
+        self._read([fetch], [reply])
+        return fetch.deliveries
+
+    def _note_outage(self, error: RsmqError, *, is_fetch: bool) -> None:
+        # Also when the error says that nothing was sent: that may be about a second try of some of the calls.
+        self._may_have_ghosts |= is_fetch
+        self.look_within(0)  # whoever told us to look was not heard yet
+        self.outage.note(error)
+        self.leases.expire(time.monotonic())
 
     def _provision(self) -> None:
         if not self._provisioned:

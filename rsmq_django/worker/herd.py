@@ -66,6 +66,8 @@ class Member:
 
     def turn_s(self) -> float:
         """Return how long to leave a published message to idle children before this one."""
+        if self._seat == 0:
+            return 0.0
         now = time.monotonic()
         before = self._herd.read(0)[: self._seat]
         return min(LONGEST_WAIT_S, TURN_S * sum(now - idle_at < FRESH_S for idle_at in before))

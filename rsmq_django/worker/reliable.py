@@ -41,6 +41,9 @@ MAX_REASON_LENGTH = 200
 class ReliableFetcher:
     """Works on some reliable queues of one connection, in the order given: the first queue's messages come first."""
 
+    #: Its wake-ups are no published messages: no look is ready before a turn of the worker.
+    is_looking = False
+
     def __init__(
         self,
         client: Client,
@@ -98,6 +101,9 @@ class ReliableFetcher:
         """Extend a message no longer that will have no outcome here, so that it is recovered."""
         self._let_go.append(execution.delivery)
         self._wake()
+
+    def get_ready(self, room: int, *, at_most: int = MAX_BATCH) -> None:
+        """Do nothing; see Fetcher."""
 
     def look_now(self) -> None:
         """Look for messages at the next exchange: there is one."""

@@ -193,7 +193,8 @@ class FetchStep:
     call: Call[Fetched] = field(init=False)
     look: Look = field(init=False)
     deliveries: list[Delivery] = field(default_factory=list)
-    _sent_at: float = field(default_factory=time.monotonic)
+    #: Its leases begin not earlier, on the monotonic clock.
+    sent_at: float = field(default_factory=time.monotonic)
     _number: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -215,7 +216,7 @@ class FetchStep:
         self.fetcher.clock.set(fetched.server_ms)
         # The lease began at the server some time after the request was sent: counting from then errs on the safe side.
         batches = {position: f"{self._number} {queue.name}" for position, queue in enumerate(self.look.queues, 1)}
-        queues, sent_at, add, server_ms = self.look.queues, self._sent_at, self.deliveries.append, fetched.server_ms
+        queues, sent_at, add, server_ms = self.look.queues, self.sent_at, self.deliveries.append, fetched.server_ms
         for position, raw_id, body, waited_ms, history in fetched.messages:
             receive_count, released, crashes, first_ms = _read_history(history) if history else (1, 0, 0, server_ms)
             message = Message(raw_id.decode("utf-8", "surrogateescape"), body, receive_count, first_ms)
@@ -224,7 +225,7 @@ class FetchStep:
         self.fetcher.leases.hold(self.deliveries)
         self.fetcher.looked(fetched, self.look)
         if len(self.deliveries) < self.look.room and fetched.next_ms != 0 and not self.look.is_partial:
-            self.fetcher.note_drained(self._sent_at)
+            self.fetcher.note_drained(self.sent_at)
 
     def failed(self, _error: RsmqError) -> None:
         """Look at the next exchange."""

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 DRAIN_EVERY_S = 1.0
 #: The longest wait for a subscription to be connected.
 CONNECT_WITHIN_S = 0.5
+#: The shortest wait that poll() knows.
+STEP_ASIDE_MS = 1
 
 
 class Waiter:
@@ -66,13 +68,28 @@ class Waiter:
         finally:
             self._is_asleep = False
         if self._reader in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._reader, 65536)
+            self._empty_pipe()
         for descriptor in ready:
             if descriptor in self._watched:
                 self._watched.pop(descriptor)()  # once: a pipe without a writer stays readable, and nobody could sleep
             if descriptor in listening:
-                listening[descriptor].hear()
+                listening[descriptor].hear_and_ask()
+
+    def step_aside(self) -> None:
+        """Leave the interpreter to the other threads until one of them calls wake(), but not for long.
+
+        What was handed to a thread begins that much earlier: it needs the interpreter when it has woken up.
+        """
+        self._is_asleep = True
+        poll = select.poll()
+        poll.register(self._reader, select.POLLIN)
+        if poll.poll(STEP_ASIDE_MS):
+            self._empty_pipe()  # whoever wakes somebody has said elsewhere why; the turn goes on and finds it
+        self._is_asleep = False
+
+    def _empty_pipe(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._reader, 65536)
 
     def _wait(self, seconds: float, listening: Iterable[int | None]) -> list[int]:
         # Not select(), which knows no descriptors above a thousand.
@@ -103,6 +120,7 @@ class Subscription:
         client: Client,
         channels: Sequence[str],
         *,
+        ask: Callable[[], bool],
         on_publish: Callable[[], None],
         on_cancellation: Callable[[], None],
         is_told: Callable[[], bool],
@@ -112,6 +130,8 @@ class Subscription:
         self._connection = connection.with_timeout(min(connection.timeout_s, CONNECT_WITHIN_S))
         self._cancellations = cancellations_channel(client.namespace)
         self._channels = [*channels, self._cancellations]
+        #: Asks what there is before anybody has read what was published; False when it could not.
+        self._ask = ask
         self._on_publish = on_publish
         #: Called when something may have been cancelled, also while nobody listened.
         self._on_cancellation = on_cancellation
@@ -139,14 +159,19 @@ class Subscription:
             self.hear()  # nobody listened to it for a while; what is not read fills the server's memory
         return self._outage.next_try_at if self._listener is None else None
 
-    def hear(self) -> None:
-        """Read what the server says."""
+    def hear_and_ask(self) -> None:
+        """Read what the server says, if possible while it answers what there is."""
+        self.hear(answered=1 if self._ask() else 0)
+
+    def hear(self, *, answered: int = 0) -> None:
+        """Read what the server says; so many of its hints were followed already."""
         assert self._listener is not None
         self._heard_at = time.monotonic()
         try:
-            if self._listener.drain():
-                if self._listener.take_marker():
-                    self._on_cancellation()
+            heard = self._listener.drain()
+            if heard and self._listener.take_marker():
+                self._on_cancellation()
+            if heard > answered:
                 self._on_publish()
         except RsmqError as error:
             self.stop()

@@ -148,6 +148,7 @@ class Worker:
         try:
             while not self._is_done():
                 self._turn()
+                self._get_ready()
                 at_most_s = SETTLE_WITHIN_S if self.pool.is_ahead else LONGEST_SLEEP_S
                 self.waiter.sleep(self._next_turn_at, at_most_s=at_most_s)
             has_finished = self._give_up_the_rest()
@@ -219,6 +220,7 @@ class Worker:
         subscription = Subscription(
             fetcher.client,
             channels,
+            ask=lambda: self._may_ask() and fetcher.ask_early(),
             on_publish=fetcher.heard,
             on_cancellation=fetcher.suspect_cancellations,
             is_told=lambda: fetcher.was_told_to_look,
@@ -233,11 +235,14 @@ class Worker:
             self.topics.stop_soon()  # not by the signal handler: the events of threads have locks
         if self.stop_by is not None or self.pool.is_stuck():
             self._give_back_waiting()
+        was_idle = self.pool.is_idle
         for fetcher in self.fetchers:
             for runnable in in_batches(self._take(fetcher)):
                 (self.isolation if runnable.is_suspect else self.pool).submit(runnable)
             for cancelled in to_interrupt(fetcher.take_cancelled()):
                 self.pool.cancel(cancelled)
+        if was_idle and not self.pool.is_idle:
+            self.waiter.step_aside()
         if self.board is not None and not any(fetcher.outage.is_on for fetcher in self.fetchers):
             self.board.beat()
         if self._orphan is not None:
@@ -247,6 +252,17 @@ class Worker:
         self.isolation.advance(is_quiet=self.pool.is_idle and not any(each.has_endings for each in self.fetchers))
         self.pool.expire_limits()
         self._say_what_is_awaited()
+
+    def _get_ready(self) -> None:
+        """Put the looks together that are sent when something is published, while nobody waits for it."""
+        room = self._room() if self.pool.is_idle else 0
+        for fetcher in self.fetchers:
+            fetcher.get_ready(room, at_most=self._left)
+
+    def _may_ask(self) -> bool:
+        """Say whether the room that there was before the sleep is still there."""
+        is_quiet = self.board is not None and self.board.is_quiet
+        return self.stop_by is None and not is_quiet and not any(fetcher.is_looking for fetcher in self.fetchers)
 
     def _take(self, fetcher: Fetcher | ReliableFetcher) -> Iterator[Execution]:
         arrived = [
@@ -273,6 +289,8 @@ class Worker:
         is_quiet = self.board is not None and self.board.is_quiet
         if self.stop_by is not None or is_quiet or self.isolation.is_wanted():
             return 0
+        if any(fetcher.is_looking for fetcher in self.fetchers):
+            return 0  # what there is room for is being fetched
         return min(self.pool.room(), self._left)
 
     @property

@@ -1,0 +1,198 @@
+"""A worker at rest asks as soon as something is published, before it does anything else: nothing gets lost by that."""
+
+from __future__ import annotations
+
+import select
+import threading
+
+import pytest
+
+from rsmq_django.core import Client, Connection
+from rsmq_django.core.call import load_script
+from rsmq_django.core.keys import cancellations_channel
+from rsmq_django.queues import get_client, get_queue
+from rsmq_django.tasks import consumer
+from rsmq_django.worker.fetcher import Fetcher
+from rsmq_django.worker.waiter import Subscription
+from tests.fault_proxy import FaultProxy
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.workshop import Configure, declare, new_worker, send_raw, working
+
+
+def fetcher_at_rest(room: int = 2) -> Fetcher:
+    """Return the fetcher of a worker that has found nothing and is about to sleep."""
+    fetcher = new_worker().fetchers[0]
+    assert isinstance(fetcher, Fetcher)
+    wait_until(lambda: fetcher.exchange(room) == [] and fetcher.is_drained)
+    fetcher.get_ready(room)
+    return fetcher
+
+
+def is_waiting(messages: int = 1) -> bool:
+    attributes = get_queue("default").attributes()
+    return (attributes.messages, attributes.hidden_messages) == (messages, 0)
+
+
+# -- What it asks ----------------------------------------------------------------------------------------------------
+
+
+def test_the_next_exchange_brings_the_answer(project: Configure):
+    fetcher = fetcher_at_rest()
+    message_id = send_raw(b"hello")
+
+    assert fetcher.ask_early()
+    assert not fetcher.is_idle
+    (delivery,) = fetcher.exchange(0)
+
+    assert (delivery.message.id, delivery.attempt) == (message_id, 1)
+    assert not fetcher.ask_early(), "what was ready is used up"
+
+
+def test_server_that_has_forgotten_the_script_is_told_again(project: Configure, server: PrivateServer):
+    fetcher = fetcher_at_rest()
+    send_raw(b"hello")
+    server.redis.script_flush()
+
+    assert fetcher.ask_early()
+
+    assert len(fetcher.exchange(0)) == 1
+
+
+def test_worker_without_room_asks_nothing(project: Configure):
+    fetcher = fetcher_at_rest()
+    fetcher.get_ready(0)
+
+    assert not fetcher.ask_early()
+
+
+def test_worker_that_holds_something_asks_in_its_turn(project: Configure):
+    send_raw(b"hello")
+    fetcher = new_worker().fetchers[0]
+    assert isinstance(fetcher, Fetcher)
+    assert len(fetcher.exchange(1)) == 1
+
+    fetcher.get_ready(1)
+
+    assert not fetcher.ask_early()
+
+
+# -- When something happens meanwhile --------------------------------------------------------------------------------
+
+
+def test_lost_answer_costs_no_message_and_no_attempt(configure: Configure, server: PrivateServer):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url)
+        fetcher = fetcher_at_rest()
+        message_id = send_raw(b"hello")
+        proxy.lose_reply_to(load_script("worker/fetch").sha1.encode())
+
+        assert fetcher.ask_early()
+        assert fetcher.exchange(2) == []
+
+        (delivery,) = wait_until(lambda: fetcher.exchange(2))
+        assert (delivery.message.id, delivery.attempt) == (message_id, 1)
+
+
+def test_broken_connection_is_made_again_by_the_exchange(configure: Configure, server: PrivateServer):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url)
+        fetcher = fetcher_at_rest()
+        send_raw(b"hello")
+        proxy.reset_connections()
+
+        fetcher.ask_early()
+        fetcher.look_now()
+
+        assert len(wait_until(lambda: fetcher.exchange(2))) == 1
+
+
+@pytest.mark.parametrize("within_s", [0, 10])
+def test_what_arrives_in_a_worker_that_stops_is_run_or_given_back(project: Configure, within_s: float):
+    consumer("default")(lambda message: None)
+    worker = new_worker()
+    fetcher = worker.fetchers[0]
+    assert isinstance(fetcher, Fetcher)
+    wait_until(lambda: fetcher.exchange(2) == [] and fetcher.is_drained)
+    fetcher.get_ready(2)
+    send_raw(b"hello")
+    assert fetcher.ask_early()
+
+    worker.stop(within_s=within_s)
+    worker.run()
+
+    assert is_waiting() if within_s == 0 else (is_waiting() or is_waiting(0))
+
+
+def test_no_more_tasks_are_taken_than_the_worker_may(project: Configure):
+    seen: list[int] = []
+    declared = declare(lambda number: seen.append(number))
+    with working(poll_interval_s=60, threads=4, max_tasks=3) as worker:
+        for number in range(5):
+            wait_until(lambda: worker.waiter._is_asleep or worker.taken == 3)
+            declared.enqueue(number)
+        wait_until(lambda: len(seen) == 3)
+
+    assert is_waiting(2)
+
+
+# -- What was published meanwhile ------------------------------------------------------------------------------------
+
+
+def test_no_hint_is_lost_in_a_stream_of_messages(project: Configure):
+    seen: list[int] = []
+    pause = threading.Event()
+    declared = declare(lambda number: seen.append(number))
+    with working(poll_interval_s=60):
+        for number in range(300):
+            declared.enqueue(number)
+            pause.wait(0.001 * (number % 3))
+        wait_until(lambda: len(seen) == 300)
+
+
+@pytest.mark.parametrize(("published", "told"), [(1, 0), (2, 1)])
+def test_only_what_was_published_before_the_question_is_answered_by_it(
+    project: Configure, server: PrivateServer, published: int, told: int
+):
+    heard: list[int] = []
+    subscription = Subscription(
+        get_client(),
+        ["rsmq:rt:default"],
+        ask=lambda: True,
+        on_publish=lambda: heard.append(1),
+        on_cancellation=lambda: None,
+        is_told=lambda: False,
+    )
+    subscription.keep_up()
+    wait_until(lambda: server.redis.pubsub_numsub(cancellations_channel("rsmq"))[0][1] == 1)
+    server.redis.ping()  # what the server does next it does after it has written its confirmation
+    subscription.hear()
+    heard.clear()
+
+    publish = [("PUBLISH", "rsmq:rt:default", "1")] * published
+    get_client().connection.exchange([("MULTI",), *publish, ("EXEC",)])
+    _wait_for(subscription)
+    subscription.hear_and_ask()
+
+    assert len(heard) == told
+    subscription.stop()
+
+
+def _wait_for(subscription: Subscription) -> None:
+    assert subscription.descriptor is not None
+    poll = select.poll()
+    poll.register(subscription.descriptor, select.POLLIN)
+    assert poll.poll(30_000)
+
+
+def test_other_users_of_the_connection_are_not_disturbed(project: Configure):
+    fetcher = fetcher_at_rest()
+    send_raw(b"hello")
+    fetcher.ask_early()
+
+    assert get_queue("default").attributes().messages == 1
+    assert len(fetcher.exchange(0)) == 1
+
+
+def test_nothing_is_sent_without_an_open_socket(server: PrivateServer):
+    assert Client(Connection(server.url)).connection.begin(b"*1\r\n$4\r\nPING\r\n") is None
