@@ -8,7 +8,7 @@ Only `task` is required. docs/message_format.md is the reference.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ VERSION = 1
 # an encoding where only UTF-8 is allowed.
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 _decoder = json.JSONDecoder()
+_scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]  # raw_decode() in C
 
 
 class Unreadable(Exception):
@@ -100,8 +101,8 @@ def decode(body: bytes, *, message_id: str) -> Envelope:
 
 def _parse(text: str) -> Any:
     """Read JSON; quickly where there are no blanks around it, as in what our senders write."""
-    if text[:1] == "{":
-        value, end = _decoder.raw_decode(text)
-        if end == len(text):
-            return value
-    return _decoder.decode(text)
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration:
+        return _decoder.decode(text)
+    return value if end == len(text) else _decoder.decode(text)

@@ -65,10 +65,7 @@ class Burst:
         if fetcher.outage.next_try_at > time.monotonic():
             raise AssertionError("the private server does not answer; its log is in the temporary directory")
         desk = _Desk(fetcher)
-        executions = [
-            Execution(delivery, desk=desk, announcer=self._announcer, now_ms=fetcher.clock.now_ms)
-            for delivery in deliveries
-        ]
+        executions = [Execution(delivery, desk=desk, announcer=self._announcer) for delivery in deliveries]
         for runnable in in_batches(executions):
             with connections_kept():
                 _ = async_to_sync(runnable.arun)() if runnable.is_async else runnable.run()
@@ -82,7 +79,9 @@ class _Desk:
 
     def __init__(self, fetcher: Fetcher) -> None:
         self.outcomes: dict[Execution, Outcome] = {}
+        self.clock = fetcher.clock
         self.began = fetcher.began
+        self.hurry = fetcher.hurry
         self.let_go = fetcher.let_go
         self._fetcher = fetcher
 

@@ -38,8 +38,8 @@ class Board:
         """Note that the child has just looked for messages, or would have if it had room, and that all is well."""
         _TIME.pack_into(self._memory, _POLLED_AT, time.monotonic())
 
-    def enter(self, message_id: str, *, run_by: float = 0.0) -> int | None:
-        """Note that a message begins to run, and until when on the monotonic clock it may; returns its slot.
+    def enter(self, message_id: str, *, began_at: float, run_by: float = 0.0) -> int | None:
+        """Note when on the monotonic clock a message began to run, and until when it may; returns its slot.
 
         Without a free slot it goes unnoted: a crash will not count for it, and nobody limits it.
         """
@@ -50,7 +50,7 @@ class Board:
             slot = self._free.popleft()
         except IndexError:
             return None
-        _SLOT.pack_into(self._memory, slot, run_by, time.monotonic(), name)
+        _SLOT.pack_into(self._memory, slot, run_by, began_at, name)
         return slot
 
     def lift_limit(self, slot: int) -> None:

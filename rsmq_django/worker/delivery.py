@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..conf import QueueSettings, get_settings
 from ..core import Message, Queue
 from ..core.bands import split_band
 from ..core.reliable import ReliableQueue
+
+if TYPE_CHECKING:
+    from .execution import Execution
 
 
 class WorkQueue:
@@ -56,6 +60,8 @@ class Delivery:
     start_noted: bool = False
     #: Where the board says that it runs.
     slot: int | None = None
+    #: The attempt at it, from its begin until Redis knows its outcome.
+    execution: Execution | None = None
 
     @property
     def receipt(self) -> tuple[str, int]:

@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,6 +28,7 @@ from ..tasks.running import CurrentTask, TaskContext, current_run
 from ..tasks.sending import result_ttl_s
 from ..tracing import processing, tracer
 from .announcer import Announcer
+from .clock import ServerClock
 from .database import (
     close_stale_connections,
     close_unusable_connections,
@@ -71,9 +72,13 @@ Result = Returned | Raised | Unreadable
 class Desk(Protocol):
     """Takes over what has to reach Redis, to be carried out together with others."""
 
+    clock: ServerClock
+
     def began(self, execution: Execution) -> None: ...
 
     def settle(self, execution: Execution, outcome: Outcome) -> None: ...
+
+    def hurry(self) -> None: ...
 
     def let_go(self, execution: Execution) -> None: ...
 
@@ -82,7 +87,6 @@ class Execution:
     """One attempt at one message."""
 
     __slots__ = (
-        "_now_ms",
         "announcer",
         "batch",
         "delivery",
@@ -106,11 +110,11 @@ class Execution:
         "work",
     )
 
-    def __init__(self, delivery: Delivery, *, desk: Desk, announcer: Announcer, now_ms: Callable[[], float]) -> None:
+    def __init__(self, delivery: Delivery, *, desk: Desk, announcer: Announcer) -> None:
         self.delivery = delivery
         self.announcer = announcer
         self.desk = desk
-        self._now_ms = now_ms
+        #: Server time at which its outcome was known.
         self.finished_ms: float | None = None
         #: How long the function ran; None while it has not.
         self.run_us: int | None = None
@@ -183,19 +187,15 @@ class Execution:
 
     def begin(self) -> None:
         """Note the start and tell it."""
-        self._note_start()
+        self.desk.began(self)
         if self.announcer.starts_are_news and self.may_run:
             self.announcer.started(self)
 
     async def abegin(self) -> None:
         """See begin()."""
-        self._note_start()
+        self.desk.began(self)
         if self.announcer.starts_are_news and self.may_run:
             await self.announcer.astarted(self)
-
-    def _note_start(self) -> None:
-        self.delivery.started_ms = self._now_ms()
-        self.desk.began(self)
 
     def perform(self) -> Result:
         """Call the function, with fresh database connections around it."""
@@ -245,7 +245,7 @@ class Execution:
             return _WorkerDied(self.delivery.attempt - 1)
         if self.delivery.cancelled:
             return TaskCancelled()
-        if self.meta is not None and has_expired(self.meta, self.delivery.message, self._now_ms()):
+        if self.meta is not None and has_expired(self.meta, self.delivery.message, self.desk.clock.now_ms()):
             return TaskExpired(self.meta["expires_in_s"])
         return None
 
@@ -270,23 +270,20 @@ class Execution:
 
     def end(self, result: Result) -> Outcome:
         """Decide, hand the outcome over, tell it."""
-        outcome = self.conclude(result)
+        outcome = self.decide(result)
+        self.desk.settle(self, outcome)
         if self.announcer.is_news(outcome):
+            self.desk.hurry()  # who hears the news may take long
             self.announcer.finished(self, outcome)
         return outcome
 
     async def aend(self, result: Result) -> Outcome:
         """See end()."""
-        outcome = self.conclude(result)
-        if self.announcer.is_news(outcome):
-            await self.announcer.afinished(self, outcome)
-        return outcome
-
-    def conclude(self, result: Result) -> Outcome:
-        """Decide and hand the outcome over; both are safe to repeat."""
-        self.finished_ms = self._now_ms()
         outcome = self.decide(result)
         self.desk.settle(self, outcome)
+        if self.announcer.is_news(outcome):
+            self.desk.hurry()
+            await self.announcer.afinished(self, outcome)
         return outcome
 
     def cancel(self) -> None:

@@ -106,7 +106,6 @@ class Fetcher:
         #: Batches of which nothing is held any more, to be struck off the record.
         self._over: list[str] = []
         self._fetch_numbers = itertools.count(1)
-        self._running: dict[Delivery, Execution] = {}
         self.cancellations = Cancellations(client)
         #: When to look for runs whose start should be noted, on the monotonic clock.
         self._note_starts_at = 0.0
@@ -139,18 +138,23 @@ class Fetcher:
     def began(self, execution: Execution) -> None:
         """Take over that an attempt began, to be noted in its result record if it runs for long."""
         delivery, limit_s = execution.delivery, execution.hard_timeout_s
-        self._running[delivery] = execution
+        began_at = time.monotonic() if execution.batch is None else execution.batch.began_at
+        delivery.started_ms, delivery.execution = began_at * 1000 + self.clock.offset_ms, execution
         if self._board is not None:
-            run_by = 0.0 if limit_s is None else _began_at(execution) + limit_s
-            delivery.slot = self._board.enter(delivery.message.id, run_by=run_by)
+            run_by = 0.0 if limit_s is None else began_at + limit_s
+            delivery.slot = self._board.enter(delivery.message.id, began_at=began_at, run_by=run_by)
         if self.statistics is not None and execution.may_run:
             self.statistics.began(delivery.work_queue.name, execution.path)
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
-        """Take over an outcome; the next exchange carries it out."""
+        """Take over an outcome; the next exchange carries it out. Whoever runs executions wakes the worker after it."""
         if execution.hard_timeout_s is not None:
             self._lift_limit(execution)
+        execution.finished_ms = self.clock.now_ms()
         self._endings.append(Ending(execution, outcome))
+
+    def hurry(self) -> None:
+        """Let the next exchange come soon."""
         self._wake()
 
     def let_go(self, execution: Execution) -> None:
@@ -237,7 +241,7 @@ class Fetcher:
     def take_cancelled(self) -> list[Execution]:
         """Return the runs of messages that were cancelled since this was last asked."""
         cancelled = self.cancellations.take(self.leases.held)
-        return [self._running[delivery] for delivery in cancelled if delivery in self._running]
+        return [delivery.execution for delivery in cancelled if delivery.execution is not None]
 
     @property
     def is_stuck(self) -> bool:
@@ -250,7 +254,7 @@ class Fetcher:
         self._over += [batch for batch in self.leases.drop(deliveries) if batch not in struck]
         board = self._board
         for delivery in deliveries:
-            self._running.pop(delivery, None)
+            delivery.execution = None
             if board is not None and delivery.slot is not None:
                 board.leave(delivery.slot)
                 delivery.slot = None
@@ -449,12 +453,9 @@ class Fetcher:
         self._damage.note(error)
 
     def _starts_to_note(self, ended: set[Delivery]) -> list[Ending]:
-        for delivery in ended:
-            self._running.pop(delivery, None)
         since_ms = self.clock.now_ms() - NOTE_START_AFTER_S * 1000
-        running = list(self._running.values())  # threads add to it meanwhile
-        unnoted = [execution for execution in running if _is_unnoted(execution.delivery, since_ms)]
-        endings = [Ending(execution, Released()) for execution in unnoted]
+        unnoted = [held for held in self.leases.held() if held not in ended and _is_unnoted(held, since_ms)]
+        endings = [Ending(held.execution, Released()) for held in unnoted if held.execution is not None]
         for ending in endings:
             ending.delivery.start_noted = not ending.result_keys  # without a result there is nothing to note
         return [ending for ending in endings if ending.result_keys]
@@ -532,10 +533,6 @@ class Fetcher:
             # Nobody tells when a held message begins to run, or that it waits behind tasks that do not end.
             times.append(max(self._note_starts_at, time.monotonic() + NOTE_START_AFTER_S / 2))
         return max(min(times), self.outage.next_try_at) if times else None
-
-
-def _began_at(execution: Execution) -> float:
-    return time.monotonic() if execution.batch is None else execution.batch.began_at
 
 
 def _is_unnoted(delivery: Delivery, since_ms: float) -> bool:

@@ -20,11 +20,9 @@ _interrupting = threading.Lock()
 class Interruptible:
     """One call of a function that another thread may interrupt with an exception."""
 
-    __slots__ = ("_asked", "_thread_id")
-
-    def __init__(self) -> None:
-        self._asked: type[BaseException] | None = None
-        self._thread_id: int | None = None
+    # Of the class, so that making one, as each message does, costs next to nothing.
+    _asked: type[BaseException] | None = None
+    _thread_id: int | None = None
 
     def call(self, function: Callable[[], Any]) -> Any:
         """Call the function on this thread; raises what it was interrupted with, also before it began."""

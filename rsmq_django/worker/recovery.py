@@ -25,6 +25,7 @@ from ..core.replies import first_received_ms
 from ..tasks.interrupts import HardTimeout
 from .aftermath import aftermath_calls
 from .announcer import Announcer, log_outcome
+from .clock import ServerClock
 from .delivery import Delivery, WorkQueue
 from .endings import Ending, ending_calls, ending_keys, strike_of
 from .event_log import NO_EVENTS, EventLog, Events
@@ -220,8 +221,7 @@ def _delivery(
 
 
 def _execution(delivery: Delivery, death: Death) -> Execution:
-    announcer = Announcer(death.worker_id)
-    return Execution(delivery, desk=_NoDesk(), announcer=announcer, now_ms=lambda: time.time() * 1000)
+    return Execution(delivery, desk=_NoDesk(), announcer=Announcer(death.worker_id))
 
 
 def _end(client: Client, execution: Execution, outcome: Outcome, books: Books) -> None:
@@ -247,8 +247,13 @@ def _end(client: Client, execution: Execution, outcome: Outcome, books: Books) -
 class _NoDesk:
     """Stands where an execution hands its outcome over; nothing is executed here."""
 
+    def __init__(self) -> None:
+        self.clock = ServerClock()
+
     def began(self, execution: Execution) -> None: ...
 
     def settle(self, execution: Execution, outcome: Outcome) -> None: ...
+
+    def hurry(self) -> None: ...
 
     def let_go(self, execution: Execution) -> None: ...

@@ -82,19 +82,24 @@ class ReliableFetcher:
     def began(self, execution: Execution) -> None:
         """Take over that an attempt began: the supervisor limits it. The delivery is on record already."""
         delivery, limit_s = execution.delivery, execution.hard_timeout_s
+        began_at = time.monotonic() if execution.batch is None else execution.batch.began_at
+        delivery.started_ms = began_at * 1000 + self.clock.offset_ms
         if self._board is not None:
-            began_at = time.monotonic() if execution.batch is None else execution.batch.began_at
             run_by = 0.0 if limit_s is None else began_at + limit_s
-            delivery.slot = self._board.enter(delivery.message.id, run_by=run_by)
+            delivery.slot = self._board.enter(delivery.message.id, began_at=began_at, run_by=run_by)
         if self.statistics is not None and execution.may_run:
             self.statistics.began(delivery.work_queue.name, execution.path)
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
-        """Take over an outcome; the next exchange carries it out."""
+        """Take over an outcome; the next exchange carries it out. Whoever runs executions wakes the worker after it."""
         slot = execution.delivery.slot
         if self._board is not None and slot is not None and execution.hard_timeout_s is not None:
             self._board.lift_limit(slot)
+        execution.finished_ms = self.clock.now_ms()
         self._settled.append(Settled(execution, outcome))
+
+    def hurry(self) -> None:
+        """Let the next exchange come soon."""
         self._wake()
 
     def let_go(self, execution: Execution) -> None:

@@ -299,7 +299,7 @@ class Worker:
         return MAX_BATCH if self.options.max_tasks is None else self.options.max_tasks - self.taken
 
     def _execution(self, fetcher: Fetcher | ReliableFetcher, delivery: Delivery) -> Execution:
-        return Execution(delivery, desk=fetcher, announcer=self.announcer, now_ms=fetcher.clock.now_ms)
+        return Execution(delivery, desk=fetcher, announcer=self.announcer)
 
     def _give_back_waiting(self) -> None:
         waiting = self.pool.take_back()

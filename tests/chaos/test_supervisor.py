@@ -362,7 +362,7 @@ def hold(server: PrivateServer, worker_id: str, *, for_s: float = 1000) -> Messa
 def test_task_whose_outcome_died_with_its_process_is_a_suspect(keeper: Keeper, server: PrivateServer):
     finished, waiting = hold(server, "dead"), hold(server, "dead")
     board = Board(2)
-    board.enter(finished.id)
+    board.enter(finished.id, began_at=0.0)
 
     keeper.note_death(Death(worker_id="dead", how="exit status 3", running=board.running()))
     keeper.look([])

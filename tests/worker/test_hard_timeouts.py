@@ -90,7 +90,7 @@ def test_limits_that_contradict_each_other_are_refused():
 
 def test_run_without_a_limit_is_never_overdue():
     board = Board(2)
-    board.enter("a")
+    board.enter("a", began_at=0.0)
 
     assert board.overdue(1e12) == frozenset()
     assert board.running() == {"a"}
@@ -98,8 +98,8 @@ def test_run_without_a_limit_is_never_overdue():
 
 def test_run_is_overdue_until_it_has_ended():
     board = Board(2)
-    slot = board.enter("a", run_by=100.0)
-    board.enter("b", run_by=200.0)
+    slot = board.enter("a", began_at=0.0, run_by=100.0)
+    board.enter("b", began_at=0.0, run_by=200.0)
     assert slot is not None
 
     assert board.next_limit() == 100.0
@@ -111,5 +111,5 @@ def test_run_is_overdue_until_it_has_ended():
     assert board.running() == {"a", "b"}
 
     board.leave(slot)
-    board.enter("c")  # in the same place
+    board.enter("c", began_at=0.0)  # in the same place
     assert board.overdue(1e12) == {"b"}
