@@ -10,7 +10,6 @@ import os
 import re
 import time
 from base64 import b64encode
-from collections.abc import Iterator
 
 from .errors import InvalidMessageId
 
@@ -28,19 +27,19 @@ _LATEST_SENT_US = 4_102_444_800_000_000
 
 def random_suffix() -> str:
     """Draw 22 characters of `A-Z a-z 0-9` from the system's secure generator."""
-    return next(random_suffixes(1))
+    return random_suffixes(1)[0]
 
 
-def random_suffixes(count: int) -> Iterator[str]:
+def random_suffixes(count: int) -> list[str]:
     """Draw `count` suffixes with one read of the secure generator per thousand or so."""
-    while count > 0:
+    suffixes: list[str] = []
+    while len(suffixes) < count:
         # Dropping "+" and "/" keeps the 62 other characters equally likely; one character in 32 is lost that way.
-        letters = b64encode(os.urandom(min(count, 1000) * 18)).translate(None, b"+/=").decode("ascii")
-        for start in range(0, len(letters) - SUFFIX_LENGTH + 1, SUFFIX_LENGTH):
-            yield letters[start : start + SUFFIX_LENGTH]
-            count -= 1
-            if count == 0:
-                return
+        drawn = os.urandom(min(count - len(suffixes), 1000) * 18)
+        letters = b64encode(drawn).translate(None, b"+/=").decode("ascii")
+        last = len(letters) - SUFFIX_LENGTH
+        suffixes += [letters[start : start + SUFFIX_LENGTH] for start in range(0, last + 1, SUFFIX_LENGTH)]
+    return suffixes[:count]
 
 
 def sent_ms(message_id: str) -> float | None:

@@ -117,7 +117,7 @@ class BulkSender:
         yield from groups.items()
 
     def _messages(self, table: Rows) -> list[Message]:
-        suffixes = list(random_suffixes(_height(table)))
+        suffixes = random_suffixes(_height(table))
         given = table.get("delay_s")
         delays: Iterable[Argument] = map(_delay_ms, given) if given else [OWN_DELAY] * len(suffixes)
         bodies = self._calls(table, suffixes) if self.options.kind == "tasks" else _bodies(table["body"])

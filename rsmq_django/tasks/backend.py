@@ -7,8 +7,9 @@ makes a backend per thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -78,15 +79,14 @@ class RSMQBackend(BaseTaskBackend):
         MessageTooLong, and where it sends at once the errors of `Queue.send()`.
         """
         outgoing, result = self._prepare_one(task, args, kwargs)
-
-        def tell(ids: list[str]) -> None:
-            if ids != [result.id]:
-                object.__setattr__(result, "id", ids[0])  # an equal call was there before
-            elif anybody_listens(task_enqueued):
-                task_enqueued.send(type(self), task_result=result)
-
-        hand_over([outgoing], then=tell)
+        hand_over([outgoing], then=partial(self._tell, result))
         return result
+
+    def _tell(self, result: SentResult, ids: Sequence[str]) -> None:
+        if ids[0] != result.id:
+            object.__setattr__(result, "id", ids[0])  # an equal call was there before
+        elif anybody_listens(task_enqueued):
+            task_enqueued.send(type(self), task_result=result)
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
         """See enqueue()."""
@@ -94,7 +94,7 @@ class RSMQBackend(BaseTaskBackend):
         # A transaction cannot be open here: Django's transactions do not span awaits, and its connections belong to
         # one thread.
         ids = await ahand_over([outgoing])
-        if ids != [result.id]:
+        if ids[0] != result.id:
             object.__setattr__(result, "id", ids[0])
         elif anybody_listens(task_enqueued):
             await task_enqueued.asend(type(self), task_result=result)
@@ -130,7 +130,7 @@ class RSMQBackend(BaseTaskBackend):
         self.validate_task(task)
         rest, batches, ids = iter(calls), list[Outgoing](), list[str]()
         while batch := [split_arguments(call) for call in islice(rest, MAX_BATCH)]:
-            drawn = list(random_suffixes(len(batch)))
+            drawn = random_suffixes(len(batch))
             for lane, positions in by_lane(task, batch).items():
                 own = [batch[position] for position in positions]
                 batches.append(prepare(task, own, ids=[drawn[position] for position in positions], lane=lane))

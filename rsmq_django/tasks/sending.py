@@ -7,8 +7,7 @@ at once, at the commit, or by a relay that finds the call in the outbox.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -17,19 +16,19 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..conf import get_settings
 from ..core import Queue
-from ..core.bands import band_name
 from ..core.call import Argument, Call
 from ..core.errors import MessageTooLong, QueueNotFound
 from ..core.ids import random_suffixes
 from ..core.keys import result_key
 from ..core.replies import read_ids
-from ..queues import aensure_queue, ensure_queue, get_queue
+from ..queues import aensure_queue, ensure_queue
 from ..tracing import Span, carried_by, sending, start_sending
 from .collecting import send_at_commit
 from .compat import InvalidTask
 from .envelope import encode
 from .middleware import chain
 from .results import UNFINISHED_TTL_S
+from .route import Route, route_of
 from .sealing import seal
 from .tags import note_tags, untag
 from .task import Arguments, Task
@@ -40,15 +39,14 @@ from .unique import Holder, UniqueCall
 class Outgoing:
     """Calls of one task that wait to be sent, never changed: ids and bodies, in order."""
 
-    task: Task[..., Any]
-    queue: Queue
+    route: Route
     ids: list[str]
     #: What was written down.
     written: list[bytes]
     #: What travels: the same, unless the queue's messages are sealed.
     bodies: list[bytes]
     #: What makes each call unique; nothing for tasks that are not.
-    digests: list[str] = field(default_factory=list)
+    digests: Sequence[str] = ()
     #: Ends when they are sent; None when nothing is traced.
     span: Span | None = None
 
@@ -57,45 +55,44 @@ class Outgoing:
         """Say whether it is one call with nothing that others could not share when they are sent together."""
         return len(self.ids) == 1 and not self.digests and self.span is None
 
+    @property
+    def task(self) -> Task[..., Any]:
+        """Return whose calls they are."""
+        return self.route.task
+
+    @property
+    def queue(self) -> Queue:
+        """Return where they will lie."""
+        return self.route.queue
+
     def unique_call(self, number: int) -> UniqueCall:
         """Return one call of a unique task."""
-        unique = self.task.options.unique
+        unique, queue = self.task.options.unique, self.queue
         assert unique is not None
         return UniqueCall(
             unique=unique,
-            namespace=self.queue.client.namespace,
-            queue_name=self.queue.name,
-            keys=self.queue.keys,
-            channel=self.channel,
-            delay=self.delay_ms(),
+            namespace=queue.client.namespace,
+            queue_name=queue.name,
+            keys=queue.keys,
+            channel=self.route.channel,
+            delay=self.route.delay_ms(),
             digest=self.digests[number],
             task_id=self.ids[number],
             body=self.bodies[number],
             unfinished_ttl_s=UNFINISHED_TTL_S,
-            keeps_result=result_ttl_s(self.task) > 0,
+            keeps_result=self.route.keeps_result,
         )
 
     def call(self) -> Call[list[str]]:
         """Return the Redis call that sends them; a delay counts from now, the moment of sending."""
-        args: list[Argument] = [self.delay_ms(), self.channel, UNFINISHED_TTL_S, self.queue.name]
+        route, queue = self.route, self.route.queue
+        args: list[Argument] = [route.delay_ms(), route.channel, UNFINISHED_TTL_S, queue.name]
         for task_id, body in zip(self.ids, self.bodies, strict=True):
             args += (task_id, body)
-        keys = [self.queue.keys.messages, self.queue.keys.settings]
-        if result_ttl_s(self.task):
-            keys += [result_key(self.queue.client.namespace, task_id) for task_id in self.ids]
-        return Call("tasks/enqueue", tuple(keys), tuple(args), read_ids, subject=self.queue.name)
-
-    @property
-    def channel(self) -> str:
-        """Return where to publish: workers listen to the task's queue, and may not know this band or lane yet."""
-        return get_queue(self.task.queue_name).keys.channel
-
-    def delay_ms(self) -> Argument:
-        """Return the delay from now, or the unit of the queue's own."""
-        if self.task.run_after is None:
-            return self.queue.vt_unit  # the queue's own delay
-        now = datetime.now(self.task.run_after.tzinfo)  # local time without a zone where USE_TZ is off
-        return max(0, round((self.task.run_after - now).total_seconds() * 1000))
+        keys = [queue.keys.messages, queue.keys.settings]
+        if route.keeps_result:
+            keys += [result_key(queue.client.namespace, task_id) for task_id in self.ids]
+        return Call("tasks/enqueue", tuple(keys), tuple(args), read_ids, subject=queue.name)
 
 
 def prepare(
@@ -110,34 +107,31 @@ def prepare(
 
     Without `ids`, new ones are drawn; `said` is what else the meta of each call says. All of them go to one lane.
     """
-    queue = get_queue(band_name(task.queue_name, int(task.priority), lane))
-    path = task.module_path
-    ids = list(ids or random_suffixes(len(calls)))
-    span = start_sending(queue.name, path, ids)
+    route = route_of(task, lane)
+    path, settings = route.path, route.settings
+    ids = list(ids) or random_suffixes(len(calls))
+    span = start_sending(route.queue.name, path, ids)
     digests = _digests(task, calls)
-    metas = _metas({**carried_by(span), **_context(task), **_said(task, queue)}, digests, len(ids))
-    if said:
-        metas = [{**(meta or {}), **own} for meta, own in zip(metas, said, strict=True)]
+    metas = _metas(_common_meta(route, span), digests, said, len(calls))
     written = [
         encode(path, task_id, args, kwargs, meta)
         for task_id, (args, kwargs), meta in zip(ids, calls, metas, strict=True)
     ]
-    settings = get_settings().queue(task.queue_name)
     bodies = [seal(body, settings, name=settings.name) for body in written] if settings.is_sealed else written
-    _check_size(bodies, path, queue, limit_bytes=settings.max_size_bytes)
-    return Outgoing(task, queue, ids, written, bodies, digests, span)
+    _check_size(bodies, route)
+    return Outgoing(route, ids, written, bodies, digests, span)
 
 
-def _check_size(bodies: Sequence[bytes], path: str, queue: Queue, *, limit_bytes: int) -> None:
-    longest = max(map(len, bodies), default=0)
-    if 0 <= limit_bytes < longest:
+def _check_size(bodies: Sequence[bytes], route: Route) -> None:
+    longest, limit = max(map(len, bodies), default=0), route.settings.max_size_bytes
+    if 0 <= limit < longest:
         # Found out only after the commit, it would be too late to tell the caller.
         raise MessageTooLong(
-            f"a call of {path} is {longest} bytes, queue {queue.name!r} allows {limit_bytes}; "
+            f"a call of {route.path} is {longest} bytes, queue {route.queue.name!r} allows {limit}; "
             "store what it works on elsewhere and pass its id",
-            queue_name=queue.name,
+            queue_name=route.queue.name,
             size_bytes=longest,
-            limit_bytes=limit_bytes,
+            limit_bytes=limit,
         )
 
 
@@ -167,20 +161,20 @@ async def ahand_over(batches: Sequence[Outgoing]) -> list[str]:
 
 
 def _uses_outbox(batches: Sequence[Outgoing]) -> bool:
-    return bool(batches) and get_settings().queue(batches[0].task.queue_name).outbox
+    return bool(batches) and batches[0].route.settings.outbox
 
 
 def _write_to_outbox(batches: Sequence[Outgoing]) -> None:
     # Only here: the outbox is an application of its own, with tables, and most projects do not install it.
     from ..outbox.writing import write
 
-    task = batches[0].task
+    task, route = batches[0].task, batches[0].route
     if batches[0].digests or task.options.tags:
         raise InvalidTask(
-            f"Task {task.module_path} is unique or has tags, and queue {task.queue_name!r} has an outbox, which knows "
+            f"Task {route.path} is unique or has tags, and queue {task.queue_name!r} has an outbox, which knows "
             "nothing of either; send it to a queue without OUTBOX"
         )
-    write(batches, keeps_result=bool(result_ttl_s(batches[0].task)))
+    write(batches, keeps_result=route.keeps_result)
     for batch in batches:
         with sending(batch.span):
             pass  # who traces wants to see the call end; when its row is sent, no span is waiting for it
@@ -194,33 +188,28 @@ def _digests(task: Task[..., Any], calls: Sequence[tuple[Sequence[Any], Mapping[
     return [unique.digest(task.func, path, args, kwargs, takes_context=takes_context) for args, kwargs in calls]
 
 
-def _said(task: Task[..., Any], queue: Queue) -> dict[str, Any]:
-    """Return what the task's options say about each of its calls."""
-    options, said = task.options, dict[str, Any]()
+def _common_meta(route: Route, span: Span | None) -> dict[str, Any]:
+    """Return what tracing, the project's middleware and the task's options say about all calls."""
+    meta = carried_by(span)
+    middleware, options = chain(), route.task.options
+    if middleware is not None:
+        context = middleware.context_of(route.path, route.task.queue_name)
+        meta |= {"context": context} if context else {}
     if options.expires_in_s is not None:
-        said["expires_in_s"] = round(_delay_s(task, queue) + options.expires_in_s, 3)
+        meta["expires_in_s"] = round(route.delay_s() + options.expires_in_s, 3)
     if options.tags:
-        said["tags"] = list(options.tags)
-    return said
+        meta["tags"] = list(options.tags)
+    return meta
 
 
-def _delay_s(task: Task[..., Any], queue: Queue) -> float:
-    delay = Outgoing(task, queue, [], [], []).delay_ms()
-    return delay / 1000 if isinstance(delay, int) else get_settings().queue(task.queue_name).delay_s
-
-
-def _context(task: Task[..., Any]) -> dict[str, Any]:
-    """Return what the project's middleware wants to travel with a call."""
-    middleware = chain()
-    context = None if middleware is None else middleware.context_of(task.module_path, task.queue_name)
-    return {"context": context} if context else {}
-
-
-def _metas(carried: Mapping[str, Any], digests: Sequence[str], count: int) -> list[dict[str, Any] | None]:
-    """Return what features say about each call: `carried` about all, and a digest about each when they are unique."""
-    if digests:
-        return [{**carried, "unique": digest} for digest in digests]
-    return [dict(carried) or None] * count
+def _metas(
+    common: Mapping[str, Any], digests: Sequence[str], said: Sequence[Mapping[str, Any]], count: int
+) -> Sequence[Mapping[str, Any]]:
+    """Return what features say about each call: what is common to all, its digest, and what else is said about it."""
+    if not digests and not said:
+        return [common] * count
+    own = [{"unique": digest} for digest in digests] or [{}] * count
+    return [{**common, **mine, **more} for mine, more in zip(own, said or [{}] * count, strict=True)]
 
 
 def send(outgoing: Outgoing) -> list[str]:
@@ -308,12 +297,6 @@ def _in_transaction() -> BaseDatabaseWrapper | None:
     connection = transaction.get_connection(DEFAULT_DB_ALIAS if database is True else str(database))
     may_be_open = connection.connection is not None and not connection.autocommit
     return connection if connection.in_atomic_block or may_be_open else None
-
-
-def result_ttl_s(task: Task[..., Any]) -> int:
-    """Return how many seconds a finished result of this task is kept; 0 means that none is."""
-    own = task.options.result_ttl_s
-    return get_settings().tasks.result_ttl_s if own is None else own
 
 
 def split_arguments(call: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -24,7 +24,8 @@ from .backend import RSMQBackend
 from .compat import InvalidTask
 from .membership import META, Membership, Ref, Takes, callbacks
 from .results import UNFINISHED_TTL_S
-from .sending import Outgoing, result_ttl_s
+from .route import result_ttl_s
+from .sending import Outgoing
 from .sending import prepare as prepare_calls
 from .task import Task
 from .workflow_state import Workflow

@@ -24,8 +24,8 @@ from ..tasks.expiry import TaskExpired, has_expired
 from ..tasks.interrupts import TaskCancelled
 from ..tasks.middleware import chain
 from ..tasks.retry import Postpone, RetryPolicy, TaskTimeout, exponential
+from ..tasks.route import result_ttl_s
 from ..tasks.running import CurrentTask, TaskContext, current_run
-from ..tasks.sending import result_ttl_s
 from ..tracing import processing, tracer
 from .announcer import Announcer
 from .clock import ServerClock

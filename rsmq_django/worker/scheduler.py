@@ -30,8 +30,8 @@ from ..core.schedule import (
 from ..queues import create_as_configured
 from ..schedule_entry import Schedule, from_json
 from ..tasks.results import UNFINISHED_TTL_S
+from ..tasks.route import result_ttl_s
 from ..tasks.schedule import UnusableSchedule, connection_of, declared_schedules, owner, prepare_ticks
-from ..tasks.sending import result_ttl_s
 from ..timetable import missed_and_late
 from ..tracing import sending
 
@@ -111,7 +111,7 @@ class Scheduler:
             unfinished_ttl_s=UNFINISHED_TTL_S if result_ttl_s(outgoing.task) else 0,
         )
         queue = outgoing.queue
-        call = fire(self._namespace, queue.keys, queue.name, firing, channel=outgoing.channel)
+        call = fire(self._namespace, queue.keys, queue.name, firing, channel=outgoing.route.channel)
         if self._run_with_queue(call, queue.name):
             with sending(outgoing.span):
                 self._tell(entry, firing, made_up)

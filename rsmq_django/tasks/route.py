@@ -1,0 +1,85 @@
+"""Which way the calls of a task go: what is the same for all of them, looked up once.
+
+Holds for as long as no setting changes, which happens in tests only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.core.signals import setting_changed
+from django.dispatch import receiver
+
+from ..conf import QueueSettings, get_settings
+from ..core import Queue
+from ..core.bands import band_name
+from ..core.call import Argument
+from ..queues import get_queue
+from .task import Task
+
+#: So many are remembered; using() makes a new task each time.
+MAX_ROUTES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way of a task's calls."""
+
+    task: Task[..., Any]
+    path: str
+    #: The queue, or the band or lane of it, where they lie.
+    queue: Queue
+    #: Where to publish: workers listen to the task's queue, and may not know this band or lane yet.
+    channel: str
+    #: Of the task's queue.
+    settings: QueueSettings
+    keeps_result: bool
+
+    def delay_ms(self) -> Argument:
+        """Return the delay from now, or the unit of the queue's own."""
+        if self.task.run_after is None:
+            return self.queue.vt_unit  # the queue's own delay
+        now = datetime.now(self.task.run_after.tzinfo)  # local time without a zone where USE_TZ is off
+        return max(0, round((self.task.run_after - now).total_seconds() * 1000))
+
+    def delay_s(self) -> float:
+        """Return the delay from now, also where it is the queue's own."""
+        delay = self.delay_ms()
+        return delay / 1000 if isinstance(delay, int) else self.settings.delay_s
+
+
+_routes: dict[tuple[int, int | None], Route] = {}
+
+
+def route_of(task: Task[..., Any], lane: int | None = None) -> Route:
+    """Return the way of a task's calls, or of those in one lane."""
+    route = _routes.get((id(task), lane))
+    if route is None or route.task is not task:
+        if len(_routes) >= MAX_ROUTES:
+            _routes.clear()
+        route = _routes[id(task), lane] = _find_route(task, lane)
+    return route
+
+
+def result_ttl_s(task: Task[..., Any]) -> int:
+    """Return how many seconds a finished result of this task is kept; 0 means that none is."""
+    own = task.options.result_ttl_s
+    return get_settings().tasks.result_ttl_s if own is None else own
+
+
+def _find_route(task: Task[..., Any], lane: int | None) -> Route:
+    return Route(
+        task=task,
+        path=task.module_path,
+        queue=get_queue(band_name(task.queue_name, int(task.priority), lane)),
+        channel=get_queue(task.queue_name).keys.channel,
+        settings=get_settings().queue(task.queue_name),
+        keeps_result=result_ttl_s(task) > 0,
+    )
+
+
+@receiver(setting_changed)
+def _forget_routes(**_: object) -> None:
+    _routes.clear()
