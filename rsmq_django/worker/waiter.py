@@ -147,7 +147,7 @@ class Subscription:
         return None if self._listener is None or self._is_told() else self._listener.fileno()
 
     def keep_up(self) -> float | None:
-        """Connect again when it is time for that; return when to try it next, None while connected."""
+        """Connect again when it is time for that; return when to come back, None while somebody listens."""
         now = time.monotonic()
         if self._listener is None and now >= self._outage.next_try_at:
             try:
@@ -155,9 +155,12 @@ class Subscription:
                 self._outage.over()
             except RsmqError as error:
                 self._outage.note(error)
-        elif self._listener is not None and now - self._heard_at > DRAIN_EVERY_S:
+        elif self._listener is not None and now - self._heard_at >= DRAIN_EVERY_S:
             self.hear()  # nobody listened to it for a while; what is not read fills the server's memory
-        return self._outage.next_try_at if self._listener is None else None
+        if self._listener is None:
+            return self._outage.next_try_at
+        # A worker that has no room for more messages must still hear soon that one of its tasks was cancelled.
+        return self._heard_at + DRAIN_EVERY_S if self._is_told() else None
 
     def hear_and_ask(self) -> None:
         """Read what the server says, if possible while it answers what there is."""

@@ -17,7 +17,7 @@ from rsmq_django.tasks.compat import task_finished
 from rsmq_django.worker.interruption import Interruptible
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, until, working
+from tests.worker.workshop import Configure, declare, let_leases_be_renewed, until, working
 
 
 def is_empty() -> bool:
@@ -42,8 +42,8 @@ def test_function_gets_the_cancellation_raised_and_can_clean_up(
     project: Configure, server: PrivateServer, runs: Runs, caplog: pytest.LogCaptureFixture
 ):
     def wait() -> None:
-        runs.began.set()
         try:
+            runs.began.set()
             while not runs.release.is_set():
                 time.sleep(0.01)
         except Exception:
@@ -95,12 +95,13 @@ def test_coroutine_is_cancelled(project: Configure, runs: Runs):
 @pytest.mark.parametrize("how", ["returns", "raises"])
 def test_task_that_does_not_listen_ends_as_cancelled_all_the_same(project: Configure, runs: Runs, how: str):
     def go_on() -> str:
-        runs.began.set()
-        while not runs.release.is_set():
-            try:
+        try:
+            runs.began.set()
+            while True:
                 time.sleep(0.01)
-            except TaskCancelled:
-                runs.seen.append("told")
+        except TaskCancelled:
+            runs.seen.append("told")
+        assert runs.release.wait(60)
         if how == "raises":
             raise OSError
         return "done"
@@ -123,7 +124,7 @@ def test_message_that_waits_behind_others_in_the_process_is_not_begun(project: C
     def run(name: str) -> None:
         runs.seen.append(name)
         runs.began.set()
-        runs.release.wait(20)
+        runs.release.wait(60)
 
     declared = declare(run)
     declared.enqueue("first")
@@ -143,14 +144,12 @@ def test_message_that_waits_behind_others_in_the_process_is_not_begun(project: C
 def test_task_can_ask_whether_it_is_cancelled(project: Configure, runs: Runs):
     def patient(context: TaskContext) -> None:
         runs.seen.append((is_cancelled(), context.is_cancelled, lease_lost()))
-        runs.began.set()
-        while True:
-            try:
-                wait_until(is_cancelled)
-                break
-            except TaskCancelled:
-                continue
-        runs.seen.append((is_cancelled(), context.is_cancelled, context.lease_lost))
+        try:
+            runs.began.set()
+            while True:
+                time.sleep(0.01)
+        except TaskCancelled:
+            runs.seen.append((is_cancelled(), context.is_cancelled, context.lease_lost))
 
     result = declare(takes_context=True)(patient).enqueue()
     with working() as worker:
@@ -165,7 +164,6 @@ def test_task_can_ask_whether_it_is_cancelled(project: Configure, runs: Runs):
 def test_cancellation_is_found_at_the_next_renewal_when_nobody_heard_of_it(
     project: Configure, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ):
-    project(default={"VISIBILITY_TIMEOUT_S": 1})
     # A network that swallows what is published: the worker goes on, and hears nothing.
     monkeypatch.setattr(Listener, "take_marker", lambda self: False)
 
@@ -178,6 +176,7 @@ def test_cancellation_is_found_at_the_next_renewal_when_nobody_heard_of_it(
     with working() as worker:
         wait_until(runs.began.is_set)
         cancel(result.id)
+        let_leases_be_renewed(worker)
         wait_until(lambda: worker.fetchers[0].is_idle)
 
     result.refresh()
@@ -198,9 +197,34 @@ def test_cancellation_is_heard_of_after_the_connection_broke(project: Configure,
         wait_until(lambda: worker.fetchers[0].is_idle)
 
 
-def test_message_that_somebody_deletes_is_not_taken_for_cancelled(project: Configure, runs: Runs):
-    project(default={"VISIBILITY_TIMEOUT_S": 1})
+def test_worker_without_room_hears_of_a_cancellation_too(
+    project: Configure, runs: Runs, monkeypatch: pytest.MonkeyPatch
+):
+    project(default={"VISIBILITY_TIMEOUT_S": 3600})
+    monkeypatch.setattr("rsmq_django.worker.worker.LONGEST_SLEEP_S", 600)
 
+    def wait() -> None:
+        try:
+            runs.began.set()
+            while not runs.release.is_set():
+                time.sleep(0.01)
+        finally:
+            runs.seen.append("ended")
+
+    declared = declare(wait)
+    result = declared.enqueue()
+    with working(threads=1, poll_interval_s=600) as worker:
+        wait_until(runs.began.is_set)
+        declared.enqueue()  # told that there is more, it listens to nothing that is published for now
+        wait_until(lambda: worker.fetchers[0].was_told_to_look and worker.waiter._is_asleep)
+
+        assert cancel(result.id)
+
+        wait_until(lambda: runs.seen)
+        runs.release.set()
+
+
+def test_message_that_somebody_deletes_is_not_taken_for_cancelled(project: Configure, runs: Runs):
     def wait() -> None:
         runs.began.set()
         wait_until(lease_lost)
@@ -212,6 +236,7 @@ def test_message_that_somebody_deletes_is_not_taken_for_cancelled(project: Confi
         foreign = Queue("default", get_client())
         (held,) = worker.fetchers[0].leases.held()
         foreign.delete(held.message.id)
+        let_leases_be_renewed(worker)
         wait_until(lambda: runs.seen)
 
     assert runs.seen == [False]
