@@ -1,13 +1,21 @@
 """Fixtures of all tests: a private, empty server and what stands on it."""
 
 import os
+import time
 from collections.abc import Generator, Iterator
 
+import hypothesis
 import pytest
 from django.conf import settings
 
 from rsmq_django.core import Client, Connection, Queue
 from tests.redis_server import PrivateServer
+from tests.support import wait_until
+
+# How long an example takes says something about the machine only. In CI, Hypothesis also takes the same examples each
+# time, which this leaves as it is.
+hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +40,12 @@ def _settings_stay_as_they_are() -> Iterator[None]:
     rsmq = settings.RSMQ
     yield
     assert settings.RSMQ is rsmq, "this test changed settings.RSMQ and did not put it back"
+
+
+@pytest.fixture
+def mid_minute() -> None:
+    """Begin well before the end of a minute (so also of an hour and a day), for tests of what is counted by them."""
+    wait_until(lambda: time.time() % 60 < 50)
 
 
 @pytest.fixture

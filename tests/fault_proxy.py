@@ -4,7 +4,7 @@ It knows connections and bytes, and nothing of the Redis protocol: a request is 
 fault is a named method, takes effect at once and needs neither root nor a tool of the operating system.
 
     with FaultProxy("unix:///tmp/private/server.sock") as proxy:
-        connection = Connection(proxy.url)
+        connection = Connection(proxy.url, timeout_s=15)
         proxy.lose_reply_to(b"EVALSHA")     # the server runs it, the client never hears of it
 """
 

@@ -64,7 +64,7 @@ class PostgresCluster:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, user=owner
             )
         self._watch()
-        wait_until(self._answers, timeout_s=60)
+        wait_until(self._answers)
 
     def make_database(self, name: str, *, template: str = "template1") -> dict[str, object]:
         """Make a database and return Django's settings for it."""
@@ -86,7 +86,7 @@ class PostgresCluster:
     def stop(self) -> None:
         """End the server and remove its directory."""
         self._process.send_signal(signal.SIGINT)
-        self._process.wait(30)
+        self._process.wait(60)
         self._watcher.communicate()
         shutil.rmtree(self.directory, ignore_errors=True)
 

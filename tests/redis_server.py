@@ -29,7 +29,7 @@ class PrivateServer:
     url = URL
 
     def __init__(self) -> None:
-        self.redis = redis.Redis.from_url(URL)
+        self.redis = redis.Redis.from_url(URL, socket_timeout=60)
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
 
@@ -86,7 +86,7 @@ class PrivateServer:
         try:
             self.redis.ping()  # refused while it loads its data, which INFO is not
             return self.redis.info("server")["process_id"] == self._process.pid
-        except (redis.ConnectionError, redis.BusyLoadingError):
+        except (redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
             return False
 
 

@@ -24,7 +24,7 @@ return #moved
 """
 
 
-def wait_until(condition: Callable[[], T], timeout_s: float = 30) -> T:
+def wait_until(condition: Callable[[], T], timeout_s: float = 90) -> T:
     """Wait for the condition to be true and return what it returned; fail after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
@@ -35,5 +35,5 @@ def wait_until(condition: Callable[[], T], timeout_s: float = 30) -> T:
 
 def pass_time(queue: Queue, *, seconds: float) -> None:
     """Let `seconds` pass for every message of the queue, by moving all scores back: RSMQ has no other clock."""
-    with redis.Redis.from_url(os.environ["RSMQ_TEST_URL"]) as server:
+    with redis.Redis.from_url(os.environ["RSMQ_TEST_URL"], socket_timeout=60) as server:
         server.eval(_MOVE_SCORES_BACK, 1, f"{queue.client.namespace}:{queue.name}", int(seconds * 1000))

@@ -71,7 +71,7 @@ def test_the_five_minute_start_of_the_readme_works(tmp_path: Path, server: Priva
 
     status = f"from shop.status import receipt_status; print(receipt_status({task_id!r}))"
     assert project.python(status).strip() == "SUCCESSFUL"
-    mail = Queue("mail", Client(Connection(server.url)))
+    mail = Queue("mail", Client(Connection(server.url, timeout_s=15)))
     assert mail.attributes().hidden_messages == 1, "the second receipt is due in an hour"
 
 
@@ -79,7 +79,7 @@ def test_the_blocks_of_the_tasks_page_work_together(tmp_path: Path, server: Priv
     project = Project(tmp_path, ROOT / "docs" / "tasks.md", server.url)
     queues = "{'default': {}, 'mail': {}, 'sensor-raw': {}, 'readings': {}, 'index': {}}"
     project.write("settings.py", (tmp_path / "settings.py").read_text() + f"RSMQ['QUEUES'] = {queues}\n")
-    client = Client(Connection(server.url))
+    client = Client(Connection(server.url, timeout_s=15))
     project.python("""
 from shop.sending import from_an_async_view
 from shop.tasks import fetch_rates
@@ -127,7 +127,7 @@ transfer.enqueue_many([[5]] * 8)
 
     project.run("-m", "django", "rsmq_worker", "--batch")
 
-    waiting = Queue("default", Client(Connection(server.url))).attributes()
+    waiting = Queue("default", Client(Connection(server.url, timeout_s=15))).attributes()
     assert 6 <= waiting.messages <= 8, "ten of the sixteen calls of the bank have run, and most of the others"
 
 
@@ -225,7 +225,9 @@ def test_the_blocks_of_the_schedules_page_work_together(tmp_path: Path, server: 
         "shop.tasks.refresh_prices",
     ]
     assert "quarterly-prices: */15 8-18 * * * (America/New_York), next 20" in "\n".join(lines)
-    assert Queue("default", Client(Connection(server.url))).attributes().messages == 1, "the one that was run now"
+    assert Queue("default", Client(Connection(server.url, timeout_s=15))).attributes().messages == 1, (
+        "the one that was run now"
+    )
 
 
 @pytest.mark.slow
@@ -265,7 +267,7 @@ def test_the_project_of_the_topics_page_works(tmp_path: Path, server: PrivateSer
     # Not as lines, because threads that print at once may share one.
     for words in ("billing ['one', 'two']", "telling one", "telling two"):
         assert words in said
-    assert Queue("orders-node", Client(Connection(server.url))).attributes().messages == 2
+    assert Queue("orders-node", Client(Connection(server.url, timeout_s=15))).attributes().messages == 2
 
 
 @pytest.mark.slow

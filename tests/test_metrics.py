@@ -99,7 +99,7 @@ def test_age_of_the_last_beat_of_each_worker_is_told(server: PrivateServer):
 
 
 def test_server_that_is_down_does_not_hide_the_others(settings: Any, server: PrivateServer):
-    connections = {"default": {"URL": server.url}, "gone": {"URL": "redis://127.0.0.1:1/0"}}
+    connections = {"default": {"URL": server.url, "TIMEOUT_S": 15}, "gone": {"URL": "redis://127.0.0.1:1/0"}}
     settings.RSMQ = {"CONNECTIONS": connections, "QUEUES": {"mail": {}}}
     ensure_queue("mail")
 
@@ -148,10 +148,10 @@ def test_command_serves_until_it_is_stopped():
     try:
         assert process.stdout is not None
         url = process.stdout.readline().split()[2].rstrip(";")
-        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - an http address of our own
+        with urllib.request.urlopen(url, timeout=180) as answer:  # noqa: S310 - an http address of our own
             seen = parse(answer.read().decode())
         process.send_signal(signal.SIGTERM)
-        status = process.wait(30)
+        status = process.wait(60)
     finally:
         process.kill()
         process.communicate()

@@ -26,7 +26,7 @@ def project(settings, redis_url):
     """Settings with the private server as their default connection; returns a function that adds to them."""
 
     def configure(*, connection=None, **sections):
-        connection = {"URL": redis_url} if connection is None else connection
+        connection = {"URL": redis_url, "TIMEOUT_S": 15} if connection is None else connection
         settings.RSMQ = {"CONNECTIONS": {"default": connection}, **sections}
 
     configure()
@@ -80,7 +80,10 @@ def test_the_namespace_of_the_connection_is_used(project, redis_url, server):
 
 def test_a_queue_is_on_its_own_connection(settings, redis_url):
     settings.RSMQ = {
-        "CONNECTIONS": {"default": {"URL": redis_url}, "billing": {"URL": redis_url, "NAMESPACE": "billing"}},
+        "CONNECTIONS": {
+            "default": {"URL": redis_url, "TIMEOUT_S": 15},
+            "billing": {"URL": redis_url, "TIMEOUT_S": 15, "NAMESPACE": "billing"},
+        },
         "QUEUES": {"mail": {}, "invoices": {"CONNECTION": "billing"}},
     }
 
@@ -211,10 +214,10 @@ def test_changed_settings_close_the_sockets_that_nobody_needs_any_more(project, 
 
 
 def test_changed_settings_give_new_clients_and_queues(project, redis_url):
-    project(connection={"URL": redis_url})
+    project(connection={"URL": redis_url, "TIMEOUT_S": 15})
     client, queue = get_client(), get_queue("default")
 
-    project(connection={"URL": redis_url, "NAMESPACE": "other"})
+    project(connection={"URL": redis_url, "TIMEOUT_S": 15, "NAMESPACE": "other"})
 
     assert get_client() is not client
     assert get_client().namespace == "other"

@@ -37,7 +37,7 @@ def test_the_project_of_the_page_ships_and_weighs(tmp_path: Path, server: Privat
     output = project.run("-m", "django", *worker, "--queues", "shipments,parcels")
 
     assert "shipping 7" in output and "weighing parcel 12" in output
-    client = Client(Connection(server.url))
+    client = Client(Connection(server.url, timeout_s=15))
     for name in ("shipments", "parcels"):
         assert ReliableQueue(name, client).info() == ["undelivered", 0, "delivered", 0]
     assert ReliableQueue("parcels", client).statistics().max_deliveries == 5

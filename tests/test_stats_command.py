@@ -17,6 +17,8 @@ from rsmq_django.management.commands.rsmq_stats import HEIGHTS, curve
 from rsmq_django.queues import ensure_queue, get_client
 from tests.redis_server import PrivateServer
 
+pytestmark = pytest.mark.usefixtures("mid_minute")
+
 
 @pytest.fixture(autouse=True)
 def project(settings: Any, server: PrivateServer) -> None:

@@ -19,6 +19,8 @@ from rsmq_django.spark.lake import Lake
 from tests.admin.pages import rows_of, text_of, told
 from tests.pipeline.conftest import write_events
 
+pytestmark = pytest.mark.usefixtures("mid_minute")
+
 ROOT = "/admin/rsmq_pipeline/"
 TASKS, FAILURES, OBJECTIVES = f"{ROOT}taskhour/", f"{ROOT}failuregroup/", f"{ROOT}sloburn/"
 NAMES = ("taskhour", "failuregroup", "sloburn", "capacityadvice", "anomaly", "queuedepth", "pipelinerun")

@@ -18,6 +18,8 @@ from tests.admin.conftest import QUEUES
 from tests.admin.pages import rows_of, text_of
 from tests.redis_server import PrivateServer
 
+pytestmark = pytest.mark.usefixtures("mid_minute")
+
 
 def count(client: Client, queue: str, *, at_s: float, **grown: int) -> None:
     fields = {name.replace("__", ":"): by for name, by in grown.items()}

@@ -14,6 +14,8 @@ from rsmq_django.tasks.registry import _tasks
 from tests.admin.pages import rows_of, text_of, told
 from tests.redis_server import PrivateServer
 
+pytestmark = pytest.mark.usefixtures("mid_minute")
+
 SCHEDULES = "/admin/rsmq/schedule/"
 PAGE = f"{SCHEDULES}remind/"
 

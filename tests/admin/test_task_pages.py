@@ -14,6 +14,8 @@ from rsmq_django.tasks import task
 from rsmq_django.tasks.registry import _tasks
 from tests.admin.pages import rows_of, text_of
 
+pytestmark = pytest.mark.usefixtures("mid_minute")
+
 TASKS = "/admin/rsmq/registeredtask/"
 
 

@@ -22,7 +22,7 @@ FLAGS = (
     "--disable-sync --disable-dev-shm-usage"
 ).split()
 #: A busy machine can stand still for seconds.
-TIMEOUT_MS = 20_000
+TIMEOUT_MS = 90_000
 
 
 def find_chromium() -> str:

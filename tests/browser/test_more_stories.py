@@ -15,7 +15,7 @@ from tests.browser.chromium import Visitor
 from tests.redis_server import PrivateServer
 from tests.worker.site import tasks
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("mid_minute")]
 
 
 def test_a_topic_is_replayed_after_a_look_at_what_that_does(root: Visitor, server: PrivateServer):

@@ -27,7 +27,7 @@ from tests.browser.scenery import PAY, run_a_day
 from tests.redis_server import PrivateServer
 from tests.worker.site.tasks import write
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("mid_minute")]
 
 WINDOWS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},

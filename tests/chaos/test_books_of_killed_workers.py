@@ -2,6 +2,7 @@
 
 import os
 import signal
+from itertools import pairwise
 
 import pytest
 
@@ -9,6 +10,7 @@ from rsmq_django.core import Client
 from rsmq_django.core.counters import merged, read_series, read_totals
 from rsmq_django.core.events import Event, following
 from rsmq_django.queues import get_client, get_queue
+from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
 from tests.worker.site.tasks import toil
@@ -27,11 +29,16 @@ def all_events(client: Client) -> list[Event]:
     return events
 
 
-def test_counters_and_events_of_two_processes_add_up_exactly(project: object, start_worker: StartWorker):
+def test_counters_and_events_of_two_processes_add_up_exactly(
+    project: object, server: PrivateServer, start_worker: StartWorker
+):
     count = 2_000
-    toil.using(queue_name="default").enqueue_many([[str(number), 0.005] for number in range(count)])
+    worker = start_worker("--processes", "2", "--threads", "4", events=ALL_EVENTS)
+    wait_until(lambda: server.redis.pubsub_numsub("rsmq:rt:default")[0][1] == 2)  # both are there to take part
 
-    worker = start_worker("--batch", "--processes", "2", "--threads", "4", events=ALL_EVENTS)
+    toil.using(queue_name="default").enqueue_many([[str(number), 0.005] for number in range(count)])
+    wait_until(lambda: get_queue("default").attributes().messages == 0)
+    worker.send(signal.SIGTERM)
     assert worker.wait() == 0, worker.output
 
     client = get_client()
@@ -54,7 +61,7 @@ def test_kill_loses_at_most_a_second_of_counters_and_no_event(project: object, s
     client, queue = get_client(), get_queue("default")
 
     worker = start_worker("--processes", "1", "--threads", "4", events=ALL_EVENTS)
-    wait_until(lambda: read_totals(client, ["default"])["default"])
+    wait_until(lambda: counted(client) > 2_000)
     os.killpg(worker.process.pid, signal.SIGKILL)
     worker.process.wait()
 
@@ -62,6 +69,11 @@ def test_kill_loses_at_most_a_second_of_counters_and_no_event(project: object, s
     events = all_events(client)
     assert 0 < gone < count, "it was killed in the middle"
     assert len(events) == len({event.message_id for event in events}) == gone
-    counted = sum(counts.succeeded for counts in read_totals(client, ["default"])["default"].values())
-    late = [event for event in events if event.at_ms > events[-1].at_ms - LOST_AT_MOST_MS]
-    assert gone - len(late) <= counted <= gone
+    assert 2_000 < counted(client) <= gone
+    times = [event.at_ms for event in events[counted(client) :]]
+    # The machine may have stood still for a while: pauses are no work that was lost.
+    assert sum(min(later - earlier, 100) for earlier, later in pairwise(times)) <= LOST_AT_MOST_MS
+
+
+def counted(client: Client) -> int:
+    return sum(counts.succeeded for counts in read_totals(client, ["default"])["default"].values())

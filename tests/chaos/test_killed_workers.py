@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 
@@ -33,15 +34,16 @@ def test_no_message_is_lost_or_acknowledged_before_it_was_done(
 ):
     project(**QUEUES)
     names = [str(number) for number in range(COUNT)]
-    numbers = dict(zip(tasks.toil.enqueue_many([[name, 0.01] for name in names]), names, strict=True))
+    numbers = dict(zip(tasks.toil.enqueue_many([[name, 0.05] for name in names]), names, strict=True))
     command = ("--processes", "2", "--threads", "4", "--burst")
     worker = start_worker(*command, queues=QUEUES)
 
     for kill in range(2):
         target = (kill + 1) * COUNT // 4
-        wait_until(lambda: len(journal.names("end")) >= target, timeout_s=30)  # noqa: B023
+        wait_until(lambda: len(journal.names("end")) >= target)  # noqa: B023
         if victim == "child":
-            os.kill(int(journal.lines("start")[-1][1]), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # on a busy machine it may have done everything by now
+                os.kill(int(journal.lines("start")[-1][1]), signal.SIGKILL)
         else:
             worker.destroy()
             assert acknowledged(server, numbers) <= set(journal.names("end"))
@@ -58,7 +60,7 @@ def test_worker_that_slept_through_its_lease_cannot_hurt_the_next_holder(
 ):
     tasks.wait_at_gate.enqueue("slow")
     worker = start_worker("--processes", "1", "--threads", "1")
-    wait_until(lambda: journal.names("start"), timeout_s=20)
+    wait_until(lambda: journal.names("start"))
     worker.send_to_all(signal.SIGSTOP)
 
     queue = get_queue("default")
@@ -81,9 +83,9 @@ def test_message_of_a_priority_is_free_at_once_when_its_process_dies(
     project(default={"VISIBILITY_TIMEOUT_S": 3600})
     tasks.wait_at_gate.using(priority=50).enqueue("urgent")
     start_worker("--processes", "1", queues={"default": {"VISIBILITY_TIMEOUT_S": 3600}})
-    wait_until(lambda: journal.names("start"), timeout_s=20)
+    wait_until(lambda: journal.names("start"))
 
     os.kill(int(journal.lines("start")[0][2]), signal.SIGKILL)
     journal.open_gate()
 
-    wait_until(lambda: journal.names("end") == ["urgent"], timeout_s=30)
+    wait_until(lambda: journal.names("end") == ["urgent"])

@@ -120,7 +120,7 @@ def test_task_of_ten_visibility_timeouts_runs_once(
     for worker in (start(*ONE, queues=queues), start(*ONE, queues=queues), start(*ONE, queues=queues)):
         wait_until(lambda: "started process" in worker.output)  # noqa: B023
 
-    wait_until(lambda: len(journal.names("end")) == 2, timeout_s=60)
+    wait_until(lambda: len(journal.names("end")) == 2)
     wait_until(lambda: left(server) == 0)
     assert sorted(journal.names("start")) == ["greedy", "slow"]
 
@@ -174,11 +174,11 @@ def test_half_a_minute_of_darkness_and_a_restart_stop_nothing_for_good(
         threading.Event().wait(30)
         proxy.release()
         ended = len(journal.names("end"))
-        wait_until(lambda: len(journal.names("end")) > ended, timeout_s=10)
+        wait_until(lambda: len(journal.names("end")) > ended)
 
         server.restart()
         ended = len(journal.names("end"))
-        wait_until(lambda: len(journal.names("end")) > ended, timeout_s=10)
+        wait_until(lambda: len(journal.names("end")) > ended)
         wait_until(lambda: left(server) == 0, timeout_s=HANG_S)
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
@@ -196,17 +196,18 @@ def test_two_hundred_thousand_tasks_leave_nothing_behind(
 ):
     worker = start("--processes", "1", "--threads", "4")
     run(20_000, server)
-    before = {pid: usage(pid) for pid in (worker.process.pid, *children_of(worker))}
+    pids = (worker.process.pid, *children_of(worker))
+    before = {pid: usage(pid) for pid in pids}
     connections = server.redis.info("clients")["connected_clients"]
 
     for _ in range(10):
         run(20_000, server)
 
-    after = {pid: usage(pid) for pid in (worker.process.pid, *children_of(worker))}
-    assert len(before) == 2 and set(after) == set(before)
-    for pid, (memory, threads, descriptors) in after.items():
-        assert memory - before[pid][0] < 4 << 20
-        assert (threads, descriptors) == before[pid][1:]
+    assert len(before) == 2 and set(pids) == {worker.process.pid, *children_of(worker)}
+    for pid in pids:
+        # A process opens a file for a moment now and then.
+        wait_until(lambda: all(now <= then for now, then in zip(usage(pid)[1:], before[pid][1:], strict=True)))  # noqa: B023
+        assert usage(pid)[0] - before[pid][0] < 4 << 20
     assert server.redis.info("clients")["connected_clients"] <= connections + 1  # our own may come and go
     assert server.redis.info("keyspace")["db0"]["keys"] < 100  # queues, workers, statistics, and nothing per message
 

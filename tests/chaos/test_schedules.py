@@ -33,12 +33,12 @@ def test_each_tick_fires_once_while_one_of_three_workers_stands_still(
     project: Configure, start_worker: StartWorker, journal: Journal
 ):
     workers = [start_worker(*SMALL, schedules=json.dumps(BEAT)) for _ in range(3)]
-    wait_until(lambda: len(journal.names("id")) >= 3, timeout_s=60)
+    wait_until(lambda: len(journal.names("id")) >= 3)
 
     for stopped in workers:
         stopped.send_to_all(signal.SIGSTOP)
         ticks = schedules.get("beat").fired
-        wait_until(lambda: schedules.get("beat").fired >= ticks + 2, timeout_s=60)  # noqa: B023
+        wait_until(lambda: schedules.get("beat").fired >= ticks + 2)  # noqa: B023
         stopped.send_to_all(signal.SIGCONT)
     for worker in workers:
         worker.send(signal.SIGTERM)
@@ -55,12 +55,12 @@ def test_ticks_go_on_after_a_restart_of_redis(
     project: Configure, server: PrivateServer, start_worker: StartWorker, journal: Journal
 ):
     worker = start_worker(*SMALL, schedules=json.dumps(BEAT))
-    wait_until(lambda: len(journal.names("id")) >= 2, timeout_s=60)
+    wait_until(lambda: len(journal.names("id")) >= 2)
 
     server.restart()
 
     before = len(journal.names("id"))
-    wait_until(lambda: len(journal.names("id")) >= before + 2, timeout_s=60)
+    wait_until(lambda: len(journal.names("id")) >= before + 2)
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0, worker.output
     assert get_queue("default").attributes().total_sent == len(expected_ids())

@@ -89,18 +89,20 @@ def test_task_cannot_end_the_worker_by_its_exit_status(
 def test_children_killed_at_random_lose_nothing_and_repeat_only_what_they_held(
     project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
 ):
-    names = names_of(5000)
+    names = names_of(4800)
     killed: set[int] = set()
-    tasks.nap.enqueue_many([[name, 0.001] for name in names])
-    worker = start("--processes", "2", "--threads", "4", "--burst")
+    worker = start("--processes", "2", "--threads", "4")
 
     for kill in range(6):
-        wait_until(lambda: len(journal.names("end")) >= 200 + kill * 700, timeout_s=30)  # noqa: B023
+        tasks.nap.enqueue_many([[name, 0.001] for name in names[800 * kill : 800 * (kill + 1)]])
+        wait_until(lambda: len(journal.names("end")) >= 800 * kill + 200)  # noqa: B023
         # Children that die young are started again more and more slowly.
-        victim = wait_until(lambda: set(children_of(worker)) - killed, timeout_s=90).pop()
+        victim = wait_until(lambda: set(children_of(worker)) - killed).pop()
         os.kill(victim, signal.SIGKILL)
         killed.add(victim)
 
+    wait_until(lambda: get_queue("default").attributes().messages == 0)
+    worker.send(signal.SIGTERM)
     assert worker.wait() == 0
     assert set(journal.names("end")) == set(names)
     repeated = {name: pids for name, pids in pids_by_name(journal, "start").items() if len(pids) > 1}
@@ -152,8 +154,8 @@ def test_closed_lifeline_ends_one_sleep_and_no_more():
 def test_stop_under_load_loses_and_repeats_nothing_and_gives_back_what_waits(
     project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
 ):
-    names = names_of(400)
-    tasks.nap.enqueue_many([[name, 0.005] for name in names])
+    names = names_of(1000)
+    tasks.nap.enqueue_many([[name, 0.01] for name in names])
     worker = start("--processes", "2", "--threads", "4")
     wait_until(lambda: len(journal.names("end")) > 50)
 
@@ -161,7 +163,7 @@ def test_stop_under_load_loses_and_repeats_nothing_and_gives_back_what_waits(
 
     assert worker.wait() == 0
     left = get_queue("default").attributes()
-    assert (left.hidden_messages, left.messages) == (0, 400 - len(journal.names("end")))
+    assert (left.hidden_messages, left.messages) == (0, 1000 - len(journal.names("end")))
     assert left.messages > 0
     assert records_of_workers(server) == []
     assert start("--burst", "--processes", "1", "--threads", "8").wait() == 0
@@ -223,9 +225,9 @@ def test_task_that_cannot_be_stopped_is_killed_and_not_blamed(
 def test_lease_is_kept_for_a_greedy_task_although_another_server_is_gone(
     project: Configure, start: StartWorker, journal: Journal, tmp_path: Path
 ):
-    queues = {"default": {"VISIBILITY_TIMEOUT_S": 1}, "far": {"CONNECTION": "far"}}
-    project(default={"VISIBILITY_TIMEOUT_S": 1})
-    tasks.hold_interpreter.enqueue("greedy", 3)
+    queues = {"default": {"VISIBILITY_TIMEOUT_S": 3}, "far": {"CONNECTION": "far"}}
+    project(default={"VISIBILITY_TIMEOUT_S": 3})
+    tasks.hold_interpreter.enqueue("greedy", 6)
 
     worker = start(
         *("--processes", "2", "--threads", "1"),
@@ -312,7 +314,7 @@ def test_death_during_an_outage_is_dealt_with_when_it_is_over(
 
     journal.open_gate()
     wait_until(lambda: journal.names("end"))  # long before its lease of 30 s would have ended
-    assert "1 of 3 times; it runs again in 1 s" in worker.output
+    wait_until(lambda: "1 of 3 times; it runs again in 1 s" in worker.output)
 
 
 def test_records_of_a_vanished_machine_are_freed_whatever_is_in_them(
@@ -530,23 +532,24 @@ def test_twenty_thousand_tasks_leave_nothing_behind_in_the_worker(
 ):
     worker = start("--processes", "1", "--threads", "4")
     run(4000, server, journal)
-    before = {pid: usage(pid) for pid in (worker.process.pid, *children_of(worker))}
+    pids = (worker.process.pid, *children_of(worker))
+    before = {pid: usage(pid) for pid in pids}
     connections = server.redis.info("clients")["connected_clients"]
 
     run(20_000, server, journal)
 
-    after = {pid: usage(pid) for pid in (worker.process.pid, *children_of(worker))}
-    assert len(before) == 2 and set(after) == set(before)
-    for pid, (memory, threads, descriptors) in after.items():
-        assert memory - before[pid][0] < 8 << 20
-        assert (threads, descriptors) == before[pid][1:]
+    assert len(before) == 2 and set(pids) == {worker.process.pid, *children_of(worker)}
+    for pid in pids:
+        # A process opens a file for a moment now and then.
+        wait_until(lambda: all(now <= then for now, then in zip(usage(pid)[1:], before[pid][1:], strict=True)))  # noqa: B023
+        assert usage(pid)[0] - before[pid][0] < 8 << 20
     assert server.redis.info("clients")["connected_clients"] <= connections + 1  # our own may come and go
 
 
 def run(count: int, server: PrivateServer, journal: Journal) -> None:
     """Have so many tasks done, and wait until nothing is left of them."""
     tasks.silent.enqueue_many([[]] * count)
-    wait_until(lambda: server.redis.zcard("rsmq:default") == 0, timeout_s=60)
+    wait_until(lambda: server.redis.zcard("rsmq:default") == 0)
 
 
 # -- What goes on without a supervisor, and what cannot ----------------------------------------------------------------

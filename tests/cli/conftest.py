@@ -68,14 +68,14 @@ class Terminal:
         """Type something."""
         os.write(self._master, text.encode())
 
-    def wait_for(self, text: str, timeout_s: float = 30) -> None:
+    def wait_for(self, text: str, timeout_s: float = 90) -> None:
         """Read until the text has appeared."""
         deadline = time.monotonic() + timeout_s
         while text not in self.screen:
             assert time.monotonic() < deadline, f"{text!r} never appeared:\n{self.screen}"
             assert self._read(0.1) or self.process.poll() is None, f"ended without {text!r}:\n{self.screen}"
 
-    def finish(self, *, pressing: str = "", timeout_s: float = 30) -> int:
+    def finish(self, *, pressing: str = "", timeout_s: float = 90) -> int:
         """Read to the end and return the exit code.
 
         `pressing` is typed every three seconds: a Ctrl-C that arrives just before Python reads is seen only after that.

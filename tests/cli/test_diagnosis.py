@@ -104,7 +104,10 @@ def test_doctor_of_a_project_compares_with_its_settings(
     settings: Any, redis_url: str, queue: Queue, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     settings.RSMQ = {
-        "CONNECTIONS": {"default": {"URL": redis_url}, "other": {"URL": redis_url, "NAMESPACE": "other"}},
+        "CONNECTIONS": {
+            "default": {"URL": redis_url, "TIMEOUT_S": 15},
+            "other": {"URL": redis_url, "TIMEOUT_S": 15, "NAMESPACE": "other"},
+        },
         "QUEUES": {"jobs": {"VISIBILITY_TIMEOUT_S": 99}, "elsewhere": {"CONNECTION": "other"}},
     }
 

@@ -41,8 +41,8 @@ def project(settings: Any, redis_url: str) -> Any:
     """A project with two connections and a queue on the second."""
     settings.RSMQ = {
         "CONNECTIONS": {
-            "default": {"URL": redis_url, "NAMESPACE": "shop"},
-            "other": {"URL": redis_url, "NAMESPACE": "other"},
+            "default": {"URL": redis_url, "TIMEOUT_S": 15, "NAMESPACE": "shop"},
+            "other": {"URL": redis_url, "TIMEOUT_S": 15, "NAMESPACE": "other"},
         },
         "QUEUES": {"mail": {}, "sms": {"CONNECTION": "other"}},
     }
@@ -121,7 +121,10 @@ def test_queue_is_found_on_the_connection_that_it_is_configured_on(project: Any,
 
 
 def test_unit_of_a_queues_times_is_that_of_the_settings(settings: Any, redis_url: str, server: PrivateServer):
-    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": redis_url}}, "QUEUES": {"rust": {"VT_UNIT": "ms"}}}
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": redis_url, "TIMEOUT_S": 15}},
+        "QUEUES": {"rust": {"VT_UNIT": "ms"}},
+    }
 
     call("queue", "create", "-n", "rust", "-t", "30")
     call("queue", "create", "-n", "other", "-t", "30")
@@ -153,7 +156,7 @@ def test_unknown_connection_is_one_line_with_the_nearest_name(project: Any):
 
 
 def test_only_connection_is_the_default_one(settings: Any, redis_url: str, client: Client):
-    settings.RSMQ = {"CONNECTIONS": {"main": {"URL": redis_url}}, "QUEUES": {}}
+    settings.RSMQ = {"CONNECTIONS": {"main": {"URL": redis_url, "TIMEOUT_S": 15}}, "QUEUES": {}}
     Queue("q", client).create()
 
     assert call("queue", "list") == '["q"]\n'

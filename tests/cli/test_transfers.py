@@ -159,7 +159,7 @@ def test_move_ends_although_the_queue_is_filled_as_fast_as_it_is_emptied(
 
     thread = threading.Thread(target=fill)
     thread.start()
-    filling.wait(30)
+    filling.wait(60)
     moved = rsmqctl("message", "move", "-n", "mail", "--to", "jobs", *words)
     ended_while_filling = thread.is_alive()
     enough.set()
@@ -351,17 +351,17 @@ def test_killing_a_transfer_loses_and_doubles_nothing(
 
 
 def test_ctrl_c_says_how_far_it_got(environment: None, mail: Queue, queue: Queue):
-    mail.send_many([b"x"] * 10)
+    mail.send_many([b"x"] * 1000)
     words = [SCRIPT, "message", "move", "-n", "mail", "--to", "jobs", "--rate", "2"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as moving:
         wait_until(lambda: queue.attributes().messages)
         moving.send_signal(signal.SIGINT)
-        output, errors = moving.communicate(timeout=30)
+        output, errors = moving.communicate(timeout=180)
 
     assert (moving.returncode, output) == (130, "")
     assert errors.startswith("Error: interrupted; ")
     assert "the same command goes on with the rest" in errors
-    assert mail.attributes().messages + queue.attributes().messages == 10
+    assert mail.attributes().messages + queue.attributes().messages == 1000
 
 
 @pytest.mark.slow

@@ -271,7 +271,7 @@ def test_statistics_estimate_the_shares_when_many_messages_are_hidden(client: Cl
 def test_statistics_without_the_right_to_ask_for_memory_tell_the_rest(queue: Queue, server: PrivateServer):
     server.redis.execute_command("ACL", "SETUSER", "viewer", "reset", "on", ">secret", "~rsmq:*", "+@all", "-memory")
     queue.send(b"x")
-    viewer = Client(Connection(server.url.replace("unix://", "unix://viewer:secret@")))
+    viewer = Client(Connection(server.url.replace("unix://", "unix://viewer:secret@"), timeout_s=15))
 
     seen = viewer.run(statistics("rsmq", "jobs"))
 

@@ -34,8 +34,8 @@ def user(server: PrivateServer) -> Iterator[str]:
 
 
 def test_unix_sockets_and_tcp_lead_to_the_same_queue(server: PrivateServer, proxy: FaultProxy, queue: Queue):
-    by_socket = Queue("jobs", Client(Connection(server.url)))
-    by_tcp = Queue("jobs", Client(Connection(proxy.url)))
+    by_socket = Queue("jobs", Client(Connection(server.url, timeout_s=15)))
+    by_tcp = Queue("jobs", Client(Connection(proxy.url, timeout_s=15)))
     assert server.url.startswith("unix://") and proxy.url.startswith("redis://")
 
     by_socket.send(b"x")
@@ -45,8 +45,8 @@ def test_unix_sockets_and_tcp_lead_to_the_same_queue(server: PrivateServer, prox
 
 
 def test_url_selects_the_database(server: PrivateServer, proxy: FaultProxy):
-    by_socket = Queue("jobs", Client(Connection(f"{server.url}?db=3")))
-    by_tcp = Queue("jobs", Client(Connection(f"{proxy.url}/3")))
+    by_socket = Queue("jobs", Client(Connection(f"{server.url}?db=3", timeout_s=15)))
+    by_tcp = Queue("jobs", Client(Connection(f"{proxy.url}/3", timeout_s=15)))
 
     by_socket.create()
 
@@ -57,11 +57,11 @@ def test_url_selects_the_database(server: PrivateServer, proxy: FaultProxy):
 @pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "", "redis", "file:///etc/passwd"])
 def test_url_of_another_kind_is_refused_with_the_kinds_there_are(url: str):
     with pytest.raises(ValueError, match="redis://"):
-        Connection(url)
+        Connection(url, timeout_s=15)
 
 
 def test_making_a_connection_does_no_io(proxy: FaultProxy):
-    connection = Connection(proxy.url)
+    connection = Connection(proxy.url, timeout_s=15)
     Queue("jobs", Client(connection))
 
     assert proxy.connections == 0
@@ -69,7 +69,7 @@ def test_making_a_connection_does_no_io(proxy: FaultProxy):
 
 @pytest.mark.parametrize("option", ["decode_responses=True", "decode_responses=true", "encoding=latin-1", "protocol=3"])
 def test_options_in_the_url_do_not_change_how_replies_are_read(server: PrivateServer, queue: Queue, option: str):
-    ours = Queue("jobs", Client(Connection(f"{server.url}?{option}")))
+    ours = Queue("jobs", Client(Connection(f"{server.url}?{option}", timeout_s=15)))
 
     ours.send(b"\xff\x00")
 
@@ -79,8 +79,10 @@ def test_options_in_the_url_do_not_change_how_replies_are_read(server: PrivateSe
 
 
 def test_queue_works_with_user_and_password(server: PrivateServer, proxy: FaultProxy, queue: Queue, user: str):
-    by_socket = Queue("jobs", Client(Connection(server.url.replace("unix://", f"unix://{user}:{SECRET}@"))))
-    by_tcp = Queue("jobs", Client(Connection(proxy.url.replace("redis://", f"redis://{user}:{SECRET}@"))))
+    by_socket = Queue(
+        "jobs", Client(Connection(server.url.replace("unix://", f"unix://{user}:{SECRET}@"), timeout_s=15))
+    )
+    by_tcp = Queue("jobs", Client(Connection(proxy.url.replace("redis://", f"redis://{user}:{SECRET}@"), timeout_s=15)))
 
     by_socket.send(b"x")
 
@@ -113,7 +115,7 @@ def texts(error: BaseException) -> str:
     ],
 )
 def test_password_is_never_shown(url: str):
-    connection = Connection(url)
+    connection = Connection(url, timeout_s=15)
     client = Client(connection)
 
     shown = [repr(connection), str(connection), f"{connection}", repr(client), str(client), repr(Queue("q", client))]
@@ -126,14 +128,14 @@ def test_password_is_never_shown(url: str):
 
 def test_password_in_a_url_of_another_kind_is_not_shown():
     with pytest.raises(ValueError) as refusal:
-        Connection(f"http://ann:{SECRET}@host/")
+        Connection(f"http://ann:{SECRET}@host/", timeout_s=15)
 
     assert SECRET not in str(refusal.value)
 
 
 def test_password_is_never_logged(server: PrivateServer, queue: Queue, user: str, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
-    ours = Queue("jobs", Client(Connection(server.url.replace("unix://", f"unix://{user}:{SECRET}@"))))
+    ours = Queue("jobs", Client(Connection(server.url.replace("unix://", f"unix://{user}:{SECRET}@"), timeout_s=15)))
 
     ours.send(b"x")
 
@@ -141,7 +143,7 @@ def test_password_is_never_logged(server: PrivateServer, queue: Queue, user: str
 
 
 def test_wrong_password_is_refused_without_being_shown(server: PrivateServer, queue: Queue, user: str):
-    wrong = Queue("jobs", Client(Connection(server.url.replace("unix://", f"unix://{user}:wr0ng@"))))
+    wrong = Queue("jobs", Client(Connection(server.url.replace("unix://", f"unix://{user}:wr0ng@"), timeout_s=15)))
 
     with pytest.raises(PermissionDenied, match="password") as refusal:
         wrong.send(b"x")
@@ -151,7 +153,7 @@ def test_wrong_password_is_refused_without_being_shown(server: PrivateServer, qu
 
 
 async def test_wrong_password_is_refused_in_async_calls_too(server: PrivateServer, queue: Queue, user: str):
-    wrong = Queue("jobs", Client(Connection(server.url.replace("unix://", f"unix://{user}:wr0ng@"))))
+    wrong = Queue("jobs", Client(Connection(server.url.replace("unix://", f"unix://{user}:wr0ng@"), timeout_s=15)))
 
     with pytest.raises(PermissionDenied, match="password"):
         await wrong.asend(b"x")
@@ -164,7 +166,7 @@ def test_missing_password_is_a_refusal_and_no_lost_reply(server: PrivateServer, 
         admin.execute_command("ACL", "SETUSER", "default", "resetpass", f">{SECRET}")
         try:
             with pytest.raises(PermissionDenied):
-                Queue("jobs", Client(Connection(server.url))).send(b"x")
+                Queue("jobs", Client(Connection(server.url, timeout_s=15))).send(b"x")
         finally:
             admin.execute_command("ACL", "SETUSER", "default", "nopass")
 
@@ -188,7 +190,7 @@ def test_closed_port_is_a_failed_connection():
 
 def test_connection_can_be_lost_any_number_of_times(server: PrivateServer, queue: Queue, tmp_path: Path):
     path = tmp_path / "s"
-    ours = Queue("jobs", Client(Connection(f"unix://{path}?max_connections=5")))
+    ours = Queue("jobs", Client(Connection(f"unix://{path}?max_connections=5", timeout_s=15)))
     for _ in range(120):
         with pytest.raises(ConnectionFailed):
             ours.send(b"x")
@@ -213,7 +215,7 @@ async def test_answer_that_is_no_reply_is_a_lost_one(tmp_path: Path):
         server.bind(f"{tmp_path}/s")
         server.listen()
         threading.Thread(target=serve, daemon=True).start()
-        ours = Queue("jobs", Client(Connection(f"unix://{tmp_path}/s")))
+        ours = Queue("jobs", Client(Connection(f"unix://{tmp_path}/s", timeout_s=15)))
 
         with pytest.raises(OutcomeUnknown, match="Protocol error"):
             ours.send(b"x")
@@ -231,7 +233,7 @@ def test_server_with_too_many_clients_is_a_failed_connection(server: PrivateServ
         admin.config_set("maxclients", 1)
         try:
             with pytest.raises(ConnectionFailed):
-                Queue("jobs", Client(Connection(server.url))).send(b"x")
+                Queue("jobs", Client(Connection(server.url, timeout_s=15))).send(b"x")
         finally:
             admin.config_set("maxclients", 1000)
 
@@ -255,7 +257,7 @@ def test_queue_works_as_soon_as_the_server_is_back(server: PrivateServer, queue:
 
 
 def test_calls_one_after_another_use_one_socket(proxy: FaultProxy, queue: Queue):
-    ours = Queue("jobs", Client(Connection(proxy.url)))
+    ours = Queue("jobs", Client(Connection(proxy.url, timeout_s=15)))
 
     for _ in range(20):
         ours.send(b"x")
@@ -264,7 +266,7 @@ def test_calls_one_after_another_use_one_socket(proxy: FaultProxy, queue: Queue)
 
 
 async def test_async_calls_one_after_another_use_one_socket(proxy: FaultProxy, queue: Queue):
-    ours = Queue("jobs", Client(Connection(proxy.url)))
+    ours = Queue("jobs", Client(Connection(proxy.url, timeout_s=15)))
 
     for _ in range(20):
         await ours.asend(b"x")
@@ -301,7 +303,7 @@ def test_one_connection_serves_event_loops_one_after_another(queue: Queue):
 
 
 def test_closed_connection_opens_again(proxy: FaultProxy, queue: Queue):
-    ours = Queue("jobs", Client(Connection(proxy.url)))
+    ours = Queue("jobs", Client(Connection(proxy.url, timeout_s=15)))
     ours.send(b"a")
 
     ours.client.connection.close()
@@ -329,7 +331,7 @@ def test_connection_survives_a_fork(server: PrivateServer, queue: Queue):
             assert len(sent) == 200
     """)
 
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180)
 
     assert done.returncode == 0, done.stderr
     assert queue.attributes().total_sent == 401
@@ -345,7 +347,7 @@ def test_other_timeout_is_another_connection_to_the_same_server(server: PrivateS
 
 
 def test_subscription_has_a_socket_of_its_own(server: PrivateServer, proxy: FaultProxy, queue: Queue):
-    connection = Connection(proxy.url)
+    connection = Connection(proxy.url, timeout_s=15)
     loud = Queue("jobs", Client(connection), realtime=True)
 
     subscriber = connection.subscriber([loud.keys.channel])

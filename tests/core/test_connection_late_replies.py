@@ -1,6 +1,6 @@
 """Black holes, replies that come too late, and cancelled calls: every call ends, and no reply goes astray.
 
-Nothing here measures time: a short time-out of the connection makes a black hole cheap, and the number of requests
+Nothing here measures time: a short time-out of one call makes a black hole cheap, and the number of requests
 that went by the proxy tells whether something was repeated.
 """
 
@@ -11,7 +11,7 @@ import pytest
 
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure
-from tests.core.conftest import HANG_S
+from tests.core.conftest import HANG_S, lose_patience
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -21,39 +21,42 @@ pytestmark = pytest.mark.usefixtures("no_hang")
 # -- Black holes ---------------------------------------------------------------------------------------------------
 
 
-def test_send_into_a_black_hole_has_an_unknown_outcome_and_is_not_repeated(proxy: FaultProxy, impatient: Queue):
+def test_send_into_a_black_hole_has_an_unknown_outcome_and_is_not_repeated(proxy: FaultProxy, warm: Queue):
     before, connections = proxy.times_seen(b"EVALSHA"), proxy.connections
     proxy.black_hole()
+    lose_patience(warm)
 
     with pytest.raises(OutcomeUnknown, match="127.0.0.1"):
-        impatient.send(b"x")
+        warm.send(b"x")
 
     assert proxy.times_seen(b"EVALSHA") == before + 1
     assert proxy.connections == connections
 
 
-def test_read_from_a_black_hole_waits_once_and_not_twice(proxy: FaultProxy, impatient: Queue):
-    impatient.attributes()
+def test_read_from_a_black_hole_waits_once_and_not_twice(proxy: FaultProxy, warm: Queue):
+    warm.attributes()
     before, connections = proxy.times_seen(b"EVALSHA"), proxy.connections
     proxy.black_hole()
+    lose_patience(warm)
 
     with pytest.raises(RedisFailure):
-        impatient.attributes()
+        warm.attributes()
 
     assert proxy.times_seen(b"EVALSHA") == before + 1
     assert proxy.connections == connections
 
 
-async def test_async_send_into_a_black_hole_has_an_unknown_outcome(proxy: FaultProxy, impatient: Queue):
-    await impatient.asend(b"warm")
+async def test_async_send_into_a_black_hole_has_an_unknown_outcome(proxy: FaultProxy, warm: Queue):
+    await warm.asend(b"warm")
     before = proxy.times_seen(b"EVALSHA")
     proxy.black_hole()
+    warm.client.connection.timeout_s = 0.3
 
     with pytest.raises(OutcomeUnknown):
-        await impatient.asend(b"x")
+        await warm.asend(b"x")
 
     assert proxy.times_seen(b"EVALSHA") == before + 1
-    await impatient.client.connection.aclose()
+    await warm.client.connection.aclose()
 
 
 def test_server_that_accepts_and_says_nothing_is_a_failed_connection(proxy: FaultProxy, queue: Queue):
@@ -68,22 +71,32 @@ def test_server_that_accepts_and_says_nothing_is_a_failed_connection(proxy: Faul
 
 def test_default_timeout_ends_a_call_into_a_black_hole(proxy: FaultProxy, queue: Queue):
     by_default = Queue("jobs", Client(Connection(proxy.url)))
-    by_default.receive()
+    wait_until(lambda: has_received(by_default))
     proxy.black_hole()
 
     with pytest.raises(OutcomeUnknown):  # the fixture no_hang ends a call that would wait for ever
         by_default.receive()
 
 
-def test_queue_works_again_after_a_black_hole(proxy: FaultProxy, impatient: Queue, queue: Queue):
+def has_received(queue: Queue) -> bool:
+    """Say whether a call came through; on a busy machine the default time-out may be over before it does."""
+    try:
+        queue.receive()
+    except RedisFailure:
+        return False
+    return True
+
+
+def test_queue_works_again_after_a_black_hole(proxy: FaultProxy, warm: Queue, queue: Queue):
     queue.send(b"x")
     proxy.black_hole()
+    lose_patience(warm)
     with pytest.raises(OutcomeUnknown):
-        impatient.pop()
+        warm.pop()
     proxy.reset_connections()
     proxy.release()
 
-    impatient.send(b"y")
+    warm.send(b"y")
 
     assert queue.attributes().total_sent == 3
 
@@ -91,15 +104,16 @@ def test_queue_works_again_after_a_black_hole(proxy: FaultProxy, impatient: Queu
 # -- Replies that come too late ------------------------------------------------------------------------------------
 
 
-def test_reply_that_comes_after_the_timeout_answers_nobody_else(proxy: FaultProxy, impatient: Queue, queue: Queue):
+def test_reply_that_comes_after_the_timeout_answers_nobody_else(proxy: FaultProxy, warm: Queue, queue: Queue):
     for number in range(3):
         proxy.hold_replies()
+        lose_patience(warm)
         with pytest.raises(OutcomeUnknown):
-            impatient.send(f"late {number}")
+            warm.send(f"late {number}")
         proxy.release()
 
-        assert isinstance(impatient.attributes().messages, int)
-        assert len(impatient.send(b"on time")) == 32
+        assert isinstance(warm.attributes().messages, int)
+        assert len(warm.send(b"on time")) == 32
 
     assert queue.attributes().messages == 6
 
@@ -114,8 +128,8 @@ def test_call_that_a_signal_interrupts_leaves_no_reply_behind(proxy: FaultProxy,
 
     before = signal.signal(signal.SIGALRM, interrupt)
     proxy.hold_replies()
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
     with pytest.raises(Interrupted):
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
         distant.attributes()
     signal.signal(signal.SIGALRM, before)
     signal.alarm(HANG_S)

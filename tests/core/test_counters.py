@@ -22,6 +22,8 @@ from rsmq_django.core.counters import (
 from rsmq_django.core.errors import InvalidValue
 from tests.redis_server import PrivateServer
 
+pytestmark = pytest.mark.usefixtures("mid_minute")
+
 HOUR_S = 3600
 
 

@@ -26,7 +26,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def _project(settings: Any, server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": server.url}}, "QUEUES": {"mail": {}}}
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": server.url, "TIMEOUT_S": 15}}, "QUEUES": {"mail": {}}}
     server.redis.hset("rsmq:mail:Q", mapping=PLAIN)
     server.redis.sadd("rsmq:QUEUES", "mail")
     monkeypatch.setattr(repairs_module, "GRACE_S", 0)
@@ -98,8 +98,11 @@ def test_unit_of_the_settings_is_known_to_the_doctor(server: PrivateServer, sett
 
 
 def test_every_connection_is_examined_or_the_one_that_is_named(server: PrivateServer, settings: Any):
-    other = {"URL": server.url, "NAMESPACE": "other"}
-    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": server.url}, "other": other}, "QUEUES": {"mail": {}}}
+    other = {"URL": server.url, "TIMEOUT_S": 15, "NAMESPACE": "other"}
+    settings.RSMQ = {
+        "CONNECTIONS": {"default": {"URL": server.url, "TIMEOUT_S": 15}, "other": other},
+        "QUEUES": {"mail": {}},
+    }
     server.redis.sadd("other:QUEUES", "gone")
 
     assert "gone" in run()[0] and "connection default" in run()[0]

@@ -124,7 +124,7 @@ def test_namespace_of_another_client_is_left_out(server: PrivateServer, client: 
 
 @pytest.mark.parametrize("namespace", ["a*", "a[b]", "a?", "a\\b", "{rsmq}"])
 def test_namespace_is_no_pattern(server: PrivateServer, namespace: str):
-    client = Client(Connection(server.url), namespace=namespace)
+    client = Client(Connection(server.url, timeout_s=15), namespace=namespace)
     server.redis.hset(f"{namespace}:ours:Q", mapping={"vt": "30", "delay": "0", "maxsize": "-1"})
     server.redis.hset("axx:theirs:Q", mapping={"vt": "30", "delay": "0", "maxsize": "-1"})
 
@@ -471,7 +471,7 @@ def client_as(server: PrivateServer, queue: Queue) -> Iterator[Any]:
 
     def make(rules: str) -> Client:
         server.redis.execute_command("ACL", "SETUSER", "doctor", *rules.split())
-        return Client(Connection(server.url.replace("unix://", "unix://doctor:secret@")))
+        return Client(Connection(server.url.replace("unix://", "unix://doctor:secret@"), timeout_s=15))
 
     yield make
     server.redis.execute_command("ACL", "DELUSER", "doctor")

@@ -484,7 +484,7 @@ def test_repair_without_the_right_to_write_changes_nothing_and_says_so(server: P
     phantoms(server)
     findings = examine(client)
     server.redis.execute_command("ACL", "SETUSER", "looker", "on", ">secret", "~*", "+@all", "-@write")
-    looker = Client(Connection(server.url.replace("unix://", "unix://looker:secret@")))
+    looker = Client(Connection(server.url.replace("unix://", "unix://looker:secret@"), timeout_s=15))
 
     (done,) = repair(looker, findings, wait=no_wait)
 
@@ -502,7 +502,7 @@ def test_rights_of_the_documentation_are_enough_to_repair(
     (looking,) = re.findall(r"^```\n(\+.*?)^```", DOCUMENTATION, re.MULTILINE | re.DOTALL)
     rules = f"reset on >secret {COMMON} {ROLES['worker']} {looking} +persist"
     server.redis.execute_command("ACL", "SETUSER", "mender", *rules.split())
-    mender = Client(Connection(server.url.replace("unix://", "unix://mender:secret@")))
+    mender = Client(Connection(server.url.replace("unix://", "unix://mender:secret@"), timeout_s=15))
 
     done = repair(mender, findings, wait=no_wait)
 

@@ -146,7 +146,7 @@ REPLIES = [
 def test_error_reply_of_a_server_becomes_the_error_it_stands_for(
     proxy: FaultProxy, queue: Queue, reply: str, error: type[RsmqError]
 ):
-    distant = Queue("jobs", Client(Connection(proxy.url)))
+    distant = Queue("jobs", Client(Connection(proxy.url, timeout_s=15)))
     distant.send(b"the server knows the script")
     proxy.answer_instead(b"EVALSHA", f"-{reply}\r\n".encode())
 
@@ -160,7 +160,7 @@ def test_error_reply_of_a_server_becomes_the_error_it_stands_for(
 
 @pytest.mark.parametrize(("reply", "error"), REPLIES, ids=[reply for reply, _ in REPLIES])
 async def test_async_calls_name_the_same_errors(proxy: FaultProxy, queue: Queue, reply: str, error: type[RsmqError]):
-    distant = Queue("jobs", Client(Connection(proxy.url)))
+    distant = Queue("jobs", Client(Connection(proxy.url, timeout_s=15)))
     await distant.asend(b"the server knows the script")
     proxy.answer_instead(b"EVALSHA", f"-{reply}\r\n".encode())
 
@@ -172,7 +172,7 @@ async def test_async_calls_name_the_same_errors(proxy: FaultProxy, queue: Queue,
 
 
 def test_connection_survives_an_error_reply(proxy: FaultProxy, queue: Queue):
-    distant = Queue("jobs", Client(Connection(proxy.url)))
+    distant = Queue("jobs", Client(Connection(proxy.url, timeout_s=15)))
     distant.send(b"x")
     proxy.answer_instead(b"EVALSHA", b"-ERR no\r\n")
     with pytest.raises(ServerRefused):

@@ -424,7 +424,7 @@ def test_redrive_whose_reply_is_lost_can_be_repeated(queue: Queue, other: Queue,
     queue.send_many([b"1", b"2"])
     seen = seen_in(queue)
     with FaultProxy(server.url) as proxy:
-        cut_off = Client(Connection(proxy.url))
+        cut_off = Client(Connection(proxy.url, timeout_s=15))
         proxy.lose_reply_to(b"EVAL")
         with pytest.raises(OutcomeUnknown):
             cut_off.run(redrive("rsmq", "jobs", "other", seen))

@@ -10,6 +10,8 @@ from rsmq_django.core.counters import report, sample
 from rsmq_django.core.errors import InvalidValue
 from rsmq_django.core.past import MAX_QUEUES, Moment, aread_past, past_calls, read_past, window_of
 
+pytestmark = pytest.mark.usefixtures("mid_minute")
+
 
 def a_report(queue: str, number: int, at_s: float, **grown: int) -> Call:
     fields = {name.replace("__", ":"): by for name, by in grown.items()}

@@ -35,7 +35,11 @@ def queue_as(server: PrivateServer, queue: Queue) -> Iterator[QueueAs]:
     def make(role: str, *, name: str = "jobs") -> Queue:
         rules = f"reset on >secret {COMMON} {ROLES[role]}".split()
         server.redis.execute_command("ACL", "SETUSER", role, *rules)
-        return Queue(name, Client(Connection(server.url.replace("unix://", f"unix://{role}:secret@"))), realtime=True)
+        return Queue(
+            name,
+            Client(Connection(server.url.replace("unix://", f"unix://{role}:secret@"), timeout_s=15)),
+            realtime=True,
+        )
 
     yield make  # type: ignore[misc]
     server.redis.execute_command("ACL", "DELUSER", *ROLES)

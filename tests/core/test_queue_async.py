@@ -28,7 +28,7 @@ TWINS = [
 
 @pytest.fixture
 async def async_queue(server: PrivateServer) -> AsyncIterator[Queue]:
-    client = Client(Connection(server.url))
+    client = Client(Connection(server.url, timeout_s=15))
     queue = Queue("jobs", client)
     await queue.acreate()
     yield queue

@@ -200,8 +200,8 @@ def test_operations_on_a_missing_queue_say_so(server: PrivateServer, client: Cli
 
 
 def test_namespaces_do_not_see_each_other(server: PrivateServer):
-    ours = Client(Connection(server.url), namespace="shop")
-    theirs = Client(Connection(server.url), namespace="shop2")
+    ours = Client(Connection(server.url, timeout_s=15), namespace="shop")
+    theirs = Client(Connection(server.url, timeout_s=15), namespace="shop2")
     Queue("mail", ours).create()
     Queue("mail", ours).send(b"for shop")
 
@@ -213,7 +213,7 @@ def test_namespaces_do_not_see_each_other(server: PrivateServer):
 
 
 def test_namespace_with_a_cluster_hash_tag_is_plain_text(server: PrivateServer):
-    client = Client(Connection(server.url), namespace="{rsmq}")
+    client = Client(Connection(server.url, timeout_s=15), namespace="{rsmq}")
     queue = Queue("mail", client)
     queue.create()
     queue.send(b"x")

@@ -41,7 +41,7 @@ def test_names_that_would_break_the_namespace_are_reserved(server: PrivateServer
 @pytest.mark.parametrize("namespace", ["", "rsmq:", None, 7])
 def test_namespaces_with_ambiguous_keys_are_refused(server: PrivateServer, namespace: Any):
     with pytest.raises(InvalidName):
-        Client(Connection(server.url), namespace=namespace)
+        Client(Connection(server.url, timeout_s=15), namespace=namespace)
 
 
 #: What RSMQ allows, both ends included.

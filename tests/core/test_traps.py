@@ -204,7 +204,7 @@ def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
     command = [find_server().path, "--port", str(port), "--cluster-enabled", "yes", "--dir", str(tmp_path)]
     command += ["--unixsocket", path, "--save", "", "--logfile", str(tmp_path / "log"), "--bind", "127.0.0.1"]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    server = redis.Redis.from_url(f"unix://{path}")
+    server = redis.Redis.from_url(f"unix://{path}", socket_timeout=60)
     try:
         wait_until(lambda: answers(server))
         for first in range(0, 16384, 1024):
@@ -235,7 +235,7 @@ def answers(server: redis.Redis) -> bool:
 @pytest.mark.slow
 def test_cluster_with_a_hash_tag_in_the_namespace_serves_every_operation(cluster: redis.Redis):
     path = cluster.connection_pool.connection_kwargs["path"]
-    tagged = Client(Connection(f"unix://{path}"), namespace="{rsmq}")
+    tagged = Client(Connection(f"unix://{path}", timeout_s=15), namespace="{rsmq}")
 
     every_operation(tagged)
 
@@ -249,7 +249,7 @@ def test_cluster_with_a_hash_tag_in_the_namespace_serves_every_operation(cluster
 
 @pytest.mark.slow
 def test_cluster_without_a_hash_tag_is_refused_with_a_reason(cluster: redis.Redis):
-    plain = Client(Connection(f"unix://{cluster.connection_pool.connection_kwargs['path']}"))
+    plain = Client(Connection(f"unix://{cluster.connection_pool.connection_kwargs['path']}", timeout_s=15))
 
     with pytest.raises(ServerRefused, match="(?i)crossslot|slot"):
         Queue("jobs", plain).create()
@@ -374,7 +374,9 @@ def test_huge_body_is_refused_before_anything_is_sent(server: PrivateServer, cli
 def test_wake_up_that_cannot_be_published_is_no_failed_send(server: PrivateServer, queue: Queue):
     rules = "reset on >secret ~rsmq:* resetchannels +@all"
     server.redis.execute_command("ACL", "SETUSER", "mute", *rules.split())
-    mute = Queue("jobs", Client(Connection(server.url.replace("unix://", "unix://mute:secret@"))), realtime=True)
+    mute = Queue(
+        "jobs", Client(Connection(server.url.replace("unix://", "unix://mute:secret@"), timeout_s=15)), realtime=True
+    )
 
     message_id = mute.send(b"x")
 

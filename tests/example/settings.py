@@ -11,6 +11,6 @@ from example_project.settings import RSMQ
 from tests import redis_server
 
 SERVER_URL = os.environ.get("RSMQ_TEST_URL") or redis_server.URL
-RSMQ = {**RSMQ, "CONNECTIONS": {"default": {"URL": SERVER_URL, "NAMESPACE": "rsmq"}}}
+RSMQ = {**RSMQ, "CONNECTIONS": {"default": {"URL": SERVER_URL, "TIMEOUT_S": 15, "NAMESPACE": "rsmq"}}}
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 HERE = Path(__file__).parent
 #: A peer that has not answered by then is stuck. Only a hang takes this long.
-REPLY_DEADLINE_S = 60
+REPLY_DEADLINE_S = 180
 
 
 class PeerError(Exception):
@@ -65,7 +65,7 @@ class Peer:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         try:
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=180)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

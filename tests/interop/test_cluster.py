@@ -8,7 +8,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -27,7 +26,6 @@ from tests.support import wait_until
 pytestmark = pytest.mark.interop
 
 SLOTS = 16_384
-BUS_OFFSET = 10_000
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +33,9 @@ def cluster_url() -> Iterator[str]:
     """A cluster of one, on a unix socket. It wants a port for its bus; nobody else connects to it."""
     directory = Path(tempfile.gettempdir()) / f"rsmq-cluster-{os.getpid()}-{secrets.token_hex(3)}"
     directory.mkdir(mode=0o700)
-    port = _free_port()
-    command = [find_server().path, "--port", str(port), "--bind", "127.0.0.1"]
-    command += ["--unixsocket", str(directory / "s"), "--dir", str(directory), "--save", "", "--cluster-enabled", "yes"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    server = redis.Redis(unix_socket_path=str(directory / "s"), socket_timeout=60)
+    process = _start(directory, server)
     try:
-        server = redis.Redis(unix_socket_path=str(directory / "s"))
-        wait_until(lambda: (directory / "s").exists())
         server.execute_command("CLUSTER", "ADDSLOTS", *range(SLOTS))
         wait_until(lambda: b"cluster_state:ok" in _cluster_info(server))
         yield f"unix://{directory / 's'}"
@@ -52,15 +46,23 @@ def cluster_url() -> Iterator[str]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _free_port() -> int:
-    """Return a port that nobody listens on; the bus of the cluster uses another one."""
-    for port in range(20_001, 40_000):
-        with socket.socket() as probe, socket.socket() as bus:
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                bus.bind(("127.0.0.1", port + BUS_OFFSET))
-                return port
+def _start(directory: Path, server: "redis.Redis") -> "subprocess.Popen[bytes]":
+    """Start the server on some port; again on another one when somebody took that, or the one of its bus, first."""
+    for _ in range(100):
+        port = secrets.choice(range(10_001, 22_000))  # neither of the two where the system takes ports of its own
+        command = [find_server().path, "--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes"]
+        command += ["--unixsocket", str(directory / "s"), "--dir", str(directory), "--save", ""]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        wait_until(lambda: _answers(server) or process.poll() is not None)  # noqa: B023 - asked in the same round
+        if process.poll() is None:
+            return process
     raise AssertionError("no free port")
+
+
+def _answers(server: "redis.Redis") -> bool:
+    with contextlib.suppress(redis.ConnectionError, redis.BusyLoadingError):
+        return bool(server.ping())
+    return False
 
 
 def _cluster_info(server: "redis.Redis") -> bytes:
@@ -70,7 +72,7 @@ def _cluster_info(server: "redis.Redis") -> bytes:
 
 @pytest.mark.slow
 def test_every_operation_of_ours_runs_in_a_namespace_with_a_hash_tag(cluster_url: str):
-    client = Client(Connection(cluster_url), namespace="{rsmq}")
+    client = Client(Connection(cluster_url, timeout_s=15), namespace="{rsmq}")
     queue = Queue("jobs", client, realtime=True)
     queue.create()
 
@@ -88,7 +90,7 @@ def test_every_operation_of_ours_runs_in_a_namespace_with_a_hash_tag(cluster_url
 
 
 def test_reliable_queues_work_there_too(cluster_url: str):
-    client = Client(Connection(cluster_url), namespace="{rsmq}")
+    client = Client(Connection(cluster_url, timeout_s=15), namespace="{rsmq}")
     first, second = ReliableQueue("first", client), ReliableQueue("second", client)
     first.configure(max_deliveries=2)
     first.push("a", "b")
@@ -105,11 +107,11 @@ def test_reliable_queues_work_there_too(cluster_url: str):
     assert list_reliable_queues(client) == ["first", "second"]
     second.delete_queue()
     with pytest.raises(errors.ServerRefused, match="slot"):
-        ReliableQueue("jobs", Client(Connection(cluster_url), namespace="plain")).push("x")
+        ReliableQueue("jobs", Client(Connection(cluster_url, timeout_s=15), namespace="plain")).push("x")
 
 
 def test_without_a_hash_tag_the_server_refuses_and_we_say_so(cluster_url: str):
-    queue = Queue("jobs", Client(Connection(cluster_url), namespace="plain"))
+    queue = Queue("jobs", Client(Connection(cluster_url, timeout_s=15), namespace="plain"))
 
     with pytest.raises(errors.ServerRefused, match="slot"):
         queue.create()
@@ -117,7 +119,7 @@ def test_without_a_hash_tag_the_server_refuses_and_we_say_so(cluster_url: str):
 
 def test_the_reference_can_send_there_but_not_receive(cluster_url: str):
     require_node()
-    queue = Queue("shared", Client(Connection(cluster_url), namespace="{rsmq}"))
+    queue = Queue("shared", Client(Connection(cluster_url, timeout_s=15), namespace="{rsmq}"))
     queue.create()
     with NodePeer(cluster_url) as node:
         in_namespace = {"ns": "{rsmq}"}

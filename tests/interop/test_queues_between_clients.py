@@ -193,7 +193,7 @@ def test_default_size_of_pyrsmq_is_read_here(pyrsmq: PyRsmqPeer, client: Client)
 
 
 def test_node_in_another_namespace_shares_our_queue_there(server: PrivateServer, node: NodePeer):
-    queue = Queue("jobs", Client(Connection(server.url), namespace="shop"))
+    queue = Queue("jobs", Client(Connection(server.url, timeout_s=15), namespace="shop"))
     queue.create()
 
     node.call("sendMessage", client={"ns": "shop"}, qname="jobs", body=b"for shop")

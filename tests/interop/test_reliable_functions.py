@@ -25,14 +25,14 @@ def test_node_program_pushes_waits_acknowledges_and_leaves_what_it_did_not_finis
     to_python, to_node, urgent = (ReliableQueue(name, client) for name in ("to-python", "to-node", "urgent"))
     program = subprocess.Popen(["node", str(PEER), str(SOCKET)], stdout=subprocess.PIPE, cwd=PEER.parent, text=True)
 
-    popped = to_python.pop_messages(10, 30_000)
+    popped = to_python.pop_messages(10, 60_000)
     to_python.ack(*popped)
     to_node.push("first", "crash")
     wait_until(lambda: to_node.info() == ["undelivered", 0, "delivered", 1])
     urgent.push("now")
     wait_until(lambda: urgent.info()[1] == 0)
     to_node.push("stop")
-    output, _ = program.communicate(timeout=30)
+    output, _ = program.communicate(timeout=180)
     told = json.loads(output)
 
     assert [message.body for message in popped] == [b"one", b"two"] and told["failing"] == popped[0].id

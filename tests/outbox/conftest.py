@@ -114,7 +114,7 @@ class Site:
             env={**self.environment, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
         )
         assert done.returncode == expect, done.stderr
         return done.stdout

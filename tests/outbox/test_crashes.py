@@ -56,7 +56,7 @@ def test_process_that_dies_right_after_its_commit_loses_nothing(site: Site, jour
 
     worker = site.start("rsmq_worker", *SMALL)
 
-    wait_until(lambda: sorted(journal.names("ran")) == names("a", 5), timeout_s=60)
+    wait_until(lambda: sorted(journal.names("ran")) == names("a", 5))
     assert Group.objects.using(LEDGER).count() == 5
     stop(worker)
     assert waiting() == 0
@@ -83,8 +83,8 @@ def test_relay_that_dies_between_send_and_note_sends_nothing_twice(site: Site, j
 
     worker = site.start("rsmq_worker", *SMALL)
 
-    wait_until(lambda: waiting() == 0, timeout_s=60)
-    wait_until(lambda: get_queue("default").attributes().messages == 0, timeout_s=60)
+    wait_until(lambda: waiting() == 0)
+    wait_until(lambda: get_queue("default").attributes().messages == 0)
     stop(worker)
     assert sorted(journal.names("ran")) == names("a", 5)
     assert get_queue("default").attributes().total_sent == 5
@@ -94,10 +94,10 @@ def test_relays_that_are_killed_at_any_moment_send_each_message_once_and_in_orde
     queue, rounds, count = ensure_queue("default"), 3, 1500
     for number in range(rounds):
         relay = site.start("rsmq_outbox", "relay")
-        wait_until(lambda: "relaying the outbox" in relay.output, timeout_s=60)  # noqa: B023
+        wait_until(lambda: "relaying the outbox" in relay.output)  # noqa: B023
         before = queue.attributes().total_sent
         tasks.write.enqueue_many([[f"{number}-{n}"] for n in range(count)])
-        wait_until(lambda: queue.attributes().total_sent > before, timeout_s=60)  # noqa: B023
+        wait_until(lambda: queue.attributes().total_sent > before)  # noqa: B023
         relay.send(signal.SIGKILL)
         relay.wait()
 
@@ -112,26 +112,26 @@ def test_relays_that_are_killed_at_any_moment_send_each_message_once_and_in_orde
 
 def test_worker_that_dies_with_its_relay_is_replaced(site: Site, journal: Journal):
     worker = site.start("rsmq_worker", *SMALL)
-    wait_until(lambda: "to relay the outbox" in worker.output, timeout_s=60)
+    wait_until(lambda: "to relay the outbox" in worker.output)
     relay_pid = int(worker.output.split(" to relay the outbox")[0].rsplit(" ", 1)[1])
 
     os.kill(relay_pid, signal.SIGKILL)
     site.python(ENQUEUE.format(prefix="a", count=3))
 
-    wait_until(lambda: sorted(journal.names("ran")) == names("a", 3), timeout_s=60)
+    wait_until(lambda: sorted(journal.names("ran")) == names("a", 3))
     assert "which relays the outbox, has ended; another one takes over" in worker.output
     stop(worker)
 
 
 def test_relay_ends_when_its_supervisor_is_killed(site: Site):
     worker = site.start("rsmq_worker", *SMALL)
-    wait_until(lambda: "to relay the outbox" in worker.output, timeout_s=60)
+    wait_until(lambda: "to relay the outbox" in worker.output)
     relay_pid = int(worker.output.split(" to relay the outbox")[0].rsplit(" ", 1)[1])
 
     worker.send(signal.SIGKILL)
     worker.wait()
 
-    wait_until(lambda: not Path(f"/proc/{relay_pid}").exists() or "Z" in stat_of(relay_pid), timeout_s=60)
+    wait_until(lambda: not Path(f"/proc/{relay_pid}").exists() or "Z" in stat_of(relay_pid))
 
 
 def stat_of(pid: int) -> str:
@@ -160,8 +160,8 @@ def test_task_that_dies_in_its_transaction_has_its_effect_once(site: Site, journ
     worker = site.start("rsmq_worker", *SMALL)
 
     expected = {"team", *map(str, range(20))}
-    wait_until(lambda: set(Group.objects.using(LEDGER).values_list("name", flat=True)) == expected, timeout_s=60)
-    wait_until(lambda: get_queue("default").attributes().messages == 0, timeout_s=60)
+    wait_until(lambda: set(Group.objects.using(LEDGER).values_list("name", flat=True)) == expected)
+    wait_until(lambda: get_queue("default").attributes().messages == 0)
     stop(worker)
     assert journal.names("ran").count("team") == 2
 
@@ -173,25 +173,25 @@ def test_task_that_dies_in_its_transaction_has_its_effect_once(site: Site, journ
 def test_postgres_wakes_the_relay(site: Site, journal: Journal, monkeypatch: pytest.MonkeyPatch):
     site.environment["RSMQ_TEST_OUTBOX_POLL_INTERVAL_S"] = "3600"
     worker = site.start("rsmq_worker", *SMALL)
-    wait_until(lambda: is_listening("ledger"), timeout_s=60)
+    wait_until(lambda: is_listening("ledger"))
 
     site.python(ENQUEUE.format(prefix="a", count=2))
 
     # The table is looked at only once an hour here.
-    wait_until(lambda: sorted(journal.names("ran")) == names("a", 2), timeout_s=60)
+    wait_until(lambda: sorted(journal.names("ran")) == names("a", 2))
     stop(worker)
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_relay_goes_on_when_the_database_was_away(site: Site, journal: Journal, cluster: PostgresCluster):
     worker = site.start("rsmq_worker", *SMALL)
-    wait_until(lambda: is_listening("ledger"), timeout_s=60)
+    wait_until(lambda: is_listening("ledger"))
 
     connections[LEDGER].close()
     cluster.end_connections("ledger")
     site.python(ENQUEUE.format(prefix="a", count=2))
 
-    wait_until(lambda: sorted(journal.names("ran")) == names("a", 2), timeout_s=60)
+    wait_until(lambda: sorted(journal.names("ran")) == names("a", 2))
     assert "outbox: " in worker.output
     stop(worker)
 

@@ -107,7 +107,7 @@ def test_second_run_at_the_same_time_waits_for_the_first(add_group: Task, called
         called.append("slow")
         Group.objects.using(LEDGER).create(name="slow")
         has_begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         return "first"
 
     def run(function: Any) -> None:
@@ -116,12 +116,12 @@ def test_second_run_at_the_same_time_waits_for_the_first(add_group: Task, called
 
     first = threading.Thread(target=run, args=(slow,))
     first.start()
-    assert has_begun.wait(30)
+    assert has_begun.wait(60)
     second = threading.Thread(target=run, args=(lambda: called.append("second"),))
     second.start()
     go_on.set()
-    first.join(30)
-    second.join(30)
+    first.join(90)
+    second.join(90)
 
     assert values == ["first", "first"]
     assert called == ["slow"]

@@ -160,7 +160,10 @@ def test_unknown_queue_is_refused_with_the_nearest_name(project: Configure, make
 
 def test_dead_letter_queue_on_another_server_is_refused(project: Configure, settings, redis_url):
     settings.RSMQ = {
-        "CONNECTIONS": {"default": {"URL": redis_url}, "far": {"URL": redis_url, "NAMESPACE": "far"}},
+        "CONNECTIONS": {
+            "default": {"URL": redis_url, "TIMEOUT_S": 15},
+            "far": {"URL": redis_url, "TIMEOUT_S": 15, "NAMESPACE": "far"},
+        },
         "QUEUES": {"default": {}, "distant": {"CONNECTION": "far"}},
     }
 

@@ -151,7 +151,7 @@ def test_another_process_reads_the_value(server: PrivateServer, backend):
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings", "RSMQ_TEST_URL": server.url},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=180,
     )
 
     assert other.stdout.strip() == f"SUCCESSFUL from here {sent.task.module_path}", other.stderr
@@ -180,7 +180,10 @@ def test_message_written_by_hand_has_a_result_under_its_own_id(backend):
 
 def test_result_on_another_connection_is_found(settings, redis_url):
     settings.RSMQ = {
-        "CONNECTIONS": {"default": {"URL": redis_url}, "far": {"URL": redis_url, "NAMESPACE": "far"}},
+        "CONNECTIONS": {
+            "default": {"URL": redis_url, "TIMEOUT_S": 15},
+            "far": {"URL": redis_url, "TIMEOUT_S": 15, "NAMESPACE": "far"},
+        },
         "QUEUES": {"default": {}, "distant": {"CONNECTION": "far"}},
         "TASKS": {"ENQUEUE_ON_COMMIT": False},
     }

@@ -19,6 +19,8 @@ from tests.redis_server import PrivateServer
 from tests.tasks.schedules import ENTRIES, STATE, new_scheduler, own_declarations, sent_ids  # noqa: F401
 from tests.worker.workshop import Configure, declare
 
+pytestmark = pytest.mark.usefixtures("mid_minute")
+
 
 @pytest.fixture
 def greet(project: Configure) -> Task[..., Any]:

@@ -62,7 +62,7 @@ def test_all_tasks_of_a_tag_are_cancelled_together_waiting_and_running(project: 
     task: Task[..., Any] = declare(patient)
     with working(threads=1):
         running = task.using(tags=["tour"]).enqueue("running")
-        assert began.wait(30)
+        assert began.wait(60)
         waiting = [task.using(tags=["tour"], run_after=None).enqueue(f"waiting {n}") for n in range(3)]
         other = task.using(tags=["other"], priority=-5).enqueue("other")
 

@@ -81,7 +81,7 @@ def test_unknown_queue_of_a_bridge_is_found_at_the_start():
 
 
 def test_topic_named_like_the_namespace_is_found_at_the_start(settings, server):
-    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": server.url, "NAMESPACE": "shop"}}}
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": server.url, "TIMEOUT_S": 15, "NAMESPACE": "shop"}}}
     topic_task("shop", group="billing")(handle)
 
     with pytest.raises(ImproperlyConfigured, match="handle: reserved topic name: 'shop'"):

@@ -19,7 +19,7 @@ from tests.worker.site.journal import Journal
 
 ROOT = Path(__file__).parents[2]
 #: A process that lives longer than this hangs.
-HANG_S = 60
+HANG_S = 180
 
 
 class WorkerProcess:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from rsmq_django.queues import get_queue
 from rsmq_django.tasks import fixed
 from rsmq_django.tasks.compat import task_finished, task_started
-from tests.worker.workshop import Configure, declare, the_dead_letter, work
+from tests.support import pass_time, wait_until
+from tests.worker.workshop import Configure, declare, the_dead_letter, work, working
 
 
 class Speechless(Exception):
@@ -180,7 +182,6 @@ def test_listener_that_raises_changes_nothing_for_the_task(project: Configure, s
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_message_whose_listener_ends_the_thread_comes_back_when_its_lease_is_over(project: Configure, is_async: bool):
-    project(default={"VISIBILITY_TIMEOUT_S": 1})
     starts, calls = [], []
 
     async def arun() -> None:
@@ -194,7 +195,11 @@ def test_message_whose_listener_ends_the_thread_comes_back_when_its_lease_is_ove
     declare(arun if is_async else lambda: calls.append(1)).enqueue()
     task_started.connect(listen)
 
-    assert work()
+    with working():
+        wait_until(lambda: starts)
+        assert get_queue("default").attributes().hidden_messages == 1
+        pass_time(get_queue("default"), seconds=31)
+        wait_until(lambda: get_queue("default").attributes().messages == 0)
 
     task_started.disconnect(listen)
     assert (len(starts), calls) == (2, [1])

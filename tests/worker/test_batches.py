@@ -126,7 +126,7 @@ def test_ordinary_tasks_are_not_fetched_by_the_batch(project: Configure, server:
 
     def wait() -> None:
         held.append(get_queue("mail").attributes().hidden_messages)
-        slow.wait(30)
+        slow.wait(60)
 
     declare(queue_name="mail")(wait).enqueue_many([[] for _ in range(20)])
     with working(threads=2):
@@ -304,8 +304,8 @@ def test_call_is_interrupted_when_all_of_it_was_cancelled(project: Configure):
     began, ended = threading.Event(), threading.Event()
 
     def wait(calls: list[BatchCall]) -> None:
-        began.set()
         try:
+            began.set()
             while True:
                 time.sleep(0.01)
         finally:
@@ -324,7 +324,7 @@ def test_batch_that_the_worker_does_not_wait_for_is_given_back_whole(project: Co
 
     def wait(messages: list[Message]) -> None:
         began.set()
-        release.wait(30)
+        release.wait(60)
 
     consumer("default", batch=10)(wait)
     send_raw_many(3)

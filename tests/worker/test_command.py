@@ -192,7 +192,7 @@ def test_first_signal_lets_the_running_task_end_and_gives_the_rest_back(
 ):
     tasks.wait_at_gate.enqueue_many([[str(n)] for n in range(5)])
     worker = start_worker(*SMALL)
-    wait_until(lambda: journal.names("start"), timeout_s=20)
+    wait_until(lambda: journal.names("start"))
 
     worker.send_to_all(number) if number == signal.SIGINT else worker.send(number)
 
@@ -209,7 +209,7 @@ def test_second_signal_gives_the_running_task_back_without_counting_the_attempt(
 ):
     tasks.wait_at_gate.enqueue("slow")
     worker = start_worker(*SMALL)
-    wait_until(lambda: journal.names("start"), timeout_s=20)
+    wait_until(lambda: journal.names("start"))
     worker.send(signal.SIGTERM)
     wait_until(lambda: "tasks may run" in worker.output)
 
@@ -225,7 +225,7 @@ def test_second_signal_gives_the_running_task_back_without_counting_the_attempt(
 def test_task_that_does_not_end_in_time_is_given_back(project: Configure, start_worker: StartWorker, journal: Journal):
     tasks.wait_at_gate.enqueue("slow")
     worker = start_worker("--shutdown-timeout", "0", *SMALL)
-    wait_until(lambda: journal.names("start"), timeout_s=20)
+    wait_until(lambda: journal.names("start"))
 
     worker.send(signal.SIGTERM)
 
@@ -236,7 +236,7 @@ def test_task_that_does_not_end_in_time_is_given_back(project: Configure, start_
 def test_idle_worker_stops_at_once(project: Configure, start_worker: StartWorker, journal: Journal):
     worker = start_worker(*SMALL, "--poll-interval", "60")
     tasks.write.enqueue("first")
-    wait_until(lambda: journal.names("end"), timeout_s=20)
+    wait_until(lambda: journal.names("end"))
 
     worker.send(signal.SIGTERM)
 

@@ -31,7 +31,7 @@ class Crowd:
 
 
 def test_functions_run_on_as_many_threads_as_there_are(project: Configure):
-    meet = threading.Barrier(3, timeout=20)
+    meet = threading.Barrier(3, timeout=60)
     declare(lambda: meet.wait()).enqueue_many([[]] * 3)
 
     assert work(threads=3)
@@ -40,11 +40,14 @@ def test_functions_run_on_as_many_threads_as_there_are(project: Configure):
 
 
 def test_no_more_functions_run_than_there_are_threads(project: Configure):
-    crowd, first = Crowd(), threading.Event()
+    crowd, two = Crowd(), threading.Event()
 
     def join() -> None:
         with crowd:
-            first.wait(0.01)
+            if crowd.most >= 2:
+                two.set()
+            assert two.wait(60)
+            threading.Event().wait(0.01)
 
     declare(join).enqueue_many([[]] * 20)
 
@@ -90,7 +93,7 @@ def test_coroutines_go_on_while_all_threads_are_busy(project: Configure):
         told.append(1)
         await asyncio.sleep(0)
 
-    declare(lambda: release.wait(20)).enqueue()
+    declare(lambda: release.wait(60)).enqueue()
     with working(threads=2):
         result = declare(tell).enqueue()
         wait_until(lambda: told)

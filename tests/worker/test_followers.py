@@ -80,7 +80,7 @@ def test_follower_that_takes_too_long_is_stopped_and_the_message_has_succeeded(
         while True:
             time.sleep(0.01)
 
-    consumer("default", timeout_s=0.2)(lambda message: None)
+    consumer("default", timeout_s=1)(lambda message: None)
     consumer("default", primary=False)(dawdle)
     send_raw(b"hello")
 

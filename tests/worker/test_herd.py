@@ -102,10 +102,9 @@ def test_one_message_is_asked_for_by_about_one_of_many_idle_processes(
     project: Configure, server: PrivateServer, start_worker: StartWorker, journal: Journal
 ):
     tasks.write.enqueue("first")
-    start_worker("--processes", str(PROCESSES), "--poll-interval", "60")
+    start_worker("--processes", str(PROCESSES), "--poll-interval", "600", turn_s="20")
     wait_until(lambda: journal.names("end") == ["first"])
-    wait_until(lambda: len(server.redis.pubsub_numsub("rsmq:rt:default")[0:1]) == 1)
-    wait_until(lambda: server.redis.pubsub_numsub("rsmq:rt:default")[0][1] == PROCESSES, timeout_s=30)
+    wait_until(lambda: server.redis.pubsub_numsub("rsmq:rt:default")[0][1] == PROCESSES)
 
     with Fetches(server) as fetches:
         for number in range(20):
@@ -120,15 +119,17 @@ def test_one_message_is_asked_for_by_about_one_of_many_idle_processes(
 def test_a_message_is_taken_although_the_first_in_turn_stands_still(
     project: Configure, server: PrivateServer, start_worker: StartWorker, journal: Journal
 ):
-    tasks.toil.enqueue_many([[f"warm-{number}", 0.3] for number in range(4)])
+    tasks.wait_at_gate.enqueue_many([[f"warm-{number}"] for number in range(4)])
     start_worker("--processes", "2", "--threads", "2", "--poll-interval", "60")
-    wait_until(lambda: len(journal.names("end")) == 4, timeout_s=40)
-    pids = {int(line[1]) for line in journal.lines("start")}
+    wait_until(lambda: len(journal.names("start")) == 4)  # so each of them has two
+    pids = {int(line[2]) for line in journal.lines("start")}
+    journal.open_gate()
+    wait_until(lambda: len(journal.names("end")) == 4)
     assert len(pids) == 2
 
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
         name = f"while {pid} stands still".replace(" ", "-")
         tasks.write.enqueue(name)
-        wait_until(lambda: name in journal.names("end"), timeout_s=20)  # noqa: B023
+        wait_until(lambda: name in journal.names("end"))  # noqa: B023
         os.kill(pid, signal.SIGCONT)

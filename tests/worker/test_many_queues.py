@@ -51,7 +51,7 @@ def test_queue_with_more_than_there_is_room_for_is_worked_off_before_the_next(se
 
 
 def test_idle_worker_is_woken_by_any_of_the_queues(seen: list[str]):
-    with working(poll_interval_s=60.0) as worker:
+    with working(poll_interval_s=600.0) as worker:
         for name in (NAMES[0], NAMES[-1]):
             wait_until(lambda: worker.waiter._is_asleep and worker.fetchers[0].is_empty)
             send_raw(name, name)
@@ -61,7 +61,7 @@ def test_idle_worker_is_woken_by_any_of_the_queues(seen: list[str]):
 def test_delayed_message_is_taken_when_it_is_due(project: Configure, configure: Configure):
     configure(**{name: {} for name in NAMES})
     seen: list[int] = []
-    with working(poll_interval_s=60.0) as worker:
+    with working(poll_interval_s=600.0) as worker:
         wait_until(lambda: worker.waiter._is_asleep and worker.fetchers[0].is_empty)
         task = declare(queue_name=NAMES[-1])(lambda: seen.append(1))
         task.using(run_after=dt.timedelta(seconds=0.3)).enqueue()
@@ -73,7 +73,7 @@ def test_paused_queue_is_left_alone_and_the_others_are_not(seen: list[str], serv
     send_to(NAMES[:3])
     server.redis.sadd("rsmq::paused", NAMES[1])
 
-    with working(poll_interval_s=60.0) as worker:
+    with working(poll_interval_s=600.0) as worker:
         wait_until(lambda: len(seen) == 2 and worker.waiter._is_asleep)
 
         assert sorted(seen) == [NAMES[0], NAMES[2]]
@@ -94,19 +94,22 @@ def test_damaged_queue_does_not_keep_the_others_from_being_worked_on(seen: list[
     server.redis.delete(f"rsmq:{NAMES[1]}")
     server.redis.set(f"rsmq:{NAMES[1]}", "not a sorted set")
 
-    with working(poll_interval_s=60.0):
+    with working(poll_interval_s=600.0):
         wait_until(lambda: sorted(seen) == [NAMES[0], NAMES[2]])
 
 
 def test_fetch_names_only_queues_that_have_something(seen: list[str], server: PrivateServer):
-    with working(poll_interval_s=60.0) as worker:
+    with working(poll_interval_s=600.0) as worker:
         wait_until(lambda: worker.waiter._is_asleep and worker.fetchers[0].is_empty)
         server.redis.config_set("slowlog-max-len", 10_000)
         server.redis.config_set("slowlog-log-slower-than", 0)
         server.redis.slowlog_reset()
-
-        send_raw("x", NAMES[7])
-        wait_until(lambda: seen)
+        try:
+            send_raw("x", NAMES[7])
+            wait_until(lambda: seen)
+        finally:
+            server.redis.config_set("slowlog-log-slower-than", 10_000)
+            server.redis.config_set("slowlog-max-len", 128)
 
     named = [
         entry["command"].split()[2] for entry in server.redis.slowlog_get(10_000) if b"EVALSHA" in entry["command"]

@@ -22,7 +22,7 @@ def records(client: Client) -> dict[str, ProcessRecord]:
 
 
 def the_only(client: Client) -> str:
-    wait_until(lambda: len(records(client)) == 1, timeout_s=30)
+    wait_until(lambda: len(records(client)) == 1)
     return next(iter(records(client)))
 
 
@@ -31,7 +31,7 @@ def test_a_quiet_process_takes_nothing_until_it_is_resumed(start_worker: StartWo
     client, queue = get_client(), ensure_queue("default")
     worker_id = the_only(client)
     client.run(give_order("rsmq", worker_id, "quiet"))
-    wait_until(lambda: records(client)[worker_id].state == "quiet", timeout_s=30)
+    wait_until(lambda: (told := records(client).get(worker_id)) and told.state == "quiet")
 
     tasks.write.enqueue("now")
     wait_until(lambda: queue.attributes().ready_messages == 1)
@@ -39,7 +39,7 @@ def test_a_quiet_process_takes_nothing_until_it_is_resumed(start_worker: StartWo
     assert told.queues == ("default",) and told.pid and told.memory_bytes
     client.run(give_order("rsmq", worker_id, "resume"))
 
-    wait_until(lambda: journal.names("end"), timeout_s=30)
+    wait_until(lambda: journal.names("end"))
 
 
 def test_a_stopped_process_is_not_replaced_and_the_supervisor_ends(start_worker: StartWorker):
@@ -58,7 +58,7 @@ def test_a_restarted_process_is_replaced(start_worker: StartWorker):
 
     client.run(give_order("rsmq", worker_id, "restart"))
 
-    wait_until(lambda: records(client) and worker_id not in records(client), timeout_s=40)
+    wait_until(lambda: records(client) and worker_id not in records(client))
 
 
 def test_a_process_of_reliable_queues_tells_which_and_takes_orders(start_worker: StartWorker):

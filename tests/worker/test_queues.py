@@ -77,7 +77,10 @@ def test_messages_of_one_queue_come_in_the_order_they_were_sent(project: Configu
 
 def test_one_worker_serves_several_connections(settings, redis_url):
     settings.RSMQ = {
-        "CONNECTIONS": {"default": {"URL": redis_url}, "far": {"URL": redis_url, "NAMESPACE": "far"}},
+        "CONNECTIONS": {
+            "default": {"URL": redis_url, "TIMEOUT_S": 15},
+            "far": {"URL": redis_url, "TIMEOUT_S": 15, "NAMESPACE": "far"},
+        },
         "QUEUES": {"default": {}, "distant": {"CONNECTION": "far"}},
         "TASKS": {"ENQUEUE_ON_COMMIT": False},
     }

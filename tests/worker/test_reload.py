@@ -46,10 +46,12 @@ def start(start_worker: StartWorker, *arguments: str) -> WorkerProcess:
 
 def edit(path: Path, text: str) -> None:
     """Write a file so that its age differs from before, however coarse the file system's clock is."""
-    age = path.stat().st_mtime + 5 if path.exists() else None
-    path.write_text(text)
-    if age is not None:
-        os.utime(path, (age, age))
+    draft = path.with_suffix(".draft")
+    draft.write_text(text)
+    if path.exists():
+        age = path.stat().st_mtime + 5
+        os.utime(draft, (age, age))
+    draft.replace(path)  # in one step: whoever looks meanwhile sees one change, not two
 
 
 def say() -> None:

@@ -27,6 +27,8 @@ from tests.tasks.schedules import (  # noqa: F401
 )
 from tests.worker.workshop import Configure, declare, work
 
+pytestmark = pytest.mark.usefixtures("mid_minute")
+
 
 @pytest.fixture
 def ran(project: Configure) -> list[str]:

@@ -59,7 +59,9 @@ def test_nothing_is_reported_twice(client: Client):
     assert exchange(client, statistics) == 0
 
 
-def test_there_is_one_report_in_a_second_however_much_happens(client: Client):
+def test_there_is_one_report_in_a_second_however_much_happens(client: Client, monkeypatch: pytest.MonkeyPatch):
+    now_s = [1000.0]
+    monkeypatch.setattr("rsmq_django.worker.statistics.time.monotonic", lambda: now_s[0])
     statistics = new_statistics()
     statistics.ended("mail", "send", "succeeded")
     first = statistics.steps()
@@ -69,7 +71,9 @@ def test_there_is_one_report_in_a_second_however_much_happens(client: Client):
 
     assert len(first) == 1
     assert statistics.steps() == []
-    assert statistics.next_report_at() > time.monotonic()
+    assert statistics.next_report_at() == 1001.0
+    now_s[0] = 1001.0
+    assert len(statistics.steps()) == 1
 
 
 def test_report_whose_reply_was_lost_is_sent_again_and_added_once(client: Client):

@@ -507,7 +507,10 @@ def test_a_map_that_is_cancelled_stops_its_sender(project: Configure):
 
 def test_all_queues_of_a_workflow_are_on_one_connection(settings: Any, server: PrivateServer):
     settings.RSMQ = {
-        "CONNECTIONS": {"default": {"URL": server.url}, "other": {"URL": server.url, "NAMESPACE": "other"}},
+        "CONNECTIONS": {
+            "default": {"URL": server.url, "TIMEOUT_S": 15},
+            "other": {"URL": server.url, "TIMEOUT_S": 15, "NAMESPACE": "other"},
+        },
         "QUEUES": {"default": {}, "far": {"CONNECTION": "other"}},
     }
     double = doubling()
@@ -641,14 +644,14 @@ def test_a_group_has_one_callback_whatever_is_killed(project: Configure, start_w
 
     for number in range(1, 7):
         target = number * count // 7 + rng.randrange(20)
-        wait_until(lambda: len(journal.names("end")) >= target, timeout_s=40)  # noqa: B023
+        wait_until(lambda: len(journal.names("end")) >= target)  # noqa: B023
         if number % 3:
             with contextlib.suppress(ProcessLookupError):  # it has died already
                 os.kill(int(rng.choice(journal.lines("start")[-4:])[1]), signal.SIGKILL)
         else:
             worker.destroy()
             worker = start_worker(*command, queues=queues)
-    wait_until(lambda: get_queue("default").attributes().messages == 0, timeout_s=40)
+    wait_until(lambda: get_queue("default").attributes().messages == 0)
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
 

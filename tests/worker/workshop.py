@@ -10,6 +10,7 @@ import asyncio
 import json
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -22,9 +23,10 @@ from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import registry, task
 from rsmq_django.worker.worker import Worker, WorkerOptions, make_worker
 from tests.redis_server import PrivateServer
+from tests.support import wait_until
 
 #: A test that still waits by then hangs.
-HANG_S = 90
+HANG_S = 300
 
 Configure = Callable[..., None]
 
@@ -110,9 +112,18 @@ def working(*queue_names: str, **options: Any) -> Iterator[Worker]:
         yield worker
     finally:
         if worker.stop_by is None:
-            worker.stop(within_s=10)
-        thread.join(15)
+            worker.stop(within_s=60)
+        thread.join(120)
         assert not thread.is_alive(), "the worker did not stop"
+
+
+def let_leases_be_renewed(worker: Worker) -> None:
+    """Let half of its lease pass for each message that a worker holds, and wait until it has renewed what is due."""
+    for leases in [fetcher.leases for fetcher in worker.fetchers]:
+        for held in leases.held():
+            held.renewed_at -= held.work_queue.lease_s / 2
+        leases._quiet_until = 0.0
+        wait_until(lambda leases=leases: not leases.may_be_due(time.monotonic()))  # type: ignore[misc]
 
 
 async def until(event: threading.Event) -> None:

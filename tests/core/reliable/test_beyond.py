@@ -120,7 +120,7 @@ def test_delayed_message_joins_the_end_when_its_time_has_come(jobs: ReliableQueu
 def test_blocked_pop_wakes_when_a_delay_ends(jobs: ReliableQueue):
     jobs.push("soon", delay_s=0.3)
 
-    assert bodies(jobs.pop_messages(1, 20_000)) == [b"soon"]
+    assert bodies(jobs.pop_messages(1, 60_000)) == [b"soon"]
 
 
 def test_extended_message_is_not_recovered(jobs: ReliableQueue):
@@ -286,7 +286,7 @@ def test_token_of_a_queue_that_was_not_reached_stays(make: MakeQueue, server: Pr
 
 
 def test_scripts_forgotten_in_the_middle_of_a_wait_are_loaded_again(jobs: ReliableQueue, server: PrivateServer):
-    with redis.Redis.from_url(server.url) as other:
+    with redis.Redis.from_url(server.url, socket_timeout=60) as other:
         other.script_flush()
         jobs.push("x")
         other.script_flush()

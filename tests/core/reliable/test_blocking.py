@@ -94,14 +94,14 @@ def test_wait_ends_early_for_a_message_that_is_due():
 @pytest.mark.slow
 def test_message_whose_token_was_lost_is_taken_all_the_same(jobs: ReliableQueue, server: PrivateServer):
     waiting: list = []
-    thread = threading.Thread(target=lambda: waiting.append(jobs.pop(1, 20_000)))
+    thread = threading.Thread(target=lambda: waiting.append(jobs.pop(1, 60_000)))
     thread.start()
     wait_until(lambda: server.redis.info("clients")["blocked_clients"] == 1)
 
     # As if the waiter that took the token had died: the message is there, its token is not.
     server.redis.rpush("rsmq::reliable:jobs:undelivered", "1-1")
     server.redis.hset("rsmq::reliable:jobs:bodies", "1-1", "orphan")
-    thread.join(timeout=30)
+    thread.join(timeout=90)
 
     assert waiting == [[["jobs", "1-1", b"orphan"]]]
 
@@ -111,7 +111,7 @@ def test_one_push_wakes_one_waiter_and_not_the_herd(
 ):
     monkeypatch.setattr("rsmq_django.core.reliable.waiting.SLICE_S", 20.0)  # nobody looks by himself
     replies: list = []
-    threads = [threading.Thread(target=lambda: replies.append(make("jobs").pop(1, 20_000))) for _ in range(5)]
+    threads = [threading.Thread(target=lambda: replies.append(make("jobs").pop(1, 60_000))) for _ in range(5)]
     for thread in threads:
         thread.start()
     wait_until(lambda: server.redis.info("clients")["blocked_clients"] == 5)
@@ -123,18 +123,18 @@ def test_one_push_wakes_one_waiter_and_not_the_herd(
     assert server.redis.info("commandstats")["cmdstat_lpop"]["calls"] == 1, "the others did not even look"
     make("jobs").push(*"abcd")
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=90)
     assert sorted(reply[0][2] for reply in replies) == [b"a", b"b", b"c", b"d", b"only one"]
 
 
 def test_second_queue_wakes_a_waiter_too_and_the_first_is_served_first(make: MakeQueue, server: PrivateServer):
     replies: list = []
-    thread = threading.Thread(target=lambda: replies.append(make("hi").pop(5, 20_000, "lo")))
+    thread = threading.Thread(target=lambda: replies.append(make("hi").pop(5, 60_000, "lo")))
     thread.start()
     wait_until(lambda: server.redis.info("clients")["blocked_clients"] == 1)
 
     make("lo").push("low")
-    thread.join(timeout=30)
+    thread.join(timeout=90)
 
     assert [row[2] for row in replies[0]] == [b"low"]
 
@@ -153,7 +153,7 @@ def test_dead_server_ends_a_wait_and_nothing_was_taken(jobs: ReliableQueue, serv
     thread.start()
     wait_until(lambda: server.redis.info("clients")["blocked_clients"] == 1)
     server.kill()
-    thread.join(timeout=30)
+    thread.join(timeout=90)
     server.start()
 
     assert len(errors) == 1
@@ -168,7 +168,7 @@ def test_wake_key_that_breaks_during_a_wait_is_told(jobs: ReliableQueue, server:
 
 
 async def test_async_waiters_share_the_messages(jobs: ReliableQueue, server: PrivateServer):
-    waiters = [asyncio.create_task(jobs.apop(1, 20_000)) for _ in range(3)]
+    waiters = [asyncio.create_task(jobs.apop(1, 60_000)) for _ in range(3)]
     await asyncio.to_thread(wait_until, lambda: server.redis.info("clients")["blocked_clients"] == 3)
 
     await jobs.apush("a", "b", "c")
@@ -187,7 +187,7 @@ async def test_cancelled_wait_takes_nothing_with_it(jobs: ReliableQueue, server:
         await waiter
     await jobs.apush("a")
 
-    assert [row[2] for row in await jobs.apop(1, 20_000) or []] == [b"a"]
+    assert [row[2] for row in await jobs.apop(1, 60_000) or []] == [b"a"]
     await jobs.client.connection.aclose()
 
 
@@ -197,7 +197,7 @@ def test_waiting_user_needs_no_more_than_the_documented_rights(server: PrivateSe
     server.redis.execute_command("ACL", "SETUSER", "rq", "reset", "on", ">secret", "~rsmq::reliable*", *rights.split())
     try:
         url = server.url.replace("unix://", "unix://rq:secret@")
-        narrow = ReliableQueue("jobs", Client(Connection(url)), consumer="narrow")
+        narrow = ReliableQueue("jobs", Client(Connection(url, timeout_s=15)), consumer="narrow")
         narrow.push("a", "b")
         first, second = narrow.pop_messages(2)
         narrow.nack(first, delay_s=0.01)
@@ -206,5 +206,5 @@ def test_waiting_user_needs_no_more_than_the_documented_rights(server: PrivateSe
         assert len(narrow.recover(1, 0) or []) == 1
         assert narrow.pop(1, 150) is None
     finally:
-        with redis.Redis.from_url(server.url) as admin:
+        with redis.Redis.from_url(server.url, socket_timeout=60) as admin:
             admin.execute_command("ACL", "DELUSER", "rq")

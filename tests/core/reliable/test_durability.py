@@ -4,7 +4,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,17 +32,27 @@ class OwnServer:
         self.directory.mkdir(mode=0o700)
         self.socket = self.directory / "s"
         self.url = f"unix://{self.socket}"
-        self.redis = redis.Redis(unix_socket_path=str(self.socket))
+        self.redis = redis.Redis(unix_socket_path=str(self.socket), socket_timeout=60)
         self.command = [find_server().path, "--port", "0", "--unixsocket", str(self.socket)]
         self.command += ["--dir", str(self.directory), "--save", "", *options]
         self.start()
 
     def start(self) -> None:
         self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL)
-        wait_until(self._answers)
+        wait_until(lambda: self._answers() or self.process.poll() is not None)
+        assert self.process.poll() is None, "the server ended"
+
+    def listen(self) -> int:
+        """Let the server listen on a port too, which it returns; another one when somebody was quicker there."""
+        for _ in range(100):
+            port = secrets.choice(range(10_001, 32_000))
+            with contextlib.suppress(redis.ResponseError):
+                self.redis.config_set("port", port)
+                return port
+        raise AssertionError("no free port")
 
     def _answers(self) -> bool:
-        with contextlib.suppress(redis.ConnectionError, redis.BusyLoadingError):
+        with contextlib.suppress(redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError):
             return bool(self.redis.ping())
         return False
 
@@ -57,7 +66,7 @@ class OwnServer:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def queue(self, name: str = "jobs") -> ReliableQueue:
-        return ReliableQueue(name, Client(Connection(self.url)), consumer="someone")
+        return ReliableQueue(name, Client(Connection(self.url, timeout_s=15)), consumer="someone")
 
 
 @contextlib.contextmanager
@@ -115,14 +124,14 @@ def test_everything_is_there_after_a_crash_and_a_restart_from_the_append_only_fi
 
 
 def test_replica_takes_over_with_everything_and_ids_go_on_growing():
-    port = _free_port()
-    with own_server("--port", str(port), "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0") as primary:
+    with own_server("--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0") as primary:
+        port = primary.listen()
         with own_server("--replicaof", f"127.0.0.1 {port}") as replica:
             wait_until(lambda: replica.redis.info("replication")["master_link_status"] == "up")
             fill(primary.queue())
             before = contents(primary.queue())
             last_id = primary.queue().push("last")[0]
-            assert primary.redis.wait(1, 10_000) == 1
+            assert primary.redis.wait(1, 50_000) == 1
             with pytest.raises(ServerRefused):
                 replica.queue().push("to a replica")
 
@@ -141,13 +150,6 @@ def test_replica_takes_over_with_everything_and_ids_go_on_growing():
 
 def _as_numbers(message_id: str) -> list[int]:
     return [int(part) for part in message_id.split("-")]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.slow

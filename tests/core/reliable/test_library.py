@@ -126,7 +126,7 @@ def test_user_who_may_not_load_is_told_what_to_ask_for(server: PrivateServer):
     url = server.url.replace("unix://", "unix://reader:secret@")
     try:
         with pytest.raises(PermissionDenied, match="load functions"):
-            load_functions(Client(Connection(url)))
+            load_functions(Client(Connection(url, timeout_s=15)))
     finally:
         server.redis.execute_command("ACL", "DELUSER", "reader")
 

@@ -18,7 +18,7 @@ def test_one_publish_wakes_readers_of_all_groups(topic: Topic, server: PrivateSe
     got: dict[str, Batch] = {}
 
     def wait(name: str) -> None:
-        got[name] = topic.group(name).read(10, block_ms=20_000)
+        got[name] = topic.group(name).read(10, block_ms=60_000)
 
     readers = [threading.Thread(target=wait, args=(name,)) for name in "abc"]
     for reader in readers:
@@ -27,7 +27,7 @@ def test_one_publish_wakes_readers_of_all_groups(topic: Topic, server: PrivateSe
 
     topic.publish("now")
     for reader in readers:
-        reader.join(15)
+        reader.join(90)
 
     assert {name: bodies(batch) for name, batch in got.items()} == dict.fromkeys("abc", [b"now"])
 
@@ -39,13 +39,13 @@ def test_no_wake_up_is_lost_between_looking_and_waiting(topic: Topic, server: Pr
     def consume() -> None:
         group = Topic("orders", Client(Connection(server.url, timeout_s=15))).group("g")
         while len(got) < total:
-            got.extend(bodies(group.read(1, block_ms=10_000)))
+            got.extend(bodies(group.read(1, block_ms=60_000)))
 
     consumer = threading.Thread(target=consume)
     consumer.start()
     for n in range(total):
         topic.publish(str(n))
-    consumer.join(60)
+    consumer.join(90)
 
     assert got == [str(n).encode() for n in range(total)]
 
@@ -64,7 +64,7 @@ def test_waiting_reader_gets_what_is_due_again(topic: Topic):
     group = topic.group("g", at_least_once=True, visibility_timeout_s=0.2)
     group.read()
 
-    (again,) = group.read(block_ms=20_000)
+    (again,) = group.read(block_ms=60_000)
 
     assert again.deliveries == 2
 
@@ -79,7 +79,7 @@ def test_reader_outlives_a_restart_of_its_server(topic: Topic, server: PrivateSe
     def consume() -> None:
         while not got and not is_over.is_set():
             try:
-                got.extend(bodies(group.read(block_ms=20_000)))
+                got.extend(bodies(group.read(block_ms=60_000)))
             except RsmqError:  # the server is away for a moment; anything else ends the thread, and fails the test
                 is_over.wait(0.001)
 
@@ -88,7 +88,7 @@ def test_reader_outlives_a_restart_of_its_server(topic: Topic, server: PrivateSe
     wait_until(lambda: server.redis.info("clients")["blocked_clients"] == 1)
     server.restart()
     topic.publish("after")
-    consumer.join(30)
+    consumer.join(90)
     is_over.set()
 
     assert got == [b"after"]
@@ -104,8 +104,8 @@ def test_impossible_waits_are_refused(topic: Topic, block_ms: object):
 
 
 async def test_async_reader_waits_without_holding_the_loop(topic: Topic):
-    waiting = asyncio.create_task(topic.group("g").aread(10, block_ms=20_000))
-    other = asyncio.create_task(topic.group("h").aread(10, block_ms=20_000))
+    waiting = asyncio.create_task(topic.group("g").aread(10, block_ms=60_000))
+    other = asyncio.create_task(topic.group("h").aread(10, block_ms=60_000))
     await asyncio.sleep(0)
 
     await topic.apublish("now")

@@ -56,7 +56,7 @@ def test_bridge_waits_for_messages(topic: Topic, bridge: Bridge, client: Client)
     bridge.forward()
     topic.publish("a")
 
-    assert bridge.forward(block_ms=20_000).moved == 1
+    assert bridge.forward(block_ms=60_000).moved == 1
     assert bridge.forward(block_ms=50).moved == 0
 
 

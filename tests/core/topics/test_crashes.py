@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rsmq_django.core import Client, Connection
+from rsmq_django.core.errors import RsmqError
 from rsmq_django.core.topics import Group, Retention, Topic
 from rsmq_django.embedded.binary import find_server
 from tests.core.topics.conftest import PassTime, indexes
@@ -89,6 +90,15 @@ def test_restart_with_an_append_only_file_keeps_everything(topic: Topic, careful
     check_goes_on(topic)
 
 
+def answers(client: Client) -> bool:
+    """Say whether the server has started and read its file."""
+    try:
+        Topic("orders", client).status()
+    except RsmqError:
+        return False
+    return True
+
+
 def test_restart_from_a_snapshot_keeps_everything(topic: Topic, careful: Group, server: PrivateServer):
     filled(topic, careful)
     server.redis.save()
@@ -98,8 +108,8 @@ def test_restart_from_a_snapshot_keeps_everything(topic: Topic, careful: Group, 
     command = [find_server().path, "--port", "0", "--unixsocket", str(directory / "s"), "--dir", str(directory)]
     other = subprocess.Popen([*command, "--appendonly", "no", "--save", ""], stdout=subprocess.DEVNULL)
     try:
-        wait_until((directory / "s").exists)
         client = Client(Connection(f"unix://{directory / 's'}", timeout_s=15))
+        wait_until(lambda: answers(client))
         check_goes_on(Topic("orders", client))
         client.connection.close()
     finally:

@@ -20,7 +20,7 @@ DATABASES = {
     }
 }
 RSMQ = {
-    "CONNECTIONS": {"default": {"URL": os.environ.get("RSMQ_TEST_WORKER_URL") or REDIS_URL}},
+    "CONNECTIONS": {"default": {"URL": os.environ.get("RSMQ_TEST_WORKER_URL") or REDIS_URL, "TIMEOUT_S": 15}},
     "QUEUES": json.loads(os.environ.get("RSMQ_TEST_QUEUES", '{"default": {}}')),
     "RELIABLE": json.loads(os.environ.get("RSMQ_TEST_RELIABLE", "{}")),
     "TASKS": {"ENQUEUE_ON_COMMIT": False},  # type: ignore[dict-item]

@@ -10,10 +10,11 @@ from django.db import connection
 
 from rsmq_django.core.topics import TopicMessage
 from rsmq_django.tasks import Concurrency, TaskContext, current_task, fixed, task, topic_task
+from rsmq_django.worker import herd
 
 from .journal import gate_of, note
 
-GATE_TIMEOUT_S = 60
+GATE_TIMEOUT_S = 180
 
 
 @task
@@ -73,6 +74,10 @@ def look_at_database(name: str) -> None:
     note("database", name, "open" if connection.connection is not None else "closed")
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
+
+
+if "RSMQ_TEST_TURN_S" in os.environ:  # so long that no process loses its turn because the machine is busy
+    herd.TURN_S = herd.LONGEST_WAIT_S = float(os.environ["RSMQ_TEST_TURN_S"])
 
 
 if "RSMQ_TEST_TOPIC" in os.environ:
