@@ -8,11 +8,13 @@ from typing import Any
 
 from .archive import as_our_error
 from .config import JobConfig
+from .files import FileSink
 from .finalize import Acknowledged, acknowledge_drained
-from .lake import Lake
+from .lake import clean_batches
 from .lock import RunLock
 from .options import Options
-from .progress import POLL_S, RowCount
+from .patience import started_patiently
+from .progress import POLL_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +37,25 @@ def drain_queue(
 ) -> Drained:
     """Take what is visible in a queue now into the lake. Safe to run again after any crash."""
     lake = config.find_lake()
-    checkpoint = lake.checkpoint(f"drain-{consumer}-{queue}")
+    job = f"drain-{consumer}-{queue}"
+    checkpoint = lake.checkpoint(job)
     given = config.options(kind="drain", queue=queue, leaseS=str(lease_s), consumer=consumer)
     options = Options.read(given)
     with RunLock(options.server(), str(checkpoint)):
         acknowledge_drained(options, checkpoint)
-        stream = spark.readStream.format("rsmq").options(**given).load()
-        writer = stream.writeStream.foreachBatch(_writer(lake, queue)).option("checkpointLocation", str(checkpoint))
-        query, count = writer.trigger(availableNow=True).start(), RowCount()
-        try:
+        sink = FileSink(lake.drained(queue))
+        clean_batches(sink.place)
+        stream = spark.readStream.format("rsmq").options(filesIn=str(lake.incoming(job)), **given).load()
+        writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+
+        def follow() -> None:
+            query = writer.trigger(availableNow=True).start()
             while not query.awaitTermination(POLL_S):
-                on_progress(count.look(query))
+                on_progress(sink.rows)
+
+        try:
+            started_patiently(follow)
         except Exception as error:  # Spark wraps everything, ours included
             raise as_our_error(error) from error
         done: Acknowledged = acknowledge_drained(options, checkpoint)
-        return Drained(count.look(query), done.left)
-
-
-def _writer(lake: Lake, queue: str) -> Callable[[Any, int], None]:
-    def write(rows: Any, batch: int) -> None:
-        from pyspark.sql import functions as F
-
-        query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        named = rows.withColumn("dt", F.to_date("claimed_at")).withColumn("b", F.lit(f"q{query[:8]}-{batch:06d}"))
-        writer = named.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-        writer.partitionBy("dt", "b").parquet(str(lake.drained(queue)))
-
-    return write
+        return Drained(sink.rows, done.left)

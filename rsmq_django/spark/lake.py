@@ -3,7 +3,7 @@
     {lake}/events/dt=2026-11-20/b=q3f2a91c4-000012/part-*.parquet     raw, by batch
     {lake}/events_compact/dt=2026-11-18/*.parquet, _done              `_done` names files, and the batches in them
     {lake}/hourly/dt=.../  failures/  slo/  capacity/  anomalies/  depth/  drained/{queue}/
-    {lake}/_checkpoints/{job}/  {lake}/_state/{job}.json
+    {lake}/_checkpoints/{job}/  {lake}/_state/{job}.json  {lake}/_incoming/{job}/
 
 A day is a directory that appears whole or not at all. Names that begin with "_" or "." are no data.
 """
@@ -57,6 +57,12 @@ class Lake:
     def checkpoint(self, job: str) -> Path:
         """Return the directory of a job's checkpoint."""
         return self.root / "_checkpoints" / job
+
+    def incoming(self, job: str) -> Path:
+        """Return the directory where tasks of a job leave their files; what an earlier run left is removed."""
+        directory = self.root / "_incoming" / job
+        shutil.rmtree(directory, ignore_errors=True)
+        return directory
 
     # -- Notes --------------------------------------------------------------------------------------------------------
 
@@ -197,6 +203,31 @@ class Lake:
                     shutil.rmtree(hidden, ignore_errors=True)
         for fresh in self.root.glob(".fresh-*"):
             shutil.rmtree(fresh, ignore_errors=True)
+
+
+def place_batch(place: Path, batch: str, files: Mapping[dt.date, Iterable[Path]]) -> None:
+    """Move files into a table as one batch; each of its days appears whole or not at all, also when it replaces one."""
+    for day, paths in files.items():
+        target = place / f"dt={day.isoformat()}" / f"b={batch}"
+        fresh = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
+        fresh.mkdir(parents=True)
+        for number, path in enumerate(paths):
+            os.replace(path, fresh / f"part-{number:05d}.parquet")
+        replace_directory(fresh, target)
+
+
+def clean_batches(place: Path) -> None:
+    """Remove what a run that died in place_batch() left. Its batch is repeated, so nothing is missed."""
+    for hidden in place.glob("dt=*/.*b=*"):
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def rows_of_batch(place: Path, batch: str) -> int:
+    """Return how many rows a batch has in a table. Needs pyarrow."""
+    import pyarrow.parquet as pq
+
+    directories = place.glob(f"dt=*/b={batch}")
+    return sum(pq.read_metadata(file).num_rows for directory in directories for file in parquet_files(directory))
 
 
 def _newest_rows(rows: Any) -> Iterator[tuple[str, str]]:

@@ -46,6 +46,8 @@ class Options:
     job: str = ""
     #: Task that the rows of kind=tasks call, unless they have a column `task`.
     task: str = ""
+    #: Directory into which the tasks write what they read as Parquet files (files.py); empty: rows go to Spark.
+    files_in: str = ""
     #: Write straight into the queue: half the work, but a task that Spark runs twice sends twice.
     direct: bool = False
     #: Rows of a micro-batch; a batch costs about a second whatever is in it.
@@ -90,6 +92,8 @@ class Options:
             raise WrongOption("kind=drain needs the option queue: which queues are to be emptied")
         if self.kind == "topic" and not self.topic:
             raise WrongOption("kind=topic needs the option topic")
+        if self.files_in and self.kind not in ("events", "drain"):
+            raise WrongOption(f"kind={self.kind} goes to Spark as rows; filesIn is for events and drain")
         if self.kind == "events" and not self.streams:
             return replace(self, streams=(events_key(self.namespace),))
         return self
@@ -187,6 +191,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "leaseS": ("lease_s", _seconds),
     "job": ("job", _text),
     "task": ("task", _text),
+    "filesIn": ("files_in", _text),
     "direct": ("direct", _flag),
     "maxRowsPerBatch": ("max_rows", _positive),
     "rowsPerPartition": ("partition_rows", _positive),

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
-from .columns import Rows
+from . import drain, events
+from .columns import Column, Rows
 from .dead_letters import DeadLetters
 from .drain import Journals
 from .events import EventLog
+from .files import write_files
 from .log import NO_LIMIT, Range, StreamLog
 from .options import Options
 from .snapshot import Ids, Snapshot
@@ -50,6 +53,12 @@ class _Reader:
     def __init__(self, options: Options, schema: Any) -> None:
         self.options = options
         self.schema = schema
+
+    def answer(self, tables: Iterable[Rows], columns: Iterable[Column], *, time: str) -> Iterator[Any]:
+        """Yield rows, or what is to be said of the files that hold them."""
+        if self.options.files_in:
+            tables = write_files(tables, columns, Path(self.options.files_in), time=time)
+        return _batches(self.schema, tables)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
@@ -97,7 +106,8 @@ class EventReader(_Reader, DataSourceReader):
     def read(self, partition: Any) -> Iterator[Any]:
         """Read on an executor."""
         if isinstance(partition, Part) and isinstance(partition.content, Range):
-            yield from _batches(self.schema, EventLog(self.options).read(partition.content))
+            rows = EventLog(self.options).read(partition.content)
+            yield from self.answer(rows, events.SCHEMA, time="event_at")
 
 
 class TopicReader(_Reader, DataSourceReader):
@@ -174,7 +184,8 @@ class EventStreamReader(_StreamReader):
     def read(self, partition: Any) -> Iterator[Any]:
         """Read on an executor."""
         if isinstance(partition, Part):
-            yield from _batches(self.schema, EventLog(self.options).read(partition.content))
+            rows = EventLog(self.options).read(partition.content)
+            yield from self.answer(rows, events.SCHEMA, time="event_at")
 
 
 class DrainStreamReader(EventStreamReader):
@@ -192,7 +203,8 @@ class DrainStreamReader(EventStreamReader):
     def read(self, partition: Any) -> Iterator[Any]:
         """Read on an executor."""
         if isinstance(partition, Part):
-            yield from _batches(self.schema, Journals(self.options).read(partition.content))
+            rows = Journals(self.options).read(partition.content)
+            yield from self.answer(rows, drain.SCHEMA, time="claimed_at")
 
 
 class TopicStreamReader(_StreamReader):

@@ -12,9 +12,12 @@ import pytest
 from rsmq_django.spark.columns import arrow_schema
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.errors import PipelineError, WrongOption
-from rsmq_django.spark.lake import Lake, replace_directory
+from rsmq_django.spark.events import rows
+from rsmq_django.spark.files import write_files
+from rsmq_django.spark.lake import Lake, clean_batches, place_batch, read_parquet, replace_directory, rows_of_batch
 from rsmq_django.spark.runs import read_runs, record
 from rsmq_django.spark.schemas import DEPTH, EVENTS, HOURLY
+from tests.spark.samples import STREAM
 
 DAY = dt.date(2026, 11, 18)
 DAY_US = int(dt.datetime(2026, 11, 18, tzinfo=dt.UTC).timestamp() * 1e6)
@@ -158,3 +161,42 @@ def test_configuration_is_the_same_after_its_json_and_refuses_what_it_does_not_k
         JobConfig.from_json(json.dumps({"laek": "/lake"}))
     with pytest.raises(PipelineError, match="'sucess'"):
         JobConfig.from_json(json.dumps({"lake": "/lake", "objectives": {"mail": {"sucess": 1}}}))
+
+
+# -- Files that tasks wrote -------------------------------------------------------------------------------------------
+
+
+def test_rows_of_two_days_become_a_file_for_each(tmp_path: Path):
+    midnight_ms = 1_795_046_400_000
+    entries = [(f"{midnight_ms + offset}-0".encode(), [b"e", b"succeeded"]) for offset in (-2, -1, 0, 1, 2)]
+    chunks = [rows(STREAM, entries[:1]), rows(STREAM, entries[1:]), rows(STREAM, [])]
+
+    answers = list(write_files(chunks, EVENTS.columns, tmp_path / "in", time="event_at"))
+
+    assert [(*answer["dt"], *answer["rows"]) for answer in answers] == [
+        (dt.date(2026, 11, 18), 2),
+        (dt.date(2026, 11, 19), 3),
+    ]
+    stored = [
+        read_parquet([Path(path)], EVENTS)["entry_id"].to_pylist() for answer in answers for path in answer["path"]
+    ]
+    assert stored == [[f"{midnight_ms - 2}-0", f"{midnight_ms - 1}-0"], [f"{midnight_ms + n}-0" for n in range(3)]]
+
+
+def test_repeated_batch_replaces_itself_and_what_a_dead_run_left_goes(lake: Lake, tmp_path: Path):
+    place = lake.table(EVENTS)
+
+    def written(count: int) -> dict[dt.date, list[Path]]:
+        entries = [(f"1795000000000-{number}".encode(), [b"e", b"succeeded"]) for number in range(count)]
+        answers = write_files([rows(STREAM, entries)], EVENTS.columns, lake.incoming("archive"), time="event_at")
+        return {DAY: [Path(path) for answer in answers for path in answer["path"]]}
+
+    for count in (7, 5):
+        place_batch(place, "q0ddba11a-000000", written(count))
+    (place / "dt=2026-11-18" / ".b=q0ddba11a-000001-cafe").mkdir()
+    (place / "dt=2026-11-18" / ".old-b=q0ddba11a-000000-cafe").mkdir()
+    clean_batches(place)
+
+    assert rows_of_batch(place, "q0ddba11a-000000") == 5
+    assert [path.name for path in (place / "dt=2026-11-18").iterdir()] == ["b=q0ddba11a-000000"]
+    assert [path.name for path in (place / "dt=2026-11-18" / "b=q0ddba11a-000000").iterdir()] == ["part-00000.parquet"]

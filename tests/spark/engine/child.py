@@ -19,6 +19,7 @@ from rsmq_django.spark import archive
 from rsmq_django.spark.archive import ArchiveJob
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.drained import drain_queue
+from rsmq_django.spark.files import FileSink
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.schemas import EVENTS, HOURLY
 from rsmq_django.spark.session import start_session
@@ -51,19 +52,13 @@ def main() -> None:
 
 
 def run_archive(spark: Any, config: JobConfig, *, rows: int, die_after: int) -> dict[str, int]:
-    write_batch = archive.batch_writer
-
-    def deadly(lake: Lake, **options: Any) -> Any:
-        write = write_batch(lake, **options)
-
-        def write_and_die(frame: Any, batch: int) -> None:
-            write(frame, batch)
+    class DeadlySink(FileSink):
+        def __call__(self, answers: Any, batch: int) -> None:
+            super().__call__(answers, batch)
             if batch == die_after:
                 os.killpg(0, signal.SIGKILL)  # the JVM, too: Spark never notes that the batch is done
 
-        return write_and_die
-
-    archive.batch_writer = deadly
+    setattr(archive, "FileSink", DeadlySink)  # noqa: B010 - a class cannot be assigned
     done = ArchiveJob(
         spark, config.find_lake(), config.server(), config.options(maxRowsPerBatch=str(rows), rowsPerPartition="1000")
     ).run()

@@ -5,6 +5,7 @@ from pyspark.errors import PySparkException
 
 from rsmq_django.core import Client, Queue
 from rsmq_django.spark.columns import ddl
+from rsmq_django.spark.patience import started_patiently
 from rsmq_django.spark.snapshot import SCHEMA
 from tests.redis_server import PrivateServer
 from tests.spark.samples import log_events
@@ -144,12 +145,24 @@ def test_password_shows_in_no_plan_error_or_checkpoint(spark, tmp_path, capfd):
     with pytest.raises(PySparkException) as batch:
         table.count()
     stream = spark.readStream.format("rsmq").options(url=url, kind="events", patienceS=0).load()
-    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    queries = []
+
+    def run() -> None:
+        queries.append(writer.start())
+        queries[-1].awaitTermination()
+
     with pytest.raises(PySparkException) as streaming:
-        query.awaitTermination()
+        started_patiently(run)
 
     said = capfd.readouterr()
-    texts = [said.out, said.err, str(batch.value), str(streaming.value), repr(query.recentProgress)]
+    texts = [
+        said.out,
+        said.err,
+        str(batch.value),
+        str(streaming.value),
+        *(repr(query.recentProgress) for query in queries),
+    ]
     texts += [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
     assert "cannot connect" in str(batch.value)
     assert [text for text in texts if "hunter2" in text] == []
@@ -168,7 +181,8 @@ def test_frame_goes_to_a_topic_once_and_comes_back_as_a_stream_once(spark, serve
         given = {"kind": "topic", "topic": "orders", "maxRowsPerBatch": 1000, "rowsPerPartition": 500}
         stream = spark.readStream.format("rsmq").options(**given).load()
         writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
-        writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+        out = writer.trigger(availableNow=True)
+        started_patiently(lambda: out.start(str(tmp_path / "out")).awaitTermination())
         stored = spark.read.parquet(str(tmp_path / "out"))
         return list(stored.selectExpr("count(*)", "count(DISTINCT index)", "max(index)").first())
 
