@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 from ..conf import QueueSettings, get_settings
 from ..core import Message, Queue
-from ..core.bands import split_band
+from ..core.bands import lane_of, split_band
 from ..core.reliable import ReliableQueue
 
 if TYPE_CHECKING:
     from .execution import Execution
+
+
+#: What is in no lane stands before the lanes and has its turns like one of them.
+NO_LANE = -1
 
 
 class WorkQueue:
@@ -27,8 +31,11 @@ class WorkQueue:
         self.name = settings.name
         #: The configured queue that this is, or whose priority band it is.
         self.base_name = get_settings().base_name(self.name)
-        #: Queue and priority, which its lanes have in common.
-        self.band = split_band(self.name)
+        is_part = self.base_name != self.name
+        #: Queue and priority, which its lanes have in common. A configured queue may be called like a lane of none.
+        self.band = split_band(self.name) if is_part else (self.name, 0)
+        lane = lane_of(self.name) if is_part else None
+        self.lane = NO_LANE if lane is None else lane
         #: Whether bodies are signed or encrypted.
         self.is_sealed = settings.is_sealed
         #: The reliable queue that this stands for: `queue` gives nothing but the name then.

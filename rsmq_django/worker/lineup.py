@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 from ..conf import get_settings
 from ..core import Client
-from ..core.bands import bands_of, by_queue, lane_of
+from ..core.bands import bands_of, by_queue
 from ..core.call import Call
 from ..core.errors import BrokenQueue
 from ..core.keys import queues_key
 from ..queues import get_queue
 from ..tasks.registry import batch_size
-from .delivery import WorkQueue
+from .delivery import NO_LANE, WorkQueue
 from .outage import Outage
 from .scan import MANY, Scan
 from .shares import Shares
@@ -71,7 +71,7 @@ class Lineup:
         sizes = {name: batch_size(name) for name in self._bands}
         #: How many messages make one call, by configured queue; those are missing whose messages run one by one.
         self._batch_sizes = {name: size for name, size in sizes.items() if size is not None}
-        self._has_lanes = any(lane_of(work_queue.name) is not None for work_queue in self.queues)
+        self._has_lanes = any(work_queue.lane != NO_LANE for work_queue in self.queues)
         is_long = len(self.queues) > MANY and self._shares is None
         #: What finds the queues that have something, where there are too many to look at all of them each time.
         self.scan = Scan(self._client.namespace, self.queues, self._in_turn) if is_long else None

@@ -10,12 +10,13 @@ from django.core.exceptions import ImproperlyConfigured
 
 from rsmq_django.conf import get_settings
 from rsmq_django.core import list_queues
-from rsmq_django.core.bands import split_band
+from rsmq_django.core.bands import lane_of, split_band
 from rsmq_django.queues import get_client, get_queue, pause_queue
-from rsmq_django.tasks import Retry
+from rsmq_django.tasks import Retry, consumer
 from rsmq_django.tasks.compat import task_backends
+from rsmq_django.worker.delivery import NO_LANE
 from rsmq_django.worker.turns import Turns
-from tests.worker.workshop import Configure, declare, the_dead_letter, work
+from tests.worker.workshop import Configure, declare, send_raw, the_dead_letter, work
 
 
 class Lane(NamedTuple):
@@ -23,6 +24,12 @@ class Lane(NamedTuple):
 
     name: str
     band: tuple[str, int]
+    lane: int
+
+    @classmethod
+    def of(cls, name: str) -> Lane:
+        lane = lane_of(name)
+        return cls(name, split_band(name), NO_LANE if lane is None else lane)
 
 
 def waiting_in(name: str) -> int:
@@ -35,7 +42,7 @@ def lanes_in_use() -> set[str]:
 
 def serve(backlog: dict[str, int], *, room: int, looks: int) -> Counter[str]:
     """Serve queues as the fetch script does, and count what each gave."""
-    queues: Any = [Lane(name, split_band(name)) for name in backlog]
+    queues: Any = [Lane.of(name) for name in backlog]
     turns, left, total = Turns(), Counter(backlog), Counter[str]()
     for _ in range(looks):
         served = list[Any]()
@@ -67,6 +74,32 @@ def test_lanes_of_a_priority_come_before_all_of_a_lower_one():
     total = serve(backlog, room=10, looks=12)
 
     assert total == {"mail-p5-lane1": 40, "mail-p5-lane2": 40, "mail-lane1": 20, "mail-lane2": 20}
+
+
+def test_lane_that_is_left_out_because_it_is_empty_does_not_send_the_turn_back_to_the_first():
+    lanes: Any = [Lane.of(f"mail-lane{number}") for number in range(3)]
+    turns, total, first = Turns(), Counter[str](), None
+    for _ in range(12):
+        # Lane 1 gets single messages, so that it is empty when it has had its turn; the others have many.
+        ready = [lane for lane in lanes if lane is not lanes[1] or first is not lane]
+        first = turns.arrange(ready)[0]
+        turns.gave([first])
+        total[first.name] += 1
+
+    assert total == dict.fromkeys((lane.name for lane in lanes), 4)
+
+
+def test_configured_queues_that_are_called_like_lanes_take_no_turns(configure: Configure):
+    configure(**{"express-lane1": {}, "express-lane2": {}})
+    seen: list[str] = []
+    for name in ("express-lane1", "express-lane2"):
+        consumer(name)(lambda message: seen.append(message.text()))
+        for _ in range(5):
+            send_raw(name, name)
+
+    work(threads=1, max_tasks=6)
+
+    assert seen == ["express-lane1"] * 5 + ["express-lane2"]
 
 
 def test_a_few_calls_of_one_customer_pass_the_many_of_another(project: Configure):
