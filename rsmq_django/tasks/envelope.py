@@ -17,7 +17,11 @@ VERSION = 1
 
 # Made once: json.dumps() and json.loads() make a new encoder for each call with options like these, and loads() guesses
 # an encoding where only UTF-8 is allowed.
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+_encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+#: Its C part, which encode() makes again for each call. It does not look for cycles: they end in a RecursionError.
+_chunks: Callable[[Any, int], tuple[str, ...]] = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
+    None, _encoder.default, json.encoder.encode_basestring, None, ":", ",", False, False, False
+)
 _decoder = json.JSONDecoder()
 _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]  # raw_decode() in C
 
@@ -65,7 +69,7 @@ def encode(
     if meta:
         call["meta"] = meta
     try:
-        return _encode(call).encode()
+        return "".join(_chunks(call, 0)).encode()
     except (TypeError, ValueError, RecursionError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(

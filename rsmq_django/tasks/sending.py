@@ -20,7 +20,7 @@ from ..core.call import Argument, Call
 from ..core.errors import MessageTooLong, QueueNotFound
 from ..core.ids import random_suffixes
 from ..core.keys import result_key
-from ..core.replies import read_ids
+from ..core.replies import read_nothing
 from ..queues import aensure_queue, ensure_queue
 from ..tracing import Span, carried_by, sending, start_sending
 from .collecting import send_at_commit
@@ -83,7 +83,7 @@ class Outgoing:
             keeps_result=self.route.keeps_result,
         )
 
-    def call(self) -> Call[list[str]]:
+    def call(self) -> Call[None]:
         """Return the Redis call that sends them; a delay counts from now, the moment of sending."""
         route, queue = self.route, self.route.queue
         args: list[Argument] = [route.delay_ms(), route.channel, UNFINISHED_TTL_S, queue.name]
@@ -92,7 +92,7 @@ class Outgoing:
         keys = [queue.keys.messages, queue.keys.settings]
         if route.keeps_result:
             keys += [result_key(queue.client.namespace, task_id) for task_id in self.ids]
-        return Call("tasks/enqueue", tuple(keys), tuple(args), read_ids, subject=queue.name)
+        return Call("tasks/enqueue", tuple(keys), tuple(args), read_nothing, subject=queue.name)
 
 
 def prepare(
@@ -108,13 +108,13 @@ def prepare(
     Without `ids`, new ones are drawn; `said` is what else the meta of each call says. All of them go to one lane.
     """
     route = route_of(task, lane)
-    path, settings = route.path, route.settings
+    settings = route.settings
     ids = list(ids) or random_suffixes(len(calls))
-    span = start_sending(route.queue.name, path, ids)
-    digests = _digests(task, calls)
+    span = start_sending(route.queue.name, route.path, ids)
+    digests = _digests(route, calls)
     metas = _metas(_common_meta(route, span), digests, said, len(calls))
     written = [
-        encode(path, task_id, args, kwargs, meta)
+        encode(route.path, task_id, args, kwargs, meta)
         for task_id, (args, kwargs), meta in zip(ids, calls, metas, strict=True)
     ]
     bodies = [seal(body, settings, name=settings.name) for body in written] if settings.is_sealed else written
@@ -180,12 +180,12 @@ def _write_to_outbox(batches: Sequence[Outgoing]) -> None:
             pass  # who traces wants to see the call end; when its row is sent, no span is waiting for it
 
 
-def _digests(task: Task[..., Any], calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[str]:
-    unique = task.options.unique
+def _digests(route: Route, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[str]:
+    task, unique = route.task, route.task.options.unique
     if unique is None:
         return []
-    path, takes_context = task.module_path, task.takes_context
-    return [unique.digest(task.func, path, args, kwargs, takes_context=takes_context) for args, kwargs in calls]
+    takes_context = task.takes_context
+    return [unique.digest(task.func, route.path, args, kwargs, takes_context=takes_context) for args, kwargs in calls]
 
 
 def _common_meta(route: Route, span: Span | None) -> dict[str, Any]:

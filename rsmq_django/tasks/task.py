@@ -9,6 +9,7 @@ from inspect import iscoroutinefunction
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from django.utils import timezone
+from django.utils.module_loading import import_string
 
 from ..options import nearest
 from .batch import BatchCall
@@ -16,7 +17,7 @@ from .call_key import By, check_names
 from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, TaskResult, task_backends
 from .limits import Limit, check_limit_names
 from .options import CALL_OPTIONS, CallOptions, ExceptionClasses, OptionArguments, TaskOptions
-from .registry import Consumer, register_consumer, register_follower, register_task
+from .registry import Consumer, find_task, register_consumer, register_follower, register_task
 from .retry import Backoff, exponential
 from .running import TaskContext
 from .unique import Unique
@@ -67,6 +68,20 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
         BaseTask.__post_init__(self)  # super() without arguments fails in a dataclass with slots
         register_task(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it by its dotted path and what using() changed, on all versions of Django alike."""
+        declared = find_task(self.module_path)
+        changes = {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.init and each.name != "func" and getattr(self, each.name) != getattr(declared, each.name, None)
+        }
+        return _unpickled, (self.module_path, changes)
+
+    def get_backend(self) -> Any:
+        """Return the backend of this thread; Django's own imports where they are each time it is asked."""
+        return task_backends[self.backend]
+
     def using(
         self,
         *,
@@ -107,6 +122,11 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     async def aenqueue_many(self, calls: Iterable[Arguments]) -> list[str]:
         """See enqueue_many()."""
         return cast("list[str]", await _our_backend(self).aenqueue_many(self, calls))
+
+
+def _unpickled(path: str, changes: Mapping[str, Any]) -> Task[..., Any]:
+    task = find_task(path) or import_string(path)
+    return replace(task, **changes) if changes else task
 
 
 def _check_is_of_a_call(options: Iterable[str]) -> None:

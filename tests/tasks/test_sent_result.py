@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import pickle
 from typing import Any
 
 import pytest
@@ -76,6 +77,16 @@ def test_copies_and_replacements_know_what_was_never_looked_at(paint: Task):
 
     assert copy.copy(result) == result
     assert (replaced.args, replaced.kwargs, replaced.status) == (["red"], {"coats": 2}, TaskResultStatus.FAILED)
+
+
+def test_it_is_pickled_with_its_task_and_what_using_changed(paint: Task):
+    result = paint.using(priority=5, tags=["gold"]).enqueue("red", coats=2)
+
+    again = pickle.loads(pickle.dumps(result))
+
+    assert again == result
+    assert (again.task.priority, again.task.tags, again.args) == (5, ["gold"], ["red"])
+    assert pickle.loads(pickle.dumps(paint)) is paint
 
 
 def test_what_was_refreshed_stays_when_the_rest_is_looked_at(paint: Task):
