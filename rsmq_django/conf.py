@@ -20,9 +20,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
-from .core.bands import lane_of, split_band
-from .core.limits import UNLIMITED
-from .options import QUEUE_NAME, TEXT, OptionReader, Problem, nearest, shown
+from .core.bands import split_band
+from .options import TEXT, OptionReader, Problem, nearest, shown
+from .problem_ids import MISSING, NO_SERVER, UNKNOWN_OPTION, UNKNOWN_QUEUE, WRONG_NAME, WRONG_VALUE
+from .queue_sections import find_dead_letters, read_queues, read_reliable
 from .schedule_entry import Schedule, from_options
 from .sections import (
     AdminSettings,
@@ -73,12 +74,6 @@ SECTIONS = (
     "MIDDLEWARE",
 )
 PLACES = ("URL", "CACHE", "EMBEDDED")
-DEAD_LETTER_SUFFIX = "-dead"
-
-# The ids of the system checks, explained in docs/settings.md.
-MISSING, UNKNOWN_OPTION, WRONG_VALUE, WRONG_NAME = "rsmq.E001", "rsmq.E002", "rsmq.E003", "rsmq.E004"
-NO_SERVER, UNKNOWN_CONNECTION, WRONG_DEAD_LETTER = "rsmq.E005", "rsmq.E006", "rsmq.E007"
-UNKNOWN_QUEUE = "rsmq.E031"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,12 +165,12 @@ def read_settings(given: object) -> tuple[Settings, list[Problem]]:
     connections = {} if reader.problems else _read_connections(reader, table.get("CONNECTIONS", {}))
     reader.keys(table, SECTIONS, "RSMQ")
     tasks = reader.options(TaskSettings, table.get("TASKS", {}), "RSMQ['TASKS']")
-    queues = _read_queues(reader, table.get("QUEUES", {"default": {}}), connections=connections, tasks=tasks)
+    queues = read_queues(reader, table.get("QUEUES", {"default": {}}), connections=connections, tasks=tasks)
     settings = Settings(
         connections=MappingProxyType(connections),
         queues=MappingProxyType(queues),
-        reliable=MappingProxyType(_read_reliable(reader, table.get("RELIABLE", {}), connections, queues, tasks)),
-        dead_letters=MappingProxyType(_find_dead_letters(reader, queues)),
+        reliable=MappingProxyType(read_reliable(reader, table.get("RELIABLE", {}), connections, queues, tasks)),
+        dead_letters=MappingProxyType(find_dead_letters(reader, queues)),
         tasks=tasks,
         worker=reader.options(WorkerSettings, table.get("WORKER", {}), "RSMQ['WORKER']"),
         schedules=MappingProxyType(_read_schedules(reader, table.get("SCHEDULES", {}), queues)),
@@ -237,40 +232,6 @@ def _find_state_dir(reader: OptionReader, where: str) -> Path | None:
     return None
 
 
-def _read_queues(
-    reader: OptionReader, given: object, *, connections: Mapping[str, ConnectionSettings], tasks: TaskSettings
-) -> dict[str, QueueSettings]:
-    queues = {}
-    for name, options in reader.table(given, "RSMQ['QUEUES']").items():
-        where = f"RSMQ['QUEUES'][{shown(name)}]"
-        if not QUEUE_NAME.accepts(name):
-            reader.note(WRONG_NAME, f"{where} has an impossible name", f"It must be {QUEUE_NAME.expects}.")
-            continue
-        queue = reader.options(QueueSettings, options, where, **_derived_defaults(name, tasks))
-        if connections and queue.connection not in connections:
-            said = f"{where} is on {shown(queue.connection)}, which is not in RSMQ['CONNECTIONS']"
-            reader.note(UNKNOWN_CONNECTION, said, nearest(queue.connection, connections))
-        if queue.signing_keys and queue.encryption_keys:
-            said = f"{where} has both SIGNING_KEYS and ENCRYPTION_KEYS"
-            reader.note(WRONG_VALUE, said, "Leave SIGNING_KEYS out: what is encrypted cannot be changed either.")
-        if not QUEUE_NAME.accepts(queue.dead_letter):
-            said = f"{where} has a name that is too long to add '{DEAD_LETTER_SUFFIX}' to"
-            reader.note(WRONG_DEAD_LETTER, said, "Name its DEAD_LETTER queue, or give it a shorter name.")
-        queues[name] = queue
-    _refuse_bands(reader, queues)
-    return queues
-
-
-def _refuse_bands(reader: OptionReader, queues: Mapping[str, QueueSettings]) -> None:
-    """Note queues whose names mean, or could mean, a priority band or lane of another one."""
-    for name in queues:
-        base, priority = split_band(name)
-        if base != name and base in queues:
-            part = f"priority {priority}" if lane_of(name) is None else f"lane {lane_of(name)}"
-            said = f"RSMQ['QUEUES'][{name!r}] has the name of the queue that holds {part} of {base!r}"
-            reader.note(WRONG_NAME, said, "Leave it out: it is created when needed. Or choose another name.")
-
-
 def _read_schedules(reader: OptionReader, given: object, queues: Mapping[str, QueueSettings]) -> dict[str, Schedule]:
     schedules = {}
     for name, options in reader.table(given, "RSMQ['SCHEDULES']").items():
@@ -289,74 +250,3 @@ def _read_schedules(reader: OptionReader, given: object, queues: Mapping[str, Qu
 def project_zone() -> str:
     """Return the time zone in which cron expressions are read that do not say."""
     return django_settings.TIME_ZONE or "UTC"
-
-
-def _read_reliable(
-    reader: OptionReader,
-    given: object,
-    connections: Mapping[str, ConnectionSettings],
-    queues: Mapping[str, QueueSettings],
-    tasks: TaskSettings,
-) -> dict[str, ReliableQueueSettings]:
-    found = {}
-    for name, options in reader.table(given, "RSMQ['RELIABLE']").items():
-        where = f"RSMQ['RELIABLE'][{shown(name)}]"
-        if not QUEUE_NAME.accepts(name):
-            reader.note(WRONG_NAME, f"{where} has an impossible name", f"It must be {QUEUE_NAME.expects}.")
-            continue
-        if name in queues:
-            said = f"{where} has the name of a queue of RSMQ['QUEUES']"
-            reader.note(WRONG_NAME, said, "Give one of them another name: a worker is told by name which one it is.")
-        queue = reader.options(ReliableQueueSettings, options, where, name=name, max_deliveries=tasks.max_attempts)
-        if connections and queue.connection not in connections:
-            said = f"{where} is on {shown(queue.connection)}, which is not in RSMQ['CONNECTIONS']"
-            reader.note(UNKNOWN_CONNECTION, said, nearest(queue.connection, connections))
-        found[name] = queue
-    return found
-
-
-def _derived_defaults(name: str, tasks: TaskSettings) -> dict[str, Any]:
-    return {
-        "name": name,
-        "max_attempts": tasks.max_attempts,
-        "dead_letter": f"{name}{DEAD_LETTER_SUFFIX}",
-        "outbox": tasks.outbox,
-    }
-
-
-def _find_dead_letters(reader: OptionReader, queues: Mapping[str, QueueSettings]) -> dict[str, QueueSettings]:
-    """Return the dead-letter queues that QUEUES does not list. Note those that could not work."""
-    found: dict[str, QueueSettings] = {}
-    for queue in queues.values():
-        where, target = f"RSMQ['QUEUES'][{queue.name!r}]['DEAD_LETTER']", queue.dead_letter
-        if target not in queues and target not in found:
-            # Unlimited, because a message that fitted its queue must fit here, too.
-            # And in the same unit of time, because the same clients read both.
-            defaults = _derived_defaults(target, TaskSettings())
-            found[target] = QueueSettings(
-                connection=queue.connection, vt_unit=queue.vt_unit, max_size_bytes=UNLIMITED, **defaults
-            )
-        base, _ = split_band(target)
-        if target not in queues and base != target and base in queues:
-            said = f"{where} is {target!r}, where messages of {base!r} with a priority or lane wait for workers"
-            reader.note(WRONG_DEAD_LETTER, said, "Choose another name: what fails would run again for ever.")
-        home = queues.get(target) or found[target]
-        if home.connection != queue.connection:
-            said = f"{where} is {target!r}, which is on the connection {home.connection!r}"
-            hint = f"Choose a queue on {queue.connection!r}: a message is moved in one step, within one server."
-            reader.note(WRONG_DEAD_LETTER, said, hint)
-        circle = _circle_from(queue.name, queues)
-        # Each circle is reported once, at its first name.
-        if circle and queue.name == min(circle):
-            said = f"{where} leads back to the queue: {' -> '.join([*circle, queue.name])}"
-            reader.note(WRONG_DEAD_LETTER, said, "Choose another one: what fails would go round for ever.")
-    return found
-
-
-def _circle_from(start: str, queues: Mapping[str, QueueSettings]) -> list[str]:
-    """Return the names from `start` back to it along the dead-letter queues; nothing when they end elsewhere."""
-    path, name = [start], queues[start].dead_letter
-    while name in queues and name not in path:
-        path.append(name)
-        name = queues[name].dead_letter
-    return path if name == start else []

@@ -13,10 +13,9 @@ from functools import cached_property
 from typing import Annotated, Any
 
 from .options import QUEUE_NAME, TEXT, OptionReader, Problem, Rule, one_of, seconds, shown, whole
+from .problem_ids import NO_TIME, UNKNOWN_OPTION, WRONG_NAME, WRONG_VALUE
 from .timetable import Cron, Every, Timetable, is_cron, is_zone
 
-# The ids of the system checks, explained in docs/settings.md.
-UNKNOWN_OPTION, WRONG_VALUE, WRONG_NAME, NO_TIME = "rsmq.E002", "rsmq.E003", "rsmq.E004", "rsmq.E030"
 MAX_NAME_CHARACTERS = 200
 
 MISSED = ("skip", "once", "all")

@@ -242,7 +242,7 @@ def test_the_page_has_a_row_for_each_option_with_its_default(section: str):
 
 
 def test_the_page_explains_each_check():
-    sources = "".join((PACKAGE / name).read_text() for name in ("conf.py", "schedule_entry.py", "checks.py"))
+    sources = "".join((PACKAGE / name).read_text() for name in ("problem_ids.py", "checks.py"))
 
     explained = re.findall(r"^\| `(rsmq\.[EW]\d{3})` \|", PAGE.read_text(), re.MULTILINE)
 

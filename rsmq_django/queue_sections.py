@@ -1,0 +1,125 @@
+"""`RSMQ["QUEUES"]` and `RSMQ["RELIABLE"]`: queues, and the dead-letter queues that follow from them.
+
+Knows what names and connections of queues have to do with each other. What is wrong is noted with the reader; the queue
+keeps its defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .core.bands import lane_of, split_band
+from .core.limits import UNLIMITED
+from .options import QUEUE_NAME, OptionReader, nearest, shown
+from .problem_ids import UNKNOWN_CONNECTION, WRONG_DEAD_LETTER, WRONG_NAME, WRONG_VALUE
+from .sections import ConnectionSettings, QueueSettings, ReliableQueueSettings, TaskSettings
+
+DEAD_LETTER_SUFFIX = "-dead"
+
+
+def read_queues(
+    reader: OptionReader, given: object, *, connections: Mapping[str, ConnectionSettings], tasks: TaskSettings
+) -> dict[str, QueueSettings]:
+    """Return the queues of a table, by name and in its order."""
+    queues = {}
+    for name, options in reader.table(given, "RSMQ['QUEUES']").items():
+        where = f"RSMQ['QUEUES'][{shown(name)}]"
+        if not QUEUE_NAME.accepts(name):
+            reader.note(WRONG_NAME, f"{where} has an impossible name", f"It must be {QUEUE_NAME.expects}.")
+            continue
+        queue = reader.options(QueueSettings, options, where, **_derived_defaults(name, tasks))
+        if connections and queue.connection not in connections:
+            said = f"{where} is on {shown(queue.connection)}, which is not in RSMQ['CONNECTIONS']"
+            reader.note(UNKNOWN_CONNECTION, said, nearest(queue.connection, connections))
+        if queue.signing_keys and queue.encryption_keys:
+            said = f"{where} has both SIGNING_KEYS and ENCRYPTION_KEYS"
+            reader.note(WRONG_VALUE, said, "Leave SIGNING_KEYS out: what is encrypted cannot be changed either.")
+        if not QUEUE_NAME.accepts(queue.dead_letter):
+            said = f"{where} has a name that is too long to add '{DEAD_LETTER_SUFFIX}' to"
+            reader.note(WRONG_DEAD_LETTER, said, "Name its DEAD_LETTER queue, or give it a shorter name.")
+        queues[name] = queue
+    _refuse_bands(reader, queues)
+    return queues
+
+
+def _refuse_bands(reader: OptionReader, queues: Mapping[str, QueueSettings]) -> None:
+    """Note queues whose names mean, or could mean, a priority band or lane of another one."""
+    for name in queues:
+        base, priority = split_band(name)
+        if base != name and base in queues:
+            part = f"priority {priority}" if lane_of(name) is None else f"lane {lane_of(name)}"
+            said = f"RSMQ['QUEUES'][{name!r}] has the name of the queue that holds {part} of {base!r}"
+            reader.note(WRONG_NAME, said, "Leave it out: it is created when needed. Or choose another name.")
+
+
+def read_reliable(
+    reader: OptionReader,
+    given: object,
+    connections: Mapping[str, ConnectionSettings],
+    queues: Mapping[str, QueueSettings],
+    tasks: TaskSettings,
+) -> dict[str, ReliableQueueSettings]:
+    """Return the reliable queues of a table; a name stands for one queue, of one kind."""
+    found = {}
+    for name, options in reader.table(given, "RSMQ['RELIABLE']").items():
+        where = f"RSMQ['RELIABLE'][{shown(name)}]"
+        if not QUEUE_NAME.accepts(name):
+            reader.note(WRONG_NAME, f"{where} has an impossible name", f"It must be {QUEUE_NAME.expects}.")
+            continue
+        if name in queues:
+            said = f"{where} has the name of a queue of RSMQ['QUEUES']"
+            reader.note(WRONG_NAME, said, "Give one of them another name: a worker is told by name which one it is.")
+        queue = reader.options(ReliableQueueSettings, options, where, name=name, max_deliveries=tasks.max_attempts)
+        if connections and queue.connection not in connections:
+            said = f"{where} is on {shown(queue.connection)}, which is not in RSMQ['CONNECTIONS']"
+            reader.note(UNKNOWN_CONNECTION, said, nearest(queue.connection, connections))
+        found[name] = queue
+    return found
+
+
+def _derived_defaults(name: str, tasks: TaskSettings) -> dict[str, Any]:
+    return {
+        "name": name,
+        "max_attempts": tasks.max_attempts,
+        "dead_letter": f"{name}{DEAD_LETTER_SUFFIX}",
+        "outbox": tasks.outbox,
+    }
+
+
+def find_dead_letters(reader: OptionReader, queues: Mapping[str, QueueSettings]) -> dict[str, QueueSettings]:
+    """Return the dead-letter queues that QUEUES does not list. Note those that could not work."""
+    found: dict[str, QueueSettings] = {}
+    for queue in queues.values():
+        where, target = f"RSMQ['QUEUES'][{queue.name!r}]['DEAD_LETTER']", queue.dead_letter
+        if target not in queues and target not in found:
+            # Unlimited, because a message that fitted its queue must fit here, too.
+            # And in the same unit of time, because the same clients read both.
+            defaults = _derived_defaults(target, TaskSettings())
+            found[target] = QueueSettings(
+                connection=queue.connection, vt_unit=queue.vt_unit, max_size_bytes=UNLIMITED, **defaults
+            )
+        base, _ = split_band(target)
+        if target not in queues and base != target and base in queues:
+            said = f"{where} is {target!r}, where messages of {base!r} with a priority or lane wait for workers"
+            reader.note(WRONG_DEAD_LETTER, said, "Choose another name: what fails would run again for ever.")
+        home = queues.get(target) or found[target]
+        if home.connection != queue.connection:
+            said = f"{where} is {target!r}, which is on the connection {home.connection!r}"
+            hint = f"Choose a queue on {queue.connection!r}: a message is moved in one step, within one server."
+            reader.note(WRONG_DEAD_LETTER, said, hint)
+        circle = _circle_from(queue.name, queues)
+        # Each circle is reported once, at its first name.
+        if circle and queue.name == min(circle):
+            said = f"{where} leads back to the queue: {' -> '.join([*circle, queue.name])}"
+            reader.note(WRONG_DEAD_LETTER, said, "Choose another one: what fails would go round for ever.")
+    return found
+
+
+def _circle_from(start: str, queues: Mapping[str, QueueSettings]) -> list[str]:
+    """Return the names from `start` back to it along the dead-letter queues; nothing when they end elsewhere."""
+    path, name = [start], queues[start].dead_letter
+    while name in queues and name not in path:
+        path.append(name)
+        name = queues[name].dead_letter
+    return path if name == start else []
