@@ -2,7 +2,9 @@
 
 import os
 import time
+import weakref
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -40,6 +42,33 @@ def _settings_stay_as_they_are() -> Iterator[None]:
     rsmq = settings.RSMQ
     yield
     assert settings.RSMQ is rsmq, "this test changed settings.RSMQ and did not put it back"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _known_connections() -> Iterator[weakref.WeakSet[Connection]]:
+    """All connections that were made in this process and are still there."""
+    known: weakref.WeakSet[Connection] = weakref.WeakSet()
+    make = Connection.__init__
+
+    def make_and_note(self: Connection, *args: Any, **options: Any) -> None:
+        make(self, *args, **options)
+        known.add(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Connection, "__init__", make_and_note)
+        yield known
+
+
+@pytest.fixture(autouse=True)
+def _sockets_are_closed(_known_connections: weakref.WeakSet[Connection]) -> Iterator[None]:
+    """Close what a test left open.
+
+    An error that a test has caught keeps its connection in a circle of references. When Python collects that circle, the
+    socket may come first, and complains that nobody has closed it: in whatever test runs then.
+    """
+    yield
+    for connection in list(_known_connections):
+        connection.close()
 
 
 @pytest.fixture
