@@ -69,7 +69,10 @@ class Client:
 
         Raises ConnectionFailed or OutcomeUnknown for all of them together.
         """
-        replies = self._exchange([by_digest(call) for call in calls], _repeatable(calls))
+        return self.read_many(calls, self._exchange([by_digest(call) for call in calls], _repeatable(calls)))
+
+    def read_many(self, calls: Sequence[Call[T]], replies: list[Reply]) -> list[T | RsmqError]:
+        """Turn replies into results or errors, and send again what the server did not know yet."""
         unknown = _unknown_scripts(replies)
         if unknown:  # nothing of these was carried out, so sending them again is safe
             sources = [by_source(calls[at]) for at in unknown]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..conf import get_settings
 from ..core import Client, RsmqError
-from ..core.errors import BrokenQueue, QueueNotFound
+from ..core.errors import BrokenQueue, ConnectionFailed, QueueNotFound
 from ..core.keys import paused_key, worker_key
 from ..core.limits import MAX_BATCH
 from .aftermath import aftermath_calls
@@ -25,6 +25,7 @@ from .early_look import EarlyLook
 from .endings import Ending, EndingCall, ending_calls
 from .event_log import EventLog
 from .execution import Execution
+from .flight import Flight
 from .herd import Member
 from .holds import release_unknown
 from .leases import Leases, renewal_calls
@@ -111,6 +112,10 @@ class Fetcher:
         self._note_starts_at = 0.0
         self._look_at = 0.0
         self._early_look = EarlyLook(self)
+        #: The exchange that is under way.
+        self._flight: Flight | None = None
+        #: How many messages the last look brought, if that was all it asked for.
+        self._filled = 0
         #: Somebody sent a message that was not looked for yet.
         self.was_told_to_look = False
         #: The next look has no reason but that there are senders who do not tell.
@@ -195,7 +200,7 @@ class Fetcher:
     @property
     def is_looking(self) -> bool:
         """Say whether a look was sent of which the next exchange reads the answer."""
-        return self._early_look.is_under_way
+        return self._flight is not None
 
     def ask_early(self) -> bool:
         """Send the look that is ready, because something was published; the next exchange reads the answer.
@@ -205,14 +210,39 @@ class Fetcher:
         if self.outage.is_on or self._may_have_ghosts or (self._herd is not None and self._herd.turn_s() > 0):
             return False
         try:
-            is_sent = self._early_look.send()
+            self._flight = self._early_look.send()
         except RsmqError as error:
-            self._note_outage(error, is_fetch=True)
+            self._lose((), error)
+            self._may_have_ghosts = True
             return True
-        if is_sent:
+        if self._flight is not None:
             self.was_told_to_look = True
             self._about_to_look()
-        return is_sent
+        return self.is_looking
+
+    def ask_ahead(self, room: int, *, at_most: int) -> None:
+        """Send the next exchange before what the last one brought is handed out: the answer comes meanwhile.
+
+        Only when the last look was filled, and there is room for as much again.
+        """
+        if not 0 < self._filled <= room or self._needs_more_than_an_exchange():
+            return
+        steps, fetch = self._steps(room, min(at_most, MAX_BATCH))
+        if fetch is None:
+            return
+        flight = Flight(self.client, steps, fetch)
+        try:
+            self._flight = flight if flight.begin() else None
+        except RsmqError as error:
+            self._lose(steps, error)
+        else:
+            if self._flight is None:
+                self._put_back_steps(steps, ConnectionFailed("no socket is open"))
+
+    def _needs_more_than_an_exchange(self) -> bool:
+        now, scan = time.monotonic(), self.lineup.scan
+        is_settled = self._provisioned and self._bands_are_known and not self._may_have_ghosts and not self._refused
+        return self.outage.is_on or not is_settled or now >= self._look_for_ghosts_at or bool(scan and scan.is_due(now))
 
     def look_now(self) -> None:
         """Look for messages at the next exchange: somebody sent one."""
@@ -272,8 +302,9 @@ class Fetcher:
 
         Never raises for the server's troubles: what could not be carried out stays for a later exchange.
         """
-        if self.is_looking:
-            return self._read_early_look()
+        self._filled = 0
+        if self._flight is not None:
+            return self._land(self._flight)
         if time.monotonic() < self.outage.next_try_at:
             self.leases.expire(time.monotonic())
             return []
@@ -283,8 +314,8 @@ class Fetcher:
 
     def flush(self) -> None:
         """Carry out all that ended, now: it is the last chance. What cannot be carried out comes back by itself."""
-        if self.is_looking:  # nobody will run what it brings: it is given back as what was never known here
-            self.forget(self._read_early_look(), struck=())
+        if self._flight is not None:  # nobody will run what it brings: it is given back as what was never known here
+            self.forget(self._land(self._flight), struck=())
             self._may_have_ghosts = True
         left = math.inf
         while len(self._endings) < left:
@@ -305,33 +336,43 @@ class Fetcher:
         if self._refused and time.monotonic() >= self._damage.next_try_at:
             self._endings.extend(self._refused)
             self._refused.clear()
-        endings = [self._endings.popleft() for _ in range(min(len(self._endings), MAX_BATCH))]
+        steps: list[Step] = []
         fetch = None
         try:
             self._provision()
             self._release_ghosts()
             self._scan(room)
-            steps, fetch = self._steps(endings, room, min(at_most, MAX_BATCH))
+            steps, fetch = self._steps(room, min(at_most, MAX_BATCH))
             replies = self.client.run_many([step.call for step in steps]) if steps else []
         except RsmqError as error:
-            self.put_back(endings)
-            self._note_outage(error, is_fetch=fetch is not None)
+            self._lose(steps, error)
             return []
         self._read(steps, replies)
         return fetch.deliveries if fetch is not None else []
 
-    def _read_early_look(self) -> list[Delivery]:
-        try:
-            fetch, reply = self._early_look.read()
-        except RsmqError as error:
-            self._note_outage(error, is_fetch=True)
-            return []
-        self._read([fetch], [reply])
-        return fetch.deliveries
+    def _take_endings(self) -> list[Ending]:
+        return [self._endings.popleft() for _ in range(min(len(self._endings), MAX_BATCH))]
 
-    def _note_outage(self, error: RsmqError, *, is_fetch: bool) -> None:
+    def _land(self, flight: Flight) -> list[Delivery]:
+        self._flight = None
+        try:
+            results = flight.results()
+        except RsmqError as error:
+            self._lose(flight.steps, error)
+            return []
+        self._read(flight.steps, results)
+        return flight.fetch.deliveries
+
+    def _put_back_steps(self, steps: Iterable[Step], error: RsmqError) -> None:
+        for step in steps:
+            if not isinstance(step, AftermathStep):  # it comes again with its ending
+                step.failed(error)
+
+    def _lose(self, steps: Sequence[Step], error: RsmqError) -> None:
+        """Keep what nobody knows to be carried out for a later exchange."""
+        self._put_back_steps(steps, error)
         # Also when the error says that nothing was sent: that may be about a second try of some of the calls.
-        self._may_have_ghosts |= is_fetch
+        self._may_have_ghosts |= any(isinstance(step, FetchStep) for step in steps)
         self.look_within(0)  # whoever told us to look was not heard yet
         self.outage.note(error)
         self.leases.expire(time.monotonic())
@@ -397,8 +438,8 @@ class Fetcher:
     def _ending_calls(self, endings: list[Ending]) -> list[EndingCall]:
         return ending_calls(endings, self.leases.ending_batches, self.event_log)
 
-    def _steps(self, endings: list[Ending], room: int, at_most: int) -> tuple[list[Step], FetchStep | None]:
-        now = time.monotonic()
+    def _steps(self, room: int, at_most: int) -> tuple[list[Step], FetchStep | None]:
+        now, endings = time.monotonic(), self._take_endings()
         steps: list[Step] = [EndStep(self, each) for each in self._ending_calls(endings)]
         steps += [AftermathStep(call) for call in aftermath_calls(endings)]
         if now >= self._note_starts_at or self.leases.may_be_due(now):
@@ -470,6 +511,7 @@ class Fetcher:
         """Note what a look found, and when the next one makes sense."""
         self.lineup.looked(look, (look.queues[position - 1] for position, *_ in fetched.messages))
         found, next_s = len(fetched.messages), fetched.next_ms / 1000
+        self._filled = found if found >= look.room else 0
         # What is due in less than a millisecond is as good as ready: a retry without a wait, for example.
         self.is_drained = found == 0 and next_s != 0 and not look.is_partial
         self.is_empty = self.is_drained and next_s < 0
@@ -512,6 +554,8 @@ class Fetcher:
 
         Outcomes may wait for `patience_s`, so that more of them go out together.
         """
+        if self.is_looking:
+            return 0.0
         times = []
         if self._endings:
             times.append(time.monotonic() + patience_s if patience_s else 0.0)

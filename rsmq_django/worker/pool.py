@@ -74,17 +74,20 @@ class Pool:
         self._handed_out = 0
         self._coroutines: dict[Runnable, asyncio.Task[None]] = {}
         self._arrived: deque[Runnable] = deque()
+        self._is_begin_planned = False
+        #: How many coroutines run; the others wait in `_arrived`.
+        self._begun = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread_id: int | None = None
         self._is_closing = False
         self._is_wake_planned = False
-        self._pace = Pace()
+        self._pace, self._async_pace = Pace(), Pace()
         #: Which part of the latest messages were functions; the others were coroutine functions.
         self._sync_share = 1.0
         #: Below so many waiting messages, whatever happens wakes the worker at once.
         self._few = math.inf
-        #: When a run last ended, or a message began to wait behind none.
-        self._moved_at = 0.0
+        #: When a run last ended, or a message began to wait behind none: of functions, and of coroutines.
+        self._moved_at = self._async_moved_at = 0.0
 
     def start(self) -> None:
         """Start the threads and the event loop."""
@@ -107,15 +110,27 @@ class Pool:
     # -- What the worker asks -----------------------------------------------------------------------------------------
 
     def room(self) -> int:
-        """Return how many more messages to fetch: free threads, and up to PREFETCH_S of work ahead for each."""
-        ahead = self._pace.ahead(self._threads)
+        """Return how many more messages to fetch: what is free, and up to PREFETCH_S of work ahead."""
+        ahead, ahead_async = self._pace.ahead(self._threads), self._async_pace.ahead(self._async_tasks)
         # Short tasks are fetched by the batch: again when half of it is done.
         self._few = ahead / 2 if ahead > self._threads else math.inf
         if self.is_ahead:
             return 0
         # Of which kind the next messages are shows only when they are here; it is mostly that of the latest ones.
         for_functions = (self._threads + ahead - self.sync_count) / max(self._sync_share, 0.001)
-        return max(0, min(int(for_functions), self._async_tasks - len(self._coroutines)))
+        for_coroutines = (self._async_tasks + ahead_async - len(self._coroutines)) / max(1 - self._sync_share, 0.001)
+        return max(0, int(min(for_functions, for_coroutines)))
+
+    @property
+    def portion(self) -> int:
+        """Return how many messages to fetch in one go: of short tasks half of all, so that some run while others are
+        on their way.
+        """
+        if self._sync_share < 0.5:
+            places, ahead = self._async_tasks, self._async_pace.ahead(self._async_tasks)
+        else:
+            places, ahead = self._threads, self._pace.ahead(self._threads)
+        return (places + ahead) // 2 if ahead > places else places + ahead
 
     @property
     def is_ahead(self) -> bool:
@@ -146,9 +161,12 @@ class Pool:
         self._sync_share += ((not execution.is_async) - self._sync_share) * _SMOOTHING
         if execution.is_async:
             assert self._loop is not None
+            if not self._arrived:
+                self._async_moved_at = time.monotonic()
             self._coroutines[execution] = None  # type: ignore[assignment]  # counted before it begins
             self._arrived.append(execution)
-            if len(self._arrived) == 1:  # waking the loop costs a system call; those that come meanwhile share it
+            if not self._is_begin_planned:  # waking the loop costs a system call; those that come meanwhile share it
+                self._is_begin_planned = True
                 self._loop.call_soon_threadsafe(self._begin_arrived)
         else:
             if self._todo.empty():
@@ -157,7 +175,7 @@ class Pool:
             self._todo.put(execution)
 
     def take_back(self) -> list[Runnable]:
-        """Return what waits for a thread and no longer run it here."""
+        """Return what waits for a thread, or for a coroutine to end, and no longer run it here."""
         taken: list[Runnable] = []
         with contextlib.suppress(Empty):
             while True:
@@ -165,15 +183,23 @@ class Pool:
                 if execution is not None:
                     taken.append(execution)
         self._handed_out -= len(taken)
+        with contextlib.suppress(IndexError):
+            while True:
+                execution = self._arrived.pop()
+                del self._coroutines[execution]
+                taken.append(execution)
         return taken
 
     def is_stuck(self) -> bool:
         """Say whether messages wait behind tasks that have all been running for a while."""
-        return not self._todo.empty() and time.monotonic() - self._moved_at > STUCK_AFTER_S
+        now = time.monotonic()
+        return (not self._todo.empty() and now - self._moved_at > STUCK_AFTER_S) or (
+            bool(self._arrived) and now - self._async_moved_at > STUCK_AFTER_S
+        )
 
     def slow_down(self) -> None:
         """Fetch nothing ahead until short runs have been seen again."""
-        self._pace = Pace()
+        self._pace, self._async_pace = Pace(), Pace()
 
     def expire_limits(self) -> float | None:
         """Interrupt functions whose time limit has passed; return the next deadline, None when there is none."""
@@ -237,18 +263,26 @@ class Pool:
 
     def _begin_arrived(self) -> None:
         assert self._loop is not None
-        while self._arrived:
-            execution = self._arrived[0]
-            self._coroutines[execution] = self._loop.create_task(self._run_coroutine(execution))
-            self._arrived.popleft()  # only now: while one is here, submit() need not wake the loop for the next
+        self._is_begin_planned = False  # first: what arrives from now on may be missed below
+        with contextlib.suppress(IndexError):
+            while self._begun < self._async_tasks:
+                execution = self._arrived.popleft()
+                self._begun += 1
+                self._coroutines[execution] = self._loop.create_task(self._run_coroutine(execution))
 
     async def _run_coroutine(self, execution: Runnable) -> None:
+        began = time.monotonic()
         try:
             await execution.arun()
         except BaseException:
             _let_go(execution)
         finally:
             del self._coroutines[execution]
+            self._begun -= 1
+            self._async_moved_at = now = time.monotonic()
+            self._async_pace.note(now - began)
+            if self._arrived:
+                self._begin_arrived()
             self._plan_wake()
 
     def _plan_wake(self) -> None:

@@ -107,6 +107,9 @@ class ReliableFetcher:
         self._let_go.append(execution.delivery)
         self._wake()
 
+    def ask_ahead(self, room: int, *, at_most: int) -> None:
+        """Do nothing; see Fetcher."""
+
     def get_ready(self, room: int, *, at_most: int = MAX_BATCH) -> None:
         """Do nothing; see Fetcher."""
 

@@ -265,15 +265,23 @@ class Worker:
         return self.stop_by is None and not is_quiet and not any(fetcher.is_looking for fetcher in self.fetchers)
 
     def _take(self, fetcher: Fetcher | ReliableFetcher) -> Iterator[Execution]:
-        arrived = [
-            self._execution(fetcher, delivery) for delivery in fetcher.exchange(self._room(), at_most=self._left)
-        ]
+        deliveries = fetcher.exchange(min(self._room(), self.pool.portion), at_most=self._left)
+        if deliveries and self._may_ask_ahead(deliveries):
+            room = min(self._room() - len(deliveries), self.pool.portion)
+            fetcher.ask_ahead(room, at_most=self._left - len(deliveries))
+        arrived = [self._execution(fetcher, delivery) for delivery in deliveries]
         if arrived:
             self.announcer.find_listeners()
         is_limited = bool(arrived) and not isinstance(fetcher, ReliableFetcher)
         for execution in admit(fetcher.client, arrived) if is_limited else arrived:
             self.taken += 1
             yield execution
+
+    def _may_ask_ahead(self, deliveries: Sequence[Delivery]) -> bool:
+        """Say whether the next exchange may be sent before these are handed out: no other server waits for its turn,
+        and none of them has to run alone.
+        """
+        return len(self.fetchers) == 1 and not any(delivery.crashes for delivery in deliveries)
 
     def _say_what_is_awaited(self) -> None:
         """Say once, in a worker that stops when no message is left, why it does not stop yet."""
