@@ -15,13 +15,9 @@ from typing import Any
 #: Raised when a later release changes the meaning of a field; a worker refuses versions that it does not know.
 VERSION = 1
 
-# Made once: json.dumps() and json.loads() make a new encoder for each call with options like these, and loads() guesses
-# an encoding where only UTF-8 is allowed.
-_encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-#: Its C part, which encode() makes again for each call. It does not look for cycles: they end in a RecursionError.
-_chunks: Callable[[Any, int], tuple[str, ...]] = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
-    None, _encoder.default, json.encoder.encode_basestring, None, ":", ",", False, False, False
-)
+# What json.dumps() and json.loads() make anew for each call with options like these, as far as it can be made once.
+_make_encoder: Callable[..., Callable[[Any, int], tuple[str, ...]]] = json.encoder.c_make_encoder  # type: ignore[attr-defined]
+_OPTIONS = (json.JSONEncoder().default, json.encoder.encode_basestring, None, ":", ",", False, False, False)
 _decoder = json.JSONDecoder()
 _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]  # raw_decode() in C
 
@@ -69,7 +65,9 @@ def encode(
     if meta:
         call["meta"] = meta
     try:
-        return "".join(_chunks(call, 0)).encode()
+        # An encoder of its own for each call: in its dictionary it notes what it is inside of, and so finds a cycle.
+        # Without, only the end of the stack would stop it, which in threads with a small one kills the process.
+        return "".join(_make_encoder({}, *_OPTIONS)(call, 0)).encode()
     except (TypeError, ValueError, RecursionError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(

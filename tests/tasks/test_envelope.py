@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,14 @@ def test_meta_travels_with_the_call_and_is_absent_when_nothing_needs_it():
 
     assert b"meta" not in plain.encode()
     assert decode(tagged.encode(), message_id=MESSAGE_ID).meta == {"tags": ["gold"]}
+
+
+def test_argument_that_contains_itself_is_refused_before_the_stack_is_used_up():
+    cycle: list[Any] = []
+    cycle.append({"again": cycle})
+
+    with pytest.raises(ValueError, match="arguments of shop.tasks.send cannot be sent as JSON: Circular reference"):
+        new_envelope("shop.tasks.send", "t1", [cycle], {}).encode()
 
 
 def test_only_the_task_is_required_and_the_message_id_stands_in_for_the_id():
