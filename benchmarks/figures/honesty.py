@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from rsmq_django.core import Client, Connection, Queue
 
-from ..candidates import OURS, our_case
+from ..candidates import OURS, Case, our_case
 from ..processes import Process, wait_for
 from ..run import Run
 from ..server import Server
@@ -22,20 +22,22 @@ QUEUE_KEY = "rsmq:bench"
 #: Short, so that what a killed worker held comes back soon.
 VISIBILITY_TIMEOUT_S = "2"
 CASE = our_case("kill -9", BENCH_VISIBILITY_TIMEOUT_S=VISIBILITY_TIMEOUT_S)
+ACK_EACH = our_case("kill -9, ack='each'", BENCH_VISIBILITY_TIMEOUT_S=VISIBILITY_TIMEOUT_S, BENCH_ACK="each")
 
 Kill = Callable[[Process, TickFile], None]
 
 
 def crashes(run: Run) -> None:
     """Kill the process that works, or it and its supervisor, again and again while numbered tasks are drained."""
-    _crash(run, "kill -9 of a process", _kill_child, replaced=True)
-    _crash(run, "kill -9 of everything", lambda worker, ticks: worker.kill(), replaced=False)
+    _crash(run, "kill -9 of a process", CASE, _kill_child, replaced=True)
+    _crash(run, "kill -9 of everything", CASE, lambda worker, ticks: worker.kill(), replaced=False)
+    _crash(run, "kill -9 of a process, ack='each'", ACK_EACH, _kill_child, replaced=True)
 
 
-def _crash(run: Run, name: str, kill: Kill, *, replaced: bool) -> None:
+def _crash(run: Run, name: str, case: Case, kill: Kill, *, replaced: bool) -> None:
     tasks, kills = run.sizes.crash_tasks, 0
     with Server() as server, tick_file() as ticks:
-        environment = {**CASE.environment, **ticks.environment}
+        environment = {**case.environment, **ticks.environment}
         OURS.fill(server, environment, tasks)
         while server.redis.zcard(QUEUE_KEY):
             with OURS.worker(server, environment) as worker:

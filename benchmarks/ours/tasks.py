@@ -12,7 +12,7 @@ from .settings import QUEUE_NAMES
 
 PAUSE_S = 0.010
 #: `using()` copies a task; the functions stay the same, so messages need not say which queue they came from.
-_on_first_queue = task(queue_name=QUEUE_NAMES[0])
+_on_first_queue = task(queue_name=QUEUE_NAMES[0], ack="each" if os.environ.get("BENCH_ACK") == "each" else "batch")
 
 
 @_on_first_queue

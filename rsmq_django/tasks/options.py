@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Literal, TypedDict, get_args
 
 from django.conf import settings
 
@@ -15,6 +15,8 @@ from .retry import Backoff, RetryPolicy, exponential
 from .unique import Unique
 
 MAX_TAG_LENGTH = 100
+#: When Redis hears that a run has ended: together with others within milliseconds, or before the next one begins.
+Ack = Literal["batch", "each"]
 
 ExceptionClasses = tuple[type[BaseException], ...] | type[BaseException]
 
@@ -44,6 +46,7 @@ class OptionArguments(CallOptions, total=False):
     dead_letter_queue: str | None
     once: bool
     limits: Sequence[Limit]
+    ack: Ack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,8 @@ class TaskOptions:
     limits: Sequence[Limit] = ()
     #: The function gets a list of at most so many; None: it gets one.
     batch: int | None = None
+    #: "each": who ran it begins nothing else before Redis knows how it went.
+    ack: Ack = "batch"
 
     def __post_init__(self) -> None:
         _check("max_attempts", self.max_attempts, at_least=1)
@@ -96,6 +101,8 @@ class TaskOptions:
         check_is_list(self.fair_by, option="fair_by")
         check_limits(self.limits)
         _check_batch(self)
+        if self.ack not in get_args(Ack):
+            raise ValueError(f"ack is {self.ack!r}; it must be 'batch' or 'each'")
         _check_classes("retry_on", self.retry_on)
         _check_classes("give_up_on", self.give_up_on)
         if not callable(self.backoff):

@@ -16,7 +16,7 @@ from .batch import BatchCall
 from .call_key import By, check_names
 from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, TaskResult, task_backends
 from .limits import Limit, check_limit_names
-from .options import CALL_OPTIONS, CallOptions, ExceptionClasses, OptionArguments, TaskOptions
+from .options import CALL_OPTIONS, Ack, CallOptions, ExceptionClasses, OptionArguments, TaskOptions
 from .registry import Consumer, find_task, register_consumer, register_follower, register_task
 from .retry import Backoff, exponential
 from .running import TaskContext
@@ -52,6 +52,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     fair_by: By | None = None
     limits: Sequence[Limit] = ()
     batch: int | None = None
+    ack: Ack = "batch"
     options: TaskOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from ..tasks.batch import BadAnswer, BatchCall, answers
 from ..tasks.envelope import Unreadable
 from ..tasks.running import CurrentTask, current_run
+from .acknowledgement import Acknowledgement
 from .execution import Execution, Raised, Result, Returned
 from .outcomes import Outcome
 from .pool import Runnable
@@ -34,6 +35,7 @@ class Batch:
         self.is_async = first.is_async
         self.is_suspect = first.is_suspect
         self.time_limit = first.time_limit
+        self.acks_each = first.acks_each
         #: When they began, for all at the same time: their hard limits pass together.
         self.began_at = 0.0
         self.add(first)
@@ -77,6 +79,11 @@ class Batch:
         return outcomes
 
     # -- What the pool asks -------------------------------------------------------------------------------------------
+
+    @property
+    def acknowledgements(self) -> list[Acknowledgement]:
+        """Return what tells that Redis knows the outcomes, if somebody waits for them."""
+        return [told for each in self.executions for told in each.acknowledgements]
 
     @property
     def interrupted(self) -> bool:

@@ -9,6 +9,7 @@ from ..conf import QueueSettings, get_settings
 from ..core import Message, Queue
 from ..core.bands import lane_of, split_band
 from ..core.reliable import ReliableQueue
+from .acknowledgement import Acknowledgement
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -67,8 +68,15 @@ class Delivery:
     start_noted: bool = False
     #: Where the board says that it runs.
     slot: int | None = None
+    #: Told when Redis knows the outcome; None unless somebody waits for that.
+    acknowledgement: Acknowledgement | None = None
     #: The attempt at it, from its begin until Redis knows its outcome.
     execution: Execution | None = None
+
+    def tell_outcome(self) -> None:
+        """Let go on who waits for Redis to know the outcome."""
+        if self.acknowledgement is not None:
+            self.acknowledgement.tell()
 
     @property
     def receipt(self) -> tuple[str, int]:

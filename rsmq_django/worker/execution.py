@@ -27,6 +27,7 @@ from ..tasks.retry import Postpone, RetryPolicy, TaskTimeout, exponential
 from ..tasks.route import result_ttl_s
 from ..tasks.running import CurrentTask, TaskContext, current_run
 from ..tracing import processing, tracer
+from .acknowledgement import Acknowledgement
 from .announcer import Announcer
 from .clock import ServerClock
 from .database import (
@@ -87,6 +88,7 @@ class Execution:
     """One attempt at one message."""
 
     __slots__ = (
+        "acks_each",
         "announcer",
         "batch",
         "delivery",
@@ -134,6 +136,8 @@ class Execution:
         self.time_limit: TimeLimit | None = None
         #: After how long the supervisor ends the process for it.
         self.hard_timeout_s: float | None = None
+        #: Whether its thread or coroutine waits until Redis knows the outcome.
+        self.acks_each = False
         self.interruptible = Interruptible()
         #: How long the finished result is kept; 0 for messages without one.
         self.keep_result_s = 0
@@ -178,6 +182,9 @@ class Execution:
         self.path, self.envelope, self.is_async = work.path, work.envelope, work.is_async
         self.max_attempts = options.max_attempts or self.max_attempts
         self.hard_timeout_s = options.hard_timeout_s
+        if options.ack == "each":
+            self.acks_each = True
+            self.delivery.acknowledgement = Acknowledgement(patience_s=self.delivery.work_queue.lease_s)
         if work.task is not None:
             self.keep_result_s = result_ttl_s(work.task)
         if work.envelope is not None:
@@ -295,6 +302,16 @@ class Execution:
         self.desk.let_go(self)
 
     # -- What the steps ask -------------------------------------------------------------------------------------------
+
+    @property
+    def acknowledgements(self) -> list[Acknowledgement]:
+        """Return what tells that Redis knows the outcome, if somebody waits for it."""
+        return [self.delivery.acknowledgement] if self.delivery.acknowledgement is not None else []
+
+    @property
+    def is_settled(self) -> bool:
+        """Say whether the run is over and nothing but Redis' answer is waited for."""
+        return any(each.is_awaited for each in self.acknowledgements)
 
     @property
     def task_id(self) -> str:

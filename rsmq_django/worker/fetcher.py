@@ -285,6 +285,8 @@ class Fetcher:
         board = self._board
         for delivery in deliveries:
             delivery.execution = None
+            if delivery.acknowledgement is not None:
+                delivery.tell_outcome()
             if board is not None and delivery.slot is not None:
                 board.leave(delivery.slot)
                 delivery.slot = None
@@ -492,6 +494,8 @@ class Fetcher:
         """Keep outcomes that a damaged queue refused until it may be mended."""
         self._refused.extend(endings)
         self._damage.note(error)
+        for ending in self._refused:
+            ending.delivery.tell_outcome()  # nobody knows when the queue is mended, and there are others
 
     def _starts_to_note(self, ended: set[Delivery]) -> list[Ending]:
         since_ms = self.clock.now_ms() - NOTE_START_AFTER_S * 1000

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from .acknowledgement import Acknowledgement
 from .time_limit import TimeLimit
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,11 @@ class Runnable(Protocol):
 
     interrupted: bool
     is_async: bool
+    acks_each: bool
     time_limit: TimeLimit | None
+
+    @property
+    def acknowledgements(self) -> list[Acknowledgement]: ...
 
     def run(self) -> object: ...
 
@@ -70,6 +75,8 @@ class Pool:
         #: What each thread runs, and how many runs it has ended. Each place has one writer, so nothing is locked.
         self._now: list[Runnable | None] = [None] * threads
         self._ended = [0] * threads
+        #: Which threads wait until Redis knows how their last run went.
+        self._awaits_ack = [False] * threads
         #: How many were handed to threads, without those that were taken back.
         self._handed_out = 0
         self._coroutines: dict[Runnable, asyncio.Task[None]] = {}
@@ -135,7 +142,7 @@ class Pool:
     @property
     def is_ahead(self) -> bool:
         """Say whether so much waits for the threads that nothing is urgent."""
-        return self._todo.qsize() > self._few
+        return self._todo.qsize() > self._few and not any(self._awaits_ack)
 
     def wake_unless_ahead(self) -> None:
         """Wake the worker unless it can wait. Called where tasks run."""
@@ -239,6 +246,8 @@ class Pool:
             began = time.monotonic()
             try:
                 execution.run()
+                if execution.acks_each:
+                    self._wait_for_acks(number, execution)
             except BaseException:
                 _let_go(execution)
             self._now[number] = None
@@ -246,6 +255,15 @@ class Pool:
             self._moved_at = now = time.monotonic()
             self._pace.note(now - began)
             self.wake_unless_ahead()
+
+    def _wait_for_acks(self, number: int, execution: Runnable) -> None:
+        self._awaits_ack[number] = True
+        for each in execution.acknowledgements:
+            each.is_awaited = True
+        self._wake()
+        for each in execution.acknowledgements:
+            each.wait()
+        self._awaits_ack[number] = False
 
     # -- Event loop ---------------------------------------------------------------------------------------------------
 
@@ -274,6 +292,12 @@ class Pool:
         began = time.monotonic()
         try:
             await execution.arun()
+            if execution.acks_each:
+                for each in execution.acknowledgements:
+                    each.is_awaited = True
+                self._wake()
+                for each in execution.acknowledgements:
+                    await each.await_it()
         except BaseException:
             _let_go(execution)
         finally:

@@ -216,10 +216,13 @@ class ReliableFetcher:
                 work = self.works[groups[key][0].delivery.work_queue.name]
                 work.damage.note(error)
                 work.refused += groups[key]
+                for settled in work.refused:
+                    settled.delivery.tell_outcome()  # see Fetcher.refused()
             del groups[key]
 
     def _drop(self, delivery: Delivery) -> None:
         self.leases.drop([delivery])
+        delivery.tell_outcome()
         if self._board is not None and delivery.slot is not None:
             self._board.leave(delivery.slot)
             delivery.slot = None

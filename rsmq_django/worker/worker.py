@@ -365,7 +365,8 @@ class Worker:
                 "outcomes that a damaged queue refuses are given up; those messages run again after its repair"
             )
         # Before the coroutines are cancelled: one that ends at once because of that is unfinished, too.
-        unfinished = list(executions_of([*self.pool.take_back(), *self.pool.running()]))
+        left = executions_of([*self.pool.take_back(), *self.pool.running()])
+        unfinished = [each for each in left if not each.is_settled]
         self.pool.cancel_coroutines()
         for execution in unfinished:
             execution.interrupted = True
