@@ -39,8 +39,10 @@ def read_names(reply: list[bytes]) -> list[str]:
     return sorted(name.decode("utf-8", "backslashreplace") for name in reply)
 
 
-def read_ids(reply: list[bytes]) -> list[str]:
-    """Read message ids in order."""
+def read_ids(reply: list[bytes] | bytes) -> list[str]:
+    """Read message ids in order; scripts that send one message answer with its id alone."""
+    if isinstance(reply, bytes):
+        return [reply.decode("ascii")]
     return [message_id.decode("ascii") for message_id in reply]
 
 
@@ -49,8 +51,10 @@ def read_message_id(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def read_settlements(reply: list[int]) -> list[Settlement]:
-    """Read what became of each message of a batch."""
+def read_settlements(reply: list[int] | int) -> list[Settlement]:
+    """Read what became of each message of a batch, or of the only one."""
+    if isinstance(reply, int):
+        return [_SETTLEMENTS[reply]]
     return [_SETTLEMENTS[number] for number in reply]
 
 

@@ -4,11 +4,25 @@
 --   KEYS[2]  hash  attributes, counters, bodies
 --   ARGV     per message: id, receive count or "" for no fence
 --
--- Returns 1 deleted, 0 no such message, -1 lease lost, in the order given. Errors: QueueNotFound.
---#include shared/fence
---#include shared/remove
+-- Returns 1 deleted, 0 no such message, -1 lease lost, in the order given; the number alone when it is one message.
+-- Errors: QueueNotFound.
 local messages, settings = KEYS[1], KEYS[2]
 
+-- One message: the removal itself tells whether it was there. Its fields go only then, so an id such as "vt" can never
+-- remove an attribute.
+if #ARGV == 2 then
+  local id, receive_count = ARGV[1], ARGV[2]
+  local stored = redis.call("HMGET", settings, "vt", id .. ":rc")
+  if not stored[1] then return redis.error_reply("RSMQ QueueNotFound") end
+  if receive_count ~= "" and stored[2] ~= receive_count then
+    return redis.call("ZSCORE", messages, id) and -1 or 0
+  end
+  if redis.call("ZREM", messages, id) == 0 then return 0 end
+  redis.call("HDEL", settings, id, id .. ":rc", id .. ":fr")
+  return 1
+end
+--#include shared/fence
+--#include shared/remove
 if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
 
 local ids, verdicts = check_receipts(messages, settings, 1)

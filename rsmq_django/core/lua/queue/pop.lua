@@ -7,6 +7,7 @@
 -- Returns id, body, receive count, first receive (ms or ""), or an empty list. Errors: QueueNotFound.
 --#include shared/clock
 --#include shared/counters
+--#include shared/remove
 --#include shared/hold
 --#include shared/phantoms
 --#include shared/hand_out
@@ -14,5 +15,6 @@ local messages, settings, phantoms = KEYS[1], KEYS[2], KEYS[3]
 
 if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
 
-local ids, _, values = hand_out(messages, settings, phantoms, 1)
-return {ids[1], unpack(values)}
+local found = hand_out(messages, settings, phantoms, 1)
+if not found.ids[1] then return {} end
+return {found.ids[1], found.values[1], found.receive_counts[1], found.first_receives[1]}

@@ -4,10 +4,14 @@
 --   KEYS[2]  hash  attributes, counters, bodies
 --   ARGV     delay in ms, or the unit of the queue's own; channel to publish on or ""; then per message: suffix, body
 --
--- Returns the new message ids. Errors: QueueNotFound, MessageTooLong <bytes> <limit>; nothing is stored then.
+-- Returns the new message ids; the id alone when it is one message.
+-- Errors: QueueNotFound, MessageTooLong <bytes> <limit>; nothing is stored then.
 --#include shared/clock
---#include shared/ids
+--#include shared/base36
 --#include shared/units
---#include shared/counters
+--#include shared/raised
+--#include shared/store_one
+if #ARGV == 4 then return (store_one(KEYS[1], KEYS[2], unpack(ARGV))) end
+--#include shared/message_id
 --#include shared/store
 return store(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 3)

@@ -10,7 +10,7 @@ local function append(found, more)
   return found
 end
 
--- Returns ids, due, and values: body, receive count and first receive (ms or "") of each, as they are from now on.
+-- Returns what was found: ids, due, fields and values as find_ready() has them, and what hold() adds.
 local function hand_out(messages, settings, phantoms, count, visible_ms, with_due)
   local found, seen = {ids = {}}, 0
   for _ = 1, MAX_LOOKS do
@@ -23,5 +23,5 @@ local function hand_out(messages, settings, phantoms, count, visible_ms, with_du
   end
   -- All leases at the end: with a visibility timeout of 0 another look would find the same messages again.
   if #found.ids > 0 then hold(messages, settings, found, visible_ms) end
-  return found.ids, found.due, found.values
+  return found
 end

@@ -1,31 +1,54 @@
--- Lease messages until `visible_ms`, or remove them when it is nil (pop).
---   found: ids, fields and values as hand_out.lua found them; the values become what they are from now on
--- The first write is a removal, so that receiving still works when the server is at its memory limit: that is asked
--- about before a script's first write only.
-local function hold(messages, settings, found, visible_ms)
-  local now_text, visible_text = integer(now_ms), visible_ms and integer(visible_ms)
-  local ids, fields, values = found.ids, found.fields, found.values
-  local scores, changed, c = {}, {}, 0
+-- Say in `found` how often messages have been received and when first, as it is from now on: receive_counts and
+-- first_receives (ms or ""). Returns the fields and values that change in the queue's hash.
+--   found: ids, fields and values as find_ready() has them (shared/ready)
+local function count_receives(settings, found)
+  local now_text, ids, fields, values = integer(now_ms), found.ids, found.fields, found.values
+  local counts, firsts, changed, c, again, again_fields = {}, {}, {}, 0, {}, {}
   for i = 1, #ids do
-    local counted, first = 3 * i - 1, 3 * i
-    local stored, receive_count = values[counted], "1"
-    if stored then receive_count = string.format("%d", (tonumber(stored) or 0) + 1) end
-    scores[2 * i - 1], scores[2 * i] = visible_text, ids[i]
-    changed[c + 1], changed[c + 2], c = fields[counted], receive_count, c + 2
-    if receive_count == "1" then
-      values[first] = values[first] or now_text
-      changed[c + 1], changed[c + 2], c = fields[first], values[first], c + 2
+    local stored = values[2 * i]
+    changed[c + 1] = fields[2 * i]
+    if stored then
+      counts[i] = (tonumber(stored) or 0) + 1 .. ""
+      c = c + 2
+      changed[c] = counts[i]
+      again[#again + 1], again_fields[#again + 1] = i, ids[i] .. ":fr"
+    else
+      counts[i] = "1"
+      firsts[i] = now_text
+      changed[c + 2] = "1"
+      changed[c + 3] = ids[i] .. ":fr"
+      c = c + 4
+      changed[c] = now_text
     end
-    values[counted], values[first] = receive_count, values[first] or ""
   end
+  local before = #again > 0 and redis.call("HMGET", settings, unpack(again_fields))
+  for k, i in ipairs(again) do -- only these have been received before
+    firsts[i] = before[k] or counts[i] == "1" and now_text or ""
+    if not before[k] and counts[i] == "1" then
+      changed[c + 1], changed[c + 2], c = again_fields[k], now_text, c + 2
+    end
+  end
+  found.receive_counts, found.first_receives = counts, firsts
+  return changed
+end
+
+-- Lease what was found until `visible_ms`, or remove it when that is nil.
+local function hold(messages, settings, found, visible_ms)
+  local changed, ids, scores = count_receives(settings, found), found.ids, {}
+  -- The first write is a removal, if only of nothing, so that receiving still works when the server is at its memory
+  -- limit: that is asked about before a script's first write only.
+  redis.call("HDEL", settings, "")
   if visible_ms then
-    redis.call("ZREM", messages, ids[1])
+    local visible_text, c = integer(visible_ms), #changed
+    for i = 1, #ids do
+      scores[2 * i - 1] = visible_text
+      scores[2 * i] = ids[i]
+    end
     redis.call("ZADD", messages, unpack(scores))
     changed[c + 1], changed[c + 2] = "totalrecv", raised(redis.call("HGET", settings, "totalrecv"), #ids)
     redis.call("HSET", settings, unpack(changed))
   else
-    redis.call("ZREM", messages, unpack(ids))
-    redis.call("HDEL", settings, unpack(fields))
+    remove(messages, settings, ids)
     raise_counter(settings, "totalrecv", #ids)
   end
 end

@@ -4,10 +4,10 @@
 -- client that sends in two steps may be between them.
 local PHANTOM_GRACE_MS = 5000
 
--- Return what is ready: ids, since when each of them has been (due, only with `with_due`), and three fields and values
--- of each: body, receive count, first receive.
+-- Return what is ready: ids, since when each of them has been (due, only with `with_due`), and two fields and values of
+-- each: body, receive count.
 local function find_ready(messages, settings, skip, count, with_due)
-  local now_text, reply, i, ids, due, fields = integer(now_ms), nil, 0, {}, {}, {}
+  local now_text, reply, n, ids, due, fields = integer(now_ms), nil, 0, {}, {}, {}
   if with_due then
     reply = redis.call("ZRANGEBYSCORE", messages, "-inf", now_text, "WITHSCORES", "LIMIT", skip, count)
   else
@@ -15,19 +15,20 @@ local function find_ready(messages, settings, skip, count, with_due)
   end
   for at = 1, #reply, with_due and 2 or 1 do
     local id = reply[at]
-    i = i + 1
-    ids[i] = id
-    if with_due then due[i] = reply[at + 1] end
-    fields[3 * i - 2], fields[3 * i - 1], fields[3 * i] = id, id .. ":rc", id .. ":fr"
+    n = n + 1
+    ids[n] = id
+    if with_due then due[n] = reply[at + 1] end
+    fields[2 * n - 1] = id
+    fields[2 * n] = id .. ":rc"
   end
-  local values = i > 0 and redis.call("HMGET", settings, unpack(fields)) or {}
+  local values = n > 0 and redis.call("HMGET", settings, unpack(fields)) or {}
   return {ids = ids, due = due, fields = fields, values = values}
 end
 
 local function move(found, from, to)
   local ids, due, fields, values = found.ids, found.due, found.fields, found.values
   ids[to], due[to] = ids[from], due[from]
-  for k = 0, 2 do fields[3 * to - k], values[3 * to - k] = fields[3 * from - k], values[3 * from - k] end
+  for k = 0, 1 do fields[2 * to - k], values[2 * to - k] = fields[2 * from - k], values[2 * from - k] end
 end
 
 -- Take out what has no body; returns how many of `found` are still in the queue.
@@ -35,7 +36,7 @@ local function drop_phantoms(messages, settings, phantoms, found)
   local ids, values, whole, all = found.ids, found.values, 0, #found.ids
   local left = all
   for i = 1, all do
-    if values[3 * i - 2] then
+    if values[2 * i - 1] then
       whole = whole + 1
       if whole < i then move(found, i, whole) end
     elseif tonumber(redis.call("ZSCORE", messages, ids[i])) <= now_ms - PHANTOM_GRACE_MS then

@@ -4,7 +4,9 @@ local function remove(messages, settings, ids)
   if #ids == 0 then return end
   local fields = {}
   for n, id in ipairs(ids) do
-    fields[3 * n - 2], fields[3 * n - 1], fields[3 * n] = id, id .. ":rc", id .. ":fr"
+    fields[3 * n - 2] = id
+    fields[3 * n - 1] = id .. ":rc"
+    fields[3 * n] = id .. ":fr"
   end
   redis.call("ZREM", messages, unpack(ids))
   redis.call("HDEL", settings, unpack(fields))

@@ -7,7 +7,7 @@ local function store_one(messages, settings, delay, channel, suffix, body)
   if max_size >= 0 and #body > max_size then
     return redis.error_reply("RSMQ MessageTooLong " .. #body .. " " .. max_size)
   end
-  local id, visible_ms = message_id(0, suffix), now_ms + (given_or_own_ms(delay, stored[1]) or 0)
+  local id, visible_ms = base36(now_us) .. suffix, now_ms + (given_or_own_ms(delay, stored[1]) or 0)
   redis.call("ZADD", messages, "NX", integer(visible_ms), id)
   redis.call("HSET", settings, id, body, "totalsent", raised(stored[4], 1))
   if channel ~= "" then redis.pcall("PUBLISH", channel, redis.call("ZCARD", messages)) end

@@ -11,6 +11,7 @@
 -- Returns how many messages were taken. Errors: QueueNotFound.
 --#include shared/clock
 --#include shared/counters
+--#include shared/remove
 --#include shared/hold
 --#include shared/phantoms
 --#include shared/hand_out
@@ -22,11 +23,11 @@ local visible_ms = lease_ms > 0 and now_ms + lease_ms or nil
 -- What becomes visible while a run goes on belongs to the next one, or a busy queue would never end.
 if until_ms > 0 and until_ms < now_ms then now_ms = until_ms end
 
-local ids, _, values = hand_out(messages, settings, phantoms, most, visible_ms)
-for i, id in ipairs(ids) do
-  local body, receive_count, first_received = values[3 * i - 2], values[3 * i - 1], values[3 * i]
+local found = hand_out(messages, settings, phantoms, most, visible_ms)
+for i, id in ipairs(found.ids) do
+  local body, receive_count, first_received = found.values[2 * i - 1], found.receive_counts[i], found.first_receives[i]
   -- Our own lease that ran out: its message is in the journal already, and must not become a second row.
   local is_new = lease_ms == 0 or redis.call("HSET", open, id, receive_count) == 1
   if is_new then redis.call("XADD", journal, "*", "i", id, "c", receive_count, "f", first_received, "b", body) end
 end
-return #ids
+return #found.ids

@@ -6,16 +6,26 @@
 --   ARGV     delay in ms, or the unit of the queue's own; channel; seconds that an unfinished record is kept; queue name;
 --            then per message: suffix, body
 --
--- Returns the new message ids. Errors: QueueNotFound, MessageTooLong <bytes> <limit>; nothing is stored then.
+-- Returns the new message ids; the id alone when it is one message.
+-- Errors: QueueNotFound, MessageTooLong <bytes> <limit>; nothing is stored then.
 --#include shared/clock
---#include shared/ids
+--#include shared/base36
 --#include shared/units
---#include shared/counters
+--#include shared/raised
+local function await_result(key, id)
+  redis.call("HSET", key, "status", "READY", "queue", ARGV[4], "message", id)
+  redis.call("EXPIRE", key, ARGV[3])
+end
+
+--#include shared/store_one
+if #ARGV == 6 then
+  local id = store_one(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[5], ARGV[6])
+  if KEYS[3] and type(id) == "string" then await_result(KEYS[3], id) end
+  return id
+end
+--#include shared/message_id
 --#include shared/store
 local ids = store(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 5)
 if ids.err then return ids end
-for n = 3, #KEYS do
-  redis.call("HSET", KEYS[n], "status", "READY", "queue", ARGV[4], "message", ids[n - 2])
-  redis.call("EXPIRE", KEYS[n], ARGV[3])
-end
+for n = 3, #KEYS do await_result(KEYS[n], ids[n - 2]) end
 return ids

@@ -13,9 +13,9 @@
 -- it; or "look", a task id and its queue: the lock names that one, call again with its keys. Errors: QueueNotFound,
 -- MessageTooLong, BrokenLock <key>; nothing is stored then.
 --#include shared/clock
---#include shared/ids
+--#include shared/base36
 --#include shared/units
---#include shared/counters
+--#include shared/raised
 --#include shared/remove
 --#include shared/store_one
 local messages, settings, lock, result = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
