@@ -148,9 +148,14 @@ def succeed(
 ) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned."""
     args: list[Argument] = [*_strikes(over)]
-    for delivery in deliveries:
-        message = delivery.message
-        args += (message.id, message.receive_count)
+    messages = [delivery.message for delivery in deliveries]
+    receive_counts = {message.receive_count for message in messages}
+    if len(receive_counts) == 1:  # mostly each was received for the first time
+        args += (*receive_counts, *[message.id for message in messages])
+    else:
+        args.append("")
+        for message in messages:
+            args += (message.id, message.receive_count)
     args += events
     read = _read_refused(len(deliveries))
     return Call("worker/succeed", ending_keys(work_queue), tuple(args), read, True, work_queue.name)

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from ..core import Message, RsmqError, Settlement
@@ -177,9 +178,9 @@ class Fetched:
     queue_count: int
     #: Positions of queues that do not exist or whose attributes cannot be read.
     unreadable: list[int]
-    #: Position of the queue, id, body, for how long it could have been received (ms), and what became of it before, as
-    #: the script says it.
-    messages: list[tuple[int, bytes, bytes, int, int | bytes]]
+    #: Position of the queue, id, body, and for how long it could have been received (ms): of one that was received
+    #: before, that is the end of what became of it then, as the script says it.
+    messages: list[tuple[int, bytes, bytes, int | bytes]]
 
 
 @dataclass(slots=True)
@@ -217,8 +218,10 @@ class FetchStep:
         # The lease began at the server some time after the request was sent: counting from then errs on the safe side.
         batches = {position: f"{self._number} {queue.name}" for position, queue in enumerate(self.look.queues, 1)}
         queues, sent_at, add, server_ms = self.look.queues, self.sent_at, self.deliveries.append, fetched.server_ms
-        for position, raw_id, body, waited_ms, history in fetched.messages:
-            receive_count, released, crashes, first_ms = _read_history(history) if history else (1, 0, 0, server_ms)
+        for position, raw_id, body, past in fetched.messages:
+            receive_count, released, crashes, first_ms, waited_ms = (
+                (1, 0, 0, server_ms, past) if isinstance(past, int) else _read_history(past)
+            )
             message = Message(raw_id.decode("utf-8", "surrogateescape"), body, receive_count, first_ms)
             attempt, wait_us = receive_count - released, waited_ms * 1000 if waited_ms >= 0 else None
             add(Delivery(queues[position - 1], message, attempt, sent_at, batches[position], crashes, wait_us))
@@ -237,12 +240,17 @@ Step = EndStep | AftermathStep | RenewStep | StartStep | LetGoStep | AskStep | F
 
 def read_fetched(reply: list[Any]) -> Fetched:
     """Read the reply of worker/fetch."""
-    rest = iter(reply[4:])
-    messages = list(zip(rest, rest, rest, rest, rest, strict=True))
+    messages: list[tuple[int, bytes, bytes, int | bytes]] = []
+    at = 4
+    while at < len(reply):
+        position, count, first = reply[at], reply[at + 1], at + 2
+        at = first + 3 * count
+        ids, bodies, pasts = (reply[first + part : at : 3] for part in range(3))
+        messages += zip(repeat(position, count), ids, bodies, pasts, strict=True)
     return Fetched(int(reply[0]), reply[1], reply[2], [int(position) for position in reply[3].split()], messages)
 
 
-def _read_history(text: int | bytes) -> tuple[int, int, int, int | None]:
-    assert isinstance(text, bytes)
-    receive_count, released, crashes, first_received = text.split(b" ", 3)
-    return int(receive_count), int(released), int(crashes), first_received_ms(first_received)
+def _read_history(text: bytes) -> tuple[int, int, int, int | None, int]:
+    history, _, waited_ms = text.rpartition(b" ")
+    receive_count, released, crashes, first_received = history.split(b" ", 3)
+    return int(receive_count), int(released), int(crashes), first_received_ms(first_received), int(waited_ms)

@@ -7,14 +7,14 @@ local now_text = integer(now_ms)
 
 local function waited_ms(due)
   local waited = now_ms - tonumber(due)
-  return waited < LONGEST_WAIT_MS and waited or -1
+  return waited < LONGEST_WAIT_MS and math.floor(waited) or -1
 end
 
 -- A line "<id> <receive count>" for each message. Mostly all are new; then there is nothing to put together one by one.
-local function receipts(ids, values, are_new)
-  local lines = {}
+local function receipts(ids, receive_counts, are_new)
   if are_new then return "\n" .. table.concat(ids, " 1\n") .. " 1" end
-  for i = 1, #ids do lines[i] = "\n" .. ids[i] .. " " .. values[3 * i - 1] end
+  local lines = {}
+  for i = 1, #ids do lines[i] = "\n" .. ids[i] .. " " .. receive_counts[i] end
   return table.concat(lines)
 end
 
@@ -28,17 +28,30 @@ local function fetch(position, most, messages, settings, deliveries, phantoms)
   local size = sizes[position] or 1
   most = math.min(most * size, left)
   local lease_ms = math.max(own_ms, shortest_lease_ms)
-  local ids, due, values = hand_out(messages, settings, phantoms, most, now_ms + lease_ms, true)
+  local found = hand_out(messages, settings, phantoms, most, now_ms + lease_ms, true)
+  local ids, due, values = found.ids, found.due, found.values
+  local receive_counts, first_receives = found.receive_counts, found.first_receives
   local taken, are_new, waited = #ids, true, nil
+  out[n + 1] = position
+  out[n + 2] = taken
+  n = n + 2
   for i = 1, taken do
-    local id, receive_count, first_received = ids[i], values[3 * i - 1], values[3 * i]
-    local is_new = receive_count == "1" and first_received == now_text
     if due[i] ~= due[i - 1] then waited = waited_ms(due[i]) end -- what was sent together has one time
-    out[n + 1], out[n + 2], out[n + 3], out[n + 4] = position, id, values[3 * i - 2], waited
-    out[n + 5] = is_new and 0 or history(deliveries, id, receive_count, first_received)
-    n, are_new = n + 5, are_new and is_new
+    out[n + 1] = ids[i]
+    out[n + 2] = values[2 * i - 1]
+    n = n + 3
+    if receive_counts[i] == "1" and first_receives[i] == now_text then
+      out[n] = waited
+    else
+      out[n] = history(deliveries, ids[i], receive_counts[i], first_receives[i]) .. " " .. waited
+      are_new = false
+    end
   end
-  if taken > 0 then batches[position] = (batches[position] or "") .. receipts(ids, values, are_new) end
+  if taken > 0 then
+    batches[position] = (batches[position] or "") .. receipts(ids, receive_counts, are_new)
+  else
+    n = n - 2
+  end
   local calls = math.ceil(taken / size)
   room, left, longest_ms = room - calls, left - taken, math.max(longest_ms, lease_ms)
   return calls, taken < most and ms_until_next(messages) or 0

@@ -13,11 +13,13 @@
 --
 -- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
 -- all queues, the positions of queues that cannot be read ("2 5"; 0: KEYS[3] cannot, so nothing is paused), and then
--- per message: queue position, id, body, for how long it could have been received (ms; -1: its score is no time), and 0
--- when this is its first receive, or else "<receive count> <given back unused> <processes that died> <first receive>".
+-- for each queue that gave something, perhaps twice: its position, how many messages, and of each its id, its body, and
+-- for how long it could have been received (ms; -1: its score is no time). When that is not its first receive, the last
+-- is "<receive count> <given back unused> <processes that died> <first receive> <how long>" instead of a number.
 --#include shared/clock
 --#include shared/units
 --#include shared/counters
+--#include shared/remove
 --#include shared/hold
 --#include shared/phantoms
 --#include shared/hand_out

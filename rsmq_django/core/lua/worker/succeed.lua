@@ -5,7 +5,8 @@
 --   KEYS[3]  hash  message id -> deliveries that were given back unused
 --   KEYS[4]  hash  what this worker holds (shared/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
---   ARGV     strikes; then per message: id, receive count; events (shared/events)
+--   ARGV     strikes; the receive count of all messages, then their ids; or "", then per message: id, receive count;
+--            events (shared/events)
 --
 -- Returns only what was not deleted, position (from 0) and verdict in turn: 0 no such message, -1 lease lost.
 --#include shared/strike
@@ -14,20 +15,24 @@ local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local log, dropped = KEYS[5], KEYS[6]
 
 local first = strike(holds, 1)
-local count_fields, n = {}, 0
-for at = first, last_argument, 2 do
+local common_count, ids, counts, count_fields, n = ARGV[first], {}, {}, {}, 0
+for at = first + 1, last_argument, common_count == "" and 2 or 1 do
   n = n + 1
+  ids[n] = ARGV[at]
   count_fields[n] = ARGV[at] .. ":rc"
+  if common_count == "" then counts[n] = ARGV[at + 1] end
 end
 local stored = redis.call("HMGET", settings, unpack(count_fields))
 
-local ids, fields, numbers, d, refused, lost = {}, {}, {}, 0, {}, {}
+local done, fields, refused, lost, d = {}, {}, {}, {}, 0
 for i = 1, n do
-  local id, receive_count = ARGV[first + 2 * i - 2], ARGV[first + 2 * i - 1]
+  local id, receive_count = ids[i], counts[i] or common_count
   if stored[i] == receive_count then
     d = d + 1
-    ids[d], fields[3 * d - 2], fields[3 * d - 1], fields[3 * d] = id, id, count_fields[i], id .. ":fr"
-    if is_logged then numbers[d] = i end
+    done[d] = i
+    fields[3 * d - 2] = id
+    fields[3 * d - 1] = count_fields[i]
+    fields[3 * d] = id .. ":fr"
     if receive_count ~= "1" then redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives") end
   else
     local is_there = redis.call("ZSCORE", messages, id)
@@ -37,11 +42,16 @@ for i = 1, n do
   end
 end
 if d > 0 then
-  redis.call("ZREM", messages, unpack(ids))
+  local doomed = ids
+  if d < n then
+    doomed = {}
+    for k = 1, d do doomed[k] = ids[done[k]] end
+  end
+  redis.call("ZREM", messages, unpack(doomed))
   redis.call("HDEL", settings, unpack(fields))
 end
 if is_logged then
-  for k = 1, d do log_event(log, dropped, numbers[k], ids[k], "succeeded") end
-  for _, i in ipairs(lost) do log_event(log, dropped, i, ARGV[first + 2 * i - 2], "lost") end
+  for _, i in ipairs(done) do log_event(log, dropped, i, ids[i], "succeeded") end
+  for _, i in ipairs(lost) do log_event(log, dropped, i, ids[i], "lost") end
 end
 return refused

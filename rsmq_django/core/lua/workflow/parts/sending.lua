@@ -26,7 +26,8 @@ local function send(role)
   if not prepared then return end
   local when, record_ttl_s, body = prepared:match("^(%S+) (%d+) (.*)$")
   local own_ms = given_or_own_ms(when, redis.call("HGET", target.settings, "delay"))
-  local visible_ms = MS_PER_UNIT[when] and now_ms + (own_ms or 0) or math.max(now_ms, tonumber(when))
+  local is_own = when == "s" or when == "ms"
+  local visible_ms = is_own and now_ms + (own_ms or 0) or math.max(now_ms, tonumber(when))
   local id = message_id(0, target.task)
   redis.call("HDEL", steps, target.field)
   redis.call("ZADD", target.messages, integer(visible_ms), id)
