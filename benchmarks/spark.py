@@ -21,7 +21,7 @@ from typing import Any
 import redis
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.events import FIELDS
+from rsmq_django.core.events import FIELDS, VALUES
 from rsmq_django.core.ids import random_suffixes
 from rsmq_django.spark.archive import ArchiveJob
 from rsmq_django.spark.events import EventLog
@@ -169,7 +169,7 @@ def write_log(server: redis.Redis, rows: int) -> None:
     for number, suffix in enumerate(random_suffixes(rows)):
         fails = {"e": "dead", "x": "shop.Cancelled", "y": f"order {number} was cancelled"} if number % 50 == 0 else {}
         ours = {"i": suffix, "m": f"dl0jw5q2kd{suffix}", "s": time.time_ns() // 1_000_000}
-        pipe.xadd(STREAM, entry | ours | fails)
+        pipe.xadd(STREAM, {VALUES: "\n".join(map(str, (entry | ours | fails).values()))})
         if len(pipe) >= 2000:
             pipe.execute()
     pipe.execute()

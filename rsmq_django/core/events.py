@@ -7,7 +7,7 @@ server's time of that. No event holds arguments, return values or bodies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -17,7 +17,10 @@ from .client import Client
 from .keys import events_key
 from .limits import MAX_BATCH
 
-#: The fields of every entry, all of them and in this order: entries with the same fields share their names in memory.
+#: The values of every entry, all of them and in this order, in one field with newlines between. Only the last, the text
+#: of an error, may hold newlines itself.
+VALUES = b"v"
+#: What they are called. Entries of earlier versions have a field for each.
 FIELDS = ("e", "q", "t", "i", "m", "a", "s", "w", "r", "b", "k", "x", "y")
 #: Longer error texts are cut.
 MAX_ERROR_CHARACTERS = 500
@@ -146,15 +149,21 @@ def find_events(
 
 def read_events(reply: list[Any]) -> list[Event]:
     """Read stream entries as Redis returns them: pairs of an id and a flat list of fields and values."""
-    return [
-        read_event(entry_id.decode("ascii"), dict(zip(words[::2], words[1::2], strict=True)))
-        for entry_id, words in reply
-    ]
+    return [read_event(entry_id.decode("ascii"), words) for entry_id, words in reply]
 
 
-def read_event(entry_id: str, fields: Mapping[bytes, bytes]) -> Event:
-    """Read one entry. Tolerant: fields that are missing, or no numbers where numbers belong, count as empty."""
-    texts = [fields.get(name.encode(), b"").decode("utf-8", "replace") for name in FIELDS]
+def values_of(words: Sequence[bytes]) -> list[bytes]:
+    """Return the values of an entry, in the order of FIELDS. Tolerant: those that are missing are empty."""
+    if words[0] == VALUES:
+        values = words[1].split(b"\n", len(FIELDS) - 1)
+        return values if len(values) == len(FIELDS) else values + [b""] * (len(FIELDS) - len(values))
+    fields = dict(zip(words[::2], words[1::2], strict=True))
+    return [fields.get(name.encode(), b"") for name in FIELDS]
+
+
+def read_event(entry_id: str, words: Sequence[bytes]) -> Event:
+    """Read one entry. Tolerant: what is no number where numbers belong counts as empty."""
+    texts = [value.decode("utf-8", "replace") for value in values_of(words)]
     kind, queue, task, task_id, message_id, attempt, sent, wait, run, size, worker, error_type, error = texts
     return Event(
         entry_id=entry_id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..core.events import FIELDS as NAMES
-from ..core.events import MAX_ERROR_CHARACTERS
+from ..core.events import MAX_ERROR_CHARACTERS, values_of
 from .columns import Column, Rows, columns
 from .fingerprint import fingerprint
 from .log import Entry, Range, StreamLog
@@ -27,7 +27,6 @@ SCHEMA = (
     *OF_THE_ENTRY,
     Column("fingerprint", "STRING"),
 )
-_WRITTEN = [field for _, _, field in FIELDS]
 #: Values outside are not what the column means, and would stop the write.
 _LIMITS = {"INT": 2**31, "BIGINT": 2**63}
 #: Enqueued times are stored in milliseconds; later than the year 2200 is no time.
@@ -66,12 +65,9 @@ def rows(stream: str, entries: list[Entry]) -> Rows:
     return table
 
 
-def _columns_of(entries: list[Entry]) -> Iterable[Sequence[bytes | None]]:
-    """Return the values of each field. Workers write all fields in one order; others may leave some out."""
-    if entries and all(flat[::2] == _WRITTEN for _, flat in entries):
-        return zip(*(flat[1::2] for _, flat in entries), strict=True)
-    fields = [dict(zip(flat[::2], flat[1::2], strict=True)) for _, flat in entries]
-    return [[entry.get(field) for entry in fields] for field in _WRITTEN]
+def _columns_of(entries: list[Entry]) -> Iterable[Sequence[bytes]]:
+    """Return the values of each field."""
+    return zip(*(values_of(words) for _, words in entries), strict=True) if entries else [()] * len(FIELDS)
 
 
 def _texts(values: Sequence[bytes | None]) -> list[str | None]:

@@ -229,7 +229,7 @@ def strike_off(delivery: Delivery, over: Sequence[str] = (), events: Events = NO
     """Return the call that strikes a cancelled message off the record: it is gone from its queue."""
     work_queue, namespace = delivery.work_queue, delivery.work_queue.queue.client.namespace
     keys = (work_queue.holds_key, events_key(namespace), dropped_key(namespace))
-    args = (*_strikes(over, [delivery]), delivery.message.id, *events)
+    args = (*_strikes(over, [delivery]), *events)
     return Call("worker/strike_off", keys, args, lambda _struck: [Settlement.MISSING], True, work_queue.name)
 
 

@@ -57,7 +57,7 @@ class EventLog:
         return self._complete(execution.delivery.work_queue.name, [_line(execution)], "ProcessDied", how)
 
     def _complete(self, queue_name: str, lines: list[str], error_type: str, error: str) -> Events:
-        return *lines, error_type, error, queue_name, self.worker_id, self.max_length, len(lines) + 5
+        return *lines, queue_name, self.worker_id, f"{error_type}\n{error}", self.max_length, len(lines) + 4
 
     def _error(self, outcome: Outcome) -> tuple[str, str]:
         if not isinstance(outcome, (RetryIn, Dead)):
@@ -67,14 +67,17 @@ class EventLog:
 
 
 def _line(execution: Execution) -> str:
-    """Return seven fields of an event as one argument: packing it is most of what an event costs here."""
+    """Return eight values of an event as one argument: packing it is most of what an event costs here."""
     delivery, work, run_us = execution.delivery, execution.work, execution.run_us
     message, envelope = delivery.message, execution.envelope
     wait_us = None if run_us is None else delivery.wait_us
+    message_id = message.id
+    if "\n" in message_id:  # only programs that are no RSMQ client write such ids
+        message_id = message_id.replace("\n", " ")
     return (
-        f"{work.path if work is not None else ''}\n{envelope.id if envelope is not None else ''}\n{delivery.attempt}\n"
-        f"{whole_sent_ms(message.id)}\n{'' if wait_us is None else wait_us}\n{'' if run_us is None else run_us}\n"
-        f"{len(message.body)}"
+        f"{work.path if work is not None else ''}\n{envelope.id if envelope is not None else ''}\n{message_id}\n"
+        f"{delivery.attempt}\n{whole_sent_ms(message_id)}\n{'' if wait_us is None else wait_us}\n"
+        f"{'' if run_us is None else run_us}\n{len(message.body)}"
     )
 
 

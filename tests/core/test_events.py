@@ -1,13 +1,17 @@
 """Reading the event log: pages in both directions, tolerance, and how full it is."""
 
+import pytest
+
 from rsmq_django.core import Client
 from rsmq_django.core.events import FIELDS, Event, find_events, following, newest, state
 from tests.redis_server import PrivateServer
 
 
-def write(server: PrivateServer, number: int, **changes: str) -> str:
+def write(server: PrivateServer, number: int, *, in_one: bool = True, **changes: str) -> str:
     fields = dict.fromkeys(FIELDS, "") | {"e": "succeeded", "q": "mail", "t": "shop.send", "i": f"t{number}", "a": "1"}
-    return server.redis.xadd("rsmq::events", fields | changes, id=f"{1_795_000_000_000 + number}-0").decode()
+    fields |= changes
+    words = {"v": "\n".join(fields.values())} if in_one else fields
+    return server.redis.xadd("rsmq::events", words, id=f"{1_795_000_000_000 + number}-0").decode()
 
 
 def test_newest_events_come_first_page_by_page(client: Client, server: PrivateServer):
@@ -28,10 +32,10 @@ def test_events_behind_a_known_one_come_in_order(client: Client, server: Private
     assert [event.entry_id for event in client.run(following("rsmq", after=ids[1], count=2))] == ids[2:4]
 
 
-def test_event_has_every_field(client: Client, server: PrivateServer):
-    entry_id = write(
-        server, 7, m="id", s="1794999999000", w="1500", r="250", b="47", k="web1-7", x="builtins.ValueError", y="no"
-    )
+@pytest.mark.parametrize("in_one", [True, False], ids=["one text", "as earlier versions wrote it"])
+def test_event_has_every_field(client: Client, server: PrivateServer, in_one: bool):
+    said = {"m": "id", "s": "1794999999000", "w": "1500", "r": "250", "b": "47", "k": "web1-7"}
+    entry_id = write(server, 7, in_one=in_one, **said, x="builtins.ValueError", y="no\nno")
 
     (event,) = client.run(newest("rsmq"))
 
@@ -49,7 +53,7 @@ def test_event_has_every_field(client: Client, server: PrivateServer):
         body_bytes=47,
         worker="web1-7",
         error_type="builtins.ValueError",
-        error="no",
+        error="no\nno",
     )
     assert event.at_ms == 1_795_000_000_007
 
@@ -57,9 +61,12 @@ def test_event_has_every_field(client: Client, server: PrivateServer):
 def test_damaged_entry_is_read_as_far_as_it_goes(client: Client, server: PrivateServer):
     server.redis.xadd("rsmq::events", {"e": b"\xff", "a": "first", "new": "x"})
 
-    (event,) = client.run(newest("rsmq"))
+    server.redis.xadd("rsmq::events", {"v": "succeeded\nmail\n", "new": "x"})
+
+    short, event = client.run(newest("rsmq"))
 
     assert (event.kind, event.attempt, event.run_us, event.task) == ("�", None, None, "")
+    assert (short.kind, short.queue, short.task, short.attempt, short.error) == ("succeeded", "mail", "", None, "")
 
 
 def test_events_are_found_by_what_they_say(client: Client, server: PrivateServer):

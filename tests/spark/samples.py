@@ -7,6 +7,7 @@ from typing import Any
 
 import redis
 
+from rsmq_django.core.events import VALUES
 from rsmq_django.spark.columns import arrow_schema
 from rsmq_django.spark.events import FIELDS, rows
 from rsmq_django.spark.lake import Lake
@@ -33,8 +34,8 @@ DEFAULTS: dict[str, Any] = {
 
 
 def entry(**values: Any) -> dict[bytes, Any]:
-    """Return the fields of one entry; names are those of the columns."""
-    return {field: (DEFAULTS | values)[name] for name, _, field in FIELDS}
+    """Return the field of one entry; names are those of the columns."""
+    return {VALUES: "\n".join(str((DEFAULTS | values)[name]) for name, _, _ in FIELDS)}
 
 
 def log_events(server: redis.Redis, count: int, *, stream: str = STREAM, **values: Any) -> None:

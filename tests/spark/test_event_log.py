@@ -252,5 +252,17 @@ def test_texts_with_zero_bytes_or_half_a_letter_stay_in_their_rows():
     assert (whole["task"], whole["worker"]) == (["\ufffd", "", "plain"], ["\ufffd", None, "plain"])
 
 
+def test_entries_of_earlier_versions_are_read_among_newer_ones():
+    newer = [b"v", b"\n".join([b"dead", b"mail", b"shop.send", *[b""] * 8, b"shop.Cancelled", b"two\nlines"])]
+    older = [
+        word for (_, _, field), value in zip(FIELDS, newer[1].split(b"\n", 12), strict=True) for word in (field, value)
+    ]
+
+    table = rows("log", [(b"1-1", older), (b"1-2", newer)])
+
+    assert all(first == second for name, (first, second) in table.items() if name not in ("entry_id", "event_at"))
+    assert (table["event"][0], table["error"][0], table["run_us"][0]) == ("dead", "two\nlines", None)
+
+
 def test_no_entries_are_columns_without_values():
     assert rows(STREAM, []) == {column.name: [] for column in SCHEMA}

@@ -1,22 +1,25 @@
--- The events at the end of ARGV, one line for each message of the call, in order: task, task id, attempt, sent (ms), wait
--- and run (us), size of the body, with newlines between. Then come error type and error (of calls that end one message),
--- the name of the queue, the worker and the cap of the log, and the number of all these words: 0 when nothing is logged.
-local FIELD = "([^\n]*)"
-local LINE = FIELD .. ("\n" .. FIELD):rep(6)
+-- The events at the end of ARGV, one line for each message of the call, in order: task, task id, message id, attempt,
+-- sent (ms), wait and run (us), size of the body, with newlines between. Then come the name of the queue, the worker,
+-- "<error type>\n<error>" (of calls that end one message), the cap of the log, and the number of all these words: 0 when
+-- nothing is logged.
 local is_logged = ARGV[#ARGV] ~= "0"
---   Index of the last argument that is not about events.
+--   Index of the last argument that is not about events, and of the last line.
 local last_argument = #ARGV - 1 - tonumber(ARGV[#ARGV])
+local last_line = #ARGV - 5
 
 -- Write the event of the message that is `number` in the call. Settling a message is never refused because of its event:
--- one that cannot be written is counted.
-local function log_event(log, dropped, number, id, kind)
+-- one that cannot be written is counted. All thirteen values are one text (core/events.py says which): handing each of
+-- them to the server takes three times as long.
+local function log_event(log, dropped, number, kind)
   if not is_logged then return end
-  local n = #ARGV
-  local error_type, error_text = ARGV[n - 5], ARGV[n - 4]
-  if kind == "lost" and error_type ~= "ProcessDied" then error_type, error_text = "LeaseLost", "" end
-  local task, task_id, attempt, sent, wait, run, size = ARGV[last_argument + number]:match(LINE)
-  local reply = redis.pcall("XADD", log, "MAXLEN", "~", ARGV[n - 1], "*", "e", kind, "q", ARGV[n - 3], "t", task,
-    "i", task_id, "m", id, "a", attempt, "s", sent, "w", wait, "r", run, "b", size, "k", ARGV[n - 2],
-    "x", error_type, "y", error_text)
+  local n, at = #ARGV, last_argument + number
+  local queue, worker, error, most = ARGV[n - 4], ARGV[n - 3], ARGV[n - 2], ARGV[n - 1]
+  if kind == "lost" and error:sub(1, 12) ~= "ProcessDied\n" then error = "LeaseLost\n" end
+  local values, reply = kind .. "\n" .. queue .. "\n" .. ARGV[at] .. "\n" .. worker .. "\n" .. error, nil
+  if at < last_line then
+    reply = redis.pcall("XADD", log, "*", "v", values)
+  else
+    reply = redis.pcall("XADD", log, "MAXLEN", "~", most, "*", "v", values) -- once a call is enough
+  end
   if type(reply) == "table" and reply.err then redis.pcall("INCR", dropped) end
 end

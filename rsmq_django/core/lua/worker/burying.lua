@@ -18,7 +18,7 @@ local function bury(first, result)
   local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
   if verdict ~= 1 then
     local _, struck = strike(holds, first)
-    if verdict == -1 and struck > 0 then log_event(log, dropped, 1, id, "lost") end
+    if verdict == -1 and struck > 0 then log_event(log, dropped, 1, "lost") end
     return verdict
   end
   if redis.call("HEXISTS", dead_settings, "vt") == 0 then return redis.error_reply("RSMQ DeadLetterQueueNotFound") end
@@ -39,7 +39,7 @@ local function bury(first, result)
   if values[3] then redis.call("HSET", dead_settings, id .. ":fr", values[3]) end
   raise_counter(dead_settings, "totalsent", 1)
   redis.call("HSET", failures, id, record)
-  log_event(log, dropped, 1, id, "dead")
+  log_event(log, dropped, 1, "dead")
   if result then
     write_result(result, ARGV[at + 3], at + 4)
     redis.call("HSET", result, "body", values[1] or "")

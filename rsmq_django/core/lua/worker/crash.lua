@@ -24,6 +24,6 @@ if verdicts_on(messages, settings, {id}, {receive_count})[1] ~= 1 then return {}
 local crashes = redis.call("HINCRBY", deliveries, id .. ":crashes", 1)
 redis.call("ZREM", messages, id)
 redis.call("ZADD", messages, integer(now_ms + wait_ms * crashes), id)
-if crashes < tonumber(ARGV[at + 3]) then log_event(log, dropped, 1, id, "lost") end
+if crashes < tonumber(ARGV[at + 3]) then log_event(log, dropped, 1, "lost") end
 local values = redis.call("HMGET", settings, id, id .. ":fr")
 return {crashes, values[1] or "", values[2] or "", whole(redis.call("HGET", deliveries, id))}

@@ -43,12 +43,12 @@ for i = 1, n do
     done[#done + 1] = id
     if receive_count ~= "1" then redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives") end
     keep(KEYS[6 + i], starts[i], id, stored[2 * i - 1])
-    log_event(log, dropped, i, id, "succeeded")
+    log_event(log, dropped, i, "succeeded")
   else
     local is_there = redis.call("ZSCORE", messages, id)
     refused[#refused + 1] = i - 1
     refused[#refused + 1] = is_there and -1 or 0
-    if is_there then log_event(log, dropped, i, id, "lost") end
+    if is_there then log_event(log, dropped, i, "lost") end
   end
 end
 remove(messages, settings, done)

@@ -26,7 +26,7 @@ for n, id in ipairs(ids) do
     redis.call("ZADD", messages, integer(now_ms), id)
     if is_held then
       redis.call("HINCRBY", releases, id, 1)
-      log_event(log, dropped, n, id, "released")
+      log_event(log, dropped, n, "released")
     end
   end
 end

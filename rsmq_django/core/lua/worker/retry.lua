@@ -22,7 +22,7 @@ local id, receive_count, wait_ms, how = ARGV[at], ARGV[at + 1], ARGV[at + 2], AR
 
 local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
 -- Struck off before: an earlier try, whose reply was lost, has written the event and counted.
-if verdict ~= 0 and struck > 0 then log_event(log, dropped, 1, id, verdict == 1 and how or "lost") end
+if verdict ~= 0 and struck > 0 then log_event(log, dropped, 1, verdict == 1 and how or "lost") end
 if verdict ~= 1 then return verdict end
 redis.call("ZREM", messages, id)
 redis.call("ZADD", messages, integer(now_ms + wait_ms), id)

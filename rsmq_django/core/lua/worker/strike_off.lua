@@ -2,13 +2,13 @@
 --
 --   KEYS[1]  hash  what the worker holds (shared/strike)
 --   KEYS[2], KEYS[3]  stream and string: the event log, and how many events could not be written
---   ARGV     strikes; id of the message; events (shared/events)
+--   ARGV     strikes; events (shared/events)
 --
 -- Returns how many strikes found something; none: an earlier try, whose reply was lost, has written the event.
 --#include shared/strike
 --#include shared/events
 local holds, log, dropped = KEYS[1], KEYS[2], KEYS[3]
 
-local at, struck = strike(holds, 1)
-if struck > 0 then log_event(log, dropped, 1, ARGV[at], "cancelled") end
+local _, struck = strike(holds, 1)
+if struck > 0 then log_event(log, dropped, 1, "cancelled") end
 return struck

@@ -51,7 +51,7 @@ if d > 0 then
   redis.call("HDEL", settings, unpack(fields))
 end
 if is_logged then
-  for _, i in ipairs(done) do log_event(log, dropped, i, ids[i], "succeeded") end
-  for _, i in ipairs(lost) do log_event(log, dropped, i, ids[i], "lost") end
+  for _, i in ipairs(done) do log_event(log, dropped, i, "succeeded") end
+  for _, i in ipairs(lost) do log_event(log, dropped, i, "lost") end
 end
 return refused

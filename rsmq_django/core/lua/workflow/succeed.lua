@@ -36,12 +36,12 @@ if result then at, queue = at + 1, ARGV[at] end
 local id, receive_count = ARGV[at], ARGV[at + 1]
 
 local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
-if verdict == -1 then log_event(log, dropped, 1, id, "lost") end
+if verdict == -1 then log_event(log, dropped, 1, "lost") end
 if verdict ~= 1 then return {0, verdict} end
 local body = redis.call("HGET", settings, id)
 remove(messages, settings, {id})
 if receive_count ~= "1" then redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives") end
-log_event(log, dropped, 1, id, "succeeded")
+log_event(log, dropped, 1, "succeeded")
 if result then
   write_result(result, ARGV[at + 2], at + 3)
   redis.call("HSET", result, "body", body or "", "queue", queue, "message", id)
