@@ -494,7 +494,7 @@ def in_scripts(server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Iterat
     server.redis.script_flush()
 
 
-REMOVES = 'redis.call("ZREM", messages, ids[1])'
+REMOVES = 'redis.call("HDEL", settings, "")'
 
 
 @pytest.mark.slow

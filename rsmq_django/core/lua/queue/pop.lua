@@ -7,7 +7,6 @@
 -- Returns id, body, receive count, first receive (ms or ""), or an empty list. Errors: QueueNotFound.
 --#include shared/clock
 --#include shared/counters
---#include shared/remove
 --#include shared/hold
 --#include shared/phantoms
 --#include shared/hand_out

@@ -37,7 +37,6 @@ if count == 1 then
   end
 end
 --#include shared/raise_counter
---#include shared/remove
 --#include shared/hold
 --#include shared/phantoms
 --#include shared/hand_out

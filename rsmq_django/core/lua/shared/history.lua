@@ -13,3 +13,11 @@ local function ms_until_next(messages)
   local head = redis.call("ZRANGE", messages, 0, 0, "WITHSCORES")[2]
   return head and math.max(0, tonumber(head) - now_ms)
 end
+
+-- For how long a message could have been received (ms); -1 when a client stored seconds or the like instead.
+local LONGEST_WAIT_MS = 315360000000 -- ten years
+
+local function waited_ms(due)
+  local waited = now_ms - tonumber(due)
+  return waited < LONGEST_WAIT_MS and math.floor(waited) or -1
+end

@@ -1,3 +1,5 @@
+-- Lease or take out what was found.
+--#include shared/remove
 -- Say in `found` how often messages have been received and when first, as it is from now on: receive_counts and
 -- first_receives (ms or ""). Returns the fields and values that change in the queue's hash.
 --   found: ids, fields and values as find_ready() has them (shared/ready)
@@ -8,7 +10,7 @@ local function count_receives(settings, found)
     local stored = values[2 * i]
     changed[c + 1] = fields[2 * i]
     if stored then
-      counts[i] = (tonumber(stored) or 0) + 1 .. ""
+      counts[i] = string.format("%d", (tonumber(stored) or 0) + 1)
       c = c + 2
       changed[c] = counts[i]
       again[#again + 1], again_fields[#again + 1] = i, ids[i] .. ":fr"

@@ -1,14 +1,7 @@
 -- Take messages from one of the queues of worker/fetch, whose variables this uses: `out` gets the messages, `batches` what
 -- the worker's record will say, `room`, `left` and `skipped` what is left, `unreadable` which queues are broken.
 
--- For how long a message could have been received (ms); -1 when a client stored seconds or the like instead.
-local LONGEST_WAIT_MS = 315360000000 -- ten years
 local now_text = integer(now_ms)
-
-local function waited_ms(due)
-  local waited = now_ms - tonumber(due)
-  return waited < LONGEST_WAIT_MS and math.floor(waited) or -1
-end
 
 -- A line "<id> <receive count>" for each message. Mostly all are new; then there is nothing to put together one by one.
 local function receipts(ids, receive_counts, are_new)

@@ -11,7 +11,6 @@
 -- Returns how many messages were taken. Errors: QueueNotFound.
 --#include shared/clock
 --#include shared/counters
---#include shared/remove
 --#include shared/hold
 --#include shared/phantoms
 --#include shared/hand_out

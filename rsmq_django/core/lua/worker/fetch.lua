@@ -12,14 +12,13 @@
 --          and per such queue its position and the size of a batch
 --
 -- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
--- all queues, the positions of queues that cannot be read ("2 5"; 0: KEYS[3] cannot, so nothing is paused), and then
--- for each queue that gave something, perhaps twice: its position, how many messages, and of each its id, its body, and
--- for how long it could have been received (ms; -1: its score is no time). When that is not its first receive, the last
--- is "<receive count> <given back unused> <processes that died> <first receive> <how long>" instead of a number.
+-- all queues, the positions of queues that cannot be read ("2 5"; 0: KEYS[3] cannot, so nothing is paused), and for each
+-- queue that gave something, perhaps twice: position, how many messages, and of each its id, body, and for how long it
+-- could have been received (ms; -1: its score is no time), or, if it had been received before, "<receive count> <given
+-- back unused> <processes that died> <first receive> <how long>".
 --#include shared/clock
 --#include shared/units
 --#include shared/counters
---#include shared/remove
 --#include shared/hold
 --#include shared/phantoms
 --#include shared/hand_out
@@ -32,7 +31,6 @@ local tail = FIRST_ARG + PER_QUEUE * queues
 local sizes, left = {}, tonumber(ARGV[tail]) or room
 for at = tail + 1, #ARGV, 2 do sizes[tonumber(ARGV[at])] = tonumber(ARGV[at + 1]) end
 local unreadable, next_ms, longest_ms, skipped, batches = {}, -1, 0, {}, {}
-
 --#include shared/take
 local function keys_of(position)
   local first = FIRST_KEY + PER_QUEUE * (position - 1)

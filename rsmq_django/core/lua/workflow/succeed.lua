@@ -7,8 +7,8 @@
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
 --   KEYS[7]  hash  result record; absent when none is kept
 --   then the keys of the workflow (parts/state) and of its targets (parts/sending)
---   ARGV     number of keys before the workflow's; value (JSON); member (parts/progress); strikes; if a result is kept: the
---            name of the queue; id, receive count; if a result is kept: seconds, number of words, words; events
+--   ARGV     number of keys before the workflow's; value (JSON); member (parts/progress); strikes; receive count, id; or, if
+--            a result is kept: name of the queue, id, receive count, seconds, number of words, words; events
 --
 -- Returns nothing when it is done; else position (0) and verdict, as worker/succeed does: 0 no such message, -1 lease
 -- lost; nothing was counted then.
@@ -31,9 +31,12 @@ local result = own_keys == 7 and KEYS[7]
 
 local first = read_member(own_keys + 1, 3)
 local awaited = is_awaited()
-local at, queue = strike(holds, first), nil
-if result then at, queue = at + 1, ARGV[at] end
-local id, receive_count = ARGV[at], ARGV[at + 1]
+local at, id, receive_count, queue = strike(holds, first), nil, nil, nil
+if result then
+  queue, id, receive_count, at = ARGV[at], ARGV[at + 1], ARGV[at + 2], at + 1
+else
+  receive_count, id = ARGV[at], ARGV[at + 1]
+end
 
 local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
 if verdict == -1 then log_event(log, dropped, 1, "lost") end
