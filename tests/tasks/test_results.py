@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from rsmq_django.core.errors import BrokenQueue
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Retry, TaskResultStatus, fixed, registry
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_backends
@@ -166,6 +167,31 @@ def test_record_is_plain_enough_for_programs_in_other_languages(server: PrivateS
     assert (record[b"status"], record[b"queue"], record[b"value"]) == (b"SUCCESSFUL", b"default", b'[1, "two"]')
     assert record[b"worker:1"] == b"w"
     assert record[b"message"].decode().endswith(sent.id)
+
+
+@pytest.mark.parametrize("ending", ["returns", "is tried again", "dies"])
+def test_key_of_a_result_that_another_program_uses_holds_nobody_up(server: PrivateServer, backend, ending: str):
+    runs: list[int] = []
+
+    def run(number: int) -> int:
+        runs.append(number)
+        if number == 1 and (ending == "dies" or (ending == "is tried again" and runs.count(1) == 1)):
+            raise OSError
+        return number
+
+    sent = declare(max_attempts=1 if ending == "dies" else 2, backoff=fixed(0))(run).enqueue_many([[0], [1], [2]])
+    foreign = f"rsmq::result:{sent[1]}"
+    server.redis.delete(foreign)
+    server.redis.set(foreign, "of another program")
+
+    assert work(threads=1)
+
+    assert (server.redis.get(foreign), server.redis.ttl(foreign)) == (b"of another program", -1)
+    assert [backend.get_result(sent[number]).return_value for number in (0, 2)] == [0, 2]
+    assert sorted(set(runs)) == [0, 1, 2]
+    assert get_queue("default").attributes().messages == 0
+    with pytest.raises(BrokenQueue):
+        backend.get_result(sent[1])
 
 
 def test_message_written_by_hand_has_a_result_under_its_own_id(backend):

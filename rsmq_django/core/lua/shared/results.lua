@@ -1,9 +1,18 @@
+-- Write fields and values into a result record. Where another program keeps something under its key, that is left alone
+-- and there is no result: neither the message is held up by it, nor those that end together with it.
+-- Returns how many fields are new; nil where nothing was written.
+local function set_fields(key, ...)
+  local added = redis.pcall("HSET", key, ...)
+  if type(added) == "number" then return added end
+  if added.err:find("WRONGTYPE", 1, true) then return nil end
+  return redis.call("HSET", key, ...) -- raises what it was
+end
+
 -- Write fields into a result record and keep it for `ttl_s` more seconds.
 --   at: index in ARGV of the number of words, which are fields and values in turn
 -- Returns the index behind the last word.
 local function write_result(key, ttl_s, at)
   local last = at + tonumber(ARGV[at])
-  redis.call("HSET", key, unpack(ARGV, at + 1, last))
-  redis.call("EXPIRE", key, ttl_s)
+  if set_fields(key, unpack(ARGV, at + 1, last)) then redis.call("EXPIRE", key, ttl_s) end
   return last + 1
 end

@@ -42,7 +42,7 @@ local function bury(first, result)
   log_event(log, dropped, 1, "dead")
   if result then
     write_result(result, ARGV[at + 3], at + 4)
-    redis.call("HSET", result, "body", values[1] or "")
+    set_fields(result, "body", values[1] or "")
   end
   return 1
 end

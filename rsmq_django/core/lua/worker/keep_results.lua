@@ -12,6 +12,7 @@
 -- Returns only what was not deleted, position (from 0) and verdict in turn: 0 no such message, -1 lease lost.
 --#include shared/strike
 --#include shared/remove
+--#include shared/results
 --#include shared/events
 local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local log, dropped = KEYS[5], KEYS[6]
@@ -28,7 +29,8 @@ local stored = redis.call("HMGET", settings, unpack(fields))
 
 local function keep(key, first, id, body)
   local words = tonumber(ARGV[first + 3])
-  local added = redis.call("HSET", key, "body", body or "", unpack(ARGV, first + 4, first + 3 + words))
+  local added = set_fields(key, "body", body or "", unpack(ARGV, first + 4, first + 3 + words))
+  if not added then return end
   -- All fields are new: there was no record, as for messages of other clients. The sender writes these otherwise.
   if added == words / 2 + 1 then redis.call("HSET", key, "queue", queue, "message", id) end
   redis.call("EXPIRE", key, ARGV[first + 2])
