@@ -149,6 +149,24 @@ def test_key_of_a_wrong_type_changes_nothing(make: MakeQueue, server: PrivateSer
     assert sorted(server.redis.keys("rsmq::reliable:broken*")) == [key.encode()]
 
 
+@pytest.mark.parametrize("garbage", ["many", "1.5", "9223372036854775807"])
+def test_total_that_is_no_number_any_more_begins_anew_and_holds_nothing_up(
+    jobs: ReliableQueue, server: PrivateServer, garbage: str
+):
+    jobs.push("a")
+    totals = dict.fromkeys(("pushed", "popped", "acked", "recovered", "nacked", "buried"), garbage)
+    server.redis.hset("rsmq::reliable:jobs:state", mapping=totals)
+
+    jobs.push("b")
+    first, second = jobs.pop_messages(2)
+    jobs.nack(second)
+    jobs.ack(first)
+
+    seen = jobs.statistics()
+    assert (seen.total_pushed, seen.total_popped, seen.total_acked, seen.total_nacked) == (1, 2, 1, 1)
+    assert jobs.info() == ["undelivered", 1, "delivered", 0]
+
+
 def test_missing_queue_is_told_apart_from_an_empty_one(jobs: ReliableQueue):
     assert jobs.pop() == []
     assert [jobs.ack("1-1"), jobs.nack("1-1"), jobs.extend("1-1"), jobs.recover(1, 0)] == [None] * 4

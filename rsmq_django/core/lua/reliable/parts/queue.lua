@@ -44,8 +44,10 @@ local function announce(queue)
   end
 end
 
+-- One that is no number begins anew: an error would come after messages were moved, and nothing is undone.
 local function add_to_total(queue, total, by)
-  if by > 0 then redis.call("HINCRBY", queue.state, total, by) end
+  if by == 0 then return end
+  if type(redis.pcall("HINCRBY", queue.state, total, by)) ~= "number" then redis.call("HSET", queue.state, total, by) end
 end
 
 -- Programs in other languages call these scripts as functions, so numbers are looked at here, too.
