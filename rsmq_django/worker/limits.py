@@ -138,7 +138,7 @@ def _keys(execution: Execution) -> list[tuple[str, str]]:
     for limit in work.options.limits:
         try:
             keys.append(keys_of(limit))
-        except Exception:  # a function given as `by` may raise anything; the worker goes on, and the limit holds
+        except BaseException:  # a function given as `by` may raise anything; the worker goes on, and the limit holds
             logger.exception("limit by of %s raised; the call counts with all others of which that is true", work.path)
             keys.append(keys_of(replace(limit, by=None)))
     pairs = zip(work.options.limits, keys, strict=True)

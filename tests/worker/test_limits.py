@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 import threading
 import time
 from collections import Counter
@@ -317,11 +318,10 @@ def test_a_key_that_another_program_uses_is_named(
         wait_until(lambda: seen == ["a"])
 
 
-def test_a_key_that_cannot_be_made_stops_nobody(project: Configure, caplog: pytest.LogCaptureFixture):
+@pytest.mark.parametrize("by", [lambda name: name.no_such_thing, lambda name: sys.exit(3)], ids=["error", "exit"])
+def test_a_key_that_cannot_be_made_stops_nobody(project: Configure, caplog: pytest.LogCaptureFixture, by: Any):
     done: list[str] = []
-    task: Task[..., Any] = declare(limits=[Concurrency(1, by=lambda name: name.no_such_thing)])(
-        lambda name: done.append(name)
-    )
+    task: Task[..., Any] = declare(limits=[Concurrency(1, by=by)])(lambda name: done.append(name))
     task.enqueue("one")
 
     assert work()
