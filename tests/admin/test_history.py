@@ -88,6 +88,12 @@ def test_all_times_are_utc_whatever_the_zone_of_the_site(browser: Browser, histo
     assert date_format(hour, "DATETIME_FORMAT") in text_of(browser.get(FAILURES)), "of the failures"
 
 
+def test_way_to_a_page_names_it_once(browser: Browser, history: None):
+    way = browser.get(FAILURES).content.decode().partition('<div class="breadcrumbs">')[2].partition("</div>")[0]
+
+    assert way.count("Failures") == 1
+
+
 def test_menu_has_the_names_of_the_pages(browser: Browser):
     text = text_of(browser.get("/admin/"))
 
