@@ -63,7 +63,7 @@ def _known_connections() -> Iterator[weakref.WeakSet[Connection]]:
 def _sockets_are_closed(_known_connections: weakref.WeakSet[Connection]) -> Iterator[None]:
     """Close what a test left open.
 
-    An error that a test has caught keeps its connection in a circle of references. When Python collects that circle, the
+    An error that a test has caught keeps its connection in a circle of references. When Python collects that, the
     socket may come first, and complains that nobody has closed it: in whatever test runs then.
     """
     yield
