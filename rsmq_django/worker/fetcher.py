@@ -30,6 +30,7 @@ from .herd import Member
 from .holds import release_unknown
 from .leases import Leases, renewal_calls
 from .lineup import Lineup, Look
+from .lookout import Lookout
 from .outage import Outage
 from .outcomes import Outcome, Released
 from .provision import provision
@@ -49,12 +50,6 @@ from .steps import (
 
 logger = logging.getLogger(__name__)
 
-#: After a look that found nothing although a message seemed due (another client is between two steps of sending it).
-NOTHING_FOUND_S = 0.05
-#: Not every sender publishes. While messages of such a one keep coming, polls follow each other as quickly as this ...
-QUICKEST_POLL_S = 0.008
-#: ... and slow down the longer none has come: the wait grows by a tenth of the silence.
-SILENCE_PER_POLL = 10
 #: A fetch whose reply was lost may be carried out much later, when a cut network is mended: its messages never arrive
 #: here, but the supervisor would renew their leases for ever. So the record of what is held is compared now and then.
 GHOSTS_EVERY_S = 30.0
@@ -89,15 +84,9 @@ class Fetcher:
         self.statistics = Statistics.from_settings(client.namespace, announcer.worker_id, now_ms=self.clock.now_ms)
         self.event_log = EventLog.from_settings(get_settings().events, announcer.worker_id)
         self.outage = Outage(f"{client.connection!r}")
-        self._poll_interval_s = poll_interval_s
+        self.lookout = Lookout(poll_interval_s=poll_interval_s, herd=herd, connection_number=connection_number)
         self._wake = wake
         self._board = board
-        #: The other processes of the same supervisor, which hear of the same messages.
-        self._herd = herd
-        self._connection_number = connection_number
-        #: When something was last published, and when to look for it after others had their turn (monotonic clock).
-        self._heard_at = 0.0
-        self._my_turn_at = math.inf
         self._endings: deque[Ending] = deque()
         #: Outcomes that a damaged queue refused, to be tried again later; everything else goes on.
         self._refused: list[Ending] = []
@@ -110,18 +99,11 @@ class Fetcher:
         self.cancellations = Cancellations(client)
         #: When to look for runs whose start should be noted, on the monotonic clock.
         self._note_starts_at = 0.0
-        self._look_at = 0.0
         self._early_look = EarlyLook(self)
         #: The exchange that is under way.
         self._flight: Flight | None = None
         #: How many messages the last look brought, if that was all it asked for.
         self._filled = 0
-        #: Somebody sent a message that was not looked for yet.
-        self.was_told_to_look = False
-        #: The next look has no reason but that there are senders who do not tell.
-        self._next_look_is_poll = False
-        #: When a poll last found something.
-        self._poll_found_at = -math.inf
         self._provisioned = False
         #: False when the number of queues in Redis has changed: a priority may have been used for the first time.
         self._bands_are_known = False
@@ -180,15 +162,13 @@ class Fetcher:
 
     def heard(self) -> None:
         """Look for messages soon, because one was published: at once, or when others have had their turn."""
-        turn_s = 0.0 if self._herd is None else self._herd.turn_s()
-        if turn_s == 0.0:
-            self.look_now()
-        elif self._my_turn_at == math.inf:
-            self._heard_at = time.monotonic()
-            self._my_turn_at = self._heard_at + turn_s
+        if self.lookout.heard():
             self._wake()
-        else:
-            self._heard_at = time.monotonic()
+
+    @property
+    def was_told_to_look(self) -> bool:
+        """Say whether somebody sent a message that was not looked for yet."""
+        return self.lookout.was_told
 
     def get_ready(self, room: int, *, at_most: int = MAX_BATCH) -> None:
         """Put the next look together, if nothing else would have to go with it: the worker is about to sleep."""
@@ -207,7 +187,7 @@ class Fetcher:
 
         Returns False when nothing is ready, or others have their turn first.
         """
-        if self.outage.is_on or self._may_have_ghosts or (self._herd is not None and self._herd.turn_s() > 0):
+        if self.outage.is_on or self._may_have_ghosts or self.lookout.turn_s > 0:
             return False
         try:
             self._flight = self._early_look.send()
@@ -216,8 +196,8 @@ class Fetcher:
             self._may_have_ghosts = True
             return True
         if self._flight is not None:
-            self.was_told_to_look = True
-            self._about_to_look()
+            self.lookout.was_told = True
+            self.lookout.begin()
         return self.is_looking
 
     def ask_ahead(self, room: int, *, at_most: int) -> None:
@@ -246,7 +226,7 @@ class Fetcher:
 
     def look_now(self) -> None:
         """Look for messages at the next exchange: somebody sent one."""
-        self.was_told_to_look = True
+        self.lookout.was_told = True
         self._wake()
 
     def suspect_cancellations(self) -> None:
@@ -311,7 +291,7 @@ class Fetcher:
             self.leases.expire(time.monotonic())
             return []
         if room > 0:
-            self._take_my_turn()
+            self.lookout.take_turn()
         return self._exchange(room, at_most)
 
     def flush(self) -> None:
@@ -375,7 +355,7 @@ class Fetcher:
         self._put_back_steps(steps, error)
         # Also when the error says that nothing was sent: that may be about a second try of some of the calls.
         self._may_have_ghosts |= any(isinstance(step, FetchStep) for step in steps)
-        self.look_within(0)  # whoever told us to look was not heard yet
+        self.lookout.look_within(0)  # whoever told us to look was not heard yet
         self.outage.note(error)
         self.leases.expire(time.monotonic())
 
@@ -395,41 +375,20 @@ class Fetcher:
             self._may_have_ghosts = False
             self._look_for_ghosts_at = time.monotonic() + GHOSTS_EVERY_S
 
-    def _is_time_to_look(self, room: int) -> bool:
-        return room > 0 and (self.was_told_to_look or time.monotonic() >= self._look_at)
-
     def _scan(self, room: int) -> None:
         """Find out which of very many queues have something; when none has, that was the look."""
         scan = self.lineup.scan
-        if scan is None or not self._is_time_to_look(room) or not scan.is_due(time.monotonic()):
+        if scan is None or room <= 0 or not self.lookout.is_time() or not scan.is_due(time.monotonic()):
             return
-        self._about_to_look()
+        self.lookout.begin()
         found = self.client.run(scan.call)
         scan.scanned(found, time.monotonic())
         if scan.ready:
-            self._look_at = 0.0
+            self.lookout.look_soon()
         else:
             self.clock.set(found.server_ms)
             nothing = Fetched(found.server_ms, found.next_ms, found.queue_count, [], [])
             self.looked(nothing, Look(room, self.queues, [], None))
-
-    def _take_my_turn(self) -> None:
-        """Look, unless somebody has looked since something was published and left nothing."""
-        if time.monotonic() >= self._my_turn_at:
-            self._my_turn_at = math.inf
-            assert self._herd is not None
-            if not self._herd.is_drained_since(self._connection_number, self._heard_at):
-                self.was_told_to_look = True
-
-    def note_drained(self, began_at: float) -> None:
-        """Note for the others that a look which began then left nothing ready."""
-        if self._herd is not None:
-            self._herd.note_drained(self._connection_number, began_at)
-
-    def _about_to_look(self) -> None:
-        # Before the call, not after: who sends a message while it runs must not be forgotten.
-        self._next_look_is_poll &= not self.was_told_to_look
-        self.was_told_to_look = False
 
     def _let_go_steps(self) -> list[LetGoStep]:
         deliveries = [self._let_go.popleft() for _ in range(min(len(self._let_go), MAX_BATCH))]
@@ -457,9 +416,9 @@ class Fetcher:
             steps.append(AskStep(self, *question))
         if self.statistics is not None:
             steps += self.statistics.steps()
-        if not self._is_time_to_look(room):
+        if room <= 0 or not self.lookout.is_time():
             return steps, None
-        self._about_to_look()
+        self.lookout.begin()
         fetch = FetchStep(self, min(room, at_most), at_most)
         return [*steps, fetch], fetch
 
@@ -488,7 +447,8 @@ class Fetcher:
         if self.is_idle and any(isinstance(step, EndStep) for step in steps):
             # What has ended may have been the last message: who waits for that wants to know. What a look in the same
             # exchange has found does not tell: a script that the server did not know yet is carried out after it.
-            self._look_at, self.is_drained, self.is_empty = 0.0, False, False
+            self.lookout.look_soon()
+            self.is_drained = self.is_empty = False
 
     def refused(self, endings: Iterable[Ending], error: RsmqError) -> None:
         """Keep outcomes that a damaged queue refused until it may be mended."""
@@ -505,12 +465,6 @@ class Fetcher:
             ending.delivery.start_noted = not ending.result_keys  # without a result there is nothing to note
         return [ending for ending in endings if ending.result_keys]
 
-    def look_within(self, seconds: float) -> None:
-        """Look for messages in so many seconds at the latest: one becomes visible then."""
-        look_at = time.monotonic() + seconds
-        if look_at < self._look_at:
-            self._look_at, self._next_look_is_poll = look_at, False
-
     def looked(self, fetched: Fetched, look: Look) -> None:
         """Note what a look found, and when the next one makes sense."""
         self.lineup.looked(look, (look.queues[position - 1] for position, *_ in fetched.messages))
@@ -526,30 +480,14 @@ class Fetcher:
             self._provisioned = self.is_drained = self.is_empty = False
         if fetched.queue_count != self.lineup.known_count:
             self._bands_are_known = self.is_drained = self.is_empty = False
-        now = time.monotonic()
-        if found and self._next_look_is_poll:
-            self._poll_found_at = now
-        poll_s = self._poll_s(now)
-        if found >= look.room or not self._bands_are_known:
-            wait_s = 0.0
-        elif look.is_partial:
-            wait_s = 0.0 if found else NOTHING_FOUND_S  # a scan of all queues comes next
-        elif next_s < 0:
-            wait_s = poll_s
-        else:
-            wait_s = min(max(next_s, NOTHING_FOUND_S if found == 0 else 0.0), poll_s)
-        self._look_at, self._next_look_is_poll = now + wait_s, wait_s == poll_s
+        may_be_more = found >= look.room or not self._bands_are_known
+        self.lookout.looked(found=found, next_s=next_s, is_partial=look.is_partial, may_be_more=may_be_more)
 
     def _note_pauses(self, *, are_readable: bool) -> None:
         if are_readable:
             self._pauses.over()
         else:
             self._pauses.note(BrokenQueue("it is no set, so nothing counts as paused; delete it and pause again"))
-
-    def _poll_s(self, now: float) -> float:
-        """Return how long to wait for senders who do not tell."""
-        wait_s = max(QUICKEST_POLL_S, (now - self._poll_found_at) / SILENCE_PER_POLL)
-        return min(wait_s, self._poll_interval_s)
 
     # -- How long to wait ---------------------------------------------------------------------------------------------
 
@@ -565,10 +503,8 @@ class Fetcher:
             times.append(time.monotonic() + patience_s if patience_s else 0.0)
         if self._refused:
             times.append(self._damage.next_try_at)
-        if room > 0 and self.was_told_to_look:
-            times.append(0.0)
         if room > 0:
-            times += (self._look_at, self._my_turn_at)
+            times += self.lookout.times()
         renewal_at = self.leases.next_renewal_at()
         if renewal_at is not None:
             times.append(renewal_at)

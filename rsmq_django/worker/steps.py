@@ -57,7 +57,7 @@ class EndStep:
             self.fetcher.statistics.settled(self.endings, verdicts)
         outcome = self.endings[0].outcome  # of many at once, all are of one kind
         if isinstance(outcome, (RetryIn, Postponed)):
-            self.fetcher.look_within(outcome.after_s)
+            self.fetcher.lookout.look_within(outcome.after_s)
         if Settlement.LEASE_LOST in verdicts and not isinstance(outcome, Released):
             for ending, verdict in zip(self.endings, verdicts, strict=True):
                 if verdict is Settlement.LEASE_LOST:
@@ -228,11 +228,11 @@ class FetchStep:
         self.fetcher.leases.hold(self.deliveries)
         self.fetcher.looked(fetched, self.look)
         if len(self.deliveries) < self.look.room and fetched.next_ms != 0 and not self.look.is_partial:
-            self.fetcher.note_drained(self.sent_at)
+            self.fetcher.lookout.note_drained(self.sent_at)
 
     def failed(self, _error: RsmqError) -> None:
         """Look at the next exchange."""
-        self.fetcher.look_within(0)
+        self.fetcher.lookout.look_within(0)
 
 
 Step = EndStep | AftermathStep | RenewStep | StartStep | LetGoStep | AskStep | FetchStep | ReportStep
