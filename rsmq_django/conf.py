@@ -110,11 +110,18 @@ class Settings:
 
         Raises ImproperlyConfigured for other names.
         """
-        found = self.queues.get(name) or self.dead_letters.get(name) or self._band(name)
+        found = self._find(name)
         if found is None:
             hint = nearest(name, [*self.queues, *self.dead_letters])
             raise ImproperlyConfigured(f"Queue {name!r} is not in RSMQ['QUEUES']. {hint}")
         return found
+
+    def knows_queue(self, name: str) -> bool:
+        """Say whether queue() has settings for this name."""
+        return self._find(name) is not None
+
+    def _find(self, name: str) -> QueueSettings | None:
+        return self.queues.get(name) or self.dead_letters.get(name) or self._band(name)
 
     def base_name(self, name: str) -> str:
         """Return the configured queue whose priority band this is; any other name is a queue itself."""

@@ -96,4 +96,6 @@ def _option(value: Any) -> str:
 def _run_time(seconds: float | None) -> str:
     if seconds is None:
         return "-"
+    if seconds < 0.001:
+        return f"{seconds * 1_000_000:.3g} µs"
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else as_duration(seconds)

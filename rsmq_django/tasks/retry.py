@@ -27,6 +27,8 @@ class Postpone(Exception):
     """Raised by a task that cannot do its work now: it runs again after `after_s` seconds, and no attempt counts."""
 
     def __init__(self, after_s: float, why: str = "") -> None:
+        if isinstance(after_s, bool) or not isinstance(after_s, (int, float)):
+            raise TypeError(f"after_s of Postpone is {after_s!r}; it must be a number of seconds, such as Postpone(60)")
         super().__init__(why or f"the task asked to be run {after_s:g} s later")
         self.after_s = after_s
 

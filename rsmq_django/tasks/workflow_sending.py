@@ -76,6 +76,7 @@ async def aenqueue_plan(plan: Plan) -> Workflow:
 
 def map_items(plan: Plan, task: Task[..., Any], items: Iterable[Any], *, window: int) -> Workflow:
     """Send a call for each item, never more than `window` ahead of the workers."""
+    _check_items(task, items, Iterable)
     mapping = _Mapping(plan, task, window)
     if is_in_transaction():
         raise TransactionManagementError(
@@ -100,10 +101,21 @@ def map_items(plan: Plan, task: Task[..., Any], items: Iterable[Any], *, window:
     return plan.workflow
 
 
+def _check_items(task: object, items: object, *kinds: type) -> None:
+    if not isinstance(task, Task):
+        raise TypeError(f"map_tasks() got {task!r} as its task; give the function that @task decorates")
+    if not isinstance(items, kinds) and not hasattr(items, "__getitem__"):
+        raise TypeError(
+            f"map_tasks() got {items!r} for {task.module_path}; give a list, or anything to iterate over, with the "
+            "argument of each call"
+        )
+
+
 async def amap_items(
     plan: Plan, task: Task[..., Any], items: Iterable[Any] | AsyncIterable[Any], *, window: int
 ) -> Workflow:
     """See map_items()."""
+    _check_items(task, items, Iterable, AsyncIterable)
     mapping = _Mapping(plan, task, window)
     await _acreate(plan)
     try:

@@ -5,6 +5,8 @@ Redis for the same message. The first idle one asks at once; the next one a litt
 has asked since and found that nothing more was ready. Whoever waits looks by itself when its turn comes, so a process
 that dies or hangs costs its successors a moment and nobody a message.
 
+Only among the children of one supervisor. Supervisors share no memory and take no turns: of each, one idle child asks.
+
 Shared memory, one page for all children; each field has one writer, and a stale one only costs a look or a moment.
 """
 

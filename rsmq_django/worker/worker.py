@@ -19,6 +19,7 @@ from ..conf import QueueSettings, WorkerSettings, get_settings
 from ..core import Client
 from ..core.keys import worker_key
 from ..core.limits import MAX_BATCH
+from ..options import nearest
 from ..queues import get_client, get_queue
 from ..tasks.registry import check_primary
 from .announcer import Announcer
@@ -418,6 +419,12 @@ def split_reliable(names: Sequence[str]) -> tuple[list[QueueSettings], tuple[str
     if not names:
         return queue_settings([]), tuple(reliable)
     others = [name for name in names if name not in reliable]
+    for name in others:
+        if reliable and not get_settings().knows_queue(name):
+            known = [*get_settings().queues, *reliable]
+            raise ImproperlyConfigured(
+                f"Queue {name!r} is neither in RSMQ['QUEUES'] nor in RSMQ['RELIABLE']. {nearest(name, known)}"
+            )
     return queue_settings(others) if others else [], tuple(name for name in names if name in reliable)
 
 

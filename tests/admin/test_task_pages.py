@@ -47,6 +47,13 @@ def test_the_list_shows_declared_tasks_and_those_that_only_ran(browser: Browser,
     assert not rows["shop.gone"].is_registered
 
 
+def test_run_times_below_a_millisecond_have_a_unit_of_their_own(browser: Browser, pay: Any, mail: Queue):
+    grown = {"succeeded:shop.quick": 1, "run:80:shop.quick": 1}
+    mail.client.run(report("rsmq", "mail", reporter="w2", number=1, at_s=time.time(), grown=grown))
+
+    assert "4.83 µs" in text_of(browser.get(TASKS))
+
+
 def test_calls_of_any_priority_are_counted(browser: Browser, pay: Any, mail: Queue):
     urgent = Queue("mail-p10", mail.client, realtime=True)
     urgent.create()

@@ -170,6 +170,12 @@ def test_a_postponed_task_runs_later_and_its_attempts_do_not_count(project: Conf
     assert dead_letters() == []
 
 
+@pytest.mark.parametrize("after_s", ["x", None, True])
+def test_postponement_by_what_is_no_number_says_what_to_give(after_s: Any):
+    with pytest.raises(TypeError, match="after_s of Postpone is .* such as Postpone"):
+        Postpone(after_s)
+
+
 def test_failures_count_after_a_postponement(project: Configure):
     attempts: list[int] = []
 

@@ -494,6 +494,13 @@ def test_name_that_is_not_configured_is_refused_with_the_nearest(orders: Reliabl
         get_reliable_queue("order")
 
 
+def test_worker_suggests_queues_of_both_kinds(orders: ReliableQueue):
+    with pytest.raises(ImproperlyConfigured, match=r"nor in RSMQ\['RELIABLE'\]\. Did you mean 'orders'"):
+        new_worker("ordrs")
+    with pytest.raises(ImproperlyConfigured, match="Did you mean 'default'"):
+        new_worker("defalt", "orders")
+
+
 def test_consumer_of_a_reliable_queue_has_no_dead_letter_queue(orders: ReliableQueue):
     with pytest.raises(InvalidTask, match="leave dead_letter_queue out"):
         consumer("orders", dead_letter_queue="default")(print)

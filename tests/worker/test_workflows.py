@@ -478,6 +478,21 @@ def test_a_map_takes_an_async_generator(project: Configure, seen: Seen):
     assert seen == [[0, 2, 4, 6, 8, 10, 12]]
 
 
+@pytest.mark.parametrize("items", [5, None])
+def test_a_map_refuses_what_is_no_collection(project: Configure, items: Any):
+    declared = declare(lambda item: None)
+
+    with pytest.raises(TypeError, match=f"map_tasks.. got {items} for .*give a list"):
+        map_tasks(declared, items)
+    with pytest.raises(TypeError, match="give a list"):
+        asyncio.run(amap_tasks(declared, items))
+
+
+def test_a_map_refuses_what_is_no_task(project: Configure):
+    with pytest.raises(TypeError, match="give the function that @task decorates"):
+        map_tasks(print, [1])  # type: ignore[arg-type]
+
+
 def test_nothing_follows_a_map_whose_items_raise(project: Configure, seen: Seen):
     def numbers() -> Iterator[int]:
         yield 1
