@@ -15,7 +15,7 @@ from .errors import ConnectionFailed, PermissionDenied
 _CHUNK_BYTES = 65536
 #: So much is read in one go at most; the rest can be read the next time.
 _CHUNKS = 100
-#: How something that was published begins. One that was cut here arrives as something more.
+#: How something that was published begins.
 _PUBLISHED = b"*3\r\n$7\r\nmessage\r\n"
 
 
@@ -60,7 +60,8 @@ class Listener:
             if not self._is_confirmed and data.startswith(b"-"):
                 text = data[1:].partition(b"\r\n")[0].decode("utf-8", "replace")
                 raise PermissionDenied(f"{self._where} refuses the subscription: {text}; see the ACL of its user")
-            heard += max(1, data.count(_PUBLISHED))
+            # What does not begin so is the rest of something that was cut, or the confirmation: it counts, too.
+            heard += data.count(_PUBLISHED) + (not data.startswith(_PUBLISHED))
             self._is_confirmed = True
             if self._marker:
                 self._look_for_marker(data)

@@ -205,11 +205,10 @@ class Fetcher:
 
         Only when the last look was filled, and there is room for as much again.
         """
-        if not 0 < self._filled <= room or self._needs_more_than_an_exchange():
+        if not 0 < self._filled <= room or self._needs_more_than_an_exchange() or not self._is_time_to_look(room):
             return
         steps, fetch = self._steps(room, min(at_most, MAX_BATCH))
-        if fetch is None:
-            return
+        assert fetch is not None  # or outcomes would be taken out, and nobody would carry them
         flight = Flight(self.client, steps, fetch)
         try:
             self._flight = flight if flight.begin() else None
@@ -240,8 +239,8 @@ class Fetcher:
 
     @property
     def has_endings(self) -> bool:
-        """Say whether Redis does not know yet how something went."""
-        return bool(self._endings)
+        """Say whether Redis does not know yet how something went, as far as anybody has heard."""
+        return bool(self._endings) or self.is_looking
 
     @property
     def is_idle(self) -> bool:

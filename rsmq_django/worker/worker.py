@@ -9,7 +9,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
 
@@ -114,6 +114,8 @@ class Worker:
         self._orphan: Orphan | None = None
         #: Monotonic time at which running tasks are given up; None while the worker is not stopping.
         self.stop_by: float | None = None
+        #: No turn has begun since stop_by was set, or set anew.
+        self._stop_is_news = False
 
     def _make_fetchers(self, queues: Sequence[QueueSettings]) -> list[Fetcher]:
         return [
@@ -202,7 +204,7 @@ class Worker:
         self._stop_by(time.monotonic() + within_s)
 
     def _stop_by(self, by: float) -> None:
-        self.stop_by = by
+        self.stop_by, self._stop_is_news = by, True
         self.waiter.wake()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -232,6 +234,7 @@ class Worker:
     # -- One turn of the main loop ------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
+        self._stop_is_news = False  # before anything heeds it: a signal may come between
         if self.stop_by is not None:
             self.topics.stop_soon()  # not by the signal handler: the events of threads have locks
         if self.stop_by is not None or self.pool.is_stuck():
@@ -271,6 +274,9 @@ class Worker:
             room = min(self._room() - len(deliveries), self.pool.portion)
             fetcher.ask_ahead(room, at_most=self._left - len(deliveries))
         arrived = [self._execution(fetcher, delivery) for delivery in deliveries]
+        if self.stop_by is not None:  # it was under way when the stop came
+            _give_back(arrived)
+            return
         if arrived:
             self.announcer.find_listeners()
         is_limited = bool(arrived) and not isinstance(fetcher, ReliableFetcher)
@@ -314,12 +320,11 @@ class Worker:
         waiting = self.pool.take_back()
         if self.stop_by is not None:
             waiting += self.isolation.take_back()
-        for execution in executions_of(waiting):
-            execution.desk.settle(execution, Released())
+        _give_back(executions_of(waiting))
         self.pool.slow_down()
 
     def _next_turn_at(self) -> float | None:
-        if self._is_done():
+        if self._is_done() or self._stop_is_news:
             return 0.0
         room = self._room()
         patience_s = SETTLE_WITHIN_S if self.pool.is_ahead else 0.0
@@ -379,6 +384,11 @@ class Worker:
         if unfinished:
             logger.warning("%d messages were given back unfinished", len(unfinished))
         return not (unfinished or stuck)
+
+
+def _give_back(executions: Iterable[Execution]) -> None:
+    for execution in executions:
+        execution.desk.settle(execution, Released())
 
 
 def work_queues_by_client(queues: Sequence[QueueSettings], worker_id: str) -> list[tuple[Client, list[WorkQueue]]]:

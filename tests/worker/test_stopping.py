@@ -169,6 +169,29 @@ def test_waiting_messages_are_given_back_at_once_while_tasks_still_run(project: 
     assert set(gate.attempts) == {1}
 
 
+def test_stop_that_comes_while_a_turn_is_under_way_is_heeded_at_once(
+    project: Configure, gate: Gate, monkeypatch: pytest.MonkeyPatch
+):
+    gate.task().enqueue()
+    worker = new_worker()
+
+    def stop() -> None:
+        wait_until(lambda: gate.begun)
+        worker.stop(within_s=60)
+
+    monkeypatch.setattr(worker.waiter, "step_aside", stop)
+    worker.pool.start()
+
+    worker._turn()
+
+    assert worker.stop_by is not None and worker._next_turn_at() == 0.0
+    worker._turn()
+    assert worker._next_turn_at() != 0.0
+    gate.open.set()
+    worker.pool.stop()
+    worker.waiter.close()
+
+
 def test_giving_back_counts_once_when_the_reply_was_lost(configure: Configure, server: PrivateServer, gate: Gate):
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)
