@@ -44,6 +44,8 @@ _REFUSED_ALL = (redis.BusyLoadingError, redis.AuthenticationError, redis.excepti
 #: What stands before words of up to so many bytes; putting it together takes longer than looking it up.
 _MANY = 256
 _LENGTHS = [b"$%d" % length for length in range(_MANY)]
+#: The same for numbers below that, which most are, with their words.
+_NUMBERS = [b"$%d\r\n%d" % (len(str(number)), number) for number in range(_MANY)]
 
 
 class Connection:
@@ -268,6 +270,9 @@ def packed(commands: Iterable[Command]) -> bytes:
                 # Surrogates: an id of another client that is no UTF-8 becomes the same bytes again.
                 word = word.encode("utf-8", "surrogateescape")
             elif isinstance(word, int):
+                if 0 <= word < _MANY:
+                    add(_NUMBERS[word])
+                    continue
                 word = b"%d" % word
             length = len(word)
             add(_LENGTHS[length] if length < _MANY else b"$%d" % length)
