@@ -205,7 +205,7 @@ class Fetcher:
 
         Only when the last look was filled, and there is room for as much again.
         """
-        if not 0 < self._filled <= room or self._needs_more_than_an_exchange() or not self._is_time_to_look(room):
+        if not 0 < self._filled <= room or self._needs_more_than_an_exchange() or not self.lookout.is_time():
             return
         steps, fetch = self._steps(room, min(at_most, MAX_BATCH))
         assert fetch is not None  # or outcomes would be taken out, and nobody would carry them
