@@ -556,7 +556,7 @@ def test_command_line_names_queues_of_both_kinds(orders: ReliableQueue, names: s
 def test_command_line_without_any_queue_left_is_refused(orders: ReliableQueue):
     with pytest.raises(ImproperlyConfigured, match="leaves no queue"):
         chosen_queues("", "default,orders,urgent", backend=None)
-    with pytest.raises(ImproperlyConfigured, match="'order' is not in"):
+    with pytest.raises(ImproperlyConfigured, match="'order' is neither in"):
         chosen_queues("order", "", backend=None)
 
 
