@@ -166,15 +166,14 @@ def keep_results(
 ) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned, and keeps their results."""
     keys = [*ending_keys(work_queue)]
-    args: list[Argument] = [*_strikes(over), work_queue.name]
+    args: list[Argument] = [*_strikes(over), work_queue.name, endings[0].worker_id]
     for ending in endings:
         assert isinstance(ending.outcome, Succeeded)
-        finished_ms = f"{ending.execution.finished_ms:.3f}"
-        record = ending.record_of_run(
-            ending.keep_result_s, status="SUCCESSFUL", value=ending.outcome.value, finished_ms=finished_ms
-        )
+        delivery, ended_ms = ending.delivery, ending.execution.finished_ms
+        began_ms = ended_ms if delivery.started_ms is None else delivery.started_ms
         keys += ending.result_keys
-        args += (*ending.delivery.receipt, *record)
+        args += (*delivery.receipt, delivery.attempt, ending.keep_result_s)
+        args += (f"{began_ms:.3f}", f"{ended_ms:.3f}", ending.outcome.value)
     args += events
     read = _read_refused(len(endings))
     return Call("worker/keep_results", tuple(keys), tuple(args), read, True, work_queue.name)

@@ -8,7 +8,7 @@
 --   KEYS[7]  hash  result record; absent when none is kept
 --   then the keys of the workflow (parts/state) and of its targets (parts/sending)
 --   ARGV     number of keys before the workflow's; value (JSON); member (parts/progress); strikes; receive count, id; or, if
---            a result is kept: name of the queue, id, receive count, seconds, number of words, words; events
+--            a result is kept: name of the queue, worker, and the words of shared/keep_result; events
 --
 -- Returns nothing when it is done; else position (0) and verdict, as worker/succeed does: 0 no such message, -1 lease
 -- lost; nothing was counted then.
@@ -18,9 +18,9 @@
 --#include shared/units
 --#include shared/fence
 --#include shared/remove
---#include shared/results
 --#include shared/strike
 --#include shared/events
+--#include shared/keep_result
 --#include workflow/parts/state
 --#include workflow/parts/sending
 --#include workflow/parts/progress
@@ -31,12 +31,9 @@ local result = own_keys == 7 and KEYS[7]
 
 local first = read_member(own_keys + 1, 3)
 local awaited = is_awaited()
-local at, id, receive_count, queue = strike(holds, first), nil, nil, nil
-if result then
-  queue, id, receive_count, at = ARGV[at], ARGV[at + 1], ARGV[at + 2], at + 1
-else
-  receive_count, id = ARGV[at], ARGV[at + 1]
-end
+local at = strike(holds, first)
+local receive_count, id = ARGV[at], ARGV[at + 1]
+if result then id, receive_count = ARGV[at + 2], ARGV[at + 3] end
 
 local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
 if verdict == -1 then log_event(log, dropped, 1, "lost") end
@@ -45,9 +42,6 @@ local body = redis.call("HGET", settings, id)
 remove(messages, settings, {id})
 if receive_count ~= "1" then redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives") end
 log_event(log, dropped, 1, "succeeded")
-if result then
-  write_result(result, ARGV[at + 2], at + 3)
-  redis.call("HSET", result, "body", body or "", "queue", queue, "message", id)
-end
+if result then keep_result(result, at + 2, ARGV[at], ARGV[at + 1], body) end
 if awaited then member_succeeded(value) end
 return {}
