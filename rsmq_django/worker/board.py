@@ -15,6 +15,8 @@ from collections.abc import Iterator
 
 _TIME = struct.Struct("d")
 _POLLED_AT, _STOP_BY_AT, _HAS_ENDED_AT, _IS_QUIET_AT, _SLOTS_AT = 0, 8, 16, 17, 64
+#: What stands in the place of "has ended" when the child holds nothing any more.
+_HOLDS_NOTHING = 2
 #: On the monotonic clock until when a message may run (0 for no limit) and since when it does; its id. The times come
 #: first, because the supervisor may look between two writes: without an id a slot is free.
 _SLOT = struct.Struct("dd64s")
@@ -65,9 +67,9 @@ class Board:
         self._memory[slot + _ID_AT] = 0
         self._free.append(slot)
 
-    def note_end(self) -> None:
+    def note_end(self, *, holds_nothing: bool = False) -> None:
         """Note that the child ends by itself. A task that ends the process can choose any exit status, but not this."""
-        self._memory[_HAS_ENDED_AT] = 1
+        self._memory[_HAS_ENDED_AT] = _HOLDS_NOTHING if holds_nothing else 1
 
     # -- Written by the supervisor ------------------------------------------------------------------------------------
 
@@ -95,6 +97,11 @@ class Board:
     def last_poll(self) -> float | None:
         """When the child last looked for messages with success, on the machine's monotonic clock; None for never."""
         return float(_TIME.unpack_from(self._memory, _POLLED_AT)[0]) or None
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether the child ended by itself, and no message has to come back from it."""
+        return self._memory[_HAS_ENDED_AT] == _HOLDS_NOTHING
 
     @property
     def has_ended(self) -> bool:

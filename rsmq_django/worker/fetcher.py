@@ -109,6 +109,8 @@ class Fetcher:
         self._bands_are_known = False
         #: A reply to a fetch was lost: Redis may count messages as held here that never arrived.
         self._may_have_ghosts = False
+        #: The same, without fetches of which it is certain that nothing was sent.
+        self._has_lost_a_fetch = False
         self._look_for_ghosts_at = time.monotonic() + GHOSTS_EVERY_S
         #: The last look found no message at all, neither ready nor hidden; None before the first look.
         self.is_empty: bool | None = None
@@ -247,6 +249,11 @@ class Fetcher:
         """Say whether nothing is held and nothing waits to be carried out."""
         return not self._endings and not self._refused and not len(self.leases) and not self.is_looking
 
+    @property
+    def holds_nothing(self) -> bool:
+        """Say whether it is certain that no message has to come back from here."""
+        return self.is_idle and not self._has_lost_a_fetch
+
     def take_cancelled(self) -> list[Execution]:
         """Return the runs of messages that were cancelled since this was last asked."""
         cancelled = self.cancellations.take(self.leases.held)
@@ -297,7 +304,7 @@ class Fetcher:
         """Carry out all that ended, now: it is the last chance. What cannot be carried out comes back by itself."""
         if self._flight is not None:  # nobody will run what it brings: it is given back as what was never known here
             self.forget(self._land(self._flight), struck=())
-            self._may_have_ghosts = True
+            self._may_have_ghosts = self._has_lost_a_fetch = True
         left = math.inf
         while len(self._endings) < left:
             left = len(self._endings)
@@ -353,7 +360,9 @@ class Fetcher:
         """Keep what nobody knows to be carried out for a later exchange."""
         self._put_back_steps(steps, error)
         # Also when the error says that nothing was sent: that may be about a second try of some of the calls.
-        self._may_have_ghosts |= any(isinstance(step, FetchStep) for step in steps)
+        if any(isinstance(step, FetchStep) for step in steps):
+            self._may_have_ghosts = True
+            self._has_lost_a_fetch |= not isinstance(error, ConnectionFailed)
         self.lookout.look_within(0)  # whoever told us to look was not heard yet
         self.outage.note(error)
         self.leases.expire(time.monotonic())
@@ -371,7 +380,7 @@ class Fetcher:
         if self._may_have_ghosts or time.monotonic() >= self._look_for_ghosts_at:
             known = {delivery.receipt for delivery in self.leases.held()}
             release_unknown(self.client, self.queues, self.holds_key, known)
-            self._may_have_ghosts = False
+            self._may_have_ghosts = self._has_lost_a_fetch = False
             self._look_for_ghosts_at = time.monotonic() + GHOSTS_EVERY_S
 
     def _scan(self, room: int) -> None:

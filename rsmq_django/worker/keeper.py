@@ -167,7 +167,8 @@ class Keeper:
     def close(self) -> None:
         """Say which messages have to wait for the end of their leases because the server cannot be reached."""
         for death in self._deaths:
-            logger.error("what %s held comes back when its leases are over", death.worker_id)
+            if not death.held_nothing:
+                logger.error("what %s held comes back when its leases are over", death.worker_id)
         self._client.connection.close()
 
     # -- The chores ---------------------------------------------------------------------------------------------------

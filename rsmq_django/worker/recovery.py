@@ -59,6 +59,8 @@ class Death:
     overdue: frozenset[str] = frozenset()
     #: It did not end by itself: a call of it may still be on its way.
     was_sudden: bool = True
+    #: It said at its end that no message has to come back from it.
+    held_nothing: bool = False
     died_at: float = field(default_factory=time.monotonic)
 
 

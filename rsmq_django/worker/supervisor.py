@@ -188,7 +188,7 @@ class Supervisor:
         return replace(options, worker_id=f"{options.worker_id}-{random_worker_id()[-6:]}", max_tasks=max_tasks)
 
     def _be_a_child(self, options: WorkerOptions, board: Board, herd: Member) -> None:
-        status = BROKEN
+        status, holds_nothing = BROKEN, False
         try:
             os.close(self._lifeline_writer)
             self._presence.leave_to_parent()
@@ -201,6 +201,7 @@ class Supervisor:
             # Signals waited until now: they must not run the supervisor's handlers here.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             has_finished = worker.run()
+            holds_nothing = worker.holds_nothing
             is_used_up = options.max_tasks is not None and worker.taken >= options.max_tasks
             status = UNFINISHED if not has_finished else USED_UP if is_used_up else ENDED
         except SettingsMismatch as error:
@@ -214,7 +215,7 @@ class Supervisor:
                 sys.stdout.flush()
                 sys.stderr.flush()
             finally:  # whatever happened to the output: nothing of the supervisor may run here
-                board.note_end()
+                board.note_end(holds_nothing=holds_nothing)
                 os._exit(status)
 
     def _attend(self) -> None:
@@ -265,7 +266,14 @@ class Supervisor:
         logger.log(level, "process %d (%s) ended with %s", child.pid, child.worker_id, how)
         is_innocent = is_expected or child.killed
         running = frozenset() if is_innocent else child.board.running()
-        death = Death(worker_id=child.worker_id, how=how, running=running, overdue=child.overdue, was_sudden=not ended)
+        death = Death(
+            worker_id=child.worker_id,
+            how=how,
+            running=running,
+            overdue=child.overdue,
+            was_sudden=not ended,
+            held_nothing=ended and child.board.holds_nothing,
+        )
         for keeper in self._keepers:
             keeper.note_death(death)
         misconfigured = ended and code == MISCONFIGURED

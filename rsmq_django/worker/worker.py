@@ -364,6 +364,11 @@ class Worker:
             each.is_idle or each.is_stuck for each in self.fetchers
         )
 
+    @property
+    def holds_nothing(self) -> bool:
+        """Say whether it is certain that no message has to come back from here."""
+        return all(fetcher.holds_nothing for fetcher in self.fetchers if isinstance(fetcher, Fetcher))
+
     def _give_up_the_rest(self) -> bool:
         """Give back what still runs, so that another worker takes it at once. Returns whether there was nothing."""
         if stuck := self._ends_by_itself and self._is_stuck:

@@ -4,8 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 
+from rsmq_django.core.call import load_script
 from rsmq_django.core.errors import ConnectionFailed
-from rsmq_django.worker.keeper import Chore
+from rsmq_django.worker.keeper import Chore, make_keepers
+from rsmq_django.worker.recovery import Death
+from rsmq_django.worker.worker import queue_settings
+from tests.fault_proxy import FaultProxy
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.workshop import Configure, new_worker, send_raw
 
 
 def test_a_chore_that_raises_stops_no_other_and_is_tried_again(caplog: pytest.LogCaptureFixture):
@@ -32,3 +39,47 @@ def test_a_server_that_is_away_is_the_trouble_of_all_chores():
 
     with pytest.raises(ConnectionFailed):
         Chore("schedules", do).run(["w1"])
+
+
+# -- What it says at the end ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("held_nothing", [True, False])
+def test_only_what_may_be_held_is_said_to_come_back(
+    project: Configure, caplog: pytest.LogCaptureFixture, held_nothing: bool
+):
+    (keeper,) = make_keepers(queue_settings([]), max_crashes=3)
+    keeper.note_death(Death(worker_id="w7", how="status 0", running=frozenset(), held_nothing=held_nothing))
+
+    keeper.close()
+
+    assert ("what w7 held comes back" in caplog.text) is not held_nothing
+
+
+def test_worker_at_rest_holds_nothing_when_the_server_goes_away(configure: Configure, server: PrivateServer):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url)
+        worker = new_worker()
+        assert worker.fetchers[0].exchange(1) == []
+
+    worker.fetchers[0].look_now()
+    worker.fetchers[0].exchange(1)
+
+    assert worker.fetchers[0].outage.is_on
+    assert worker.holds_nothing
+
+
+def test_worker_whose_fetch_was_not_answered_may_hold_something(configure: Configure, server: PrivateServer):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url)
+        worker = new_worker()
+        fetcher = worker.fetchers[0]
+        assert fetcher.exchange(1) == []
+        send_raw(b"hello")
+
+        proxy.lose_reply_to(load_script("worker/fetch").sha1.encode())
+        fetcher.look_now()
+        assert fetcher.exchange(1) == []
+        assert not worker.holds_nothing
+
+        wait_until(lambda: fetcher.exchange(0) == [] and worker.holds_nothing)
