@@ -15,7 +15,6 @@ from typing import Any
 
 from ..conf import get_settings
 from ..core import Client
-from ..core.bands import split_band
 from ..core.call import Call
 from ..core.errors import RedisFailure, RsmqError
 from ..core.listing import MAX_QUEUES, Hidden, QueueSummary, WorkerBeat, hidden, workers
@@ -114,7 +113,7 @@ class Glance:
 
     def is_paused(self, place: Place) -> bool:
         """Return whether workers take nothing from a queue. A priority band pauses with its queue."""
-        return split_band(place.name)[0] in self._paused_names.get(place.alias, ())
+        return get_settings().base_name(place.name) in self._paused_names.get(place.alias, ())
 
     def show(self, places: Sequence[Place]) -> None:
         """Read what only the rows of a page need, unless it was read already. A server that is away has none of it."""
@@ -152,7 +151,7 @@ class Glance:
 
     def processes(self, place: Place) -> int:
         """Return how many living processes take messages from a queue; from a priority band as from its queue."""
-        return self._serving[place.alias, split_band(place.name)[0]]
+        return self._serving[place.alias, get_settings().base_name(place.name)]
 
     @cached_property
     def _serving(self) -> Counter[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import models
 
-from ..core.bands import split_band
+from ..conf import get_settings
 from ..core.listing import QueueSummary
 from ..core.pause import paused
 from .conditions import Selection
@@ -97,7 +97,7 @@ def paused_places(places: list[Place]) -> set[Place]:
     found: set[Place] = set()
     for group in by_client(places).values():
         names = group[0].client.run(paused(group[0].client.namespace))
-        found.update(place for place in group if split_band(place.name)[0] in names)
+        found.update(place for place in group if get_settings().base_name(place.name) in names)
     return found
 
 

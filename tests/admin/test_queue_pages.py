@@ -10,7 +10,7 @@ from django.test import Client as Browser
 
 from rsmq_django.core import Queue
 from rsmq_django.core.browse import page
-from rsmq_django.queues import ensure_queue
+from rsmq_django.queues import ensure_queue, pause_queue
 from rsmq_django.tasks import task
 from rsmq_django.tasks.registry import _tasks
 from tests.admin.conftest import MESSAGES, QUEUES
@@ -244,6 +244,17 @@ def test_a_queue_is_paused_and_resumed(browser: Browser, mail: Queue, server: Pr
 
     browser.post(page_of(mail, "pause"), {"action": "resume"})
     assert not server.redis.exists("rsmq::paused")
+
+
+def test_a_queue_of_its_own_that_is_called_like_a_lane_pauses_by_its_own_name(
+    browser: Browser, server: PrivateServer, settings: Any
+):
+    settings.RSMQ = settings.RSMQ | {"QUEUES": {"express-lane1": {}}}
+    ensure_queue("express-lane1")
+
+    pause_queue("express-lane1")
+
+    assert [row.name for row in rows_of(browser.get(QUEUES, {"is_paused__exact": 1}))] == ["express-lane1"]
 
 
 def test_deleting_a_queue_says_how_many_messages_it_has(browser: Browser, mail: Queue, server: PrivateServer):
