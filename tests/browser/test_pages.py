@@ -163,6 +163,9 @@ def test_every_page_is_clean(visitor: Callable[..., Visitor], things_to_see: dic
         assert answer.status == 200, f"{name}: {answer.status}"
         keep_picture(root, f"{name}-{window}")
         assert root.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, f"{name} is too wide"
+        if name.startswith("messages") and window != "phone":
+            hidden = "document.querySelector('.results').scrollWidth - document.querySelector('.results').clientWidth"
+            assert root.page.evaluate(hidden) <= 0, f"the list of {name} scrolls sideways"
 
 
 def keep_picture(visitor: Visitor, name: str) -> None:
