@@ -195,7 +195,7 @@ class Fetcher:
             self._flight = self._early_look.send()
         except RsmqError as error:
             self._lose((), error)
-            self._may_have_ghosts = True
+            self._may_have_ghosts = self._has_lost_a_fetch = True
             return True
         if self._flight is not None:
             self.lookout.was_told = True
