@@ -297,6 +297,23 @@ def test_records_of_messages_that_another_client_deleted_are_found(server: Priva
     assert set(finding.examples) == {OLD_ID}
 
 
+@pytest.mark.parametrize(("quiet_for_h", "is_told"), [(23, False), (25, True)])
+def test_workflow_whose_members_were_purged_is_told_after_a_day(
+    server: PrivateServer, client: Client, quiet_for_h: int, is_told: bool
+):
+    keep_ms = 7 * 86_400_000
+    server.redis.zadd("rsmq::workflows", {"w1": 1})
+    fields: dict[Any, Any] = {"status": "running", "sealed": 1, "sent": 2, "keep_ms": keep_ms}
+    server.redis.hset("rsmq::workflow:w1", mapping=fields)
+    server.redis.pexpire("rsmq::workflow:w1", keep_ms - quiet_for_h * 3_600_000)
+
+    told = found(client)
+
+    assert ("quiet-workflow" in told) == is_told
+    assert "stuck-workflow" not in told
+    assert not is_told or "get_workflow(id).cancel()" in told["quiet-workflow"].why
+
+
 @pytest.mark.parametrize("kind", ["dead", "released", "phantoms"])
 def test_side_data_of_a_queue_that_is_gone_is_found(server: PrivateServer, client: Client, kind: str):
     server.redis.hset(f"rsmq::{kind}:gone", "x", "y")

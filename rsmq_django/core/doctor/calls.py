@@ -16,6 +16,8 @@ from .finding import ExpectedQueue
 GRACE_S = 5.0
 #: A sender adds members within milliseconds of each other; that of a map may wait for a member that runs for hours.
 STUCK_AFTER_S = 6 * 3600
+#: Members may take that long. What waits for a later time lengthens the life of its workflow and counts as no silence.
+QUIET_AFTER_S = 24 * 3600
 #: Messages or fields that one script looks at: a few milliseconds during which other clients wait.
 LOOKED_AT_A_TIME = 500
 #: Messages that one script mends: it writes several times for each, and bodies pass through it.
@@ -79,14 +81,26 @@ def _read_facts(reply: list[Any]) -> Facts:
     )
 
 
-def unsealed(namespace: str, workflow_ids: Sequence[str]) -> Call[list[tuple[str, int, int]]]:
-    """Return the call that finds workflows whose sender may still be at work: id, members so far, idle for (ms)."""
+@dataclass(frozen=True, slots=True)
+class RunningWorkflow:
+    """A workflow that is not over: how many members it has, for how long nothing has happened to it."""
 
-    def read(reply: list[int]) -> list[tuple[str, int, int]]:
-        return [(workflow_ids[reply[at]], reply[at + 1], reply[at + 2]) for at in range(0, len(reply), 3)]
+    id: str
+    #: False while its sender may still add members.
+    is_sealed: bool
+    members: int
+    idle_ms: int
+
+
+def running_workflows(namespace: str, workflow_ids: Sequence[str]) -> Call[list[RunningWorkflow]]:
+    """Return the call that finds which of these workflows are not over."""
+
+    def read(reply: list[int]) -> list[RunningWorkflow]:
+        rows = [reply[at : at + 4] for at in range(0, len(reply), 4)]
+        return [RunningWorkflow(workflow_ids[at], bool(sealed), members, ms) for at, sealed, members, ms in rows]
 
     keys = tuple(workflow_keys(namespace, each)[0] for each in workflow_ids)
-    return Call("doctor/unsealed", keys, (), read, repeatable=True)
+    return Call("doctor/running_workflows", keys, (), read, repeatable=True)
 
 
 def cancel_workflow(namespace: str, state_key: str) -> Call[int]:

@@ -134,6 +134,12 @@ KINDS = {
         "its sender died while it was sending, so it runs for ever: no callback follows, and what was sent runs alone",
         "cancel it: nothing more can follow, and it expires",
     ),
+    "quiet-workflow": Kind(
+        NOTE,
+        "members may run or wait for long, and then all is well; but where messages of members were purged or deleted, "
+        "nothing follows any more, and it counts as running until it expires. End it with Cancel in the admin, or with "
+        "get_workflow(id).cancel()",
+    ),
 }
 
 

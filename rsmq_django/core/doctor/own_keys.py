@@ -58,7 +58,10 @@ def _check_workflows(probe: Probe) -> Iterator[Finding]:
     namespace = probe.client.namespace
     ids = probe.run(newest(namespace, MAX_LISTED), about="workflows") or []
     for part in batches(ids):
-        for workflow_id, members, idle_ms in probe.run(calls.unsealed(namespace, part), about="workflows") or []:
-            if idle_ms >= calls.STUCK_AFTER_S * 1000:
-                said = f"its sender has added {members} members and no more for {idle_ms / 3_600_000:.0f} h"
-                yield found("stuck-workflow", workflow_keys(namespace, workflow_id)[0], said)
+        for running in probe.run(calls.running_workflows(namespace, part), about="workflows") or []:
+            state, hours = workflow_keys(namespace, running.id)[0], f"{running.idle_ms / 3_600_000:.0f} h"
+            if running.is_sealed and running.idle_ms >= calls.QUIET_AFTER_S * 1000:
+                yield found("quiet-workflow", state, f"none of its members has begun or ended for {hours}")
+            elif not running.is_sealed and running.idle_ms >= calls.STUCK_AFTER_S * 1000:
+                said = f"its sender has added {running.members} members and no more for {hours}"
+                yield found("stuck-workflow", state, said)
