@@ -22,11 +22,16 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from statistics import median
 from types import ModuleType
 from typing import Any, NoReturn
 
-#: Not measured: the first sends connect, and load what is loaded late.
+#: At least so many are not measured: the first sends connect, and load what is loaded late.
 WARM_UP = 10
+#: One by one is measured in so many parts, of which the median counts: one pause of the machine is as long as a hundred
+#: sends.
+PARTS = 10
 
 Send = Callable[[Any], Any]
 
@@ -39,12 +44,13 @@ def main() -> None:
         return
     count = int(sys.argv[3])
     if action == "bulk":
-        cost = measure(module, module.send_bulk, [count])
+        cost = measure(module, module.send_bulk, [[count]])
     elif action == "latency":
-        cost = measure(module, module.send_one, now_and_then(count, float(sys.argv[4])))
+        cost = measure(module, module.send_one, [now_and_then(count, float(sys.argv[4]))])
     else:
-        count -= WARM_UP
-        cost = measure(module, module.send_one, [0.0] * count, warm_up=[0.0] * WARM_UP)
+        part = [0.0] * max(1, (count - WARM_UP) // PARTS)
+        rest = [0.0] * (count - len(part) * PARTS)  # not measured, but sent: a drain waits for as many as it asked for
+        cost, count = measure(module, module.send_one, [part] * PARTS, warm_up=rest), len(part) * PARTS
     print(json.dumps({"count": count, **cost}))
 
 
@@ -60,34 +66,58 @@ def now_and_then(count: int, gap_s: float) -> Iterator[float]:
         yield time.monotonic()
 
 
+class Stopwatch:
+    """Real time and processor time of parts of equal size."""
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+        self._cpu_s: list[float] = []
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """Time one part."""
+        began, cpu = time.perf_counter(), time.process_time()
+        yield
+        self._seconds.append(time.perf_counter() - began)
+        self._cpu_s.append(time.process_time() - cpu)
+
+    def total(self) -> dict[str, float]:
+        """Return what all parts would have taken if each were the median one: what else the machine did is left out."""
+        parts = len(self._seconds)
+        return {"seconds": median(self._seconds) * parts, "cpu_s": median(self._cpu_s) * parts}
+
+
 def measure(
-    module: ModuleType, send: Send, arguments: Iterable[Any], *, warm_up: Iterable[Any] = ()
+    module: ModuleType, send: Send, parts: Iterable[Iterable[Any]], *, warm_up: Iterable[Any] = ()
 ) -> dict[str, float]:
-    """Call `send` with each argument and return what that took."""
-    prepare = getattr(module, "prepare", None)
+    """Call `send` with each argument of each part and return what that took."""
+    prepare, watch = getattr(module, "prepare", None), Stopwatch()
     if inspect.iscoroutinefunction(send):
-        return asyncio.run(_measure_async(prepare, send, arguments, warm_up))
+        return asyncio.run(_measure_async(prepare, send, parts, warm_up))
     if prepare is not None:
         prepare()
     for argument in warm_up:
         send(argument)
-    began, cpu = time.perf_counter(), time.process_time()
-    for argument in arguments:
-        send(argument)
-    return {"seconds": time.perf_counter() - began, "cpu_s": time.process_time() - cpu}
+    for arguments in parts:
+        with watch.part():
+            for argument in arguments:
+                send(argument)
+    return watch.total()
 
 
 async def _measure_async(
-    prepare: Any, send: Send, arguments: Iterable[Any], warm_up: Iterable[Any]
+    prepare: Any, send: Send, parts: Iterable[Iterable[Any]], warm_up: Iterable[Any]
 ) -> dict[str, float]:
+    watch = Stopwatch()
     if prepare is not None:
         await prepare()
     for argument in warm_up:
         await send(argument)
-    began, cpu = time.perf_counter(), time.process_time()
-    for argument in arguments:
-        await send(argument)
-    return {"seconds": time.perf_counter() - began, "cpu_s": time.process_time() - cpu}
+    for arguments in parts:
+        with watch.part():
+            for argument in arguments:
+                await send(argument)
+    return watch.total()
 
 
 if __name__ == "__main__":

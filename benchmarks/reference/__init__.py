@@ -12,7 +12,9 @@ import subprocess
 import time
 from functools import cache
 from pathlib import Path
+from statistics import median
 
+from ..act import PARTS
 from ..places import BUILD_DIR
 from ..processes import one_core
 from ..server import Server
@@ -50,8 +52,13 @@ class Reference:
             return {
                 "L_send": run(server, "send", count=self._messages),
                 "L_cycle": run(server, "cycle", count=self._messages),
-                "L_send1": run(server, "send", count=self._messages // 20, batch=1),
+                "L_send1": _one_by_one(server, count=self._messages // 20),
             }
+
+
+def _one_by_one(server: Server, *, count: int) -> float:
+    # In parts, as everybody else's sends one by one.
+    return median(run(server, "send", count=count, batch=1) for _ in range(PARTS))
 
 
 def run(server: Server, mode: str, *, count: int, batch: int = BATCH, queue: str = "rsmq:bench") -> float:
