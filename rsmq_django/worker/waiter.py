@@ -33,6 +33,9 @@ class Waiter:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
+        #: Made beforehand: those who step aside are waited for.
+        self._aside = select.poll()
+        self._aside.register(self._reader, select.POLLIN)
         self._is_asleep = False
         self._watched: dict[int, Callable[[], None]] = {}
         self._subscriptions: list[Subscription] = []
@@ -81,9 +84,7 @@ class Waiter:
         What was handed to a thread begins that much earlier: it needs the interpreter when it has woken up.
         """
         self._is_asleep = True
-        poll = select.poll()
-        poll.register(self._reader, select.POLLIN)
-        if poll.poll(STEP_ASIDE_MS):
+        if self._aside.poll(STEP_ASIDE_MS):
             self._empty_pipe()  # whoever wakes somebody has said elsewhere why; the turn goes on and finds it
         self._is_asleep = False
 
