@@ -59,6 +59,7 @@ test: environments ## run the tests on both ends of the supported Pythons and Dj
 	@$(MAKE) -s --no-print-directory test-default
 	@$(MAKE) -s --no-print-directory test-other
 	@$(MAKE) -s --no-print-directory -j2 test-spark test-browser
+	@$(MAKE) -s --no-print-directory test-spark-slow
 
 # All that the tests need, side by side: an installation uses one core.
 environments:
@@ -90,10 +91,17 @@ test-other: ## run the tests on the other end only
 
 # Spark is 450 MB and needs Java, so it has an environment of its own, on one Python. One process: sessions are slow to
 # start, and two of them would need twice the memory.
-test-spark: ## run the tests that start Spark (two minutes; SLOW=1: with crashes and clusters, eight more)
+test-spark: ## run the tests that start Spark (two minutes)
+	@$(MAKE) -s --no-print-directory spark-tests MARKER=spark
+
+# Alone, because a cluster takes all there is.
+test-spark-slow: ## run the tests that kill Spark and start clusters of it (four minutes)
+	@$(MAKE) -s --no-print-directory spark-tests MARKER=spark_slow
+
+spark-tests:
 	@if java -version >/dev/null 2>&1; then \
 	    $(MAKE) -s --no-print-directory $(SPARK_INSTALLED) && \
-	    $(SPARK_BIN)/python -m pytest -q -m 'spark$(if $(SLOW), or spark_slow)' tests/spark/engine $(ARGS); \
+	    $(SPARK_BIN)/python -m pytest -q -m $(MARKER) tests/spark/engine $(ARGS); \
 	else \
 	    echo "SKIPPED the tests that start Spark: they need Java 17 (Debian: apt-get install openjdk-17-jre-headless)"; \
 	    test -z "$$CI"; \
@@ -173,4 +181,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo demo-spark environments test test-default test-other test-spark test-browser lint ci peers bench bench-peers bench-spark
+.PHONY: help demo demo-spark environments test test-default test-other test-spark test-spark-slow spark-tests test-browser lint ci peers bench bench-peers bench-spark

@@ -12,9 +12,11 @@ from rsmq_django.core import Queue
 from rsmq_django.pipeline.health import java_version
 from rsmq_django.pipeline.models import TaskHour
 from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.spark.bulk import BulkSender
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.fingerprint import fingerprint
 from rsmq_django.spark.lake import Lake
+from rsmq_django.spark.options import Options
 from rsmq_django.spark.schemas import DEAD_LETTERS
 from tests.redis_server import PrivateServer
 from tests.spark.samples import log_events
@@ -153,6 +155,45 @@ def test_draining_is_only_counted_unless_one_says_yes(pipeline, server: PrivateS
     assert get_queue("default").attributes().messages == 1
 
 
+def test_queue_that_does_not_exist_is_named_beside_those_that_do(pipeline, server: PrivateServer, tmp_path):
+    ensure_queue("default")
+    (tmp_path / "orders.csv").write_text("order_id\n7\n")
+
+    for step, *what in (("drain",), ("backfill", str(tmp_path / "orders.csv"))):
+        with pytest.raises(CommandError, match="no queue is named nope; there are default") as refused:
+            pipeline(step, *what, queue="default,nope", yes=True)
+        assert refused.value.returncode == 2
+
+
+def test_backfill_is_only_announced_unless_one_says_yes(pipeline, server: PrivateServer, tmp_path):
+    queue = ensure_queue("default")
+    (tmp_path / "orders.csv").write_text("order_id\n7\n")
+
+    code, said = pipeline("backfill", str(tmp_path / "orders.csv"), queue="default")
+
+    assert (code, queue.attributes().messages) == (0, 0)
+    assert "orders.csv to default" in said
+    assert "nothing was changed; add --yes to do it" in said
+
+
+def test_job_that_died_while_it_published_is_resumed_by_name(pipeline, server: PrivateServer, monkeypatch):
+    queue = ensure_queue("default")
+    job = BulkSender(Options.read({"url": server.url, "queue": "default", "job": "import-7"}), ("body",))
+    staged = job.stage([{"body": [f"order {number}" for number in range(2500)]}], attempt="0.1")
+    with monkeypatch.context() as died:
+        died.setattr("rsmq_django.spark.bulk.publish", lambda *_args, **_more: 0)
+        job.commit([staged])
+    before = queue.attributes().messages
+
+    first, again = pipeline("resume", "import-7"), pipeline("resume", "import-7")
+
+    assert before == 0
+    assert first == again == (0, "import-7: 2,500 rows are published\n")
+    assert queue.attributes().total_sent == 2500
+    with pytest.raises(CommandError, match="'import-8' has not begun to publish; run it again instead"):
+        pipeline("resume", "import-8")
+
+
 def test_failure_group_goes_back_to_its_queue_once(pipeline, lake: Lake, server: PrivateServer):
     queue = ensure_queue("default")
     dead = Queue("default-dead", get_client())
@@ -202,7 +243,12 @@ def test_wrong_usage_has_its_own_status(pipeline):
         pipeline("archive", "--continuous", "soon")
     with pytest.raises(CommandError, match="write name=value"):
         pipeline("status", "--conf", "spark.ui.enabled")
-    for step, said in (("drain", "which queues"), ("replay", "a fingerprint"), ("backfill", "a file")):
+    for step, said in (
+        ("drain", "which queues"),
+        ("replay", "a fingerprint"),
+        ("backfill", "a file"),
+        ("resume", "name of a job"),
+    ):
         with pytest.raises(CommandError, match=said) as refused:
             pipeline(step)
         assert refused.value.returncode == 2

@@ -19,6 +19,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...conf import get_settings
 from ...core.errors import RsmqError
+from ...core.queue import list_queues
 from ...pipeline.config import export_address, find_lake, job_config
 from ...pipeline.health import examine, find_java, read_lag
 from ...pipeline.meter import Meter
@@ -35,6 +36,8 @@ SPARK_STEPS = ("archive", "rollup", "analyse", "compact", "snapshot", "dlq", "dr
 PLAIN_STEPS = ("publish", "expire", "replay", "resume", "status", "doctor", "config")
 #: What `run` does, in one session: start-up costs more than most steps.
 RUN = (*ALL_STEPS, "publish")
+#: An error about a queue that does not exist names so many others.
+MOST_QUEUES_NAMED = 20
 #: These show what they would do unless they are told --yes.
 DANGEROUS = ("drain", "backfill", "replay")
 
@@ -118,6 +121,8 @@ class Command(BaseCommand):
         config = job_config(lake=options["lake"], master=options["master"], conf=_pairs(options["conf"]))
         if options["allow_loss"]:
             config = replace(config, source={"failOnDataLoss": "false"})
+        if step in ("drain", "backfill"):
+            _refuse_unknown_queues(_server(config), _names(options["queue"]))
         self.is_dry = options["dry_run"] or (step in DANGEROUS and not options["yes"])
         if step in ("status", "doctor", "config", "resume", "replay"):
             return int(getattr(self, f"_{step}")(config))
@@ -281,6 +286,14 @@ def _refuse_incomplete(step: str, options: dict[str, Any]) -> None:
         raise CommandError(f"there is no file {options['what']!r}", returncode=2)
     if step == "drain" and not options["queue"]:
         raise CommandError("drain needs to know which queues: --queue A,B", returncode=2)
+
+
+def _refuse_unknown_queues(server: Server, names: tuple[str, ...]) -> None:
+    """Raise CommandError for a queue that does not exist, rather than find nothing in it."""
+    known = list_queues(server.client)
+    if unknown := [name for name in names if name not in known]:
+        there_are = ", ".join(known[:MOST_QUEUES_NAMED]) + (", ..." if len(known) > MOST_QUEUES_NAMED else "")
+        raise CommandError(f"no queue is named {', '.join(unknown)}; there are {there_are or 'none'}", returncode=2)
 
 
 def _server(config: JobConfig) -> Server:

@@ -19,7 +19,7 @@ def run_times(events: Any) -> Any:
     """Return for each queue: attempts, mean and variance of the run times in seconds, hours and workers seen."""
     run_s = F.col("run_us") / 1e6
     return events.groupBy("queue").agg(
-        F.count("*").alias("attempts"),
+        F.count_if(F.col("event") != "released").alias("attempts"),
         F.coalesce(F.avg(run_s), F.lit(0.0)).alias("mean_run_s"),
         F.coalesce(F.var_pop(run_s), F.lit(0.0)).alias("variance"),
         F.count_distinct(F.date_trunc("hour", "event_at")).alias("hours"),

@@ -17,11 +17,15 @@ _KEYS = ("hour", "queue", "task")
 
 
 def hourly(events: Any) -> Any:
-    """Return counts, busy time and the histograms of waits and run times."""
+    """Return counts, busy time and the histograms of waits and run times.
+
+    A delivery that was given back is counted as released, and was no attempt.
+    """
+    is_attempt = F.col("event") != "released"
     events = events.withColumn("hour", F.date_trunc("hour", "event_at"))
     totals = events.groupBy(*_KEYS).agg(
-        F.count("*").alias("attempts"),
-        F.count_if((F.col("attempt") == 1) & (F.col("event") != "released")).alias("first_attempts"),
+        F.count_if(is_attempt).alias("attempts"),
+        F.count_if(is_attempt & (F.col("attempt") == 1)).alias("first_attempts"),
         *[F.count_if(F.col("event") == outcome).alias(outcome) for outcome in OUTCOMES],
         F.coalesce(F.sum("run_us"), F.lit(0)).alias("busy_us"),
         F.coalesce(F.sum(F.pow(F.col("run_us") / 1e6, 2)), F.lit(0.0)).alias("run_s_squared"),

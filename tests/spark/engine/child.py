@@ -74,7 +74,7 @@ def run_everything(spark: Any, config: JobConfig) -> dict[str, Any]:
         rows.write.format("rsmq").mode("append").options(**options).save()
     messages = spark.read.format("rsmq").options(**config.options(queue=QUEUE, rowsPerPartition="1500")).load()
     seen = messages.selectExpr("count(*)", "count(DISTINCT body)", "min(receive_count)").first()
-    archived = run_archive(spark, config, rows=5000, die_after=-1)
+    archived = run_archive(spark, config, rows=2000, die_after=-1)
     rollup(spark, lake)
     drained = drain_queue(spark, config, QUEUE)
     return {

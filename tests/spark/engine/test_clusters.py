@@ -2,24 +2,26 @@
 
 import json
 import os
+import re
 import shutil
-import socket
+import signal
 import subprocess
 import sys
 import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyspark
 import pytest
 
 from rsmq_django.core import Client, Queue
 from rsmq_django.spark.config import JobConfig
+from rsmq_django.spark.lake import Lake
 from tests.redis_server import PrivateServer
 from tests.spark.engine.child import MESSAGES, QUEUE
-from tests.spark.engine.test_crashes import PATIENCE_S, Child
+from tests.spark.engine.quick import QUICK
+from tests.spark.engine.test_crashes import PATIENCE_S, Child, executors_of, wait_for_open_batch
 from tests.spark.samples import log_events
 from tests.support import wait_until
 
@@ -42,10 +44,13 @@ def work(server: PrivateServer, client: Client) -> None:
     log_events(server.redis, EVENTS)
 
 
-def test_cluster_of_processes_gives_the_same(work, server: PrivateServer, tmp_path: Path):
+def test_cluster_of_processes_that_loses_an_executor_gives_the_same(work, server: PrivateServer, tmp_path: Path):
     words = ("everything", str(tmp_path / "lake"), "--master", "local-cluster[2,1,1024]")
     child = Child(server, *words, env={"SPARK_WORKER_DIR": str(tmp_path / "work")})
     try:
+        wait_for_open_batch(child, Lake.at(tmp_path / "lake"), server)
+        victim = wait_until(lambda: executors_of(child.process.pid), timeout_s=PATIENCE_S)[0]
+        os.kill(victim, signal.SIGKILL)
         assert child.answer() == WANTED
     finally:
         child.kill()
@@ -99,17 +104,16 @@ def standalone(tmp_path: Path) -> Iterator[str]:
             started.append(subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=tmp_path))
         return log
 
-    port = _free_port()
     try:
-        log = daemon("master.Master", "--port", str(port), "--webui-port", str(_free_port()))
-        wait_until(lambda: "Starting Spark master" in log.read_text(), timeout_s=PATIENCE_S)
+        # The system chooses the ports: one that we found free may be taken a moment later.
+        log = daemon("master.Master", "--port", "0", "--webui-port", "0")
+        started_at = re.compile(r"Starting Spark master at (spark://127.0.0.1:\d+)\s")
+        address = wait_until(lambda: started_at.search(log.read_text()), timeout_s=PATIENCE_S)[1]
         for number in range(2):
-            size = ("--cores", "1", "--memory", "1g", "--webui-port", str(_free_port()))
-            place = ("--work-dir", str(tmp_path / f"work-{number}"))
-            worker_log = daemon("worker.Worker", *size, *place, f"spark://127.0.0.1:{port}")
+            size = ("--cores", "1", "--memory", "1g", "--webui-port", "0")
+            daemon("worker.Worker", *size, "--work-dir", str(tmp_path / f"work-{number}"), address)
         wait_until(lambda: log.read_text().count("Registering worker") == 2, timeout_s=PATIENCE_S)
-        assert worker_log.exists()
-        yield f"spark://127.0.0.1:{port}"
+        yield address
     finally:
         for process in reversed(started):
             process.terminate()
@@ -138,6 +142,7 @@ def test_spark_submit_runs_the_steps_of_a_json_file(
     variables = bare_environment() | {"SPARK_HOME": str(home)}
     variables |= {"PYSPARK_PYTHON": str(bare_python), "RSMQ_REDIS_URL": server.url}
     command = [f"{home}/bin/spark-submit", "--master", "local[2]", "--conf", "spark.driver.host=127.0.0.1"]
+    command += [word for name, value in QUICK.items() for word in ("--conf", f"{name}={value}")]
     command += ["--py-files", str(package_zip), str(ROOT / "rsmq_django" / "spark" / "submit.py")]
 
     steps = ["archive", "rollup", "analyse", "dlq"]
@@ -150,10 +155,3 @@ def test_spark_submit_runs_the_steps_of_a_json_file(
     runs = {run["step"]: run for run in map(json.loads, done.stdout.decode().splitlines())}
     assert list(runs) == steps
     assert (runs["archive"]["rows_in"], runs["rollup"]["rows_in"], runs["analyse"]["error"]) == (EVENTS, EVENTS, "")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: Any = probe.getsockname()[1]
-        return int(port)

@@ -1,4 +1,4 @@
-"""kill -9 of everything, restarts of Redis, lost executors: no event lost, none stored twice."""
+"""kill -9 of everything, restarts of Redis: no event lost, none stored twice."""
 
 import json
 import os
@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core import Client, Queue
 from rsmq_django.spark.archive import ArchiveJob
 from rsmq_django.spark.checkpoint import finished_batch
 from rsmq_django.spark.lake import Lake
@@ -25,7 +24,7 @@ from tests.support import wait_until
 pytestmark = pytest.mark.spark_slow
 
 ROOT = Path(__file__).parents[3]
-ROWS, BATCH = 30_000, 5_000
+ROWS, BATCH = 24_000, 4_000
 #: A busy machine starts a JVM in minutes.
 PATIENCE_S = 540
 
@@ -118,67 +117,45 @@ def executors_of(group: int) -> list[int]:
     return found
 
 
-def test_driver_killed_in_open_batches_loses_and_doubles_nothing(start, lake: Lake, server: PrivateServer):
+def test_driver_killed_behind_a_write_and_then_in_an_open_batch_loses_and_doubles_nothing(
+    start, lake: Lake, server: PrivateServer
+):
     log_events(server.redis, ROWS)
-    chance = random.Random()
-    for _ in range(2):
-        child = start("archive", str(lake.root), "--rows", str(BATCH))
-        wait_for_open_batch(child, lake, server)
-        # Somewhere in the batch: while it reads, while it writes, or just after.
-        threading.Event().wait(chance.uniform(0, 3.0))
-        child.kill()
-        let_the_lock_expire(server)
+    words = ("archive", str(lake.root), "--rows", str(BATCH))
+    child = start(*words, "--die-after", "1")
+    _, said = child.process.communicate(timeout=PATIENCE_S)
+    assert child.process.returncode == -signal.SIGKILL, said.decode()[-3000:]
+    assert finished_batch(lake.checkpoint("archive")) == 0, "batch 1 was written and not noted"
+    let_the_lock_expire(server)
 
-    start("archive", str(lake.root), "--rows", str(BATCH)).answer()
+    child = start(*words)
+    wait_for_open_batch(child, lake, server)
+    # Somewhere in the batch: while it reads, while it writes, or just after.
+    threading.Event().wait(random.Random().uniform(0, 3.0))
+    child.kill()
+    let_the_lock_expire(server)
+
+    start(*words).answer()
 
     ids = stored_ids(lake)
     assert len(ids) == len(set(ids)) == ROWS
     assert server.redis.xlen(STREAM) == 0
 
 
-def test_killed_between_the_write_and_the_note_of_a_batch_stores_it_once(start, lake: Lake, server: PrivateServer):
-    log_events(server.redis, ROWS)
-    child = start("archive", str(lake.root), "--rows", str(BATCH), "--die-after", "1")
-    _, said = child.process.communicate(timeout=PATIENCE_S)
-    assert child.process.returncode == -signal.SIGKILL, said.decode()[-3000:]
-    assert finished_batch(lake.checkpoint("archive")) == 0, "batch 1 was written and not noted"
-    let_the_lock_expire(server)
-
-    start("archive", str(lake.root), "--rows", str(BATCH)).answer()
-
-    ids = stored_ids(lake)
-    assert len(ids) == len(set(ids)) == ROWS
-
-
-def test_executor_killed_in_mid_batch_is_replaced(start, lake: Lake, server: PrivateServer, client: Client):
-    Queue("bulk", client).create()
-    log_events(server.redis, 40_000)
-    words = ("archive", str(lake.root), "--master", "local-cluster[2,1,1024]", "--rows", "10000")
-    child = start(*words, env={"SPARK_WORKER_DIR": str(lake.root.parent / "work")})
-    wait_for_open_batch(child, lake, server)
-
-    victim = wait_until(lambda: executors_of(child.process.pid), timeout_s=PATIENCE_S)[0]
-    os.kill(victim, signal.SIGKILL)
-    child.answer()
-
-    ids = stored_ids(lake)
-    assert len(ids) == len(set(ids)) == 40_000
-
-
 def test_redis_restarted_in_mid_run_is_waited_for(_session: Any, lake: Lake, server: PrivateServer, pipeline_server):
-    log_events(server.redis, 40_000)
+    log_events(server.redis, ROWS)
     source = {"url": server.url, "maxRowsPerBatch": "4000", "rowsPerPartition": "2000"}
     job = ArchiveJob(_session, lake, pipeline_server, source)
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(job.run()))
     thread.start()
-    wait_until(lambda: newest(lake.checkpoint("archive") / "commits") >= 1, timeout_s=PATIENCE_S)
+    wait_until(lambda: newest(lake.checkpoint("archive") / "commits") >= 0, timeout_s=PATIENCE_S)
     server.restart()
     thread.join(timeout=PATIENCE_S)
 
     ids = stored_ids(lake)
     assert results
-    assert len(ids) == len(set(ids)) == 40_000
+    assert len(ids) == len(set(ids)) == ROWS
     assert server.redis.xlen(STREAM) == 0
 
 

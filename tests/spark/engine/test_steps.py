@@ -85,14 +85,19 @@ def test_day_is_rolled_up_and_analysed_the_same_however_often(spark, config: Job
     assert {group["sample"] for group in groups} == {"flight 1190 cancelled", "flight 1180 lost"}
 
 
-def test_late_events_change_their_day_and_no_other(spark, config: JobConfig, lake: Lake):
+def test_late_events_change_their_day_and_no_other_and_what_was_given_back_is_no_attempt(
+    spark, config: JobConfig, lake: Lake
+):
     write_day(lake)
     steps.rollup(spark, lake)
     write_day(lake, 1, count=100)
+    given_back = {"id": f"{MIDNIGHT_MS + 86_400_000}-2", "event": "released", "wait_us": "", "run_us": ""}
+    store_events(lake, [given_back], batch="q0ddba11a-000002")
 
     assert steps.changed_days(lake) == [DAY + dt.timedelta(days=1)]
-    assert steps.rollup(spark, lake).rows_in == 100
-    assert sum(row["attempts"] for row in contents(lake, HOURLY)) == 1300
+    assert steps.rollup(spark, lake).rows_in == 101
+    rows = contents(lake, HOURLY)
+    assert [sum(row[name] for row in rows) for name in ("attempts", "first_attempts", "released")] == [1300, 1300, 1]
 
 
 def test_analysis_gives_advice_burn_rates_and_odd_hours(spark, config: JobConfig, lake: Lake):
