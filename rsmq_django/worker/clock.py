@@ -12,9 +12,13 @@ class ServerClock:
         #: What lies between the two clocks.
         self.offset_ms = time.time() * 1000 - time.monotonic() * 1000
 
-    def set(self, server_ms: float) -> None:
-        """Learn the server's time from a reply that has just arrived."""
-        self.offset_ms = server_ms - time.monotonic() * 1000
+    def set(self, server_ms: float, *, asked_at: float) -> None:
+        """Learn from a reply what the server's time was at some moment since `asked_at` (monotonic clock).
+
+        The reply may have lain there for a while, so what was known before stays as long as it can be right.
+        """
+        least, most = server_ms - time.monotonic() * 1000, server_ms - asked_at * 1000
+        self.offset_ms = min(max(self.offset_ms, least), most)
 
     def now_ms(self) -> float:
         """Return the server's time now."""

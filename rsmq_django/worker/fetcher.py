@@ -389,12 +389,13 @@ class Fetcher:
         if scan is None or room <= 0 or not self.lookout.is_time() or not scan.is_due(time.monotonic()):
             return
         self.lookout.begin()
+        asked_at = time.monotonic()
         found = self.client.run(scan.call)
         scan.scanned(found, time.monotonic())
         if scan.ready:
             self.lookout.look_soon()
         else:
-            self.clock.set(found.server_ms)
+            self.clock.set(found.server_ms, asked_at=asked_at)
             nothing = Fetched(found.server_ms, found.next_ms, found.queue_count, [], [])
             self.looked(nothing, Look(room, self.queues, [], None))
 

@@ -214,7 +214,7 @@ class FetchStep:
 
     def done(self, fetched: Fetched) -> None:
         """Hold what came."""
-        self.fetcher.clock.set(fetched.server_ms)
+        self.fetcher.clock.set(fetched.server_ms, asked_at=self.sent_at)
         # The lease began at the server some time after the request was sent: counting from then errs on the safe side.
         batches = {position: f"{self._number} {queue.name}" for position, queue in enumerate(self.look.queues, 1)}
         queues, sent_at, add, server_ms = self.look.queues, self.sent_at, self.deliveries.append, fetched.server_ms
