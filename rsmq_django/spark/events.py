@@ -1,7 +1,6 @@
 """The task event log as a table: one row for each attempt of a task.
 
-Knows which field of an entry is which column. Tolerant: a field that is missing or no number becomes null, fields that
-it does not know are left out, so an older reader and a newer worker get on with each other.
+Knows which value of an entry is which column. Tolerant: one that is missing or no number becomes null.
 """
 
 from __future__ import annotations
