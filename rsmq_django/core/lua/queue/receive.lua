@@ -30,7 +30,7 @@ if count == 1 then
   local values = redis.call("HMGET", settings, id, counted)
   local body = values[1]
   if body and not values[2] then
-    redis.call("HDEL", settings, "") -- a removal first, for the memory limit: see shared/hold
+    redis.call("HDEL", settings, ":fr") -- a removal first, for the memory limit: see shared/hold
     redis.call("ZADD", messages, integer(now_ms + visibility_ms), id)
     redis.call("HSET", settings, counted, "1", id .. ":fr", now_text, "totalrecv", raised(stored[2], 1))
     return {id, body, "1", now_text}
