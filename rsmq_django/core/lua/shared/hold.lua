@@ -38,7 +38,7 @@ end
 local function hold(messages, settings, found, visible_ms)
   local changed, ids, scores = count_receives(settings, found), found.ids, {}
   -- The first write is a removal, if only of nothing, so that receiving still works when the server is at its memory
-  -- limit: that is asked about before a script's first write only. No message has an empty id, to which this would belong.
+  -- limit: that is asked about before a script's first write only. The field would be that of a message without an id.
   redis.call("HDEL", settings, ":fr")
   if visible_ms then
     local visible_text, c = integer(visible_ms), #changed
