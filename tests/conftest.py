@@ -1,6 +1,7 @@
 """Fixtures of all tests: a private, empty server and what stands on it."""
 
 import os
+import signal
 import time
 import weakref
 from collections.abc import Generator, Iterator
@@ -13,6 +14,10 @@ from django.conf import settings
 from rsmq_django.core import Client, Connection, Queue
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
+
+# A shell starts what runs in the background deaf to Ctrl-C, and what tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says something about the machine only. In CI, Hypothesis also takes the same examples each
 # time, which this leaves as it is.
