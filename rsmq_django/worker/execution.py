@@ -11,8 +11,6 @@ import json
 import logging
 import math
 import time
-from collections.abc import Awaitable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,13 +20,11 @@ from ..tasks.compat import TaskResult
 from ..tasks.envelope import Envelope, Unreadable
 from ..tasks.expiry import TaskExpired, has_expired
 from ..tasks.interrupts import TaskCancelled
-from ..tasks.middleware import chain
 from ..tasks.retry import Postpone, RetryPolicy, TaskTimeout, exponential
 from ..tasks.route import result_ttl_s
-from ..tasks.running import CurrentTask, TaskContext, current_run
-from ..tracing import processing, tracer
 from .acknowledgement import Acknowledgement
 from .announcer import Announcer
+from .calling import acall, call
 from .clock import ServerClock
 from .database import (
     close_stale_connections,
@@ -215,11 +211,10 @@ class Execution:
             close_stale_connections()
             if self.work is not None and self.work.takes_from is not None:
                 self.work.give(argument_of(self.work.takes_from, self.delivery.work_queue.queue.client))
-            call = self._call if is_bare() else self._call_surrounded
             if self.time_limit is None:
-                return Returned(self.interruptible.call(call))
+                return Returned(self.interruptible.call(call, self))
             with self.time_limit:
-                return Returned(self.interruptible.call(call))
+                return Returned(self.interruptible.call(call, self))
         except BaseException as error:  # a task may raise anything; the worker goes on
             return Raised(error)
         finally:
@@ -238,7 +233,7 @@ class Execution:
             if self.work.takes_from is not None:
                 self.work.give(await aargument_of(self.work.takes_from, self.delivery.work_queue.queue.client))
             timeout_s = self.work.options.timeout_s
-            return Returned(await self._acall()) if timeout_s is None else await self._acall_limited(timeout_s)
+            return Returned(await acall(self)) if timeout_s is None else await self._acall_limited(timeout_s)
         except BaseException as error:
             return Raised(error)
         finally:
@@ -259,7 +254,7 @@ class Execution:
     async def _acall_limited(self, timeout_s: float) -> Result:
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                return Returned(await self._acall())
+                return Returned(await acall(self))
         except TimeoutError as error:
             return Raised(TaskTimeout() if limit.expired() else error)
 
@@ -334,52 +329,6 @@ class Execution:
         """Say whether a process died while it ran this message: it runs alone, see isolation.py."""
         return self.delivery.crashes > 0
 
-    def _call(self) -> Any:
-        current_run.set(self)
-        if self.work is None or not self.work.options.once:
-            return self._call_function()
-        # Only here: its table belongs to an application that most projects do not install.
-        from ..outbox.inbox import run_once
-
-        return run_once(self.task_id, self.path, self._call_function)
-
-    def _call_function(self) -> Any:
-        work = self.work
-        assert work is not None
-        if work.task is not None and work.task.takes_context:
-            context = TaskContext.of(self, task_result=self.announcer.task_result(self))
-            return work.func(context, *work.args, **work.kwargs)
-        return work.func(*work.args, **work.kwargs)
-
-    def _call_surrounded(self) -> Any:
-        with self._span(), self._middleware():
-            return self._call()
-
-    def _acall(self) -> Awaitable[Any]:
-        return self._call() if is_bare() else self._acall_surrounded()
-
-    async def _acall_surrounded(self) -> Any:
-        with self._span(), self._middleware():
-            return await self._call()
-
-    def _middleware(self) -> AbstractContextManager[None]:
-        current_run.set(self)
-        middleware = chain()
-        return nullcontext() if middleware is None else middleware.around(CurrentTask(self))
-
-    def _span(self) -> AbstractContextManager[object]:
-        delivery, envelope = self.delivery, self.envelope
-        return processing(
-            delivery.work_queue.name,
-            self.path,
-            meta=envelope.meta if envelope else None,
-            message_id=delivery.message.id,
-            task_id=envelope.id if envelope else "",
-            attempt=delivery.attempt,
-            body_bytes=len(delivery.message.body),
-            worker_id=self.announcer.worker_id,
-        )
-
     def _decide_return(self, value: Any) -> Outcome:
         if value is None or self.work is None or self.work.task is None:
             return NOTHING_RETURNED
@@ -415,11 +364,6 @@ class Execution:
             wait_s = exponential()(self.delivery.attempt)
             logger.exception("the backoff of %s raised; retrying in %.1f s instead", self.path, wait_s)
             return wait_s
-
-
-def is_bare() -> bool:
-    """Say whether nothing surrounds calls of functions: neither spans nor middleware."""
-    return tracer() is None and chain() is None
 
 
 class _WorkerDied(Exception):

@@ -24,13 +24,13 @@ class Interruptible:
     _asked: type[BaseException] | None = None
     _thread_id: int | None = None
 
-    def call(self, function: Callable[[], Any]) -> Any:
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call the function on this thread; raises what it was interrupted with, also before it began."""
         self._thread_id = threading.get_ident()
         try:
             if self._asked is not None:
                 raise self._asked
-            return function()
+            return function(*arguments)
         finally:
             thread_id, self._thread_id = self._thread_id, None
             if self._asked is not None:
