@@ -494,7 +494,7 @@ def in_scripts(server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Iterat
     server.redis.script_flush()
 
 
-REMOVES = 'redis.call("HDEL", settings, "")'
+REMOVES = 'redis.call("HDEL", settings, ":fr")'
 
 
 @pytest.mark.slow
