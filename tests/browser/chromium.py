@@ -88,10 +88,14 @@ class Visitor:
         """Return what the page says to its reader."""
         return str(self.page.inner_text("body"))
 
+    def follow(self, locator: Any) -> None:
+        """Press what leads to another page, and wait until that is there: until then the page may say nothing."""
+        with self.page.expect_navigation():
+            locator.click()
+
     def click(self, name: str, *, role: str = "button") -> None:
-        """Press a button or follow a link."""
-        self.page.get_by_role(role, name=name, exact=True).first.click()
-        self.page.wait_for_load_state()
+        """Press a button or follow a link that leads to another page."""
+        self.follow(self.page.get_by_role(role, name=name, exact=True).first)
 
     def wait_for_text(self, text: str) -> None:
         """Wait until the page says something."""

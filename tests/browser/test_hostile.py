@@ -33,8 +33,7 @@ def test_bodies_and_failures_stay_text(root: Visitor, dead: Queue, server: Priva
         check(root)
     for index in range(2):
         root.open("/admin/rsmq/message/?queue=mail-dead")
-        root.page.locator("#result_list tbody th a").nth(index).click()
-        root.page.wait_for_load_state()
+        root.follow(root.page.locator("#result_list tbody th a").nth(index))
         check(root)
 
 

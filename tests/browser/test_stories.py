@@ -27,9 +27,9 @@ def test_the_stuck_message_is_found_and_freed(root: Visitor, mail: Queue):
     root.open("/admin/")
     root.click("Queues", role="link")
     root.click("mail", role="link")
-    root.page.locator("dd a[href*=in_flight]").click()
+    root.follow(root.page.locator("dd a[href*=in_flight]"))
     assert "1 message" in root.text()
-    root.page.locator("#result_list tbody th a").first.click()
+    root.follow(root.page.locator("#result_list tbody th a").first)
     assert stuck.id in root.text() and "no worker of ours" in root.text()
     root.click("Run now")
 
@@ -44,7 +44,7 @@ def test_why_a_task_died_can_be_read(root: Visitor, start_worker: StartWorker, s
     wait_until(lambda: server.redis.exists("rsmq::dead:default-dead"))
 
     root.open("/admin/rsmq/message/?state__exact=dead")
-    root.page.locator("#result_list tbody th a").first.click()
+    root.follow(root.page.locator("#result_list tbody th a").first)
 
     text = root.text()
     assert "Why it died" in text and "builtins.TypeError" in text
@@ -62,8 +62,8 @@ def test_dead_letters_that_died_alike_are_redriven_together(root: Visitor, serve
     dead.send(b"of another kind")
 
     root.open("/admin/rsmq/queue/default-dead/change/")
-    root.page.locator(".object-tools").get_by_role("link", name="Failures").click()
-    root.page.get_by_role("row", name=re.compile("TypeError")).get_by_role("button", name="Redrive…").click()
+    root.follow(root.page.locator(".object-tools").get_by_role("link", name="Failures"))
+    root.follow(root.page.get_by_role("row", name=re.compile("TypeError")).get_by_role("button", name="Redrive…"))
     root.click("Yes, I’m sure")
 
     root.wait_for_text("3 of 3 done")
@@ -78,7 +78,7 @@ def test_a_queue_is_paused_purged_and_resumed(root: Visitor, mail: Queue, server
     root.wait_for_text("paused: they take nothing")
     root.click("Purge", role="link")
     root.page.get_by_label("name").first.fill("mail")
-    root.page.locator("input.rsmq-dangerous, .submit-row input[type=submit]").first.click()
+    root.follow(root.page.locator("input.rsmq-dangerous, .submit-row input[type=submit]").first)
     root.wait_for_text("5 messages were removed.")
     root.click("Resume")
     root.wait_for_text("not paused")
@@ -138,7 +138,7 @@ def test_a_looker_sees_states_but_no_bodies(visitor: Callable[..., Visitor], use
 
     looker.open("/admin/rsmq/message/?queue=mail")
     assert "between us" not in looker.text()
-    looker.page.locator("#result_list tbody th a").first.click()
+    looker.follow(looker.page.locator("#result_list tbody th a").first)
 
     assert "You may not see bodies" in looker.text() and "between us" not in looker.text()
     assert looker.page.get_by_role("button", name="Delete").count() == 0
