@@ -55,11 +55,11 @@ demo-spark: ## take the 336,776 flights of 2013 through the whole pipeline (FLIG
 demo: $(INSTALLED) ## start the demo site on a private server (DAY=2013-07-04, ONCE=1)
 	@$(BIN)/python manage.py rsmq_demo $(if $(ONCE),--once) $(if $(DAY),--day $(DAY))
 
-test: environments ## run the tests on both ends of the supported Pythons and Djangos (ARGS=... for pytest)
+test: environments ## run the tests on both ends of the supported Pythons and Djangos (SLOW=1: kill Spark, too; ARGS=... for pytest)
 	@$(MAKE) -s --no-print-directory test-default
 	@$(MAKE) -s --no-print-directory test-other
 	@$(MAKE) -s --no-print-directory -j2 test-spark test-browser
-	@$(MAKE) -s --no-print-directory test-spark-slow
+	@$(if $(SLOW),$(MAKE) -s --no-print-directory test-spark-slow)
 
 # All that the tests need, side by side: an installation uses one core.
 environments:

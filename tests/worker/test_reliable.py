@@ -74,7 +74,7 @@ def test_consumer_gets_every_message_of_its_queue_as_it_is(orders: ReliableQueue
     consumer("orders")(seen.append)
     ids = orders.push(b"\xff", "two")
 
-    work("orders")
+    work("orders", threads=1)
 
     assert [(message.id, message.body, message.receive_count) for message in seen] == [
         (ids[0], b"\xff", 1),
