@@ -25,13 +25,10 @@ def read_queues(
     queues = {}
     for name, options in reader.table(given, "RSMQ['QUEUES']").items():
         where = f"RSMQ['QUEUES'][{shown(name)}]"
-        if not QUEUE_NAME.accepts(name):
-            reader.note(WRONG_NAME, f"{where} has an impossible name", f"It must be {QUEUE_NAME.expects}.")
+        if not _is_possible(reader, name, where):
             continue
         queue = reader.options(QueueSettings, options, where, **_derived_defaults(name, tasks))
-        if connections and queue.connection not in connections:
-            said = f"{where} is on {shown(queue.connection)}, which is not in RSMQ['CONNECTIONS']"
-            reader.note(UNKNOWN_CONNECTION, said, nearest(queue.connection, connections))
+        _check_connection(reader, queue.connection, connections, where)
         if queue.signing_keys and queue.encryption_keys:
             said = f"{where} has both SIGNING_KEYS and ENCRYPTION_KEYS"
             reader.note(WRONG_VALUE, said, "Leave SIGNING_KEYS out: what is encrypted cannot be changed either.")
@@ -64,18 +61,32 @@ def read_reliable(
     found = {}
     for name, options in reader.table(given, "RSMQ['RELIABLE']").items():
         where = f"RSMQ['RELIABLE'][{shown(name)}]"
-        if not QUEUE_NAME.accepts(name):
-            reader.note(WRONG_NAME, f"{where} has an impossible name", f"It must be {QUEUE_NAME.expects}.")
+        if not _is_possible(reader, name, where):
             continue
         if name in queues:
             said = f"{where} has the name of a queue of RSMQ['QUEUES']"
             reader.note(WRONG_NAME, said, "Give one of them another name: a worker is told by name which one it is.")
         queue = reader.options(ReliableQueueSettings, options, where, name=name, max_deliveries=tasks.max_attempts)
-        if connections and queue.connection not in connections:
-            said = f"{where} is on {shown(queue.connection)}, which is not in RSMQ['CONNECTIONS']"
-            reader.note(UNKNOWN_CONNECTION, said, nearest(queue.connection, connections))
+        _check_connection(reader, queue.connection, connections, where)
         found[name] = queue
     return found
+
+
+def _is_possible(reader: OptionReader, name: object, where: str) -> bool:
+    """Say whether a queue can have this name, and note it when not."""
+    if QUEUE_NAME.accepts(name):
+        return True
+    reader.note(WRONG_NAME, f"{where} has an impossible name", f"It must be {QUEUE_NAME.expects}.")
+    return False
+
+
+def _check_connection(
+    reader: OptionReader, alias: str, connections: Mapping[str, ConnectionSettings], where: str
+) -> None:
+    # Without any connection, that has been noted already.
+    if connections and alias not in connections:
+        said = f"{where} is on {shown(alias)}, which is not in RSMQ['CONNECTIONS']"
+        reader.note(UNKNOWN_CONNECTION, said, nearest(alias, connections))
 
 
 def _derived_defaults(name: str, tasks: TaskSettings) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -54,3 +55,14 @@ def call_key(
         return by(*args, **kwargs)
     arguments = bound_arguments(function, args, kwargs, takes_context=takes_context)
     return [arguments[name] if name in arguments else kwargs.get(name) for name in by]
+
+
+def key_text(key: Any, *, what: str) -> str:
+    """Return the JSON of a key, the same for equal keys: a tuple is a list. Raises TypeError for what JSON cannot hold.
+
+    `what` the key is for stands in the error: "makes shop.tasks.pay unique".
+    """
+    try:
+        return json.dumps(key, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"what {what} cannot be written as JSON: {error}") from error

@@ -6,13 +6,12 @@ depends on the key and the number of lanes only, so that all processes agree wit
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..conf import get_settings
-from .call_key import call_key
+from .call_key import call_key, key_text
 
 if TYPE_CHECKING:
     from .task import Task
@@ -31,10 +30,7 @@ def lane_of_call(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     if by is None:
         return None
     key = call_key(by, task.func, args, kwargs, takes_context=task.takes_context)
-    try:
-        text = json.dumps(key, sort_keys=True, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"what {task.module_path} is fair by cannot be written as JSON: {error}") from error
+    text = key_text(key, what=f"{task.module_path} is fair by")
     return zlib.crc32(text.encode("utf-8", "surrogatepass")) % get_settings().queue(task.queue_name).fair_lanes
 
 

@@ -7,14 +7,13 @@ its queue for a while, so it occupies no worker, and others pass it by. Nothing 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..core.call import Argument
 from ..core.keys import limit_key
-from .call_key import By, call_key, check_is_list, check_names
+from .call_key import By, call_key, check_is_list, check_names, key_text
 
 MOST_AT_A_TIME = 1000
 MOST_IN_A_WINDOW = 10_000
@@ -123,10 +122,7 @@ def keys_of_limit(
     span = limit.per_s if isinstance(limit, Rate) else None
     # The arguments in order, not their names: tasks that share a limit need not call them alike.
     shared = [limit.name, len(names)] if limit.name and isinstance(names, list) else [limit.name or path, names]
-    try:
-        text = json.dumps([type(limit).__name__, span, *shared, key], sort_keys=True, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"what {path} is limited by cannot be written as JSON: {error}") from error
+    text = key_text([type(limit).__name__, span, *shared, key], what=f"{path} is limited by")
     counted = limit_key(namespace, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32])
     return counted, f"{counted}:turn"
 

@@ -8,14 +8,13 @@ was purged, moved or lost can never block its successors, whatever died in betwe
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard
 
 from ..core.call import Argument, Call
 from ..core.keys import QueueKeys, queue_keys, result_key, unique_key
-from .call_key import By, bound_arguments, call_key, check_is_list, check_names
+from .call_key import By, bound_arguments, call_key, check_is_list, check_names, key_text
 
 Scope = Literal["pending", "running", "window"]
 Mode = Literal["reject", "replace", "debounce"]
@@ -76,10 +75,7 @@ class Unique:
     ) -> str:
         """Return what equal calls have in common. Raises TypeError for arguments that the function does not take."""
         key = self._key(function, args, kwargs, takes_context=takes_context)
-        try:  # canonical, as JSON sees it: a tuple is a list
-            text = json.dumps([path, key], sort_keys=True, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"what makes {path} unique cannot be written as JSON: {error}") from error
+        text = key_text([path, key], what=f"makes {path} unique")
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def _key(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def call(execution: Execution) -> Any:
     """Call the function on this thread and return what it returns."""
+    current_run.set(execution)
     if _is_bare():
         return _call(execution)
     with _span(execution), _middleware(execution):
@@ -27,6 +28,7 @@ def call(execution: Execution) -> Any:
 
 def acall(execution: Execution) -> Awaitable[Any]:
     """Call the coroutine function and return what is to be awaited."""
+    current_run.set(execution)
     awaitable: Awaitable[Any] = _call(execution) if _is_bare() else _acall_surrounded(execution)
     return awaitable
 
@@ -42,7 +44,6 @@ def _is_bare() -> bool:
 
 
 def _call(execution: Execution) -> Any:
-    current_run.set(execution)
     if execution.work is None or not execution.work.options.once:
         return _call_function(execution)
     # Only here: its table belongs to an application that most projects do not install.
@@ -61,7 +62,6 @@ def _call_function(execution: Execution) -> Any:
 
 
 def _middleware(execution: Execution) -> AbstractContextManager[None]:
-    current_run.set(execution)
     middleware = chain()
     return nullcontext() if middleware is None else middleware.around(CurrentTask(execution))
 

@@ -258,12 +258,15 @@ class Pool:
 
     def _wait_for_acks(self, number: int, execution: Runnable) -> None:
         self._awaits_ack[number] = True
-        for each in execution.acknowledgements:
-            each.is_awaited = True
-        self._wake()
+        self._say_awaited(execution)
         for each in execution.acknowledgements:
             each.wait()
         self._awaits_ack[number] = False
+
+    def _say_awaited(self, execution: Runnable) -> None:
+        for each in execution.acknowledgements:
+            each.is_awaited = True
+        self._wake()
 
     # -- Event loop ---------------------------------------------------------------------------------------------------
 
@@ -293,9 +296,7 @@ class Pool:
         try:
             await execution.arun()
             if execution.acks_each:
-                for each in execution.acknowledgements:
-                    each.is_awaited = True
-                self._wake()
+                self._say_awaited(execution)
                 for each in execution.acknowledgements:
                     await each.await_it()
         except BaseException:

@@ -264,7 +264,7 @@ class Worker:
             fetcher.get_ready(room, at_most=self._left)
 
     def _may_ask(self) -> bool:
-        """Say whether the room that there was before the sleep is still there."""
+        """Say whether messages are wanted, and what there is room for is not being fetched already."""
         is_quiet = self.board is not None and self.board.is_quiet
         return self.stop_by is None and not is_quiet and not any(fetcher.is_looking for fetcher in self.fetchers)
 
@@ -301,11 +301,8 @@ class Worker:
             )
 
     def _room(self) -> int:
-        is_quiet = self.board is not None and self.board.is_quiet
-        if self.stop_by is not None or is_quiet or self.isolation.is_wanted():
+        if not self._may_ask() or self.isolation.is_wanted():
             return 0
-        if any(fetcher.is_looking for fetcher in self.fetchers):
-            return 0  # what there is room for is being fetched
         return min(self.pool.room(), self._left)
 
     @property
