@@ -7,6 +7,7 @@ that is.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import fields
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _set = object.__setattr__  # it is frozen
 _FIELDS = [each.name for each in fields(TaskResult)]
+#: Held while a field gets its place. One for all: a field is first looked at once.
+_first_look = threading.Lock()
 
 
 class SentResult(TaskResult):  # type: ignore[type-arg]  # generic only for type checkers
@@ -46,8 +49,26 @@ class SentResult(TaskResult):  # type: ignore[type-arg]  # generic only for type
         make = _LATER.get(name)
         if make is None:
             raise AttributeError(f"a TaskResult has no attribute {name!r}", name=name, obj=self)
-        _set(self, name, make(self))
-        return object.__getattribute__(self, name)  # what another thread has put there meanwhile, if one did
+        value = make(self)
+        with _first_look:
+            if not _has(self, name):  # else another thread came first
+                _set(self, name, value)
+        return object.__getattribute__(self, name)
+
+    def refresh(self) -> None:
+        """See Django's."""
+        self._fill()
+        super().refresh()
+
+    async def arefresh(self) -> None:
+        """See refresh()."""
+        self._fill()
+        await super().arefresh()
+
+    def _fill(self) -> None:
+        """Give each field its place, so that no first look of another thread can come after what is read now."""
+        for name in _LATER:
+            getattr(self, name)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TaskResult):
@@ -55,6 +76,14 @@ class SentResult(TaskResult):  # type: ignore[type-arg]  # generic only for type
         return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
 
     __hash__ = TaskResult.__hash__
+
+
+def _has(result: SentResult, name: str) -> bool:
+    try:
+        object.__getattribute__(result, name)
+    except AttributeError:
+        return False
+    return True
 
 
 def _enqueued_at(result: SentResult) -> datetime:

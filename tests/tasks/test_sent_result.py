@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import threading
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
 from rsmq_django.queues import get_queue
-from rsmq_django.tasks import Task, TaskResultStatus
+from rsmq_django.tasks import Task, TaskResultStatus, sent_result
 from rsmq_django.tasks.compat import TaskResult
 from tests.worker.workshop import Configure, declare
 
@@ -94,6 +95,40 @@ def test_what_was_refreshed_stays_when_the_rest_is_looked_at(paint: Task):
     get_queue("default").client.connection.exchange([("HSET", f"rsmq::result:{result.id}", "status", "RUNNING")])
 
     result.refresh()
+
+    assert (result.status, result.args) == (TaskResultStatus.RUNNING, ["red"])
+
+
+def test_what_was_refreshed_stays_although_another_thread_was_about_to_look_for_the_first_time(
+    paint: Task, monkeypatch: pytest.MonkeyPatch
+):
+    result = paint.enqueue("red")
+    get_queue("default").client.connection.exchange([("HSET", f"rsmq::result:{result.id}", "status", "RUNNING")])
+    is_looking, may_go_on = threading.Event(), threading.Event()
+
+    def ready(_: object) -> TaskResultStatus:
+        if threading.current_thread() is looker:
+            is_looking.set()
+            assert may_go_on.wait(60)
+        return TaskResultStatus.READY
+
+    monkeypatch.setitem(sent_result._LATER, "status", ready)
+    looker = threading.Thread(target=lambda: result.status)
+    looker.start()
+    assert is_looking.wait(60)
+
+    result.refresh()
+    may_go_on.set()
+    looker.join(60)
+
+    assert result.status is TaskResultStatus.RUNNING
+
+
+async def test_what_was_refreshed_on_the_event_loop_stays_too(paint: Task):
+    result = await paint.aenqueue("red")
+    get_queue("default").client.connection.exchange([("HSET", f"rsmq::result:{result.id}", "status", "RUNNING")])
+
+    await result.arefresh()
 
     assert (result.status, result.args) == (TaskResultStatus.RUNNING, ["red"])
 
