@@ -1,4 +1,4 @@
-"""Calls that wait for the same commit, sent together: one round trip for each queue and thousand instead of one each.
+"""Calls that wait for the same commit, sent together: one round trip for each thousand instead of one each.
 
 Django forgets the hooks of a savepoint that is rolled back. So calls share a hook only when they were made one after
 the other at the same savepoints, with no other hook between them: then all of them happen, or none, and in order.
@@ -6,21 +6,22 @@ the other at the same savepoints, with no other hook between them: then all of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from ..core import RsmqError
 from ..core.errors import MessageTooLong
 from ..core.limits import MAX_BATCH
 
 if TYPE_CHECKING:
     from .sending import Outgoing
 
-#: Sends calls and returns the ids of the tasks that stand for them.
-Send = Callable[["Outgoing"], list[str]]
+#: Sends batches one after the other, and tells of each the ids of the tasks that stand for its calls, or its error.
+Send = Callable[[Sequence["Outgoing"]], Iterator[list[str] | RsmqError]]
 Then = Callable[[list[str]], object]
 
 
@@ -37,20 +38,25 @@ class Collected:
 
     def __call__(self) -> None:
         ids: dict[int, list[str]] = {}
-        for together in merged([outgoing for batches, _ in self._waiting for outgoing in batches]):
-            for outgoing, sent in zip(together, self._send_together(together), strict=True):
-                ids[id(outgoing)] = sent
+        groups = merged([outgoing for batches, _ in self._waiting for outgoing in batches])
+        for group, sent in zip(groups, self._send([_joined(group) for group in groups]), strict=True):
+            if isinstance(sent, MessageTooLong) and len(group) > 1:
+                # Nothing was stored; those before the one that is too long must not fail with it.
+                for outgoing, own in zip(group, self._send_alone(group), strict=True):
+                    ids[id(outgoing)] = own
+            elif isinstance(sent, RsmqError):
+                raise sent
+            else:
+                ids |= {id(outgoing): outgoing.ids for outgoing in group} if len(group) > 1 else {id(group[0]): sent}
         for batches, then in self._waiting:
             then([task_id for outgoing in batches for task_id in ids[id(outgoing)]])
 
-    def _send_together(self, parts: Sequence[Outgoing]) -> list[list[str]]:
-        if len(parts) > 1:
-            try:
-                self._send(_joined(parts))
-                return [part.ids for part in parts]
-            except MessageTooLong:
-                pass  # nothing was stored; those before the one that is too long must not fail with it
-        return [self._send(part) for part in parts]
+    def _send_alone(self, group: Sequence[Outgoing]) -> Iterator[list[str]]:
+        for outgoing in group:
+            (sent,) = self._send([outgoing])
+            if isinstance(sent, RsmqError):
+                raise sent
+            yield sent
 
 
 def send_at_commit(connection: BaseDatabaseWrapper, batches: Sequence[Outgoing], then: Then, *, send: Send) -> None:
@@ -92,6 +98,8 @@ def _fits(group: Sequence[Outgoing], outgoing: Outgoing) -> bool:
 
 
 def _joined(parts: Sequence[Outgoing]) -> Outgoing:
+    if len(parts) == 1:
+        return parts[0]
     ids = [task_id for part in parts for task_id in part.ids]
     bodies = [body for part in parts for body in part.bodies]
     return replace(parts[0], ids=ids, written=bodies, bodies=bodies)

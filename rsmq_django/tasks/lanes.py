@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 #: Positional and keyword arguments.
 CallArguments = tuple[Sequence[Any], Mapping[str, Any]]
+_UNKNOWN = object()
 
 
 def lane_of_call(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
@@ -29,7 +30,24 @@ def lane_of_call(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     by = task.options.fair_by
     if by is None:
         return None
-    key = call_key(by, task.func, args, kwargs, takes_context=task.takes_context)
+    return _lane_of_key(task, call_key(by, task.func, args, kwargs, takes_context=task.takes_context))
+
+
+def lane_of_later_call(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
+    """Return the lane of a call whose first argument is not known yet: a result of the workflow that it is part of.
+
+    None also when that argument may decide; then the call goes to the queue itself. Raises as lane_of_call().
+    """
+    by = task.options.fair_by
+    if by is None or callable(by):
+        return None
+    key = call_key(by, task.func, [_UNKNOWN, *args], kwargs, takes_context=task.takes_context)
+    if any(value is _UNKNOWN or (isinstance(value, tuple) and _UNKNOWN in value) for value in key):
+        return None
+    return _lane_of_key(task, key)
+
+
+def _lane_of_key(task: Task[..., Any], key: Any) -> int:
     text = key_text(key, what=f"{task.module_path} is fair by")
     return zlib.crc32(text.encode("utf-8", "surrogatepass")) % get_settings().queue(task.queue_name).fair_lanes
 

@@ -6,7 +6,8 @@ at once, at the commit, or by a relay that finds the call in the outbox.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +16,12 @@ from django.db import DEFAULT_DB_ALIAS, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..conf import get_settings
-from ..core import Queue
+from ..core import Queue, RsmqError
 from ..core.call import Argument, Call
 from ..core.errors import MessageTooLong, QueueNotFound
 from ..core.ids import random_suffixes
 from ..core.keys import result_key
+from ..core.limits import MAX_BATCH
 from ..core.replies import read_nothing
 from ..queues import aensure_queue, ensure_queue
 from ..tracing import Span, carried_by, sending, start_sending
@@ -33,6 +35,9 @@ from .sealing import seal
 from .tags import note_tags, untag
 from .task import Arguments, Task
 from .unique import Holder, UniqueCall
+
+#: The ids of the tasks that stand for the calls of a batch, or why it was not sent.
+Sent = list[str] | RsmqError
 
 
 @dataclass(slots=True)  # not frozen, which would cost a microsecond for each call
@@ -147,9 +152,11 @@ def hand_over(batches: Sequence[Outgoing], *, then: Callable[[list[str]], object
         return
     connection = _in_transaction()
     if connection is not None:
-        send_at_commit(connection, batches, then, send=send)
+        send_at_commit(connection, batches, then, send=send_each)
+    elif len(batches) == 1:
+        then(send(batches[0]))
     else:
-        then([task_id for batch in batches for task_id in send(batch)])
+        then([task_id for sent in send_each(batches) for task_id in ids_of(sent)])
 
 
 async def ahand_over(batches: Sequence[Outgoing]) -> list[str]:
@@ -157,7 +164,9 @@ async def ahand_over(batches: Sequence[Outgoing]) -> list[str]:
     if _uses_outbox(batches):
         await sync_to_async(_write_to_outbox)(batches)
         return [task_id for batch in batches for task_id in batch.ids]
-    return [task_id for batch in batches for task_id in await asend(batch)]
+    if len(batches) == 1:
+        return await asend(batches[0])
+    return [task_id async for sent in asend_each(batches) for task_id in ids_of(sent)]
 
 
 def _uses_outbox(batches: Sequence[Outgoing]) -> bool:
@@ -273,6 +282,105 @@ async def _asend(outgoing: Outgoing) -> list[str]:
     for tag in outgoing.task.options.tags if gone else ():
         await client.arun(untag(client.namespace, tag, gone))
     return stands
+
+
+# -- Many batches -----------------------------------------------------------------------------------------------------
+
+
+def send_each(batches: Sequence[Outgoing]) -> Iterator[Sent]:
+    """Send batches in their order, up to a thousand calls in a round trip; tell of each what send() returns or raises.
+
+    Nothing more is sent when nobody asks for the next.
+    """
+    for part in round_trips(batches):
+        if len(part) == 1:
+            yield _sent(send, part[0])
+            continue
+        try:
+            replies = part[0].queue.client.run_many([outgoing.call() for outgoing in part])
+        except RsmqError as error:
+            replies = [error] * len(part)
+        for outgoing, reply in zip(part, replies, strict=True):
+            sent = _sent(_send_again, outgoing) if isinstance(reply, QueueNotFound) else _ids_or(reply, outgoing)
+            yield _told(outgoing, sent)
+
+
+async def asend_each(batches: Sequence[Outgoing]) -> AsyncIterator[Sent]:
+    """See send_each()."""
+    for part in round_trips(batches):
+        if len(part) == 1:
+            yield await _asent(asend, part[0])
+            continue
+        try:
+            replies = await part[0].queue.client.arun_many([outgoing.call() for outgoing in part])
+        except RsmqError as error:
+            replies = [error] * len(part)
+        for outgoing, reply in zip(part, replies, strict=True):
+            is_missing = isinstance(reply, QueueNotFound)
+            sent = await _asent(_asend_again, outgoing) if is_missing else _ids_or(reply, outgoing)
+            yield _told(outgoing, sent)
+
+
+def ids_of(sent: Sent) -> list[str]:
+    """Return the ids of a batch that was sent; raise why it was not."""
+    if isinstance(sent, RsmqError):
+        raise sent
+    return sent
+
+
+def round_trips(batches: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
+    """Yield batches that can travel together; unique and tagged calls are sent by more than one script."""
+    together: list[Outgoing] = []
+    for outgoing in batches:
+        is_alone = bool(outgoing.digests or outgoing.task.options.tags)
+        count = sum(len(each.ids) for each in together) + len(outgoing.ids)
+        if together and (is_alone or count > MAX_BATCH or together[0].queue.client is not outgoing.queue.client):
+            yield together
+            together = []
+        together.append(outgoing)
+        if is_alone:
+            yield together
+            together = []
+    if together:
+        yield together
+
+
+def _send_again(outgoing: Outgoing) -> list[str]:
+    ensure_queue(outgoing.queue.name)
+    return _send(outgoing)
+
+
+async def _asend_again(outgoing: Outgoing) -> list[str]:
+    await aensure_queue(outgoing.queue.name)
+    return await _asend(outgoing)
+
+
+def _sent(sender: Callable[[Outgoing], list[str]], outgoing: Outgoing) -> Sent:
+    try:
+        return sender(outgoing)
+    except RsmqError as error:
+        return error
+
+
+async def _asent(sender: Callable[[Outgoing], Awaitable[list[str]]], outgoing: Outgoing) -> Sent:
+    try:
+        return await sender(outgoing)
+    except RsmqError as error:
+        return error
+
+
+def _ids_or(reply: None | RsmqError, outgoing: Outgoing) -> Sent:
+    return outgoing.ids if reply is None else reply
+
+
+def _told(outgoing: Outgoing, sent: Sent) -> Sent:
+    """End the span of a batch, with the error if there was one."""
+    with suppress(RsmqError), sending(outgoing.span):
+        ids_of(sent)
+    return sent
+
+
+# -- Waiting for a commit ---------------------------------------------------------------------------------------------
 
 
 def after_commit(do: Callable[[], Any]) -> None:

@@ -6,9 +6,9 @@ Both are run by `rsmq_worker`, in every one of its processes. Declaring does no 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -18,7 +18,9 @@ from ..core.limits import MAX_BATCH
 from ..core.topics import GroupOptions
 from ..core.topics.group import Start
 from ..core.topics.keys import checked_group, checked_topic
+from ..options import nearest
 from .compat import InvalidTask
+from .options import CallOptions, OptionArguments
 from .retry import Backoff, exponential
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,6 +28,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: Threads that read for one topic task in one process.
 MAX_CONSUMERS = 100
 MIN_VISIBILITY_TIMEOUT_S = 5
+#: What a topic task takes, and what tasks and consumers of queues take.
+OPTIONS = (
+    *("group", "batch", "max_deliveries", "visibility_timeout_s", "backoff"),
+    *("start", "on_reset", "consumers", "connection"),
+)
+OF_QUEUES = frozenset((*OptionArguments.__annotations__, *CallOptions.__annotations__, "priority"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +86,7 @@ def topic_task(
     on_reset: Start = "error",
     consumers: int = 1,
     connection: str = "default",
+    **others: Never,
 ) -> Callable[[F], F]:
     """Declare the function that gets the messages of a topic for a group.
 
@@ -88,6 +97,7 @@ def topic_task(
     function runs. `consumers` is how many threads of each process read. The decorated function stays an ordinary
     function. Raises InvalidTask when it is declared with something that cannot work.
     """
+    _refuse(others)
 
     def declare(function: F) -> F:
         path = f"{function.__module__}.{function.__qualname__}"
@@ -118,6 +128,17 @@ def topic_task(
         return function
 
     return declare
+
+
+def _refuse(options: Iterable[str]) -> None:
+    for name in options:
+        if name in OF_QUEUES:
+            what = "limits: places in them are held by messages of a queue" if name == "limits" else name
+            raise InvalidTask(
+                f"a topic task has no {what}; feed a queue from the topic, bridge_topic(..., queue=...), and give "
+                f"{name} to the function of that queue"
+            )
+        raise TypeError(f"a topic task has no option {name!r}. {nearest(name, OPTIONS)}")
 
 
 def bridge_topic(topic: str, *, group: str, queue: str, start: Start = "earliest", on_reset: Start = "error") -> None:

@@ -22,6 +22,7 @@ from ..queues import get_client
 from ..tracing import sending
 from .backend import RSMQBackend
 from .compat import InvalidTask
+from .lanes import by_lane, lane_of_call, lane_of_later_call
 from .membership import META, Membership, Ref, Takes, callbacks
 from .results import UNFINISHED_TTL_S
 from .route import result_ttl_s
@@ -50,9 +51,15 @@ class Invocation:
         return replace(self, takes_result=False)
 
     @property
+    def lane(self) -> int | None:
+        """Return the lane that it is sent to as a later step or as a callback."""
+        find = lane_of_later_call if self.takes_result else lane_of_call
+        return find(self.task, self.args, self.kwargs)
+
+    @property
     def queue_name(self) -> str:
-        """Return the queue, or priority band, that it is sent to."""
-        return band_name(self.task.queue_name, int(self.task.priority))
+        """Return the queue, or the band or lane of it, that it is sent to as a later step or as a callback."""
+        return band_name(self.task.queue_name, int(self.task.priority), self.lane)
 
 
 Steps = tuple[Invocation, ...]
@@ -150,20 +157,24 @@ class Plan:
         self._checked[id(task)] = task
 
     def batches(self, members: Sequence[Member]) -> Iterator[tuple[list[Member], Outgoing]]:
-        """Prepare the first steps of members, those of one task together."""
+        """Prepare the first steps of members, those of one task and lane together."""
         for _, same in groupby(members, key=lambda member: id(member.steps[0].task)):
             rest = list(same)
             for at in range(0, len(rest), MAX_BATCH):
                 part = rest[at : at + MAX_BATCH]
-                yield part, self._outgoing(part)
+                calls = [(member.steps[0].args, member.steps[0].kwargs) for member in part]
+                for lane, positions in by_lane(part[0].steps[0].task, calls).items():
+                    own = [part[position] for position in positions]
+                    yield own, self._outgoing(own, lane)
 
-    def _outgoing(self, members: Sequence[Member]) -> Outgoing:
+    def _outgoing(self, members: Sequence[Member], lane: int | None) -> Outgoing:
         firsts = [member.steps[0] for member in members]
         return prepare_calls(
             firsts[0].task,
             [(each.args, each.kwargs) for each in firsts],
             ids=[member.task_ids[0] for member in members],
             said=[{META: self.membership(member, 0).words()} for member in members],
+            lane=lane,
         )
 
     def membership(self, member: Member, step: int) -> Membership:
@@ -251,7 +262,11 @@ class Plan:
         """Return a step as lua/workflow/parts/state.lua describes it."""
         task = invocation.task
         outgoing = prepare_calls(
-            task, [(invocation.args, invocation.kwargs)], ids=[task_id], said=[{META: membership.words()}]
+            task,
+            [(invocation.args, invocation.kwargs)],
+            ids=[task_id],
+            said=[{META: membership.words()}],
+            lane=invocation.lane,
         )
         with sending(outgoing.span):
             pass  # who traces wants to see the call end; when it is sent, no span is waiting for it

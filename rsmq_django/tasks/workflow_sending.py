@@ -20,7 +20,7 @@ from ..core.limits import MAX_BATCH
 from ..core.reliable.waiting import SLICE_S, patient, take_token
 from ..core.workflows import await_room, room_key, stop
 from ..queues import aensure_queue, ensure_queue
-from .sending import Outgoing, after_commit, asend, is_in_transaction, send
+from .sending import Outgoing, after_commit, asend_each, ids_of, is_in_transaction, send_each
 from .task import Task
 from .workflow_plan import Invocation, Member, Plan
 from .workflow_state import Workflow
@@ -44,8 +44,7 @@ def enqueue_plan(plan: Plan) -> Workflow:
         try:
             _create(plan)
             _run_all(plan, calls)
-            for batch in batches:
-                _send(plan, batch)
+            _send(plan, batches)
             plan.client.run(plan.sealing(len(plan.members)))
         except RsmqError as error:
             _give_up(plan, error)
@@ -62,8 +61,7 @@ async def aenqueue_plan(plan: Plan) -> Workflow:
     try:
         await _acreate(plan)
         await _arun_all(plan, calls)
-        for batch in batches:
-            await _asend(plan, batch)
+        await _asend(plan, batches)
         await plan.client.arun(plan.sealing(len(plan.members)))
     except RsmqError as error:
         await _agive_up(plan, error)
@@ -92,8 +90,7 @@ def map_items(plan: Plan, task: Task[..., Any], items: Iterable[Any], *, window:
             members = mapping.next_members(batch)
             batches = list(plan.batches(members))
             _run_all(plan, plan.expecting(members))
-            for each in batches:
-                _send(plan, each)
+            _send(plan, batches)
         plan.client.run(plan.sealing(mapping.sent))
     except BaseException as error:
         _give_up(plan, error)
@@ -125,8 +122,7 @@ async def amap_items(
             members = mapping.next_members(batch)
             batches = list(plan.batches(members))
             await _arun_all(plan, plan.expecting(members))
-            for each in batches:
-                await _asend(plan, each)
+            await _asend(plan, batches)
         await plan.client.arun(plan.sealing(mapping.sent))
     except BaseException as error:
         await _agive_up(plan, error)
@@ -229,14 +225,19 @@ def _raise_first(replies: Sequence[Any]) -> None:
             raise reply
 
 
-def _send(plan: Plan, batch: Batch) -> None:
-    members, outgoing = batch
-    _raise_first(plan.client.run_many(_skips(plan, members, send(outgoing))))
+def _send(plan: Plan, batches: Sequence[Batch]) -> None:
+    sent = send_each([outgoing for _, outgoing in batches])
+    for (members, _), stands in zip(batches, sent, strict=True):
+        if skips := _skips(plan, members, ids_of(stands)):
+            _run_all(plan, skips)
 
 
-async def _asend(plan: Plan, batch: Batch) -> None:
-    members, outgoing = batch
-    _raise_first(await plan.client.arun_many(_skips(plan, members, await asend(outgoing))))
+async def _asend(plan: Plan, batches: Sequence[Batch]) -> None:
+    rest = iter(batches)
+    async for stands in asend_each([outgoing for _, outgoing in batches]):
+        members, _ = next(rest)
+        if skips := _skips(plan, members, ids_of(stands)):
+            await _arun_all(plan, skips)
 
 
 def _skips(plan: Plan, members: Sequence[Member], stands: Sequence[str]) -> list[Call[bool]]:

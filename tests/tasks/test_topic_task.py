@@ -5,7 +5,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 
 from rsmq_django.core.errors import InvalidName, InvalidValue, MessageNotBytes
-from rsmq_django.tasks import bridge_topic, topic_task
+from rsmq_django.tasks import Concurrency, bridge_topic, topic_task
 from rsmq_django.tasks.compat import InvalidTask
 from rsmq_django.tasks.topic_task import TopicTask, check_topic_tasks, registered_topic_tasks
 from rsmq_django.topics import apublish, get_topic, publish
@@ -48,6 +48,17 @@ def test_decorated_function_stays_an_ordinary_function():
 def test_what_cannot_work_is_refused_where_it_is_declared(options: dict, says: str):
     with pytest.raises(InvalidTask, match=says):
         topic_task("orders", **({"group": "billing"} | options))(handle)
+
+    assert registered_topic_tasks() == []
+
+
+def test_options_that_only_tasks_of_queues_have_are_refused_with_the_way_to_them():
+    with pytest.raises(InvalidTask, match=r"has no limits: .*; feed a queue from the topic, bridge_topic\("):
+        topic_task("orders", group="billing", limits=[Concurrency(1)])
+    with pytest.raises(InvalidTask, match="has no timeout_s; feed a queue"):
+        topic_task("orders", group="billing", timeout_s=5)
+    with pytest.raises(TypeError, match="no option 'batches'. Did you mean 'batch'"):
+        topic_task("orders", group="billing", batches=5)
 
     assert registered_topic_tasks() == []
 

@@ -7,13 +7,17 @@ from typing import Any, NamedTuple
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
 
 from rsmq_django.conf import get_settings
 from rsmq_django.core import list_queues
 from rsmq_django.core.bands import lane_of, split_band
+from rsmq_django.core.connection import Connection
+from rsmq_django.core.errors import MessageTooLong
 from rsmq_django.queues import get_client, get_queue, pause_queue
-from rsmq_django.tasks import Retry, consumer
+from rsmq_django.tasks import Retry, call, chain, consumer, current_task, group, map_tasks
 from rsmq_django.tasks.compat import task_backends
+from rsmq_django.tasks.lanes import lane_of_call
 from rsmq_django.worker.delivery import NO_LANE
 from rsmq_django.worker.turns import Turns
 from tests.worker.workshop import Configure, declare, send_raw, the_dead_letter, work
@@ -134,6 +138,164 @@ def test_ids_of_a_bulk_call_are_in_the_order_of_the_calls(project: Configure):
 
     assert [task_backends["default"].get_result(task_id).return_value for task_id in ids] == list(range(40))
     assert len(lanes_in_use()) > 1
+
+
+@pytest.fixture
+def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many commands each round trip has carried so far."""
+    seen: list[int] = []
+    exchange, aexchange = Connection.exchange, Connection.aexchange
+
+    def counted(self: Connection, commands: Any, **options: Any) -> Any:
+        seen.append(len(commands))
+        return exchange(self, commands, **options)
+
+    async def acounted(self: Connection, commands: Any, **options: Any) -> Any:
+        seen.append(len(commands))
+        return await aexchange(self, commands, **options)
+
+    monkeypatch.setattr(Connection, "exchange", counted)
+    monkeypatch.setattr(Connection, "aexchange", acounted)
+    return seen
+
+
+CUSTOMERS = [[number] for number in range(40)]
+
+
+def declared_with_its_lanes() -> Any:
+    """Return a task whose lanes exist; the server knows its script."""
+    declared = declare(fair_by=["customer"])(lambda customer, note="": None)
+    declared.enqueue_many(CUSTOMERS)
+    return declared
+
+
+def test_a_bulk_call_is_one_round_trip_for_all_lanes(project: Configure, exchanges: list[int]):
+    declared = declared_with_its_lanes()
+    exchanges.clear()
+
+    declared.enqueue_many(CUSTOMERS)
+
+    made = list(exchanges)
+    assert made == [len(lanes_in_use())]
+    assert sum(map(waiting_in, lanes_in_use())) == 80
+
+
+async def test_a_bulk_call_of_a_coroutine_is_one_round_trip_for_all_lanes(project: Configure, exchanges: list[int]):
+    declared = declared_with_its_lanes()
+    exchanges.clear()
+
+    await declared.aenqueue_many(CUSTOMERS)
+
+    made = list(exchanges)
+    assert made == [len(lanes_in_use())]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_one_transaction_sends_to_many_lanes_is_one_round_trip(configure: Configure, exchanges: list[int]):
+    configure(on_commit=True)
+    declared = declared_with_its_lanes()
+    exchanges.clear()
+
+    with transaction.atomic():
+        for (customer,) in CUSTOMERS:
+            declared.enqueue(customer)
+
+    made = list(exchanges)
+    assert made == [len(lanes_in_use())]
+    assert sum(map(waiting_in, lanes_in_use())) == 80
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_lane_that_somebody_deleted_is_made_again_and_no_call_is_lost(project: Configure, is_async: bool):
+    declared = declared_with_its_lanes()
+    gone = sorted(lanes_in_use())[1]
+    waited_there = waiting_in(gone)
+    get_queue(gone).delete_queue()
+
+    if is_async:
+        await declared.aenqueue_many(CUSTOMERS)
+    else:
+        declared.enqueue_many(CUSTOMERS)
+
+    assert waiting_in(gone) == waited_there
+    assert sum(map(waiting_in, lanes_in_use())) == 80 - waited_there
+
+
+def test_a_lane_that_takes_less_than_the_others_is_told_of_and_the_others_have_theirs(project: Configure):
+    declared = declared_with_its_lanes()
+    small = sorted(lanes_in_use())[0]
+    waited_there = waiting_in(small)
+    get_queue(small).set_attributes(max_size_bytes=1024)
+
+    with pytest.raises(MessageTooLong, match=small):
+        declared.enqueue_many([{"customer": number, "note": "x" * 2000} for (number,) in CUSTOMERS])
+
+    assert waiting_in(small) == waited_there
+    assert sum(map(waiting_in, lanes_in_use())) == 80 - waited_there
+
+
+def lane_of_customer(declared: Any, customer: str) -> str:
+    return f"default-lane{lane_of_call(declared, (customer,), {})}"
+
+
+def test_steps_and_callbacks_of_workflows_wait_in_the_lane_of_their_customer(project: Configure):
+    seen: list[tuple[str, str]] = []
+
+    def step(customer: str) -> None:
+        seen.append((customer, current_task().queue_name))
+
+    fair = declare(fair_by=["customer"])(step)
+    one = call(fair, "acme")
+    two, after = call(fair, "bolt").without_result(), call(fair, "core").without_result()
+
+    chain(one, two).enqueue()
+    group([call(fair, "acme"), call(fair, "bolt")], then=after).enqueue()
+    work(threads=1)
+
+    assert len(seen) == 5
+    assert set(seen) == {(customer, lane_of_customer(fair, customer)) for customer in ("acme", "bolt", "core")}
+
+
+def test_a_step_that_gets_a_result_waits_in_its_lane_unless_the_result_decides_about_it(project: Configure):
+    seen: dict[str, str] = {}
+
+    def by_name(result: str, customer: str) -> str:
+        seen["by name"] = current_task().queue_name
+        return result
+
+    def by_result(result: str) -> str:
+        seen["by result"] = current_task().queue_name
+        return result
+
+    def by_function(result: str) -> None:
+        seen["by function"] = current_task().queue_name
+
+    first = declare(lambda: "acme")
+    named = declare(fair_by=["customer"])(by_name)
+    chain(
+        call(first),
+        call(named, customer="bolt"),
+        call(declare(fair_by=["result"])(by_result)),
+        call(declare(fair_by=lambda result: result)(by_function)),
+    ).enqueue()
+    work(threads=1)
+
+    lane = f"default-lane{lane_of_call(named, ('acme', 'bolt'), {})}"
+    assert seen == {"by name": lane, "by result": "default", "by function": "default"}
+
+
+def test_items_of_a_map_take_turns(project: Configure, exchanges: list[int]):
+    seen: list[int] = []
+    declared = declare(fair_by=["customer"])(lambda customer: seen.append(customer))
+    declared.enqueue_many(CUSTOMERS)
+    exchanges.clear()
+
+    map_tasks(declared, range(40), window=1000)
+
+    largest = max(exchanges)
+    assert largest == len(lanes_in_use())
+    work(threads=1)
+    assert sorted(seen) == sorted([*range(40)] * 2)
 
 
 def test_retry_and_dead_letter_stay_with_lane_and_priority(project: Configure):
