@@ -6,7 +6,7 @@ Each case names the client whose habit it replays.
 import pytest
 
 from rsmq_django.core import Client, Queue, list_queues
-from rsmq_django.core.errors import BrokenQueue
+from rsmq_django.core.errors import BrokenQueue, LeaseLost
 from tests.redis_server import PrivateServer
 
 PLAIN = {"vt": "30", "delay": "0", "maxsize": "65536", "created": "1645019600", "modified": "1645019601"}
@@ -182,6 +182,22 @@ def test_first_receive_that_is_missing_stays_unknown(server: PrivateServer, clie
 
     assert message is not None
     assert (message.receive_count, message.first_received_ms) == (5, None)
+
+
+@pytest.mark.parametrize("count", ["1e20", "99999999999999999999", "nan", "inf", "-3", "1.5", "many", ""])
+def test_receive_count_that_is_none_begins_anew_and_tells_holders_apart(
+    server: PrivateServer, client: Client, count: str
+):
+    queue = foreign_queue(server, client)
+    add_message(server, rc=count)
+
+    first = queue.receive(visibility_timeout_s=0)
+    second = queue.receive_many(5)
+
+    assert first is not None and [first.receive_count, *(message.receive_count for message in second)] == [1, 2]
+    with pytest.raises(LeaseLost):
+        queue.delete(first)
+    assert queue.delete(second[0])
 
 
 def test_orphaned_counts_and_foreign_fields_are_left_alone(server: PrivateServer, client: Client):

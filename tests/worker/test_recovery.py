@@ -88,6 +88,17 @@ def test_message_that_only_waited_is_free_at_once_and_lost_no_attempt(worker: De
     assert counted(server) == {message.id.encode(): b"1"}
 
 
+def test_counts_that_another_program_left_hold_nothing_back(worker: DeadWorker, server: PrivateServer):
+    running, waiting = worker.holds(b"x", is_running=True), worker.holds(b"y", is_running=False)
+    server.redis.hset("rsmq::released:default", mapping={f"{running.id}:crashes": "many", waiting.id: "1e20"})
+
+    worker.is_recovered()
+
+    assert counted(server) == {f"{running.id}:crashes".encode(): b"1", waiting.id.encode(): b"1"}
+    pass_time(get_queue("default"), seconds=2)
+    assert {message.id for message in get_queue("default").receive_many(5)} == {running.id, waiting.id}
+
+
 @pytest.mark.parametrize("is_running", [True, False])
 def test_message_that_somebody_else_holds_by_now_is_left_alone(
     worker: DeadWorker, server: PrivateServer, is_running: bool

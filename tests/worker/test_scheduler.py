@@ -394,6 +394,17 @@ def test_worker_that_starts_corrects_a_next_time_that_cannot_be_right(ran: list[
     assert planned_ms(server, "hourly") == planned_ms(server, "lost") == right
 
 
+def test_counts_that_another_program_left_let_an_entry_fire_once(ran: list[str], server: PrivateServer):
+    schedules.add("hourly", NOTE, every_s=3600)
+    let_pass(server, "hourly", seconds=5 * 3600)
+    server.redis.hset("rsmq::schedule:state", mapping={"fired:hourly": "often", "skipped:hourly": "1e20"})
+
+    for _ in range(2):
+        new_scheduler().look()
+
+    assert len(sent_ids(server)) == 1
+
+
 def test_declared_entries_that_found_no_memory_are_written_later(ran: list[str], server: PrivateServer, settings):
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"note": {"TASK": NOTE, "EVERY_S": 3600}}}
     watching = new_scheduler()

@@ -7,6 +7,7 @@
 --
 -- Returns how many were removed.
 --#include shared/clock
+--#include shared/counters
 --#include shared/phantoms
 local messages, settings, phantoms = KEYS[1], KEYS[2], KEYS[3]
 local removed = 0

@@ -45,6 +45,7 @@ local function turn_of(key, lead, apart_ms, longest_ms)
   local wait_ms = math.max(1, math.ceil(turn - now_ms))
   -- The last of very many: not all at the same time. The microseconds are random enough.
   if wait_ms > longest_ms then return longest_ms * (0.5 + time[2] % 1000 / 2000) end
+  redis.call("DEL", key)
   redis.call("SET", key, integer(turn), "PX", integer(wait_ms))
   return wait_ms
 end

@@ -47,12 +47,15 @@ for _, limit in ipairs(limits) do
 end
 if is_full then return {0, math.ceil(wait_ms)} end
 
+-- Each kind of write begins with a removal, so that a server at its memory limit can be drained of limited tasks, too.
 local MONTH_MS = 30 * 86400000
 for _, limit in ipairs(limits) do
   if limit.kind == "concurrency" then
+    redis.call("HDEL", limit.key, id)
     redis.call("HSET", limit.key, id, receive_count .. " " .. integer(held_ms) .. " " .. ARGV[FIRST + PER_LIMIT * count])
     redis.call("PEXPIRE", limit.key, MONTH_MS) -- for what is never asked for again
   else
+    redis.call("LTRIM", limit.key, 0, limit.most - 1)
     redis.call("LPUSH", limit.key, integer(now_ms))
     redis.call("LTRIM", limit.key, 0, limit.most - 1)
     redis.call("PEXPIRE", limit.key, integer(limit.window_ms))

@@ -4,4 +4,5 @@
 --   ARGV     names
 --
 -- Returns how many were not paused before.
+redis.call("SREM", KEYS[1], "") -- a removal first: then this works at the memory limit, too
 return redis.call("SADD", KEYS[1], unpack(ARGV))

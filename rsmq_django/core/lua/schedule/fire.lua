@@ -34,8 +34,8 @@ if #ARGV > 10 then
   end
   redis.call("HSET", state, "planned_ms:" .. name, last_ms, "fired_ms:" .. name, integer(now_ms),
     "task_id:" .. name, ARGV[#ARGV - 1])
-  redis.call("HINCRBY", state, "fired:" .. name, #ids)
+  raise_counter(state, "fired:" .. name, #ids)
 end
-if skipped ~= "0" then redis.call("HINCRBY", state, "skipped:" .. name, skipped) end
+if skipped ~= "0" then raise_counter(state, "skipped:" .. name, skipped) end
 redis.call("ZADD", due, next_ms, name)
 return 1

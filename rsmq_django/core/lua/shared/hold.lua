@@ -10,7 +10,7 @@ local function count_receives(settings, found)
     local stored = values[2 * i]
     changed[c + 1] = fields[2 * i]
     if stored then
-      counts[i] = string.format("%d", (tonumber(stored) or 0) + 1)
+      counts[i] = raised(stored, 1) -- it must grow: it tells holders apart
       c = c + 2
       changed[c] = counts[i]
       again[#again + 1], again_fields[#again + 1] = i, ids[i] .. ":fr"

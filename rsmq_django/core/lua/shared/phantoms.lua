@@ -7,6 +7,6 @@ local function quarantine(messages, settings, phantoms, id)
   -- The removals come first: a server at its memory limit then allows the rest.
   redis.call("ZREM", messages, id)
   redis.call("HDEL", settings, id .. ":rc", id .. ":fr")
-  local number = redis.call("HINCRBY", phantoms, "removed", 1)
+  local number = raise_counter(phantoms, "removed", 1)
   redis.call("HSET", phantoms, number % REMEMBERED, integer(now_ms) .. " " .. id)
 end

@@ -1,4 +1,4 @@
--- What one of a queue's counters becomes. One that another client left as no whole number, or as one so large that
+-- What a counter becomes. One that another client left as no whole number, or as one so large that
 -- nobody can raise it much longer, begins anew.
 local LARGEST_COUNT = 1e14 -- Lua writes smaller whole numbers with all their digits
 

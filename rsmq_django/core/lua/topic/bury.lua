@@ -28,5 +28,5 @@ local function bury(group, log, target, origin, dead)
     redis.call("HSET", target.headers, before + i, facts .. (own == "}" and own or ", " .. own))
     if keys[i] then redis.call("HSET", target.keys, before + i, keys[i]) end
   end
-  redis.call("HINCRBY", group.own, "dead", #dead)
+  raise_counter(group.own, "dead", #dead)
 end

@@ -12,7 +12,6 @@
 --#include shared/clock
 --#include shared/ids
 --#include shared/units
---#include shared/counters
 --#include topic/index
 --#include topic/times
 --#include topic/append

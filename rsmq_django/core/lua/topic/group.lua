@@ -5,6 +5,7 @@
 --   own: `read` = the last index handed out, while something is held; skipped, dead
 --   pending: what is held, scored with its index; due: the same, scored with when it is handed out again (ms)
 --   counts: index -> deliveries, from the second on; consumers: name -> last seen (ms)
+--#include shared/counters
 
 local function forget_held(group)
   redis.call("UNLINK", group.pending, group.due, group.counts)
@@ -22,7 +23,7 @@ local function settle_cursor(group, read, skipped)
   local lowest = redis.call("ZRANGE", group.pending, 0, 0)[1]
   move_cursor(group, lowest and lowest - 1 or read)
   if lowest then redis.call("HSET", group.own, "read", read) else redis.call("HDEL", group.own, "read") end
-  if skipped and skipped > 0 then redis.call("HINCRBY", group.own, "skipped", skipped) end
+  if skipped and skipped > 0 then raise_counter(group.own, "skipped", skipped) end
 end
 
 local function note_consumer(group, consumer)

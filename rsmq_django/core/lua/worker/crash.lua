@@ -11,6 +11,7 @@
 -- Returns an empty list when somebody else holds it or it is gone; else: crashes so far, body, first receive
 -- (ms or ""), and how often it was given back unused.
 --#include shared/clock
+--#include shared/counters
 --#include shared/fence
 --#include shared/whole
 --#include shared/strike
@@ -21,7 +22,7 @@ local id, receive_count, wait_ms = ARGV[at], ARGV[at + 1], ARGV[at + 2]
 
 if verdicts_on(messages, settings, {id}, {receive_count})[1] ~= 1 then return {} end
 -- Counting comes before the message leaves its place: it fails when its key has the wrong type.
-local crashes = redis.call("HINCRBY", deliveries, id .. ":crashes", 1)
+local crashes = tonumber(raise_counter(deliveries, id .. ":crashes", 1))
 redis.call("ZREM", messages, id)
 redis.call("ZADD", messages, integer(now_ms + wait_ms * crashes), id)
 if crashes < tonumber(ARGV[at + 3]) then log_event(log, dropped, 1, "lost") end

@@ -7,5 +7,6 @@
 -- Returns 1, or 0 when there is no such worker any more.
 --#include shared/clock
 if not redis.call("ZSCORE", KEYS[1], ARGV[1]) then return 0 end
+redis.call("DEL", KEYS[2]) -- a removal first: then this works at the memory limit, too
 redis.call("SET", KEYS[2], ARGV[2] .. " " .. integer(now_ms), "EX", ARGV[3])
 return 1

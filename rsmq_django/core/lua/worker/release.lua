@@ -10,6 +10,7 @@
 -- The receive count of a living message never goes down, because it is the fence; so what was given back is counted
 -- beside it. Returns 1 done, 0 no such message, -1 lease lost, in the order given.
 --#include shared/clock
+--#include shared/counters
 --#include shared/fence
 --#include shared/strike
 --#include shared/events
@@ -25,7 +26,7 @@ for n, id in ipairs(ids) do
     redis.call("ZREM", messages, id)
     redis.call("ZADD", messages, integer(now_ms), id)
     if is_held then
-      redis.call("HINCRBY", releases, id, 1)
+      raise_counter(releases, id, 1)
       log_event(log, dropped, n, "released")
     end
   end

@@ -11,6 +11,7 @@
 --
 -- Returns 1 done, 0 no such message, -1 lease lost (nothing was written).
 --#include shared/clock
+--#include shared/counters
 --#include shared/fence
 --#include shared/results
 --#include shared/strike
@@ -26,6 +27,6 @@ if verdict ~= 0 and struck > 0 then log_event(log, dropped, 1, verdict == 1 and 
 if verdict ~= 1 then return verdict end
 redis.call("ZREM", messages, id)
 redis.call("ZADD", messages, integer(now_ms + wait_ms), id)
-if struck > 0 and how == "released" then redis.call("HINCRBY", releases, id, 1) end
+if struck > 0 and how == "released" then raise_counter(releases, id, 1) end
 if result then write_result(result, ARGV[at + 4], at + 5) end
 return 1

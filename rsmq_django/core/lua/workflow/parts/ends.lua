@@ -1,8 +1,8 @@
 -- How a member ends, or its next step begins. Only for one that is awaited (parts/progress).
 local function member_succeeded(value)
-  if redis.call("HDEL", failures, member) == 1 then redis.call("HINCRBY", state, "failed", -1) end
+  if redis.call("HDEL", failures, member) == 1 then raise_counter(state, "failed", -1) end
   local s = redis.call("HMGET", state, "status", "keeps")
-  redis.call("HINCRBY", state, "calls_done", 1)
+  raise_counter(state, "calls_done", 1)
   if targets.next and s[1] ~= "cancelled" then
     redis.call("HSET", results, member, value)
     redis.call("HSET", members, member, targets.next.task)
@@ -11,13 +11,13 @@ local function member_succeeded(value)
     redis.call("HDEL", members, member)
     redis.call("HDEL", results, member)
     if s[2] == "1" then redis.call("HSET", results, member, value) end
-    if not targets.next then redis.call("HINCRBY", state, "succeeded", 1) end
+    if not targets.next then raise_counter(state, "succeeded", 1) end
   end
   conclude()
 end
 
 local function member_failed(record)
   redis.call("HDEL", members, member)
-  if redis.call("HSET", failures, member, task .. " " .. record) == 1 then redis.call("HINCRBY", state, "failed", 1) end
+  if redis.call("HSET", failures, member, task .. " " .. record) == 1 then raise_counter(state, "failed", 1) end
   conclude()
 end
