@@ -19,7 +19,7 @@ from .checkpoint import finished_offset
 from .errors import DataLoss
 from .files import FileSink
 from .finalize import trim_events
-from .lake import Lake, clean_batches
+from .lake import Lake
 from .lock import RunLock
 from .patience import started_patiently
 from .progress import POLL_S
@@ -80,7 +80,7 @@ class ArchiveJob:
 
     def _sink(self) -> FileSink:
         place = self.lake.table(EVENTS)
-        clean_batches(place)
+        self.lake.prepare(place)
         return FileSink(place, keeps_larger=self.source.get("failOnDataLoss", "true") == "false")
 
     def _query(self, sink: FileSink, result: Archived, checkpoint: Path) -> None:

@@ -10,7 +10,6 @@ from .archive import as_our_error
 from .config import JobConfig
 from .files import FileSink
 from .finalize import Acknowledged, acknowledge_drained
-from .lake import clean_batches
 from .lock import RunLock
 from .options import Options
 from .patience import started_patiently
@@ -44,7 +43,7 @@ def drain_queue(
     with RunLock(options.server(), str(checkpoint)):
         acknowledge_drained(options, checkpoint)
         sink = FileSink(lake.drained(queue))
-        clean_batches(sink.place)
+        lake.prepare(sink.place)
         stream = spark.readStream.format("rsmq").options(filesIn=str(lake.incoming(job)), **given).load()
         writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .columns import Column, Rows, arrow_schema, columns
+from .durable import sync
 from .lake import place_batch, rows_of_batch
 
 #: What a task says about the files that it wrote.
@@ -45,6 +46,7 @@ def write_files(tables: Iterable[Rows], schema: Iterable[Column], directory: Pat
         content = pa.Table.from_batches(parts)
         path = directory / f"{uuid.uuid4().hex}.parquet"
         pq.write_table(content, path, compression=COMPRESSION)
+        sync(path)  # here: only the machine that wrote it can bring it to the disk
         yield {"path": [str(path)], "dt": [day], "rows": [content.num_rows]}
 
 

@@ -16,12 +16,14 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..core.streams import BEGINNING, id_order
 from .columns import arrow_schema
+from .durable import remove_directory, replace_directory, sync, sync_names, write_whole
 from .errors import PipelineError
 from .schemas import EVENTS, TABLES, Table
 
@@ -63,6 +65,18 @@ class Lake:
         directory = self.root / "_incoming" / job
         shutil.rmtree(directory, ignore_errors=True)
         return directory
+
+    def prepare(self, place: Path) -> None:
+        """Make the directory of a table that grows by batches, and remove what a run that died in place_batch() left.
+
+        The batch of that run is repeated, so nothing is missed.
+        """
+        place.mkdir(parents=True, exist_ok=True)
+        sync_names(place.parent, top=self.root)
+        with suppress(PermissionError):  # whoever made the directory of the lake may keep the one above to himself
+            sync(self.root.parent)
+        for hidden in place.glob("dt=*/.*b=*"):
+            shutil.rmtree(hidden, ignore_errors=True)
 
     # -- Notes --------------------------------------------------------------------------------------------------------
 
@@ -152,7 +166,9 @@ class Lake:
         names = []
         for file in files:
             names.append(f"{uuid.uuid4().hex}.parquet")
+            sync(file)
             os.replace(file, directory / names[-1])
+        sync_names(directory, top=self.root)
         note = {"rows": rows, "batches": batches, "files": names}
         write_whole(directory / DONE, json.dumps(note).encode())
         for file in directory.glob("*.parquet"):
@@ -206,7 +222,10 @@ class Lake:
 
 
 def place_batch(place: Path, batch: str, files: Mapping[dt.date, Iterable[Path]]) -> None:
-    """Move files into a table as one batch; each of its days appears whole or not at all, also when it replaces one."""
+    """Move files into a table as one batch; each of its days appears whole or not at all, also when it replaces one.
+
+    When it returns, they stay there even if the power fails: Spark notes the batch as done, and its rows leave Redis.
+    """
     for day, paths in files.items():
         target = place / f"dt={day.isoformat()}" / f"b={batch}"
         fresh = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
@@ -214,12 +233,8 @@ def place_batch(place: Path, batch: str, files: Mapping[dt.date, Iterable[Path]]
         for number, path in enumerate(paths):
             os.replace(path, fresh / f"part-{number:05d}.parquet")
         replace_directory(fresh, target)
-
-
-def clean_batches(place: Path) -> None:
-    """Remove what a run that died in place_batch() left. Its batch is repeated, so nothing is missed."""
-    for hidden in place.glob("dt=*/.*b=*"):
-        shutil.rmtree(hidden, ignore_errors=True)
+    if files:
+        sync(place)
 
 
 def rows_of_batch(place: Path, batch: str) -> int:
@@ -263,30 +278,6 @@ def parquet_files(directory: Path) -> Iterator[Path]:
     for file in sorted(directory.glob("*.parquet")):
         if not file.name.startswith(("_", ".")) and file.stat().st_size:
             yield file
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, whatever dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    fresh.write_bytes(content)
-    os.replace(fresh, path)
-
-
-def replace_directory(fresh: Path, target: Path) -> None:
-    """Put a directory in the place of another. A crash between the two steps leaves none: the step is run again."""
-    old = target.with_name(f".old-{target.name}-{uuid.uuid4().hex}")
-    if target.exists():
-        os.replace(target, old)
-    os.replace(fresh, target)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def remove_directory(path: Path) -> None:
-    """Remove a directory; readers see it whole or not at all."""
-    hidden = path.with_name(f".old-{path.name}-{uuid.uuid4().hex}")
-    os.replace(path, hidden)
-    shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _days_in(directory: Path) -> list[dt.date]:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from .durable import write_whole
 from .errors import AlreadyRunning, DataLoss
-from .lake import Lake, write_whole
+from .lake import Lake
 
 DONE, FAILED, WRONG_USAGE, LOST_DATA, BUSY = 0, 1, 2, 3, 4
 #: Records that are kept.

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .columns import ddl
-from .lake import Lake, replace_directory
+from .durable import replace_directory
+from .lake import Lake
 from .schemas import EVENTS, Table
 
 

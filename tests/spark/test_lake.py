@@ -11,10 +11,11 @@ import pytest
 
 from rsmq_django.spark.columns import arrow_schema
 from rsmq_django.spark.config import JobConfig
+from rsmq_django.spark.durable import replace_directory
 from rsmq_django.spark.errors import PipelineError, WrongOption
 from rsmq_django.spark.events import rows
 from rsmq_django.spark.files import write_files
-from rsmq_django.spark.lake import Lake, clean_batches, place_batch, read_parquet, replace_directory, rows_of_batch
+from rsmq_django.spark.lake import Lake, place_batch, read_parquet, rows_of_batch
 from rsmq_django.spark.runs import read_runs, record
 from rsmq_django.spark.schemas import DEPTH, EVENTS, HOURLY
 from tests.spark.samples import STREAM
@@ -110,7 +111,7 @@ def test_day_between_two_names_is_found_again_after_a_crash(lake: Lake, monkeypa
 
     (lake.root / ".fresh-depth-1").mkdir()
     with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
-        killed.setattr("rsmq_django.spark.lake.os.replace", die_at_the_second)
+        killed.setattr("rsmq_django.spark.durable.os.replace", die_at_the_second)
         replace_directory(lake.root / ".fresh-depth-1", target)
     assert lake.days(DEPTH) == []
 
@@ -195,7 +196,7 @@ def test_repeated_batch_replaces_itself_and_what_a_dead_run_left_goes(lake: Lake
         place_batch(place, "q0ddba11a-000000", written(count))
     (place / "dt=2026-11-18" / ".b=q0ddba11a-000001-cafe").mkdir()
     (place / "dt=2026-11-18" / ".old-b=q0ddba11a-000000-cafe").mkdir()
-    clean_batches(place)
+    lake.prepare(place)
 
     assert rows_of_batch(place, "q0ddba11a-000000") == 5
     assert [path.name for path in (place / "dt=2026-11-18").iterdir()] == ["b=q0ddba11a-000000"]
