@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 
@@ -63,3 +64,9 @@ def keep_days() -> dict[str, int]:
 def export_address() -> None:
     """Put the address of the pipeline's connection where the session finds it; call it before the session starts."""
     os.environ[DEFAULT_URL_VARIABLE] = get_client(get_settings().pipeline.connection).connection.url
+
+
+def require_tables() -> None:
+    """Raise ImproperlyConfigured where there are no tables to publish to."""
+    if not apps.is_installed("rsmq_django.pipeline"):
+        raise ImproperlyConfigured("add 'rsmq_django.pipeline' to INSTALLED_APPS and run migrate, to publish")

@@ -18,7 +18,7 @@ from django.apps import apps
 from ..conf import Settings, get_settings
 from ..core.errors import RsmqError
 from ..core.keys import events_key
-from ..core.streams import BEGINNING, step
+from ..core.streams import BEGINNING, id_order, step
 from ..spark.archive import JOB
 from ..spark.bulk import unfinished_jobs
 from ..spark.checkpoint import finished_offset
@@ -51,6 +51,8 @@ class Lag:
     length: int
     #: Entries that were trimmed before they could be archived, and are not on any record yet.
     lost_unseen: int
+    #: The log does not reach our place any more: it was deleted and made anew, or a failover lost its end.
+    is_reset: bool = False
 
 
 def examine(config: JobConfig, server: Server) -> Iterator[Finding]:
@@ -69,6 +71,8 @@ def read_lag(config: JobConfig, server: Server) -> Lag:
     end = (finished_offset(config.find_lake().checkpoint(JOB)) or {}).get(stream, {"id": BEGINNING, "n": -1})
     found = server.run(step(stream, after=end["id"], most=1))
     length = server.ask_one("XLEN", stream)
+    if id_order(found.newest_id) < id_order(end["id"]) or 0 <= found.added < end["n"]:
+        return Lag(length, length, 0, is_reset=True)
     if end["n"] < 0 or found.added < 0:
         return Lag(length, length, 0)
     lost = max(0, found.gone - end["n"])
@@ -182,6 +186,9 @@ def _lag(config: JobConfig, server: Server) -> Iterator[Finding]:
         text = f"{lag.lost_unseen:,} events were trimmed before they were archived"
         hint = f"archive --allow-loss counts them and goes on. {more_often}"
         yield Finding("problem", text, hint)
+    if lag.is_reset:
+        text = "the log does not reach the archive's place: it was deleted and made anew, or a failover lost its end"
+        yield Finding("problem", text, "Find out which; then: rsmq_pipeline archive --new-checkpoint")
     state: Literal["ok", "warning"] = "warning" if lag.entries > FULL_SHARE * most else "ok"
     hint = more_often if state == "warning" else ""
     yield Finding(state, f"{lag.entries:,} events wait to be archived; the log holds up to {most:,}", hint)

@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import finished_offset
-from .errors import DataLoss
+from .checkpoint import finished_offset, planned_rows
+from .errors import DataLoss, LogReset
 from .files import FileSink
 from .finalize import trim_events
 from .lake import Lake
@@ -68,20 +69,21 @@ class ArchiveJob:
                 checkpoint.rename(checkpoint.with_name(f"{JOB}.old-{time.time_ns()}"))
             result = Archived(trimmed=trim_events(self.server, checkpoint))
             lost_before = _lost(checkpoint)
-            sink = self._sink()
+            sink = self._sink(checkpoint)
             try:
                 started_patiently(lambda: self._query(sink, result, checkpoint))
             except Exception as error:  # Spark wraps everything, ours included
                 raise as_our_error(error) from error
             result.trimmed += trim_events(self.server, checkpoint)
-            result.lost = _lost(checkpoint) - lost_before
+            result.lost = _lost(checkpoint) - lost_before + sink.lost
             result.offsets = finished_offset(checkpoint) or {}
             return result
 
-    def _sink(self) -> FileSink:
+    def _sink(self, checkpoint: Path) -> FileSink:
         place = self.lake.table(EVENTS)
         self.lake.prepare(place)
-        return FileSink(place, keeps_larger=self.source.get("failOnDataLoss", "true") == "false")
+        may_lose = self.source.get("failOnDataLoss", "true") == "false"
+        return FileSink(place, planned=partial(planned_rows, checkpoint) if may_lose else None)
 
     def _query(self, sink: FileSink, result: Archived, checkpoint: Path) -> None:
         query = self._start(checkpoint, sink)
@@ -126,7 +128,7 @@ def _lost(checkpoint: Path) -> int:
 def as_our_error(error: Exception) -> Exception:
     """Return our own error where Spark wraps it in several of its own; else the error itself."""
     text = str(error)
-    for name in ("LogReset: ", "DataLoss: "):
-        if name in text:
-            return DataLoss(text.split(name)[-1].splitlines()[0])
+    for kind in (LogReset, DataLoss):
+        if f"{kind.__name__}: " in text:
+            return kind(text.split(f"{kind.__name__}: ")[-1].splitlines()[0])
     return error

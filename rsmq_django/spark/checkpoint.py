@@ -29,10 +29,13 @@ def read_offset(checkpoint: Path, batch: int, *, source: int = 0) -> Any:
     return None if lines[2 + source] == "-" else json.loads(lines[2 + source])
 
 
-def query_id(checkpoint: Path) -> str | None:
-    """Return the id that Spark gave the query, or None when it never ran."""
-    metadata = checkpoint / "metadata"
-    return str(json.loads(metadata.read_text("utf-8"))["id"]) if metadata.exists() else None
+def planned_rows(checkpoint: Path, batch: int, *, source: int = 0) -> int:
+    """Return how many rows of a log a batch had when it was planned."""
+    end = read_offset(checkpoint, batch, source=source) or {}
+    has_before = batch > 0 and (checkpoint / "offsets" / str(batch - 1)).exists()
+    before = (read_offset(checkpoint, batch - 1, source=source) if has_before else None) or {}
+    # A stream that had nothing new is named with its place of before.
+    return sum(stop["rows"] for stream, stop in end.items() if before.get(stream, {}).get("id") != stop["id"])
 
 
 def _numbers(directory: Path) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,12 +69,13 @@ class FileSink:
 
     #: Directory of the table.
     place: Path
-    #: A repeated batch does not replace one of more rows: where losses are allowed, the log may have been trimmed
-    #: between the two tries.
-    keeps_larger: bool = False
-    #: Rows and batches so far.
+    #: Where losses are allowed: how many rows a batch had when it was planned. The log may have been trimmed since; a
+    #: repeated batch then does not replace days of more rows, and what neither try found is lost.
+    planned: Callable[[int], int] | None = None
+    #: Rows and batches so far, and rows that were trimmed between planning and reading.
     rows: int = 0
     batches: int = 0
+    lost: int = 0
 
     def __call__(self, answers: Any, batch: int) -> None:
         """Store one batch."""
@@ -83,9 +84,10 @@ class FileSink:
         name = f"q{query[:8]}-{batch:06d}"
         written = answers.collect()  # this is when the tasks run
         rows = sum(answer["rows"] for answer in written)
-        if not self.keeps_larger or rows >= rows_of_batch(self.place, name):
-            files: dict[dt.date, list[Path]] = {}
-            for answer in written:
-                files.setdefault(answer["dt"], []).append(Path(answer["path"]))
-            place_batch(self.place, name, files)
+        files: dict[dt.date, list[Path]] = {}
+        for answer in written:
+            files.setdefault(answer["dt"], []).append(Path(answer["path"]))
+        place_batch(self.place, name, files, keeps_larger=self.planned is not None)
+        if self.planned:
+            self.lost += max(0, self.planned(batch) - rows_of_batch(self.place, name))
         self.rows, self.batches = self.rows + rows, self.batches + bool(rows)

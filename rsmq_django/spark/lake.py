@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,8 +188,10 @@ class Lake:
 
     # -- Expiry -------------------------------------------------------------------------------------------------------
 
-    def expire(self, today: dt.date, keep_days: Mapping[str, int] | None = None) -> dict[str, int]:
-        """Remove days that are older than their table keeps; return how many of each."""
+    def expire(
+        self, today: dt.date, keep_days: Mapping[str, int] | None = None, *, dry_run: bool = False
+    ) -> dict[str, int]:
+        """Remove days that are older than their table keeps; return how many of each. `dry_run` only counts them."""
         removed: dict[str, int] = {}
         for table in TABLES:
             oldest = today - dt.timedelta(days=(keep_days or {}).get(table.name, table.keep_days))
@@ -197,7 +199,8 @@ class Lake:
             for place in places:
                 for day in _days_in(place):
                     if day < oldest:
-                        remove_directory(place / f"dt={day.isoformat()}")
+                        if not dry_run:
+                            remove_directory(place / f"dt={day.isoformat()}")
                         removed[table.name] = removed.get(table.name, 0) + 1
         return removed
 
@@ -221,13 +224,18 @@ class Lake:
             shutil.rmtree(fresh, ignore_errors=True)
 
 
-def place_batch(place: Path, batch: str, files: Mapping[dt.date, Iterable[Path]]) -> None:
+def place_batch(
+    place: Path, batch: str, files: Mapping[dt.date, Sequence[Path]], *, keeps_larger: bool = False
+) -> None:
     """Move files into a table as one batch; each of its days appears whole or not at all, also when it replaces one.
 
-    When it returns, they stay there even if the power fails: Spark notes the batch as done, and its rows leave Redis.
+    With `keeps_larger` a day of more rows stays. When it returns, all stays there even if the power fails: Spark notes
+    the batch as done, and its rows leave Redis.
     """
     for day, paths in files.items():
         target = place / f"dt={day.isoformat()}" / f"b={batch}"
+        if keeps_larger and _count_rows(parquet_files(target)) > _count_rows(paths):
+            continue
         fresh = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
         fresh.mkdir(parents=True)
         for number, path in enumerate(paths):
@@ -239,10 +247,13 @@ def place_batch(place: Path, batch: str, files: Mapping[dt.date, Iterable[Path]]
 
 def rows_of_batch(place: Path, batch: str) -> int:
     """Return how many rows a batch has in a table. Needs pyarrow."""
+    return sum(_count_rows(parquet_files(directory)) for directory in place.glob(f"dt=*/b={batch}"))
+
+
+def _count_rows(files: Iterable[Path]) -> int:
     import pyarrow.parquet as pq
 
-    directories = place.glob(f"dt=*/b={batch}")
-    return sum(pq.read_metadata(file).num_rows for directory in directories for file in parquet_files(directory))
+    return sum(pq.read_metadata(file).num_rows for file in files)
 
 
 def _newest_rows(rows: Any) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """`manage.py rsmq_pipeline`: the steps that need no Java, and what is said where something is missing."""
 
+import datetime as dt
 import json
 import sys
 from io import StringIO
@@ -17,6 +18,7 @@ from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.fingerprint import fingerprint
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import Options
+from rsmq_django.spark.runs import read_runs
 from rsmq_django.spark.schemas import DEAD_LETTERS
 from tests.redis_server import PrivateServer
 from tests.spark.samples import log_events
@@ -40,6 +42,16 @@ def pipeline(lake: Lake, server: PrivateServer) -> Any:
     return run
 
 
+def note_archived(lake: Lake, entry_id: str, count: int) -> None:
+    """Write the checkpoint of an archive that finished one batch."""
+    checkpoint = lake.checkpoint("archive")
+    for name in ("offsets", "commits"):
+        (checkpoint / name).mkdir(parents=True)
+    end = {"rsmq::events": {"id": entry_id, "n": count, "rows": count, "lost": 0}}
+    (checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
+    (checkpoint / "commits" / "0").write_text("v1\n{}")
+
+
 @pytest.mark.django_db
 def test_publish_needs_no_java(pipeline, write_hours, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "")
@@ -55,13 +67,7 @@ def test_publish_needs_no_java(pipeline, write_hours, monkeypatch: pytest.Monkey
 def test_status_tells_what_waits_and_what_was_lost(pipeline, lake: Lake, server: PrivateServer):
     log_events(server.redis, 50)
     assert pipeline("status") == (0, "50 events wait to be archived\n")
-    newest = server.redis.xrange("rsmq::events", count=10)[-1][0].decode()
-    checkpoint = lake.checkpoint("archive")
-    for name in ("offsets", "commits"):
-        (checkpoint / name).mkdir(parents=True)
-    end = {"rsmq::events": {"id": newest, "n": 10, "rows": 10, "lost": 0}}
-    (checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}")
-    (checkpoint / "commits" / "0").write_text("v1\n{}")
+    note_archived(lake, server.redis.xrange("rsmq::events", count=10)[-1][0].decode(), 10)
     server.redis.xtrim("rsmq::events", maxlen=30, approximate=False)
 
     code, said = pipeline("status")
@@ -135,14 +141,44 @@ def test_configuration_for_spark_submit_holds_no_address(pipeline, settings, ser
     )
 
 
-def test_dry_run_says_what_would_be_done(pipeline, server: PrivateServer):
+@pytest.mark.django_db
+def test_dry_run_says_what_each_step_would_do_and_leaves_no_trace(
+    pipeline, lake: Lake, write_hours, server: PrivateServer
+):
     log_events(server.redis, 50)
+    write_hours([hour_row()], day=dt.datetime.now(dt.UTC).date())  # a fixed day would expire some day
 
     code, said = pipeline("run", dry_run=True)
 
     assert code == 0
-    assert "archive: 50 events" in said
+    assert said.splitlines() == [
+        "archive: 50 events",
+        "rollup: 0 days, and those of what is archived until then",
+        "analyse: nothing is archived yet",
+        "compact: 0 days",
+        "expire: nothing",
+        "publish: 1 day of tables that changed, 0 that are gone",
+        "nothing was changed",
+    ]
     assert server.redis.xlen("rsmq::events") == 50
+    assert read_runs(lake) == []
+    assert not TaskHour.objects.exists()
+
+
+def test_log_that_was_made_anew_is_reported_with_the_way_on(pipeline, lake: Lake, server: PrivateServer):
+    note_archived(lake, "1795000000000-0", 10)
+    log_events(server.redis, 3)
+
+    code, said = pipeline("doctor")
+    assert code == 1
+    assert "the log does not reach the archive's place" in said
+    assert "rsmq_pipeline archive --new-checkpoint" in said
+
+    code, said = pipeline("status")
+    assert code == 1
+    assert said.startswith("3 events wait to be archived\n")
+    assert json.loads(pipeline("status", json=True)[1])["reset"] is True
+    assert "it would be refused" in pipeline("archive", dry_run=True)[1]
 
 
 def test_draining_is_only_counted_unless_one_says_yes(pipeline, server: PrivateServer):
@@ -151,7 +187,7 @@ def test_draining_is_only_counted_unless_one_says_yes(pipeline, server: PrivateS
     code, said = pipeline("drain", queue="default")
 
     assert code == 0
-    assert "up to 1 messages" in said
+    assert "up to 1 message\n" in said
     assert get_queue("default").attributes().messages == 1
 
 
@@ -224,7 +260,7 @@ def test_group_without_events_goes_back_by_the_archive_of_dead_letters(pipeline,
     code, said = pipeline("replay", "f" * 32, yes=True)
 
     assert code == 0
-    assert "1 dead letters went back to default" in said
+    assert "1 dead letter went back to default" in said
     assert "1 stayed: closed is not in RSMQ['QUEUES'] any more" in said
     assert queue.attributes().messages == 1
 
@@ -234,15 +270,16 @@ def test_dry_run_counts_dead_letters(pipeline, server: PrivateServer):
     dead.create()
     server.redis.hset("rsmq::dead:default-dead", dead.send("1"), "{}")
 
-    assert "dlq: 1 dead letters" in pipeline("dlq", dry_run=True)[1]
+    assert "dlq: 1 dead letter\n" in pipeline("dlq", dry_run=True)[1]
     assert "dlq: 0 dead letters" in pipeline("dlq", dry_run=True, queue="none")[1]
 
 
 def test_wrong_usage_has_its_own_status(pipeline):
     with pytest.raises(CommandError, match="is no time"):
         pipeline("archive", "--continuous", "soon")
-    with pytest.raises(CommandError, match="write name=value"):
+    with pytest.raises(CommandError, match="write name=value") as no_pair:
         pipeline("status", "--conf", "spark.ui.enabled")
+    assert no_pair.value.returncode == 2
     for step, said in (
         ("drain", "which queues"),
         ("replay", "a fingerprint"),

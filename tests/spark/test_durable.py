@@ -11,8 +11,6 @@ import pytest
 from rsmq_django.core import Queue
 from rsmq_django.spark.drain import Journals
 from rsmq_django.spark.durable import sync, write_whole
-from rsmq_django.spark.events import rows
-from rsmq_django.spark.files import write_files
 from rsmq_django.spark.finalize import acknowledge_drained, trim_events
 from rsmq_django.spark.lake import Lake, place_batch
 from rsmq_django.spark.schemas import EVENTS
@@ -20,6 +18,7 @@ from rsmq_django.spark.server import Server
 from tests.redis_server import PrivateServer
 from tests.spark.samples import STREAM, log_events
 from tests.spark.test_finalize import ids, write_checkpoint
+from tests.spark.test_lake import written
 
 DAY = dt.date(2026, 11, 18)
 BATCH = "q0ddba11a-000000"
@@ -54,20 +53,13 @@ def lake(tmp_path: Path) -> Lake:
     return Lake.at(tmp_path / "lake")
 
 
-def written(lake: Lake, count: int = 3) -> list[Path]:
-    """Return the files that a task wrote."""
-    entries = [(f"1795000000000-{number}".encode(), [b"e", b"succeeded"]) for number in range(count)]
-    answers = list(write_files([rows(STREAM, entries)], EVENTS.columns, lake.incoming("archive"), time="event_at"))
-    return [Path(path) for answer in answers for path in answer["path"]]
-
-
 def test_batch_gets_its_name_when_its_content_is_on_the_disk_and_is_done_when_its_name_is(lake: Lake, disk: Disk):
     place = lake.table(EVENTS)
     batch = place / f"dt={DAY}" / f"b={BATCH}"
     disk.look = batch.exists
 
     lake.prepare(place)
-    files = written(lake)
+    files = written(lake, 3)
     assert [disk.views(file) for file in files] == [[False]], "by the task that wrote it"
     place_batch(place, BATCH, {DAY: files})
 
@@ -112,8 +104,8 @@ def test_drained_messages_leave_redis_when_the_notes_of_the_checkpoint_are_on_th
 
 def test_raw_batches_are_removed_when_the_compacted_day_is_on_the_disk(lake: Lake, disk: Disk):
     place = lake.table(EVENTS)
-    place_batch(place, BATCH, {DAY: written(lake)})
-    (fresh,) = written(lake)
+    place_batch(place, BATCH, {DAY: written(lake, 3)})
+    (fresh,) = written(lake, 3)
     raw, compacted = place / f"dt={DAY}" / f"b={BATCH}", lake.compact / f"dt={DAY}"
     disk.look = raw.exists
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rsmq_django.core.streams import READER_SILENT_MS, trim
-from rsmq_django.spark.checkpoint import finished_offset
+from rsmq_django.spark.checkpoint import finished_offset, planned_rows
 from rsmq_django.spark.errors import AlreadyRunning
 from rsmq_django.spark.finalize import trim_events
 from rsmq_django.spark.lock import RunLock
@@ -41,6 +41,16 @@ def test_only_what_a_finished_batch_read_leaves_the_log(server: PrivateServer, p
     assert removed == 30
     assert ids(server) == all_ids[30:]
     assert trim_events(pipeline_server, tmp_path) == 0
+
+
+def test_batch_was_planned_with_the_rows_of_the_streams_that_had_something_new(tmp_path: Path):
+    (tmp_path / "offsets").mkdir()
+    places = [{"a": ("1-1", 30), "b": ("1-1", 5)}, {"a": ("2-1", 20), "b": ("1-1", 5)}]
+    for batch, streams in enumerate(places):
+        end = {name: {"id": entry_id, "n": 1, "rows": rows, "lost": 0} for name, (entry_id, rows) in streams.items()}
+        (tmp_path / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(end)}")
+
+    assert [planned_rows(tmp_path, batch) for batch in (0, 1)] == [35, 20]
 
 
 def test_checkpoint_that_never_ran_releases_nothing(pipeline_server: Server, tmp_path):

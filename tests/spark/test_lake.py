@@ -184,16 +184,27 @@ def test_rows_of_two_days_become_a_file_for_each(tmp_path: Path):
     assert stored == [[f"{midnight_ms - 2}-0", f"{midnight_ms - 1}-0"], [f"{midnight_ms + n}-0" for n in range(3)]]
 
 
+def written(lake: Lake, count: int) -> list[Path]:
+    """Return the files that a task wrote."""
+    entries = [(f"1795000000000-{number}".encode(), [b"e", b"succeeded"]) for number in range(count)]
+    answers = write_files([rows(STREAM, entries)], EVENTS.columns, lake.root / "_incoming", time="event_at")
+    return [Path(path) for answer in answers for path in answer["path"]]
+
+
+def test_repeated_batch_of_a_log_that_was_trimmed_keeps_the_days_that_had_more(lake: Lake):
+    place, next_day = lake.table(EVENTS), DAY + dt.timedelta(days=1)
+    place_batch(place, "q0ddba11a-000000", {DAY: written(lake, 5)})  # it died before the second day
+
+    place_batch(place, "q0ddba11a-000000", {DAY: written(lake, 3), next_day: written(lake, 2)}, keeps_larger=True)
+
+    assert [len(ids_of(lake, day)) for day in (DAY, next_day)] == [5, 2]
+
+
 def test_repeated_batch_replaces_itself_and_what_a_dead_run_left_goes(lake: Lake, tmp_path: Path):
     place = lake.table(EVENTS)
 
-    def written(count: int) -> dict[dt.date, list[Path]]:
-        entries = [(f"1795000000000-{number}".encode(), [b"e", b"succeeded"]) for number in range(count)]
-        answers = write_files([rows(STREAM, entries)], EVENTS.columns, lake.incoming("archive"), time="event_at")
-        return {DAY: [Path(path) for answer in answers for path in answer["path"]]}
-
     for count in (7, 5):
-        place_batch(place, "q0ddba11a-000000", written(count))
+        place_batch(place, "q0ddba11a-000000", {DAY: written(lake, count)})
     (place / "dt=2026-11-18" / ".b=q0ddba11a-000001-cafe").mkdir()
     (place / "dt=2026-11-18" / ".old-b=q0ddba11a-000000-cafe").mkdir()
     lake.prepare(place)

@@ -13,22 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...conf import get_settings
 from ...core.errors import RsmqError
 from ...core.queue import list_queues
-from ...pipeline.config import export_address, find_lake, job_config
+from ...pipeline.config import export_address, find_lake, job_config, require_tables
+from ...pipeline.dry_run import WOULD, Asked
 from ...pipeline.health import examine, find_java, read_lag
 from ...pipeline.meter import Meter
 from ...queues import get_client
 from ...spark.bulk import resume
 from ...spark.config import JobConfig
-from ...spark.dead_letters import DeadLetters
 from ...spark.job import ALL_STEPS, Pipeline, stop_on_signals
-from ...spark.options import Options
 from ...spark.runs import DONE, FAILED, LOST_DATA, Run, read_runs, record
 from ...spark.server import Server
 
@@ -40,6 +38,11 @@ RUN = (*ALL_STEPS, "publish")
 MOST_QUEUES_NAMED = 20
 #: These show what they would do unless they are told --yes.
 DANGEROUS = ("drain", "backfill", "replay")
+#: Error -> what to do about it here.
+HINTS = {
+    "DataLoss": "rsmq_pipeline archive --allow-loss counts them and goes on with the rest",
+    "LogReset": "rsmq_pipeline archive --new-checkpoint goes on behind what the lake has",
+}
 
 EPILOG = """
 steps:
@@ -126,7 +129,7 @@ class Command(BaseCommand):
         self.is_dry = options["dry_run"] or (step in DANGEROUS and not options["yes"])
         if step in ("status", "doctor", "config", "resume", "replay"):
             return int(getattr(self, f"_{step}")(config))
-        if self.is_dry and step != "publish":
+        if self.is_dry:
             return self._dry_run(step, config)
         names = RUN if step == "run" else (step,)
         return self._work(names, config)
@@ -171,12 +174,11 @@ class Command(BaseCommand):
         return record(config.find_lake(), name, own[name]) if name in own else pipeline.run(name)
 
     def _publish(self, run: Run) -> None:
-        if not apps.is_installed("rsmq_django.pipeline"):
-            raise ImproperlyConfigured("add 'rsmq_django.pipeline' to INSTALLED_APPS and run migrate, to publish")
+        require_tables()
         from ...pipeline.publish import publish
 
         lake, since = find_lake(self.options["lake"]), self.options["since"]
-        done = publish(lake, since=since, dry_run=self.is_dry, on_progress=lambda days: self.meter("publish", days))
+        done = publish(lake, since=since, on_progress=lambda days: self.meter("publish", days))
         run.rows_in, run.rows_out = done.days, done.rows
 
     def _backfill(self, run: Run, pipeline: Pipeline) -> None:
@@ -194,7 +196,7 @@ class Command(BaseCommand):
         done = replay(config.find_lake(), self.options["what"], dry_run=self.is_dry, limit=self.options["limit"])
         verb = "would go" if self.is_dry else "went"
         for queue, count in sorted(done.moved.items()):
-            self.stdout.write(f"{count:,} dead letters {verb} back to {queue}")
+            self.stdout.write(f"{count:,} dead letter{'' if count == 1 else 's'} {verb} back to {queue}")
         for why, count in sorted(done.stayed.items()):
             self.stdout.write(f"{count:,} stayed: {why}")
         if not done.known:
@@ -210,26 +212,13 @@ class Command(BaseCommand):
         return DONE
 
     def _dry_run(self, step: str, config: JobConfig) -> int:
-        from ...spark.steps import changed_days, closed_days
-
-        lake, server = config.find_lake(), _server(config)
-        if step in ("run", "archive"):
-            self.stdout.write(f"archive: {read_lag(config, server).entries:,} events")
-        if step in ("run", "rollup"):
-            self.stdout.write(f"rollup: {len(changed_days(lake, since=self.options['since']))} days")
-        if step in ("run", "compact"):
-            self.stdout.write(f"compact: {len(closed_days(lake, today=dt.datetime.now(dt.UTC).date()))} days")
-        if step == "dlq":
-            export_address()
-            letters = DeadLetters(Options.read(config.options(kind="dead", queue=self.options["queue"])))
-            self.stdout.write(f"dlq: {sum(len(part.ids) for part in letters.plan()):,} dead letters")
-        if step == "drain":
-            for queue in _names(self.options["queue"]):
-                count = server.ask_one("ZCARD", f"{config.namespace}:{queue}")
-                self.stdout.write(f"drain {queue}: up to {count:,} messages")
-        if step == "backfill":
-            target = self.options["queue"] or "their queues"
-            self.stdout.write(f"backfill: the rows of {self.options['what']} to {target}")
+        export_address()
+        asked = Asked(
+            config, _server(config), self.options["since"], _names(self.options["queue"]), self.options["what"]
+        )
+        for name in RUN if step == "run" else (step,):
+            for line in WOULD[name](asked):
+                self.stdout.write(line)
         self.stdout.write("nothing was changed" + ("; add --yes to do it" if step in DANGEROUS else ""))
         return DONE
 
@@ -238,23 +227,29 @@ class Command(BaseCommand):
     def _status(self, config: JobConfig) -> int:
         lag = read_lag(config, _server(config))
         runs = read_runs(config.find_lake())
+        code = FAILED if lag.is_reset else LOST_DATA if lag.lost_unseen else DONE
         if self.options["json"]:
             newest = {run.step: json.loads(run.to_json()) for run in reversed(runs)}
-            self.stdout.write(json.dumps({"lag": lag.entries, "lost": lag.lost_unseen, "runs": newest}))
-            return LOST_DATA if lag.lost_unseen else DONE
+            self.stdout.write(
+                json.dumps({"lag": lag.entries, "lost": lag.lost_unseen, "reset": lag.is_reset, "runs": newest})
+            )
+            return code
         self.stdout.write(f"{lag.entries:,} events wait to be archived")
+        if lag.is_reset:
+            self.stdout.write(self.style.ERROR("the log does not reach the archive's place any more, see doctor"))
         if lag.lost_unseen:
             self.stdout.write(self.style.ERROR(f"{lag.lost_unseen:,} events were trimmed before they were archived"))
         for name, run in {run.step: run for run in reversed(runs)}.items():
             state = run.error or f"{run.rows_in:,} in, {run.rows_out:,} out"
-            self.stdout.write(f"{name:10} {run.started_at}  {run.seconds:8.1f} s  {state}")
-        return LOST_DATA if lag.lost_unseen else DONE
+            started = f"{dt.datetime.fromisoformat(run.started_at):%Y-%m-%d %H:%M:%S} UTC"
+            self.stdout.write(f"{name:10} {started} {run.seconds:8.1f} s  {state}")
+        return code
 
     def _doctor(self, config: JobConfig) -> int:
         worst = DONE
         styles = {"ok": self.style.SUCCESS, "warning": self.style.WARNING, "problem": self.style.ERROR}
         for finding in examine(config, _server(config)):
-            self.stdout.write(f"{styles[finding.state](finding.state):8} {finding.text}")
+            self.stdout.write(f"{styles[finding.state](f'{finding.state:8}')} {finding.text}")
             if finding.hint:
                 self.stdout.write(f"         {finding.hint}")
             if finding.state == "problem":
@@ -272,6 +267,9 @@ class Command(BaseCommand):
             self.stdout.write(run.to_json())
         elif run.error:
             self.stderr.write(self.style.ERROR(f"{run.step}: {run.error}"))
+            for kind, hint in HINTS.items():
+                if run.error.startswith(kind):
+                    self.stderr.write(hint)
         else:
             lost = f", {run.lost:,} LOST" if run.lost else ""
             self.stdout.write(f"{run.step:10} {run.rows_in:>12,} in {run.rows_out:>12,} out {run.seconds:8.1f} s{lost}")
@@ -322,7 +320,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _pairs(words: list[str]) -> dict[str, str]:
     for word in words:
         if "=" not in word:
-            raise CommandError(f"--conf {word}: write name=value")
+            raise CommandError(f"--conf {word}: write name=value", returncode=2)
     return dict(word.split("=", 1) for word in words)
 
 

@@ -79,14 +79,29 @@ def test_batch_that_was_written_and_not_noted_is_written_again_and_not_twice(
     with monkeypatch.context() as killed:
         killed.setattr("rsmq_django.spark.archive.trim_events", lambda *_: 0)  # died before it let go of anything
         archive()
-    commits = lake.checkpoint(JOB) / "commits"
-    for path in commits.glob(f"*{finished_batch(lake.checkpoint(JOB))}*"):
-        path.unlink()  # as if the process had been killed between the write and the note
+        forget_the_last_batch(lake)
+        again = archive()
+        assert again.rows == 1000
+        assert len(ids_in(lake)) == len(set(ids_in(lake))) == 3000
 
-    again = archive()
+        forget_the_last_batch(lake)
+        server.redis.xtrim(STREAM, maxlen=400, approximate=False)
+        kept = archive(failOnDataLoss="false")
+        assert (kept.rows, kept.lost) == (400, 0), "what the first try wrote stays"
+        assert len(ids_in(lake)) == 3000
 
-    assert again.rows == 1000
-    assert len(ids_in(lake)) == len(set(ids_in(lake))) == 3000
+        forget_the_last_batch(lake)
+        for batch in lake.table(EVENTS).glob("dt=*/b=*-000001"):
+            shutil.rmtree(batch)  # killed before it wrote
+        counted = archive(failOnDataLoss="false")
+    assert (counted.rows, counted.lost) == (400, 600)
+    assert len(ids_in(lake)) == 2400
+
+
+def forget_the_last_batch(lake: Lake) -> None:
+    """Do what a kill between the write of a batch and its note does."""
+    for path in (lake.checkpoint(JOB) / "commits").glob(f"*{finished_batch(lake.checkpoint(JOB))}*"):
+        path.unlink()
 
 
 def test_new_checkpoint_goes_on_behind_what_the_lake_has(
