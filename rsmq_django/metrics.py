@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from .conf import get_settings
 from .core import Client, RsmqError, list_queues
+from .core.backlogs import Backlog, read_backlogs
 from .core.browse import Statistics, statistics
 from .core.counters import COUNTERS, Counts, read_totals
 from .core.events import LogState
@@ -24,7 +25,6 @@ from .core.events import state as log_state
 from .core.histogram import Histogram
 from .core.listing import WorkerBeat, workers
 from .core.pause import paused
-from .core.reliable import list_reliable_queues
 from .queues import get_client
 
 #: Upper bounds of the buckets that Prometheus gets, in seconds: it sums over thousands of series, and six hundred
@@ -32,7 +32,7 @@ from .queues import get_client
 BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 #: So many queues are read in one round trip.
 QUEUES_A_TIME = 50
-OUTCOMES = tuple(name for name in COUNTERS if name != "started")
+OUTCOMES = tuple(name for name in COUNTERS if name not in ("sent", "started"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,10 @@ class Sight:
     """What was read of one connection."""
 
     alias: str
+    #: Ordinary and reliable queues, and groups of topics.
     queues: dict[str, Statistics]
+    #: Reliable queues and groups of topics.
+    backlogs: list[Backlog]
     paused: frozenset[str]
     #: By queue, then by task.
     totals: dict[str, dict[str, Counts]]
@@ -97,12 +100,15 @@ def look(alias: str, client: Client) -> Sight:
         part = names[at : at + QUEUES_A_TIME]
         found = client.run_many([statistics(client.namespace, name) for name in part])
         queues |= {name: read for name, read in zip(part, found, strict=True) if not isinstance(read, RsmqError)}
+    backlogs = [backlog for backlog in read_backlogs(client) if backlog.name not in queues]
+    counted = [*queues, *(backlog.name for backlog in backlogs)]
+    queues |= {backlog.name: backlog.now for backlog in backlogs if not isinstance(backlog.now, RsmqError)}
     return Sight(
         alias,
         queues,
+        backlogs,
         client.run(paused(client.namespace)),
-        # Attempts at messages of reliable queues are counted under their names, which no other queue has.
-        read_totals(client, list(dict.fromkeys([*queues, *list_reliable_queues(client)]))),
+        read_totals(client, counted),
         client.run(workers(client.namespace)),
         client.run(log_state(client.namespace)),
     )
@@ -115,7 +121,7 @@ def _queue_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
     labels = ["connection", "queue"]
     messages = GaugeMetricFamily(
         "rsmq_queue_messages",
-        "Messages: ready to be received, delayed, or in flight (received and hidden).",
+        "Messages: ready to be received, delayed, or in flight (received and hidden); in reliable queues also dead.",
         labels=[*labels, "state"],
     )
     oldest = GaugeMetricFamily(
@@ -127,20 +133,34 @@ def _queue_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
     is_paused = GaugeMetricFamily("rsmq_queue_paused", "1 while workers take nothing from the queue.", labels=labels)
     sent = CounterMetricFamily("rsmq_queue_sent", "Messages sent by any client.", labels=labels)
     received = CounterMetricFamily("rsmq_queue_received", "Deliveries to any client.", labels=labels)
+    dead_lettered = CounterMetricFamily(
+        "rsmq_topic_dead_lettered", "Messages of a topic that a group gave up on.", labels=labels
+    )
     for sight in sights:
+        unknown_age = {backlog.name for backlog in sight.backlogs if backlog.kind == "reliable"}
         for name, queue in sight.queues.items():
             own = [sight.alias, name]
             for state, number in (("ready", queue.ready), ("delayed", queue.delayed), ("in_flight", queue.in_flight)):
                 messages.add_metric([*own, state], number)
-            oldest.add_metric(own, queue.oldest_ready_s or 0)
+            if name not in unknown_age:
+                oldest.add_metric(own, queue.oldest_ready_s or 0)
             is_paused.add_metric(own, name in sight.paused)
             sent.add_metric(own, queue.total_sent)
             received.add_metric(own, queue.total_received)
-    yield from (messages, oldest, is_paused, sent, received)
+        for backlog in sight.backlogs:
+            own = [sight.alias, backlog.name]
+            if isinstance(backlog.now, RsmqError):
+                continue
+            if backlog.kind == "reliable":
+                messages.add_metric([*own, "dead"], backlog.dead)
+            else:
+                dead_lettered.add_metric(own, backlog.dead)
+    yield from (messages, oldest, is_paused, sent, received, dead_lettered)
 
 
 def _attempt_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
     labels = ["connection", "queue", "task"]
+    sent = CounterMetricFamily("rsmq_task_sent", "Messages that workers were the first to receive.", labels=labels)
     started = CounterMetricFamily("rsmq_attempts_started", "Attempts that workers began to run.", labels=labels)
     ended = CounterMetricFamily("rsmq_attempts", "Attempts that ended, by outcome.", labels=[*labels, "outcome"])
     wait = HistogramMetricFamily(
@@ -151,12 +171,13 @@ def _attempt_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
         for queue, tasks in sight.totals.items():
             for task, counts in tasks.items():
                 own = [sight.alias, queue, task]
+                sent.add_metric(own, counts.sent)
                 started.add_metric(own, counts.started)
                 for outcome in OUTCOMES:
                     ended.add_metric([*own, outcome], getattr(counts, outcome))
                 wait.add_metric(own, buckets(counts.wait), counts.wait.sum_us / 1e6)
                 run.add_metric(own, buckets(counts.run), counts.run.sum_us / 1e6)
-    yield from (started, ended, wait, run)
+    yield from (sent, started, ended, wait, run)
 
 
 def buckets(histogram: Histogram) -> list[tuple[str, float]]:

@@ -18,6 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from rsmq_django.core.counters import report
 from rsmq_django.core.histogram import bucket_of
 from rsmq_django.core.pause import pause
+from rsmq_django.core.reliable import ReliableQueue
+from rsmq_django.core.topics import Topic
 from rsmq_django.metrics import metrics
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from tests.redis_server import PrivateServer
@@ -86,6 +88,32 @@ def test_counters_and_histograms_are_those_of_all_workers():
     assert seen[at("rsmq_run_seconds_bucket", le="+Inf", **labels)] == 10
     assert seen[at("rsmq_run_seconds_count", **labels)] == 10
     assert seen[at("rsmq_run_seconds_sum", **labels)] == pytest.approx(4.024)
+
+
+def test_reliable_queues_and_groups_of_topics_are_measured_as_queues():
+    orders, topic = ReliableQueue("orders", get_client()), Topic("paid", get_client())
+    orders.push("a", "b")
+    orders.bury(*[message.id for message in orders.pop_messages()])
+    topic.publish("1", "2", "3")
+    topic.group("billing", at_least_once=True).read()
+    grown = {"sent:shop.bill": 2, "succeeded:shop.bill": 1}
+    get_client().run(report("rsmq", "paid:billing", reporter="w", number=1, at_s=time.time(), grown=grown))
+
+    seen = scrape()
+
+    states = [
+        seen[at("rsmq_queue_messages", queue="orders", state=s)] for s in ("ready", "delayed", "in_flight", "dead")
+    ]
+    assert states == [1, 0, 0, 1]
+    assert seen[at("rsmq_queue_sent_total", queue="orders")] == 2
+    assert at("rsmq_queue_oldest_ready_seconds", queue="orders") not in seen
+    states = [seen[at("rsmq_queue_messages", queue="paid:billing", state=s)] for s in ("ready", "in_flight")]
+    assert states == [2, 1]
+    assert seen[at("rsmq_queue_oldest_ready_seconds", queue="paid:billing")] >= 0
+    assert seen[at("rsmq_queue_sent_total", queue="paid:billing")] == 3
+    assert seen[at("rsmq_topic_dead_lettered_total", queue="paid:billing")] == 0
+    assert seen[at("rsmq_task_sent_total", queue="paid:billing", task="shop.bill")] == 2
+    assert seen[at("rsmq_attempts_total", queue="paid:billing", task="shop.bill", outcome="succeeded")] == 1
 
 
 def test_age_of_the_last_beat_of_each_worker_is_told(server: PrivateServer):

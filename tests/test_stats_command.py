@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from rsmq_django.core.counters import Counts, Slot, report, sample
 from rsmq_django.core.histogram import bucket_of
+from rsmq_django.core.reliable import ReliableQueue
+from rsmq_django.core.topics import Topic
 from rsmq_django.management.commands.rsmq_stats import HEIGHTS, curve
 from rsmq_django.queues import ensure_queue, get_client
 from tests.redis_server import PrivateServer
@@ -44,7 +46,7 @@ def stats(*words: str) -> str:
 def test_table_shows_queues_and_below_them_their_tasks():
     ensure_queue("mail").send_many([b"x"] * 3)
     ensure_queue("pay")
-    work_done("mail", "shop.send", succeeded=41, retried=2, dead=1)
+    work_done("mail", "shop.send", sent=44, succeeded=41, retried=2, dead=1)
     work_done("mail", "shop.rare", succeeded=1)
 
     lines = stats().splitlines()
@@ -52,7 +54,7 @@ def test_table_shows_queues_and_below_them_their_tasks():
     names = [line.split()[0] for line in lines]
     assert names == ["QUEUE", "mail", "shop.send", "shop.rare", "pay"]
     assert lines[1].split()[1:4] == ["3", "0", "0"]
-    assert lines[2].split()[1:8] == ["41", "3", "1", "-", "-", "2.5ms", "2.5ms"]
+    assert lines[2].split()[1:9] == ["44", "41", "3", "1", "-", "-", "2.5ms", "2.5ms"]
     assert lines[2].endswith(HEIGHTS[-1])
 
 
@@ -88,6 +90,40 @@ def test_what_was_sent_to_a_new_queue_or_band_is_known_before_anybody_looked(ser
 
     assert (band["queue"], band["sent"]) == ("mail-p50", 3)
     assert (old["queue"], old["sent"]) == ("pay", None), "it may be much older than what was asked for"
+
+
+def test_reliable_queues_and_groups_of_topics_stand_beside_the_queues():
+    orders, topic = ReliableQueue("orders", get_client()), Topic("paid", get_client())
+    orders.push("a", "b", "c")
+    orders.push("later", delay_s=60)
+    orders.pop()
+    topic.publish("1", "2", "3")
+    topic.group("billing", at_least_once=True).read()
+    work_done("orders", "shop.ship", sent=1, started=1)
+    work_done("paid:billing", "shop.bill", sent=2, succeeded=2)
+    ensure_queue("mail")
+
+    mail, ship, bill = map(json.loads, stats("--json").splitlines())
+
+    assert [each["kind"] for each in (mail, ship, bill)] == ["queue", "reliable", "topic"]
+    assert (ship["queue"], ship["ready"], ship["delayed"], ship["in_flight"]) == ("orders", 2, 1, 1)
+    assert (ship["sent"], ship["tasks"]["shop.ship"]["sent"]) == (None, 1)
+    assert (bill["queue"], bill["ready"], bill["delayed"], bill["in_flight"]) == ("paid:billing", 2, 0, 1)
+    assert bill["tasks"]["shop.bill"]["succeeded"] == 2
+    assert [json.loads(line)["queue"] for line in stats("--json", "paid:billing").splitlines()] == ["paid:billing"]
+    names = [line.split()[0] for line in stats().splitlines()]
+    assert names == ["QUEUE", "mail", "orders", "shop.ship", "paid:billing", "shop.bill"]
+
+
+def test_what_other_programs_left_for_reliable_queues_and_topics_hides_nothing(server: PrivateServer):
+    ensure_queue("mail")
+    server.redis.sadd("rsmq::reliable", "a:b", "broken")
+    server.redis.set("rsmq::reliable:broken:state", "no hash")
+    server.redis.set("rsmqt::topics", "no set")
+
+    shown = [json.loads(line) for line in stats("--json").splitlines()]
+
+    assert [(each["queue"], "error" in each) for each in shown] == [("mail", False), ("broken", True)]
 
 
 def test_names_of_other_programs_cannot_move_the_cursor(server: PrivateServer):

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..live.places import Place, home_of
-from ..live.tasks import past_of_task
+from ..live.tasks import past_of_task, queue_place
 from ..models import RegisteredTask
 from .bulk_pages import queue_url
 from .formats import as_duration, one_line, visible
@@ -26,7 +26,7 @@ from .site import LiveAdmin
 class TaskAdmin(LiveAdmin):
     """See the module."""
 
-    list_display = ("shown_path", "queue", "succeeded", "failed", "dead", "median", "p95", "is_registered")
+    list_display = ("shown_path", "queue", "sent", "succeeded", "failed", "dead", "median", "p95", "is_registered")
     list_display_links = ("shown_path",)
     list_filter = ("is_registered",)
     search_fields = ("path", "queue")
@@ -60,7 +60,7 @@ class TaskAdmin(LiveAdmin):
             "spans": span_links(request),
             "median": self.median(task),
             "p95": self.p95(task),
-            "queue_links": [(visible(name), queue_url(Place(home_of(name), name))) for name in task.queue_names],
+            "queue_links": [(visible(name), _url_of(name)) for name in task.queue_names],
             "messages_url": f"{reverse('admin:rsmq_message_changelist')}?{urlencode({'q': task.path})}",
             "enqueue_url": self._enqueue_url(request, task),
         }
@@ -72,6 +72,11 @@ class TaskAdmin(LiveAdmin):
         name = task.task.queue_name
         url = reverse("admin:rsmq_queue_enqueue", args=[quote(Place(home_of(name), name).key)])
         return f"{url}?{urlencode({'task': task.path})}"
+
+
+def _url_of(name: str) -> str:
+    place = queue_place(name)
+    return queue_url(place) if place is not None else ""
 
 
 def options_of(task: Any) -> list[tuple[str, str]]:

@@ -10,16 +10,19 @@ from dataclasses import dataclass, field
 
 from .histogram import Histogram
 
-#: How attempts begin and end. `dead` went to the dead-letter queue, `released` were given back unrun or unfinished,
-#: `lost` died with their process or lost their lease.
-COUNTERS = ("started", "succeeded", "retried", "dead", "released", "lost", "cancelled")
+#: Messages that a worker was the first to receive are `sent`; the others say how attempts begin and end: `dead` went to
+#: the dead-letter queue, `released` were given back unrun or unfinished, `lost` died with their process or lost their
+#: lease.
+COUNTERS = ("sent", "started", "succeeded", "retried", "dead", "released", "lost", "cancelled")
 HISTOGRAMS = ("wait", "run")
 
 
 @dataclass(slots=True)
 class Counts:
-    """What became of attempts."""
+    """What became of messages and of attempts at them."""
 
+    #: Messages that nobody had received before a worker did, whoever sent them; what still waits is not among them.
+    sent: int = 0
     started: int = 0
     succeeded: int = 0
     retried: int = 0

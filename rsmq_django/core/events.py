@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from .call import Call
+from .call import Argument, Call
 from .client import Client
 from .keys import events_key
 from .limits import MAX_BATCH
@@ -111,6 +111,11 @@ def following(namespace: str, *, after: str = "-", count: int = MAX_BATCH) -> Ca
 def state(namespace: str) -> Call[LogState]:
     """Return the call that tells how full the log is."""
     return Call("events/state", (events_key(namespace), dropped_key(namespace)), (), _read_state, True)
+
+
+def append(namespace: str, kind: str, words: tuple[Argument, ...]) -> Call[int]:
+    """Return the call that writes events of what was settled before; `words` as shared/events.lua has them."""
+    return Call("events/append", (events_key(namespace), dropped_key(namespace)), (kind, *words), int)
 
 
 def dropped_key(namespace: str) -> str:

@@ -22,15 +22,19 @@ from .texts import visible
 
 
 class TaskSource(ScannedSource):
-    """Reads the totals of all queues of the settings and of their priority bands: one small hash each."""
+    """Reads the totals of all queues of the settings, of their priority bands, and of the topics that are followed: one
+    small hash each.
+    """
 
     def scan(self, selection: Selection) -> Scan:
         """See Source."""
         # Here, because a model may be imported before the tasks framework can be.
-        from ..tasks.catalogue import known_tasks
+        from ..tasks.catalogue import known_functions, known_tasks
 
-        tasks, counted = known_tasks(), self._counted()
+        tasks, functions, counted = known_tasks(), known_functions(), self._counted()
         rows = [self._row(path, tasks.get(path), counted.get(path, {})) for path in sorted({*tasks, *counted} - {""})]
+        for row in rows:
+            row.is_registered |= row.path in functions
         return all_of(rows, selection, "path", "queue")
 
     def _counted(self) -> dict[str, dict[str, Counts]]:
@@ -52,6 +56,7 @@ class TaskSource(ScannedSource):
             path=visible(path),
             queue=visible(", ".join(queues)),
             is_registered=task is not None,
+            sent=total.sent,
             succeeded=total.succeeded,
             failed=total.failed,
             dead=total.dead,
@@ -67,16 +72,30 @@ def _totals_of(alias: str, client: Client) -> dict[str, dict[str, Counts]]:
     names = {queue.name for queue in settings.queues.values() if queue.connection == alias}
     # A call that was sent with a priority is counted where it lay.
     bands = [name for name in list_queues(client) if settings.base_name(name) in names] if names else []
-    return read_totals(client, sorted({*names, *bands}))
+    others = [name for name, home in _other_homes().items() if home == alias]
+    return read_totals(client, sorted({*names, *bands, *others}))
+
+
+def _other_homes() -> dict[str, str]:
+    from ..tasks.catalogue import other_homes
+
+    return other_homes()
+
+
+def queue_place(name: str) -> Place | None:
+    """Return the ordinary queue of this name; None for a reliable queue and for a group of a topic."""
+    settings = get_settings()
+    queue = None if name in _other_homes() else settings.queues.get(settings.base_name(name))
+    return None if queue is None else Place(queue.connection, name)
 
 
 def past_of_task(path: str, queue_names: list[str], span: str) -> Past:
-    """Read the last hour, day or week of one task; how many calls were sent, nobody counts."""
-    settings, now_s = get_settings(), time.time()
+    """Read the last hour, day or week of one task."""
+    homes, now_s = _other_homes(), time.time()
     window = window_of(SPANS_S[span], now_s)
     past = Past.empty(window)
-    found = {name: settings.queues.get(settings.base_name(name)) for name in queue_names}
-    places = [Place(queue.connection, name) for name, queue in found.items() if queue is not None]
+    found = [Place(homes[name], name) if name in homes else queue_place(name) for name in queue_names]
+    places = [place for place in found if place is not None]
     for alias, group in by_client(places).items():
         group, client = group[:MAX_QUEUES], get_client(alias)
         names = [place.name for place in group]

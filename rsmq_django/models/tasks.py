@@ -21,6 +21,7 @@ class RegisteredTask(LiveModel):
     path = models.CharField(_("task"), primary_key=True, max_length=500, editable=False)
     queue = models.CharField(_("queue"), max_length=500)
     is_registered = models.BooleanField(_("declared"), default=True)
+    sent = models.BigIntegerField(_("sent"), default=0)
     succeeded = models.BigIntegerField(_("succeeded"), default=0)
     failed = models.BigIntegerField(_("failed attempts"), default=0)
     dead = models.BigIntegerField(_("dead letters"), default=0)

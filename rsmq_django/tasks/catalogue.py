@@ -6,11 +6,27 @@ from typing import Any
 
 from django.utils.module_loading import autodiscover_modules
 
-from .registry import registered_tasks
+from ..conf import get_settings
+from .registry import registered_consumers, registered_tasks
 from .task import Task
+from .topic_task import TopicTask, registered_topic_tasks
 
 
 def known_tasks() -> dict[str, Task[..., Any]]:
     """Return the tasks of all installed apps by dotted path. Only modules named `tasks` of those apps are imported."""
     autodiscover_modules("tasks")
     return dict(sorted(registered_tasks().items()))
+
+
+def known_functions() -> set[str]:
+    """Return the dotted paths of what gets messages that are no calls: consumers, and functions that follow topics."""
+    autodiscover_modules("tasks")
+    topic_tasks = [each for each in registered_topic_tasks() if isinstance(each, TopicTask)]
+    return {each.module_path for each in registered_consumers()} | {each.module_path for each in topic_tasks}
+
+
+def other_homes() -> dict[str, str]:
+    """Return the alias of the connection of each name under which attempts are counted that is no ordinary queue."""
+    topic_tasks = [each for each in registered_topic_tasks() if isinstance(each, TopicTask)]
+    homes = {f"{each.topic}:{each.group}": each.connection for each in topic_tasks}
+    return homes | {name: queue.connection for name, queue in get_settings().reliable.items()}

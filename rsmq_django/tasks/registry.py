@@ -161,6 +161,11 @@ def largest_batch() -> int:
     return max((option.batch or 1 for option in options), default=1)
 
 
+def registered_consumers() -> list[Consumer]:
+    """Return the functions of raw queues."""
+    return list(_consumers.values())
+
+
 def find_consumer(queue_name: str) -> Consumer | None:
     """Return the consumer of a queue, or None when its messages are tasks."""
     return _consumers.get(queue_name)

@@ -6,13 +6,15 @@ What the fields mean stands in core/events.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..conf import EventSettings
+from ..core import Client, RsmqError
 from ..core.call import Argument
-from ..core.events import MAX_ERROR_CHARACTERS
+from ..core.events import MAX_ERROR_CHARACTERS, append
 from ..core.ids import whole_sent_ms
 from .error_text import dotted_path, text_of
 from .execution import Execution
@@ -20,6 +22,9 @@ from .outcomes import Dead, Outcome, Postponed, RetryIn, Succeeded
 
 if TYPE_CHECKING:
     from .endings import Ending
+    from .reliable_work import Settled
+
+logger = logging.getLogger(__name__)
 
 #: The end of the arguments of a call, for shared/events.lua.
 Events = tuple[Argument, ...]
@@ -43,7 +48,7 @@ class EventLog:
             return None
         return cls(worker_id, settings.record == "all", settings.max_length, settings.error_text)
 
-    def words(self, queue_name: str, endings: Sequence[Ending]) -> Events:
+    def words(self, queue_name: str, endings: Sequence[Ending | Settled]) -> Events:
         """Return the end of the arguments of a call that settles these messages; their outcomes are of one kind."""
         if not self.records_successes and isinstance(endings[0].outcome, Succeeded):
             return NO_EVENTS
@@ -56,14 +61,30 @@ class EventLog:
         """Return the same for one message whose process died; `how` says how."""
         return self._complete(execution.delivery.work_queue.name, [_line(execution)], "ProcessDied", how)
 
+    def words_of_lines(self, queue_name: str, lines: list[str], error: BaseException | None) -> Events:
+        """Return the same for messages that are no executions; `error` is what they failed with."""
+        return self._complete(queue_name, lines, *("", "") if error is None else self._said(error))
+
+    def write(self, client: Client, kind: str, words: Events) -> None:
+        """Write events of what was settled by a call before this one. Nothing hangs on them: never raises."""
+        if words == NO_EVENTS:
+            return
+        try:
+            client.run(append(client.namespace, kind, words))
+        except RsmqError as error:
+            logger.warning("events of queue %s are not in the log: %s", words[-5], error)
+
     def _complete(self, queue_name: str, lines: list[str], error_type: str, error: str) -> Events:
         return *lines, queue_name, self.worker_id, f"{error_type}\n{error}", self.max_length, len(lines) + 4
 
     def _error(self, outcome: Outcome) -> tuple[str, str]:
         if not isinstance(outcome, (RetryIn, Dead)):
             return "", ""  # many at once; those that failed come one by one
-        text = text_of(outcome.error)[:MAX_ERROR_CHARACTERS] if self.error_text else ""
-        return _storable(dotted_path(type(outcome.error))), _storable(text)
+        return self._said(outcome.error)
+
+    def _said(self, error: BaseException) -> tuple[str, str]:
+        text = text_of(error)[:MAX_ERROR_CHARACTERS] if self.error_text else ""
+        return _storable(dotted_path(type(error))), _storable(text)
 
 
 def _line(execution: Execution) -> str:
@@ -74,9 +95,11 @@ def _line(execution: Execution) -> str:
     message_id = message.id
     if "\n" in message_id:  # only programs that are no RSMQ client write such ids
         message_id = message_id.replace("\n", " ")
+    is_reliable = delivery.work_queue.reliable is not None
+    sent_ms = message_id.partition("-")[0] if is_reliable else whole_sent_ms(message_id)
     return (
         f"{work.path if work is not None else ''}\n{envelope.id if envelope is not None else ''}\n{message_id}\n"
-        f"{delivery.attempt}\n{whole_sent_ms(message_id)}\n{'' if wait_us is None else wait_us}\n"
+        f"{delivery.attempt}\n{sent_ms}\n{'' if wait_us is None else wait_us}\n"
         f"{'' if run_us is None else run_us}\n{len(message.body)}"
     )
 

@@ -18,11 +18,12 @@ from ..core import Client, Message, RsmqError, Settlement
 from ..core.limits import MAX_BATCH
 from ..core.reliable import Popped, ReliableMessage
 from ..queues import get_client
-from .announcer import Announcer
+from .announcer import Announcer, event_name
 from .board import Board
 from .clock import ServerClock
 from .delivery import Delivery
 from .error_text import one_line
+from .event_log import EventLog
 from .execution import Execution
 from .fetcher import GIVE_UP_REFUSED_AFTER_S
 from .leases import Leases
@@ -66,6 +67,7 @@ class ReliableFetcher:
         self._board = board
         #: None when they are switched off.
         self.statistics = Statistics.from_settings(client.namespace, announcer.worker_id, now_ms=self.clock.now_ms)
+        self.event_log = EventLog.from_settings(get_settings().events, announcer.worker_id)
         self._settled: deque[Settled] = deque()
         self._let_go: deque[Delivery] = deque()
         #: Their settling may have been carried out although its reply was lost.
@@ -250,6 +252,8 @@ class ReliableFetcher:
         ]
         if self.statistics is not None:
             self.statistics.settled(group, verdicts)
+        if self.event_log is not None:
+            self._log(self.event_log, group, verdicts)
         for settled, verdict in zip(group, verdicts, strict=True):
             if verdict is Settlement.LEASE_LOST:
                 self.announcer.lost(settled.delivery)
@@ -257,6 +261,16 @@ class ReliableFetcher:
             self._drop(settled.delivery)
         if self.is_idle:
             self._look_at = 0.0  # that may have been the last message: who waits for that wants to know
+
+    def _log(self, log: EventLog, group: Sequence[Settled], verdicts: Sequence[Settlement]) -> None:
+        """Write the events of outcomes of one kind, which have just been carried out."""
+        outcome, queue_name = group[0].outcome, group[0].delivery.work_queue.name
+        for verdict in set(verdicts):
+            is_lost = verdict is Settlement.LEASE_LOST
+            if is_lost and isinstance(outcome, Released):
+                continue  # given back, and somebody has it already
+            part = [settled for settled, own in zip(group, verdicts, strict=True) if own is verdict]
+            log.write(self.client, "lost" if is_lost else event_name(outcome), log.words(queue_name, part))
 
     def _extend(self) -> None:
         now = time.monotonic()

@@ -25,6 +25,7 @@ from .outcomes import Postponed, Released
 
 if TYPE_CHECKING:
     from .endings import Ending
+    from .execution import Execution
     from .reliable_work import Settled
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ class Statistics:
         self._namespace = namespace
         self._reporter = reporter
         self._now_ms = now_ms
+        #: Queue and task of messages that were received for the first time.
+        self._sent: list[tuple[str, str]] = []
         #: Queue and task of attempts that began. Threads append to it.
         self._begun: deque[tuple[str, str]] = deque()
         #: By queue, task and end: the times of every attempt. There are as many ends as times.
@@ -61,6 +64,18 @@ class Statistics:
     def from_settings(cls, namespace: str, reporter: str, *, now_ms: Callable[[], float]) -> Statistics | None:
         """Return one that counts; None when counting is switched off."""
         return cls(namespace, reporter, now_ms=now_ms) if get_settings().statistics.enabled else None
+
+    def arrived(self, executions: Sequence[Execution]) -> None:
+        """Count as sent what nobody had received before: here it is known for the first time which task it is for."""
+        self._sent += [
+            (each.delivery.work_queue.name, each.path)
+            for each in executions
+            if each.delivery.message.receive_count == 1
+        ]
+
+    def sent(self, queue: str, task: str, count: int) -> None:
+        """Count messages that nobody had received before."""
+        self._sent += [(queue, task)] * count
 
     def began(self, queue: str, task: str) -> None:
         """Count an attempt that begins to run. From any thread."""
@@ -104,7 +119,7 @@ class Statistics:
     @property
     def is_empty(self) -> bool:
         """Say whether everything has been reported."""
-        return not (self._open or self._grown or self._ended or self._begun)
+        return not (self._open or self._grown or self._ended or self._begun or self._sent)
 
     def next_report_at(self) -> float | None:
         """Return when a report is due, on the monotonic clock; None when there is nothing to report."""
@@ -129,12 +144,7 @@ class Statistics:
 
     def report_to(self, client: Client) -> None:
         """Send the reports that are due in a round trip of their own."""
-        steps = self.steps()
-        for step, reply in zip(steps, client.run_many([step.call for step in steps]) if steps else (), strict=True):
-            if isinstance(reply, RsmqError):
-                step.failed(reply)
-            else:
-                step.done(reply)
+        carry_out(client, self.steps())
 
     def report_the_rest(self, client: Client) -> None:
         """Send everything: the process ends. Many tasks in many queues take more than one report."""
@@ -157,6 +167,9 @@ class Statistics:
             logger.error("the counters of queue %s cannot be written; its statistics have a gap: %s", queue, error)
 
     def _fold(self) -> None:
+        sent, self._sent = self._sent, []
+        for (queue, task), count in Counter(sent).items():
+            self._grown.setdefault(queue, Counter())[f"sent:{task}"] += count
         for (queue, task), count in Counter(self._begun.popleft() for _ in range(len(self._begun))).items():
             self._grown.setdefault(queue, Counter())[f"started:{task}"] += count
         ended, self._ended = self._ended, {}
@@ -195,6 +208,15 @@ class ReportStep:
         """Send it again with a later exchange, unless that would change nothing."""
         if not isinstance(error, (ConnectionFailed, OutcomeUnknown, ServerRefused)):
             self.statistics.refused(self.queue, error)
+
+
+def carry_out(client: Client, steps: Sequence[ReportStep]) -> None:
+    """Send reports in one round trip."""
+    for step, reply in zip(steps, client.run_many([step.call for step in steps]) if steps else (), strict=True):
+        if isinstance(reply, RsmqError):
+            step.failed(reply)
+        else:
+            step.done(reply)
 
 
 def _add_histogram(grown: Counter[str], name: str, task: str, durations_us: list[int]) -> None:

@@ -26,6 +26,7 @@ from ..tasks.topic_task import TopicTask
 from .database import close_stale_connections, close_unusable_connections
 from .error_text import one_line, traceback_of
 from .outage import Outage
+from .topic_account import TopicAccount
 
 logger = logging.getLogger(__name__)
 
@@ -105,9 +106,14 @@ class TopicThread(threading.Thread):
 class ConsumerThread(TopicThread):
     """Runs a topic task."""
 
-    def __init__(self, task: TopicTask, group: Group, plan: Plan) -> None:
+    def __init__(self, task: TopicTask, group: Group, plan: Plan, account: TopicAccount) -> None:
         super().__init__(group, plan)
         self._task = task
+        self._account = account
+        #: Under which name and as which task its attempts are counted.
+        self._as = group.subject, task.module_path
+        #: How long the last call of the function took.
+        self._run_us = 0
         self._call: Any = async_to_sync(task.func) if task.is_async else task.func
         self._lock = threading.Lock()
         #: What is being worked on; empty after it was given back.
@@ -128,6 +134,7 @@ class ConsumerThread(TopicThread):
             where = f"{self.group.topic.name}.dlt"
             logger.error("%s: %d messages failed for good and went to topic %s", self.group, batch.dead_lettered, where)
         if batch.messages:
+            self._account.arrived(*self._as, batch.messages)
             try:
                 self.work(batch.messages)
             finally:
@@ -149,6 +156,7 @@ class ConsumerThread(TopicThread):
             if len(fresh) == 1:
                 self._fail(fresh[0], failure)
             else:
+                self._account.ended(*self._as, fresh, "retried", run_us=self._run_us, error=failure)
                 logger.warning("%s raised %s; its %d messages are tried one by one", *self._said(failure, fresh))
                 again = fresh + again
         for message in again:
@@ -160,16 +168,24 @@ class ConsumerThread(TopicThread):
         with self._lock:
             if not self._held:
                 return None
+        self._account.began(*self._as, messages)
+        began_at = time.monotonic()
         try:
             close_stale_connections()
             self._call(list(messages) if self._task.batch is not None else messages[0])
         except BaseException as error:  # a function may raise anything; the thread goes on
             return error
         finally:
+            self._run_us = int((time.monotonic() - began_at) * 1e6)
             close_unusable_connections()
         if self._let_go(messages):
-            self.group.ack(messages)
+            self._note_acknowledged(messages, self.group.ack(messages))
         return None
+
+    def _note_acknowledged(self, messages: Sequence[TopicMessage], count: int) -> None:
+        # Of a batch that the group held only a part of any more nobody knows which: the numbers are right all the same.
+        for part, end in ((messages[:count], "succeeded"), (messages[count:], "lost")):
+            self._account.ended(*self._as, part, end, run_us=self._run_us * len(part) // len(messages))
 
     def _fail(self, message: TopicMessage, error: BaseException) -> None:
         if not self._let_go([message]):
@@ -185,6 +201,9 @@ class ConsumerThread(TopicThread):
         )
         logger.debug("%s", traceback_of(error))
         self.group.retry(message, after_s=wait_s)
+        most = self._task.options.max_deliveries
+        end = "dead" if 0 < most <= message.deliveries else "retried"
+        self._account.ended(*self._as, [message], end, run_us=self._run_us, error=error)
 
     def _wait_s(self, message: TopicMessage) -> float:
         try:
@@ -215,6 +234,7 @@ class ConsumerThread(TopicThread):
             return
         try:
             self.group.retry(held)
+            self._account.ended(*self._as, held, "released")
         except RsmqError as error:
             logger.warning("%s: %d messages come again when their time is over: %s", self.group, len(held), error)
 

@@ -17,6 +17,7 @@ from ..core.topics import Bridge, Group, Topic
 from ..queues import get_client, get_queue
 from ..tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
 from .outage import Outage
+from .topic_account import TopicAccount
 from .topic_consumer import BridgeThread, ConsumerThread, Plan
 
 logger = logging.getLogger(__name__)
@@ -32,11 +33,14 @@ STOP_WITHIN_S = 2.0
 class TopicThreads:
     """Everything that one process does for topics. Without topic tasks it does nothing at all."""
 
-    def __init__(self, plan: Plan, *, names: Sequence[str] | None = None) -> None:
+    def __init__(self, plan: Plan, *, names: Sequence[str] | None = None, worker_id: str = "") -> None:
+        self._worker_id = worker_id
+        #: By client.
+        self._accounts: dict[int, TopicAccount] = {}
         declared = [each for each in registered_topic_tasks() if names is None or each.topic in names]
         self.threads: list[ConsumerThread | BridgeThread] = []
         for each in declared:
-            self.threads += make_threads(each, plan)
+            self.threads += self._make_threads(each, plan)
         self._stopping = threading.Event()
         self._keeper = threading.Thread(target=self._tend, name="rsmq-topics", daemon=True)
         self._sweep_at = 0.0
@@ -81,6 +85,8 @@ class TopicThreads:
             if thread not in unfinished and thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
         self._stopping.set()
+        for account in self._accounts.values():
+            self._do("counters of topic tasks", account.report_the_rest)
         if unfinished:
             logger.warning("%d topic tasks were given back unfinished", len(unfinished))
         return not unfinished
@@ -91,6 +97,8 @@ class TopicThreads:
         while not self._stopping.wait(TEND_EVERY_S):
             for thread in self.threads:
                 self._do(f"what {thread.name} holds", thread.renew)
+            for account in self._accounts.values():
+                self._do("counters of topic tasks", account.report)
             if time.monotonic() >= self._sweep_at:
                 self._sweep_at = time.monotonic() + SWEEP_EVERY_S
                 for topic in self._topics():
@@ -112,13 +120,18 @@ class TopicThreads:
         topics = {(thread.group.topic.name, id(thread.group.client)): thread.group.topic for thread in self.threads}
         return list(topics.values())
 
+    # -- Making them --------------------------------------------------------------------------------------------------
 
-def make_threads(declared: TopicTask | TopicBridge, plan: Plan) -> Sequence[ConsumerThread | BridgeThread]:
-    """Return the threads for one declaration."""
-    if isinstance(declared, TopicBridge):
-        queue = get_queue(declared.queue)
-        group = Group(Topic(declared.topic, queue.client), declared.group, declared.options)
-        return [BridgeThread(Bridge(group, queue), plan)]
-    client = get_client(declared.connection)
-    groups = [Group(Topic(declared.topic, client), declared.group, declared.options) for _ in range(declared.consumers)]
-    return [ConsumerThread(declared, group, plan) for group in groups]
+    def _make_threads(self, declared: TopicTask | TopicBridge, plan: Plan) -> Sequence[ConsumerThread | BridgeThread]:
+        if isinstance(declared, TopicBridge):
+            queue = get_queue(declared.queue)
+            group = Group(Topic(declared.topic, queue.client), declared.group, declared.options)
+            return [BridgeThread(Bridge(group, queue), plan)]
+        client = get_client(declared.connection)
+        account = self._accounts.setdefault(id(client), TopicAccount(client, self._worker_id))
+        return [
+            ConsumerThread(
+                declared, Group(Topic(declared.topic, client), declared.group, declared.options), plan, account
+            )
+            for _ in range(declared.consumers)
+        ]

@@ -106,7 +106,7 @@ class Worker:
         self.pool = Pool(threads=options.threads, async_tasks=options.async_tasks, wake=self.waiter.wake)
         self.fetchers: list[Fetcher | ReliableFetcher] = [*self._make_fetchers(queues), *self._make_reliable_fetchers()]
         plan = Plan(self.waiter.wake, until_drained=options.until_drained, until_empty=options.until_empty)
-        self.topics = TopicThreads(plan, names=options.topics)
+        self.topics = TopicThreads(plan, names=options.topics, worker_id=options.worker_id)
         self.isolation = Isolation(self.pool)
         self.taken = 0
         self._said_what_is_awaited = False
@@ -274,6 +274,8 @@ class Worker:
             room = min(self._room() - len(deliveries), self.pool.portion)
             fetcher.ask_ahead(room, at_most=self._left - len(deliveries))
         arrived = [self._execution(fetcher, delivery) for delivery in deliveries]
+        if fetcher.statistics is not None and arrived:
+            fetcher.statistics.arrived(arrived)
         if self.stop_by is not None:  # it was under way when the stop came
             _give_back(arrived)
             return

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from django.test import Client as Browser
 
 from rsmq_django.core import Queue
 from rsmq_django.core.counters import report
-from rsmq_django.tasks import task
+from rsmq_django.tasks import task, topic_task
 from rsmq_django.tasks.registry import _tasks
 from tests.admin.pages import rows_of, text_of
 
@@ -28,7 +29,13 @@ def pay(mail: Queue) -> Iterator[Any]:
     """A task that was run a few times."""
     declared = task(queue_name="mail", max_attempts=7, timeout_s=20)(pay_amount)
     path = declared.module_path
-    grown = {f"succeeded:{path}": 8, f"retried:{path}": 2, f"run:400:{path}": 10, "succeeded:shop.gone": 1}
+    grown = {
+        f"sent:{path}": 9,
+        f"succeeded:{path}": 8,
+        f"retried:{path}": 2,
+        f"run:400:{path}": 10,
+        "succeeded:shop.gone": 1,
+    }
     mail.client.run(report("rsmq", "mail", reporter="w1", number=1, at_s=time.time(), grown=grown))
     yield declared
     _tasks.pop(path)
@@ -42,9 +49,27 @@ def test_the_list_shows_declared_tasks_and_those_that_only_ran(browser: Browser,
     rows = {row.path: row for row in rows_of(browser.get(TASKS))}
 
     row = rows[pay.module_path]
-    assert (row.succeeded, row.failed, row.queue, row.is_registered) == (8, 2, "mail", True)
+    assert (row.sent, row.succeeded, row.failed, row.queue, row.is_registered) == (9, 8, 2, "mail", True)
     assert row.run_median_s == pytest.approx(1.02**400 / 1e6, rel=0.02)
     assert not rows["shop.gone"].is_registered
+
+
+def test_functions_that_follow_topics_have_their_counts_and_charts_too(
+    browser: Browser, mail: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(import_module("rsmq_django.tasks.topic_task"), "_tasks", {})
+    topic_task("orders", group="billing")(pay_amount)
+    path = f"{pay_amount.__module__}.{pay_amount.__qualname__}"
+    grown = {f"sent:{path}": 3, f"succeeded:{path}": 2}
+    mail.client.run(report("rsmq", "orders:billing", reporter="w1", number=1, at_s=time.time(), grown=grown))
+
+    row = {row.path: row for row in rows_of(browser.get(TASKS))}[path]
+    page = browser.get(url_of(path))
+
+    assert (row.sent, row.succeeded, row.queue, row.is_registered) == (3, 2, "orders:billing", True)
+    assert page.context["charts"][0].series[0].values[-1] == 2
+    assert "Sent 3" in text_of(page) and "orders:billing" in text_of(page)
+    assert "orders%3Abilling" not in page.content.decode(), "there is no such queue to look at"
 
 
 def test_run_times_below_a_millisecond_have_a_unit_of_their_own(browser: Browser, pay: Any, mail: Queue):

@@ -14,6 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from rsmq_django.core import Message
 from rsmq_django.core.counters import read_totals
+from rsmq_django.core.events import following
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.management.commands.rsmq_worker import chosen_queues
 from rsmq_django.queues import ensure_queue, get_client, get_queue
@@ -441,8 +442,63 @@ def test_attempts_are_counted_as_those_of_other_queues(orders: ReliableQueue):
 
     ((task, counts),) = read_totals(get_client(), ["orders"])["orders"].items()
     assert task.endswith("run")
-    assert (counts.started, counts.succeeded, counts.retried, counts.dead) == (3, 1, 1, 1)
+    assert (counts.sent, counts.started, counts.succeeded, counts.retried, counts.dead) == (2, 3, 1, 1, 1)
     assert counts.run.count == 3
+
+
+@pytest.fixture
+def all_events(orders: ReliableQueue, settings: Any) -> None:
+    settings.RSMQ = {**settings.RSMQ, "EVENTS": {"RECORD": "all"}}
+
+
+@pytest.mark.usefixtures("all_events")
+def test_attempts_are_events_as_those_of_other_queues(orders: ReliableQueue):
+    @consumer("orders", backoff=fixed(0), max_attempts=2)
+    def run(message: Message) -> None:
+        if message.body == b"bad":
+            raise ValueError("no")
+
+    good, bad = orders.push("good", "bad")
+
+    work("orders", threads=1)
+
+    events = get_client().run(following("rsmq"))
+    told = sorted((event.message_id, event.attempt, event.kind) for event in events)
+    assert told == sorted([(good, 1, "succeeded"), (bad, 1, "retried"), (bad, 2, "dead")])
+    for event in events:
+        assert (event.queue, event.task.rpartition(".")[2], event.wait_us) == ("orders", "run", None)
+        assert event.enqueued_ms == int(event.message_id.partition("-")[0])
+        assert event.run_us is not None and event.body_bytes in (3, 4)
+        failure = ("", "") if event.kind == "succeeded" else ("builtins.ValueError", "no")
+        assert (event.error_type, event.error) == failure
+
+
+@pytest.mark.usefixtures("all_events")
+def test_result_that_is_discarded_is_an_event_too(orders: ReliableQueue):
+    @consumer("orders")
+    def run(message: Message) -> None:
+        if message.receive_count == 1:
+            orders.recover(1, 0)  # somebody else takes it over, and gives it back
+            orders.nack(message.id)
+
+    orders.push("one")
+
+    work("orders", threads=1)
+
+    events = get_client().run(following("rsmq"))
+    assert [(event.kind, event.error_type) for event in events] == [("lost", "LeaseLost"), ("succeeded", "")]
+
+
+@pytest.mark.usefixtures("all_events")
+def test_log_that_cannot_be_written_keeps_nothing_from_being_acknowledged(orders: ReliableQueue, server: PrivateServer):
+    server.redis.set("rsmq::events", "no stream")
+    consumer("orders")(lambda message: None)
+    orders.push("one")
+
+    work("orders")
+
+    assert orders.info() == ["undelivered", 0, "delivered", 0]
+    assert server.redis.get("rsmq::events:dropped") == b"1"
 
 
 def test_hard_limit_stands_on_the_board_while_the_function_runs(orders: ReliableQueue):

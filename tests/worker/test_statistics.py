@@ -1,5 +1,6 @@
 """What a process counts and reports: nothing twice, nothing forgotten, little at a time."""
 
+import json
 import time
 from typing import Any
 
@@ -12,7 +13,10 @@ from rsmq_django.core import Client
 from rsmq_django.core.counters import Counts, read_totals
 from rsmq_django.core.errors import BrokenQueue, ConnectionFailed
 from rsmq_django.core.histogram import Histogram
+from rsmq_django.queues import get_client
+from rsmq_django.tasks import Retry, current_task
 from rsmq_django.worker.statistics import Statistics
+from tests.worker.workshop import Configure, declare, send_raw, work
 
 
 def new_statistics(reporter: str = "w1") -> Statistics:
@@ -117,6 +121,26 @@ def test_more_fields_than_one_report_takes_follow_in_the_next_ones(client: Clien
     assert reports > 1
     assert totals(client)["send"].run == Histogram.of(map(round, durations))
     assert totals(client)["send"].succeeded == len(durations)
+
+
+def test_every_message_is_counted_once_as_sent_whoever_sent_it(project: Configure):
+    def stubborn(number: int) -> None:
+        if current_task().attempt == 1:
+            raise Retry(after_s=0)
+
+    declared = declare(stubborn)
+    declared.enqueue(1)
+    declared.enqueue_many([[2], [3]])
+    send_raw(json.dumps({"task": declared.module_path, "args": [4]}))
+    send_raw("no task")
+
+    work()
+
+    counts = read_totals(get_client(), ["default"])["default"]
+    assert {task: (each.sent, each.started) for task, each in counts.items()} == {
+        declared.module_path: (4, 8),
+        "": (1, 0),
+    }
 
 
 @pytest.mark.slow

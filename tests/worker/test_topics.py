@@ -4,14 +4,17 @@ import asyncio
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from rsmq_django.core import Message
+from rsmq_django.core.counters import Counts, read_totals
+from rsmq_django.core.events import following
 from rsmq_django.core.topics import Topic, TopicMessage
 from rsmq_django.management.commands.rsmq_worker import chosen_topics
-from rsmq_django.queues import get_queue
+from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import bridge_topic, consumer, fixed, topic_task
 from rsmq_django.topics import get_topic
 from tests.redis_server import PrivateServer
@@ -140,6 +143,92 @@ def test_batch_mode_ends_although_a_message_waits_to_be_tried_again(topic: Topic
 
     assert work(until_empty=False, until_drained=True)
     assert topic.group("billing").status().held == 1
+
+
+@pytest.fixture
+def all_events(project: object, settings: Any) -> None:
+    settings.RSMQ = {**settings.RSMQ, "EVENTS": {"RECORD": "all"}}
+
+
+def counted() -> Counts:
+    """Return the counts of the one task of the group "billing"."""
+    ((task, counts),) = read_totals(get_client(), ["orders:billing"])["orders:billing"].items()
+    assert task.endswith("bill")
+    return counts
+
+
+@pytest.mark.usefixtures("all_events")
+def test_attempts_are_counted_and_logged_as_those_of_a_queue(topic: Topic):
+    @topic_task("orders", group="billing", max_deliveries=2, backoff=fixed(0))
+    def bill(message: TopicMessage) -> None:
+        if message.body == b"bad":
+            raise ValueError("no")
+
+    topic.publish("good", "bad")
+
+    work()
+
+    counts = counted()
+    assert (counts.sent, counts.started, counts.succeeded, counts.retried, counts.dead) == (2, 3, 1, 1, 1)
+    assert (counts.run.count, counts.wait.count) == (3, 0)
+    events = get_client().run(following("rsmq"))
+    assert [(event.message_id, event.attempt, event.kind) for event in events] == [
+        ("1", 1, "succeeded"),
+        ("2", 1, "retried"),
+        ("2", 2, "dead"),
+    ]
+    for event in events:
+        assert (event.queue, event.task.rpartition(".")[2], event.task_id) == ("orders:billing", "bill", "")
+        assert (event.enqueued_ms, event.wait_us) == (None, None)
+        assert event.run_us is not None and event.body_bytes in (3, 4) and event.worker
+        failure = ("", "") if event.kind == "succeeded" else ("builtins.ValueError", "no")
+        assert (event.error_type, event.error) == failure
+
+
+@pytest.mark.usefixtures("all_events")
+def test_messages_of_a_batch_are_counted_one_by_one(topic: Topic):
+    @topic_task("orders", group="billing", batch=10, backoff=fixed(0))
+    def bill(messages: list[TopicMessage]) -> None:
+        if len(messages) > 1:
+            raise ValueError("too many")
+
+    topic.publish("a", "b", "c")
+
+    work()
+
+    counts = counted()
+    assert (counts.sent, counts.started, counts.retried, counts.succeeded) == (3, 6, 3, 3)
+    kinds = [event.kind for event in get_client().run(following("rsmq"))]
+    assert kinds == ["retried"] * 3 + ["succeeded"] * 3
+
+
+def test_what_a_group_does_not_hold_any_more_is_counted_as_lost(topic: Topic):
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None:
+        topic.group("billing").seek("latest", force=True)
+
+    topic.publish("a")
+
+    work()
+
+    assert (counted().succeeded, counted().lost) == (0, 1)
+
+
+def test_what_is_given_back_is_counted_as_released(topic: Topic):
+    begun, may_end = threading.Event(), threading.Event()
+
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None:
+        begun.set()
+        may_end.wait(60)
+
+    topic.publish("a")
+    with working() as worker:
+        assert begun.wait(60)
+        worker.stop(within_s=0)
+    may_end.set()
+
+    assert (counted().started, counted().released, counted().ended) == (1, 1, 1)
 
 
 def test_only_chosen_topics_are_followed(topic: Topic):

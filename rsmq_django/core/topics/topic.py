@@ -106,13 +106,14 @@ class Topic:
 
     def groups(self) -> list[tuple[str, float]]:
         """Return the groups that read with this package, each with the seconds since it was seen; idle ones first."""
-        return self.client.run(self._groups())
+        return self.client.run(self.groups_call())
 
     async def agroups(self) -> list[tuple[str, float]]:
         """See groups()."""
-        return await self.client.arun(self._groups())
+        return await self.client.arun(self.groups_call())
 
-    def _groups(self) -> Call[list[tuple[str, float]]]:
+    def groups_call(self) -> Call[list[tuple[str, float]]]:
+        """Return groups() as a call."""
         return Call("topic/groups", (self.keys.groups,), (), read_groups, repeatable=True, subject=self.name)
 
     # -- Keeping it small ---------------------------------------------------------------------------------------------

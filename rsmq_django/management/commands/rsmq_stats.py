@@ -18,6 +18,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from ...cli.output import Table, as_duration, can_redraw, printable
 from ...conf import get_settings
 from ...core import RsmqError, list_queues
+from ...core.backlogs import read_backlogs
 from ...core.browse import Statistics, statistics
 from ...core.counters import COUNTERS, RESOLUTIONS, Counts, Slot, merged, read_series
 from ...core.histogram import Histogram
@@ -30,6 +31,8 @@ examples:
   manage.py rsmq_stats --watch             again every two seconds, until Ctrl-C
   manage.py rsmq_stats --json              one JSON object per queue, for programs
 
+SENT of a queue is what any client sent; of a task, what workers have read of it so far: what waits is not among it.
+Reliable queues, and groups of topics as topic:group, stand below the other queues.
 FAILED counts attempts that are tried again (or went to the dead-letter queue, or were lost with their process). The
 curve at the end shows how many attempts ended, from --since until now.
 """
@@ -52,6 +55,7 @@ class QueueView:
     name: str
     now: Statistics | RsmqError
     slots: list[Slot]
+    kind: str = "queue"
 
 
 class Command(BaseCommand):
@@ -115,7 +119,18 @@ def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueView]
     found = [name for name in list_queues(client) if not names or name in names]
     now = client.run_many([statistics(client.namespace, name) for name in found]) if found else []
     series = read_series(client, found, since_s=time.time() - since_s)
-    return [QueueView(alias, name, seen, series[name]) for name, seen in zip(found, now, strict=True)]
+    views = [QueueView(alias, name, seen, series[name]) for name, seen in zip(found, now, strict=True)]
+    return views + backlogs_at(alias, [name for name in names if name not in found] if names else None, since_s)
+
+
+def backlogs_at(alias: str, names: Sequence[str] | None, since_s: float) -> list[QueueView]:
+    """Read the reliable queues and the groups of topics of one connection; those of these names, or all."""
+    client = get_client(alias)
+    if names is not None and not names:
+        return []
+    found = [backlog for backlog in read_backlogs(client) if names is None or backlog.name in names]
+    series = read_series(client, [backlog.name for backlog in found], since_s=time.time() - since_s)
+    return [QueueView(alias, backlog.name, backlog.now, series[backlog.name], backlog.kind) for backlog in found]
 
 
 def duration_s(text: str) -> float:
@@ -147,8 +162,8 @@ def queue_rows(view: QueueView) -> Iterator[list[str]]:
     total = merged(view.slots)
     sign = "~" if view.now.is_estimated else ""
     lengths = [str(view.now.ready), f"{sign}{view.now.delayed}", f"{sign}{view.now.in_flight}"]
+    sent = sent_by_now(view.slots, view.now) if view.kind == "queue" else None
     oldest = "-" if view.now.oldest_ready_s is None else as_duration(view.now.oldest_ready_s)
-    sent = sent_by_now(view.slots, view.now)
     yield [
         printable(view.name),
         *lengths,
@@ -159,7 +174,7 @@ def queue_rows(view: QueueView) -> Iterator[list[str]]:
     ]
     for task, counts in sorted(total.tasks.items(), key=lambda each: -each[1].ended):
         name = f"  {printable(task) or '(no task)'}"
-        yield [name, *[""] * 5, *count_cells(counts), curve(view.slots, task)]
+        yield [name, *[""] * 4, str(counts.sent), *count_cells(counts), curve(view.slots, task)]
 
 
 def sent_by_now(slots: Sequence[Slot], now: Statistics) -> int | None:
@@ -220,13 +235,14 @@ def as_json(view: QueueView) -> str:
         {
             "connection": view.connection,
             "queue": view.name,
+            "kind": view.kind,
             "ready": now.ready,
             "delayed": now.delayed,
             "in_flight": now.in_flight,
             "oldest_ready_s": now.oldest_ready_s,
             "since_s": total.begins_s,
-            "sent": sent_by_now(view.slots, now),
             **counts_as_data(total.counts),
+            "sent": sent_by_now(view.slots, now) if view.kind == "queue" else None,
             "tasks": {task: counts_as_data(counts) for task, counts in sorted(total.tasks.items())},
         }
     )

@@ -1,0 +1,120 @@
+"""What waits in reliable queues and for the groups of topics, in the terms of ordinary queues.
+
+For those who show all of them side by side. What waits for a group of a topic is called `topic:group`, the name under
+which attempts at it are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .browse import Statistics
+from .call import Call
+from .client import Client
+from .errors import ConnectionFailed, InvalidName, OutcomeUnknown, RsmqError
+from .reliable import ReliableQueue, ReliableStatistics, list_reliable_queues
+from .topics import Group, GroupOptions, GroupStatus, Topic, list_topics
+
+#: So many are read in one round trip.
+A_TIME = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """One reliable queue, or one group of a topic."""
+
+    kind: Literal["reliable", "topic"]
+    name: str
+    #: How long the first one has been ready is not known of reliable queues.
+    now: Statistics | RsmqError
+    #: What was given up: dead messages that lie in the queue; of a group all that ever went to the dead-letter topic.
+    dead: int = 0
+
+
+def read_backlogs(client: Client) -> list[Backlog]:
+    """Read all reliable queues of the client's namespace, and all groups of the topics of its server, in four round
+    trips. What cannot be listed, because the client may not, is left out.
+    """
+    return [*_reliable(client), *_groups(client)]
+
+
+def _reliable(client: Client) -> list[Backlog]:
+    queues = []
+    for name in _listed(list_reliable_queues, client):
+        with suppress(InvalidName):  # somebody else has written it there
+            queues.append(ReliableQueue(name, client))
+    replies = _run(client, [queue.statistics_call() for queue in queues])
+    return [
+        Backlog("reliable", queue.name, reply)
+        if isinstance(reply, RsmqError)
+        else Backlog("reliable", queue.name, _of_queue(reply), reply.dead)
+        for queue, reply in zip(queues, replies, strict=True)
+    ]
+
+
+def _groups(client: Client) -> list[Backlog]:
+    topics, groups = list[Topic](), list[Group]()
+    for name in _listed(list_topics, client):
+        with suppress(InvalidName):
+            topics.append(Topic(name, client))
+    for topic, reply in zip(topics, _run(client, [topic.groups_call() for topic in topics]), strict=True):
+        for name, _ in () if isinstance(reply, RsmqError) else reply:
+            with suppress(InvalidName):
+                groups.append(Group(topic, name, GroupOptions()))
+    replies = _run(client, [group.status_call() for group in groups])
+    return [
+        Backlog("topic", group.subject, reply)
+        if isinstance(reply, RsmqError)
+        else Backlog("topic", group.subject, _of_group(reply), reply.dead_lettered)
+        for group, reply in zip(groups, replies, strict=True)
+    ]
+
+
+def _listed(names_of: Any, client: Client) -> Iterable[str]:
+    try:
+        names: list[str] = names_of(client)
+        return names
+    except (ConnectionFailed, OutcomeUnknown):
+        raise
+    except RsmqError:
+        return []
+
+
+def _run(client: Client, calls: Sequence[Call[Any]]) -> list[Any]:
+    replies: list[Any] = []
+    for at in range(0, len(calls), A_TIME):
+        replies += client.run_many(calls[at : at + A_TIME])
+    return replies
+
+
+def _of_queue(seen: ReliableStatistics) -> Statistics:
+    return Statistics(
+        messages=seen.undelivered + seen.delayed + seen.delivered,
+        ready=seen.undelivered,
+        delayed=seen.delayed,
+        in_flight=seen.delivered,
+        is_estimated=False,
+        oldest_ready_s=None,
+        total_sent=seen.total_pushed,
+        total_received=seen.total_popped + seen.total_recovered,
+        created_s=None,
+        size_bytes=None,
+    )
+
+
+def _of_group(seen: GroupStatus) -> Statistics:
+    return Statistics(
+        messages=seen.lag + seen.held,
+        ready=seen.lag + seen.due,
+        delayed=0,
+        in_flight=seen.held - seen.due,
+        is_estimated=False,
+        oldest_ready_s=seen.age_s,
+        total_sent=seen.position + seen.lag,
+        total_received=seen.position,
+        created_s=None,
+        size_bytes=None,
+    )
