@@ -122,12 +122,11 @@ def test_children_end_after_their_supervisor_and_nothing_is_lost(
     tasks.nap.enqueue_many([[name, 0.01] for name in names])
     worker = start("--processes", "2", "--threads", "2")
     wait_until(lambda: len(journal.names("end")) > 20)
-    children = children_of(worker)
+    children = wait_until(lambda: len(found := children_of(worker)) == 2 and found)
 
     worker.send(signal.SIGKILL)
     worker.wait()
 
-    assert len(children) == 2
     wait_until(lambda: not any(map(is_there, children)))
     assert get_queue("default").attributes().hidden_messages == 0
     assert start("--burst", *ONE).wait() == 0
@@ -154,20 +153,24 @@ def test_closed_lifeline_ends_one_sleep_and_no_more():
 def test_stop_under_load_loses_and_repeats_nothing_and_gives_back_what_waits(
     project: Configure, server: PrivateServer, start: StartWorker, journal: Journal
 ):
-    names = names_of(1000)
-    tasks.nap.enqueue_many([[name, 0.01] for name in names])
+    naps, gates = names_of(1000), [f"gate-{number}" for number in range(8)]
+    tasks.nap.enqueue_many([[name, 0.01] for name in naps[:600]])
+    tasks.gate.enqueue_many([[name] for name in gates])  # beyond which nobody gets before the stop
+    tasks.nap.enqueue_many([[name, 0.01] for name in naps[600:]])
     worker = start("--processes", "2", "--threads", "4")
     wait_until(lambda: len(journal.names("end")) > 50)
 
     worker.send(signal.SIGTERM)
+    wait_until(lambda: worker.output.count("finishing what runs") == 2)
+    journal.open_gate()
 
     assert worker.wait() == 0
     left = get_queue("default").attributes()
-    assert (left.hidden_messages, left.messages) == (0, 1000 - len(journal.names("end")))
+    assert (left.hidden_messages, left.messages) == (0, 1008 - len(journal.names("end")))
     assert left.messages > 0
     assert records_of_workers(server) == []
     assert start("--burst", "--processes", "1", "--threads", "8").wait() == 0
-    assert_done_once(journal, names)
+    assert_done_once(journal, [*naps, *gates])
     assert dead_letters() == []
 
 
@@ -225,9 +228,9 @@ def test_task_that_cannot_be_stopped_is_killed_and_not_blamed(
 def test_lease_is_kept_for_a_greedy_task_although_another_server_is_gone(
     project: Configure, start: StartWorker, journal: Journal, tmp_path: Path
 ):
-    queues = {"default": {"VISIBILITY_TIMEOUT_S": 3}, "far": {"CONNECTION": "far"}}
-    project(default={"VISIBILITY_TIMEOUT_S": 3})
-    tasks.hold_interpreter.enqueue("greedy", 6)
+    queues = {"default": {"VISIBILITY_TIMEOUT_S": 6}, "far": {"CONNECTION": "far"}}
+    project(default={"VISIBILITY_TIMEOUT_S": 6})
+    tasks.hold_interpreter.enqueue("greedy", 9)
 
     worker = start(
         *("--processes", "2", "--threads", "1"),

@@ -144,7 +144,7 @@ class Served:
         return socket.create_connection(self.port.address, timeout=180)
 
     def ask(self, path: str, method: str = "GET") -> tuple[int, Any]:
-        connection = http.client.HTTPConnection(*self.port.address, timeout=10)
+        connection = http.client.HTTPConnection(*self.port.address, timeout=180)
         connection.request(method, path)
         reply = connection.getresponse()
         body = reply.read()
@@ -245,7 +245,7 @@ def test_worker_shows_itself_and_leaves_nothing_behind(project: Configure, start
 
     assert int(pid.read_text()) == worker.process.pid
     wait_until(lambda: complaint_about(health, max_age_s=5) is None)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=180)
     connection.request("GET", "/health")
     assert connection.getresponse().status == 200
     connection.close()

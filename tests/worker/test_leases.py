@@ -244,7 +244,7 @@ def test_renewal_notices_that_the_lease_is_lost(project: Configure, lost):
 
 
 def test_run_whose_lease_is_lost_does_not_show_as_running(project: Configure, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fetcher, "NOTE_START_AFTER_S", 0.5)
+    monkeypatch.setattr(fetcher, "NOTE_START_AFTER_S", 3600)
     taken, release = [], threading.Event()
 
     def run() -> None:
@@ -253,6 +253,10 @@ def test_run_whose_lease_is_lost_does_not_show_as_running(project: Configure, mo
 
     result = declare(run).enqueue()
     with working(threads=1) as worker:  # without room it cannot be the somebody else itself
+        wait_until(lambda: taken)
+        monkeypatch.setattr(fetcher, "NOTE_START_AFTER_S", 0.01)
+        worker.fetchers[0]._note_starts_at = 0.0  # only now may it say so
+        worker.waiter.wake()
         wait_until(lambda: [held for held in worker.fetchers[0].leases.held() if held.start_noted])
         status = status_now(result)
         release.set()

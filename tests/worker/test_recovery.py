@@ -66,13 +66,16 @@ def counted(server: PrivateServer) -> dict[bytes, bytes]:
     return dict(server.redis.hgetall("rsmq::released:default"))
 
 
-def test_message_that_was_running_comes_back_later_and_is_counted(worker: DeadWorker, server: PrivateServer):
+def test_message_that_was_running_comes_back_later_and_is_counted(
+    worker: DeadWorker, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.worker.recovery.CRASH_WAIT_S", 100)
     message = worker.holds(b"crash", is_running=True)
 
     worker.is_recovered()
 
     assert get_queue("default").receive() is None
-    pass_time(get_queue("default"), seconds=2)
+    pass_time(get_queue("default"), seconds=101)
     again = get_queue("default").receive()
     assert again is not None and (again.id, again.receive_count) == (message.id, 2)
     assert counted(server) == {f"{message.id}:crashes".encode(): b"1"}

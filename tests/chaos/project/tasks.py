@@ -78,7 +78,7 @@ def hang(name: str) -> None:
     ctypes.PyDLL(None).sleep(3600)
 
 
-@task(max_attempts=2, backoff=fixed(0), hard_timeout_s=1)
+@task(max_attempts=2, backoff=fixed(0), hard_timeout_s=3)
 def hang_once(name: str) -> None:
     """Hang at the first attempt, and not at the second one."""
     note("start", name, os.getpid())
@@ -143,7 +143,7 @@ def die(name: str, how: str) -> None:
     time.sleep(60)
 
 
-@task(batch=10, max_attempts=2, backoff=fixed(0), hard_timeout_s=1)
+@task(batch=10, max_attempts=2, backoff=fixed(0), hard_timeout_s=3)
 def hang_once_together(calls: list[BatchCall]) -> None:
     """Hang when there are several, and not when they come again."""
     note("start", str(len(calls)), os.getpid())
