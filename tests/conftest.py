@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 import weakref
 from collections.abc import Generator, Iterator
@@ -74,6 +75,16 @@ def _sockets_are_closed(_known_connections: weakref.WeakSet[Connection]) -> Iter
     yield
     for connection in list(_known_connections):
         connection.close()
+
+
+@pytest.fixture(autouse=True)
+def _threads_have_ended(_sockets_are_closed: None) -> Iterator[None]:
+    """Wait for the threads of workers that a test has left behind, so that no later test hears of what they still do.
+
+    A worker does not wait for tasks that end too late.
+    """
+    yield
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("rsmq-")])
 
 
 @pytest.fixture

@@ -146,11 +146,11 @@ def test_a_send_wakes_those_who_listen(project, server):
     queue = ensure_queue("default")
     with server.redis.pubsub(ignore_subscribe_messages=True) as subscription:
         subscription.subscribe("rsmq:rt:default")
-        subscription.get_message(timeout=5)  # the confirmation
+        subscription.get_message(timeout=60)  # the confirmation
 
         queue.send(b"hello")
 
-        assert subscription.get_message(timeout=5)["data"] == b"1"
+        assert subscription.get_message(timeout=60)["data"] == b"1"
 
 
 def test_configured_queues_keep_their_order_and_leave_dead_letters_out(project):

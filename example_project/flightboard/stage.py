@@ -110,7 +110,7 @@ def free_port(first: int) -> int:
     raise OSError(f"no free port from {first} to {first + PORTS_TO_TRY - 1}; name another with --port")
 
 
-def wait_for_page(url: str, stage: Stage, *, timeout_s: float = 20) -> None:
+def wait_for_page(url: str, stage: Stage, *, timeout_s: float = 60) -> None:
     """Wait until the web server answers. Raises ChildDied when it does not."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

@@ -1,5 +1,6 @@
 """The list of workers, the page of one, and orders to them."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -38,7 +39,8 @@ def test_the_list_shows_what_supervisors_tell(browser: Browser, mail: Queue):
 
     assert (row.host, row.pid, row.version, row.state, row.running) == ("web-1", 42, "1.0", "working", 2)
     page = text_of(browser.get(WORKERS))
-    assert "1.0 MiB" in page and "1 min 5 s" in page and "12 s" in page
+    assert "1.0 MiB" in page
+    assert re.search(r"\b1 min ([5-9]|[1-5]\d) s\b", page) and re.search(r"\b(1[2-9]|[2-5]\d) s\b", page)
 
 
 def test_a_worker_that_was_not_heard_of_is_silent(browser: Browser, mail: Queue, server: PrivateServer):
@@ -68,7 +70,8 @@ def test_the_page_tells_what_runs_and_for_how_long(browser: Browser, mail: Queue
     page = browser.get(f"{url}change/")
 
     first, second = page.context["running"]
-    assert (first.task, first.queue, first.runs_for) == ("shop.tasks.pay", "mail", "12 s")
+    assert (first.task, first.queue) == ("shop.tasks.pay", "mail")
+    assert re.fullmatch(r"(1[2-9]|[2-5]\d) s", first.runs_for)
     assert (second.task, second.message_key) == ("", "")
     assert f"/admin/rsmq/message/mail_2F{message_id}/change/" in page.content.decode()
 

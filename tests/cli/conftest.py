@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import io
 import json
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,12 @@ class Result:
 class Terminal:
     """A program on a pseudo terminal of 100 columns."""
 
-    def __init__(self, *words: str, **environment: str) -> None:
+    def __init__(self, *words: str, program: Sequence[str | Path] = (SCRIPT,), **environment: str) -> None:
         self._master, slave = pty.openpty()
         clean = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
         size = {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
         self.process = subprocess.Popen(
-            [SCRIPT, *words],
+            [*program, *words],
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -63,6 +64,7 @@ class Terminal:
         )
         os.close(slave)
         self.screen = ""
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode  # a letter may come in two parts
 
     def type(self, text: str) -> None:
         """Type something."""
@@ -102,7 +104,7 @@ class Terminal:
         if not select.select([self._master], [], [], timeout_s)[0]:
             return False
         try:
-            self.screen += os.read(self._master, 65536).decode(errors="replace")
+            self.screen += self._decode(os.read(self._master, 65536))
         except OSError:  # the program has closed its end
             return False
         return True
@@ -147,7 +149,7 @@ def terminal(environment: None) -> Iterator[Callable[..., Terminal]]:
     """Run the installed script on a terminal."""
     terminals: list[Terminal] = []
 
-    def run(*words: str, **more: str) -> Terminal:
+    def run(*words: str, **more: Any) -> Terminal:
         terminals.append(Terminal(*words, **more))
         return terminals[-1]
 

@@ -199,7 +199,7 @@ def test_show_tells_everything_about_a_dead_letter(rsmqctl: Run, bury: Callable[
     assert f"id:             {message_id}\n" in shown
     assert "state:          ready\n" in shown
     assert "receive count:  0\n" in shown
-    assert re.search(r"died:           \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, 1m30s ago\n", shown)
+    assert re.search(r"died:           \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, 1m[3-5]\ds ago\n", shown)
     assert "error:          builtins.ConnectionError: mail server is down\n" in shown
     assert '\n  Traceback (most recent call last):\n    File "x.py"\n' in shown
     assert shown.endswith('\n{\n  "task": "shop.tasks.send_receipt"\n}\n')

@@ -1,5 +1,6 @@
 """On a terminal: colours, alignment, questions, progress; and none of them where they do not belong."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,9 @@ pytestmark = pytest.mark.slow
 
 OnTerminal = Callable[..., Terminal]
 Run = Callable[..., Result]
+
+#: The command line without the bar that it shows when something takes half a second, as on a busy machine all may.
+PATIENT = "import sys; from rsmq_django.cli import app, output; output.PATIENCE_S = 3600; sys.exit(app.main())"
 
 
 # -- Colours and alignment ------------------------------------------------------------------------------------------
@@ -146,7 +150,7 @@ def test_short_work_shows_no_bar(terminal: OnTerminal, queue: Queue, client: Cli
     Queue("other", client).create()
     queue.send(b"x")
 
-    moving = terminal("message", "move", "-n", "jobs", "--to", "other")
+    moving = terminal("message", "move", "-n", "jobs", "--to", "other", program=(sys.executable, "-c", PATIENT))
     moving.finish()
 
     assert moving.text == "moved 1 message from jobs: 1 to other\n"
@@ -155,7 +159,8 @@ def test_short_work_shows_no_bar(terminal: OnTerminal, queue: Queue, client: Cli
 def test_ids_of_a_file_do_not_scroll_by(terminal: OnTerminal, queue: Queue, tmp_path: Path):
     (tmp_path / "lines").write_text("a\nb\n")
 
-    sending = terminal("message", "send", "-n", "jobs", "--lines", "--file", str(tmp_path / "lines"))
+    words = ("message", "send", "-n", "jobs", "--lines", "--file", str(tmp_path / "lines"))
+    sending = terminal(*words, program=(sys.executable, "-c", PATIENT))
     sending.finish()
 
     assert sending.text == "sent 2 messages to jobs\n"

@@ -103,7 +103,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import socket
+import secrets
 import subprocess
 import tempfile
 import time
@@ -196,17 +196,10 @@ def test_scripts_are_sent_once_and_not_with_every_call(server: PrivateServer, qu
 @pytest.fixture(scope="module")
 def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
     """A cluster of one server: it refuses what a large one would refuse."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1] % 20_000 + 30_000  # the cluster's own port is 10,000 higher
-    tmp_path = tmp_path_factory.mktemp("cluster")
     path = str(Path(tempfile.gettempdir()) / f"rsmq-cluster-{os.getpid()}")
-    command = [find_server().path, "--port", str(port), "--cluster-enabled", "yes", "--dir", str(tmp_path)]
-    command += ["--unixsocket", path, "--save", "", "--logfile", str(tmp_path / "log"), "--bind", "127.0.0.1"]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     server = redis.Redis.from_url(f"unix://{path}", socket_timeout=60)
+    process = _start_cluster(tmp_path_factory.mktemp("cluster"), path, server)
     try:
-        wait_until(lambda: answers(server))
         for first in range(0, 16384, 1024):
             server.execute_command("CLUSTER", "ADDSLOTS", *range(first, first + 1024))
         wait_until(lambda: b"cluster_state:ok" in server.execute_command("CLUSTER", "INFO"))
@@ -216,6 +209,19 @@ def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
         process.kill()
         process.wait()
         Path(path).unlink(missing_ok=True)
+
+
+def _start_cluster(directory: Path, path: str, server: redis.Redis) -> subprocess.Popen[bytes]:
+    """Start the server on some port; again on another one when somebody took that, or the one of its bus, first."""
+    for _ in range(100):
+        port = secrets.choice(range(10_001, 22_000))  # that of its bus is 10,000 higher
+        command = [find_server().path, "--port", str(port), "--cluster-enabled", "yes", "--dir", str(directory)]
+        command += ["--unixsocket", path, "--save", "", "--logfile", str(directory / "log"), "--bind", "127.0.0.1"]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        wait_until(lambda: answers(server) or process.poll() is not None)  # noqa: B023 - asked in the same round
+        if process.poll() is None:
+            return process
+    raise AssertionError("no free port")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -61,7 +62,9 @@ def arguments_of(pid: int) -> str:
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A demo that serves its pages, in a directory of its own."""
-    command = demo_command("--limit", "20", "--speed", "0", "--port", "18000")
+    # Between the moment when a demo finds a port free and the one when it listens there, another one may find it, too.
+    port = str(secrets.choice(range(10_001, 32_000)))
+    command = demo_command("--limit", "20", "--speed", "0", "--port", port)
     environment = demo_environment(RSMQ_STATE_DIR=str(tmp_path / "state"), PYTHONUNBUFFERED="1")
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     yield process
@@ -166,7 +169,7 @@ def test_site_is_served_until_ctrl_c_which_stops_all_that_was_started(demo: subp
 
     demo.send_signal(signal.SIGINT)
 
-    assert demo.wait(60) == 0
+    assert demo.wait(180) == 0
     assert not any(map(is_alive, children))
 
 

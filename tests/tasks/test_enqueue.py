@@ -57,11 +57,11 @@ def test_call_of_a_priority_lies_in_an_ordinary_queue_of_its_own(paint: Task):
 
 def test_workers_of_the_queue_hear_of_every_priority(paint: Task, server: PrivateServer):
     with get_client().connection.subscriber(["rsmq:rt:default"]) as waiting:
-        assert waiting.get_message(timeout=5)["type"] == "subscribe"
+        assert waiting.get_message(timeout=60)["type"] == "subscribe"
 
         paint.using(priority=50).enqueue("red")
 
-        assert waiting.get_message(timeout=5)["type"] == "message"
+        assert waiting.get_message(timeout=60)["type"] == "message"
 
 
 # -- What arrives --------------------------------------------------------------------------------------------------
@@ -132,11 +132,11 @@ def test_waiting_consumers_of_any_language_are_told(server: PrivateServer, paint
     subscriber = server.redis.pubsub(ignore_subscribe_messages=True)
     with subscriber:
         subscriber.subscribe("rsmq:rt:default")
-        subscriber.get_message(timeout=5)
+        subscriber.get_message(timeout=60)
 
         paint.enqueue("red")
 
-        told = subscriber.get_message(timeout=5)
+        told = subscriber.get_message(timeout=60)
     assert told is not None and told["data"] == b"1"
 
 

@@ -27,8 +27,10 @@ def hearing(signal: Signal) -> Iterator[list[dict[str, Any]]]:
         heard.append(arguments)
 
     signal.connect(listen)
-    yield heard
-    signal.disconnect(listen)
+    try:
+        yield heard
+    finally:
+        signal.disconnect(listen)
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

@@ -118,13 +118,13 @@ def test_late_end_of_a_task_that_was_given_back_disturbs_nobody(project: Configu
 
 
 def test_coroutine_that_will_not_be_cancelled_does_not_hold_the_worker(project: Configure):
-    begun = threading.Event()
+    begun, may_end = threading.Event(), threading.Event()
 
     async def stubborn() -> None:
         begun.set()
-        for _ in range(100):
+        while not may_end.is_set():
             try:
-                await asyncio.sleep(20)
+                await until(may_end)
             except asyncio.CancelledError:
                 continue
 
@@ -134,6 +134,7 @@ def test_coroutine_that_will_not_be_cancelled_does_not_hold_the_worker(project: 
         worker.stop(within_s=0)
 
     assert ready_messages() == 1
+    may_end.set()
 
 
 def test_nothing_new_is_taken(project: Configure, gate: Gate):

@@ -47,7 +47,7 @@ from .replay_day import add_replay_arguments, with_progress
 OWN_DIR_VARIABLE = "FLIGHTBOARD_ONCE_DIR"
 POLL_S = 0.05
 #: How long the figures may take to add up after the last message is gone: the work log is written after the task.
-BALANCE_TIMEOUT_S = 5.0
+BALANCE_TIMEOUT_S = 30.0
 #: How often the demo looks after its children while you look at the pages.
 WATCH_EVERY_S = 0.5
 USER = "demo"
