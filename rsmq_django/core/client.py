@@ -42,6 +42,8 @@ class Client:
     def __init__(self, connection: Connection, *, namespace: str = "rsmq") -> None:
         self.connection = connection
         self.namespace = checked_namespace(namespace)
+        if "{" in namespace:  # a hash tag: otherwise no script runs in a cluster
+            connection.expect_cluster()
 
     def __repr__(self) -> str:
         return f"Client({self.connection!r}, namespace={self.namespace!r})"
@@ -181,6 +183,14 @@ _DENIED = re.compile(
 )
 #: The subjects of these calls are topics and schedules.
 _OF_NO_QUEUE = ("topic/", "schedule/")
+#: redis-py takes the first word away from the text of these.
+_REFUSALS = (
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.ClusterError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.TryAgainError,
+    redis.BusyLoadingError,
+)
 _REFUSED = re.compile(r"READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|MISCONF|BUSY|TRYAGAIN|NOREPLICAS", re.I)
 
 
@@ -216,9 +226,12 @@ def _name_error(call: Call[Any], text: str, reply: redis.RedisError) -> RsmqErro
         return BrokenQueue(
             f"{_named(call.keys)} has the wrong type; another program uses that name, delete or rename it"
         )
-    if _REFUSED.search(text) or isinstance(
-        reply, (redis.exceptions.ReadOnlyError, redis.exceptions.ClusterError, redis.BusyLoadingError)
-    ):
+    if isinstance(reply, redis.exceptions.AskError):  # MOVED, too; its text is only where to
+        return ServerRefused(
+            f"{about}slot {reply.slot_id} of the cluster is at {reply.host}:{reply.port} or on its way there, which "
+            "cannot be used now; nothing was changed, try again later"
+        )
+    if _REFUSED.search(text) or isinstance(reply, _REFUSALS):
         return ServerRefused(
             f"{about}the server cannot do it now ({text.strip()}); nothing was changed, try again later"
         )

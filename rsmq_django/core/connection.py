@@ -23,10 +23,12 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
+from redis.exceptions import MovedError, ReadOnlyError
 from redis.retry import Retry
 
 from .errors import ConnectionFailed, OutcomeUnknown, PermissionDenied, RedisFailure, ServerRefused
 from .listener import Listener
+from .route import ASK_FOR_NODES, Route, moved
 
 SCHEMES = ("redis", "rediss", "unix")
 
@@ -34,9 +36,13 @@ Command = tuple[str | bytes | int, ...]
 Reply = Any
 
 NO_LIMIT = 2**31
+#: From node to node of a cluster, until the right one is found.
+MOST_MOVES = 5
 
 #: Whoever answers with what is no reply is no Redis, or the stream is out of step: its socket is of no use any more.
 _LOST = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.InvalidResponse, OSError)
+#: What a server answers that is not, or not any more, the one that has the keys.
+_ELSEWHERE = frozenset((MovedError, ReadOnlyError))
 #: Refusals of everything, which redis-py files under lost connections; nothing of the exchange was carried out.
 _REFUSED_ALL = (redis.BusyLoadingError, redis.AuthenticationError, redis.exceptions.AuthorizationError)
 
@@ -60,6 +66,8 @@ class Connection:
             raise ValueError(f"unknown scheme in {masked(url)!r}; use one of {', '.join(s + '://' for s in SCHEMES)}")
         self.url = url
         self.timeout_s = timeout_s
+        #: Shared with connections of other time-outs.
+        self._route = Route()
         self._idle: deque[Any] = deque()
         self._pid = os.getpid()
         self._factory: Any = None
@@ -69,9 +77,15 @@ class Connection:
     def __repr__(self) -> str:
         return f"Connection({masked(self.url)!r})"
 
+    def expect_cluster(self) -> None:
+        """Learn of all nodes with the first socket, if the server is one of a cluster."""
+        self._route.is_curious = True
+
     def with_timeout(self, timeout_s: float) -> Connection:
         """Return a connection to the same server that waits `timeout_s` seconds, with sockets of its own."""
-        return Connection(self.url, timeout_s=timeout_s)
+        other = Connection(self.url, timeout_s=timeout_s)
+        other._route = self._route
+        return other
 
     # -- Sync ---------------------------------------------------------------------------------------------------------
 
@@ -79,6 +93,8 @@ class Connection:
         """Send all commands in one write and return their replies in order; error replies are returned, not raised."""
         link = self._take()
         replies = self._converse(link, packed(commands), len(commands))
+        if not _ELSEWHERE.isdisjoint(map(type, replies)):
+            self._follow(link, commands, replies)
         self._idle.append(link)
         return replies
 
@@ -99,11 +115,37 @@ class Connection:
         self._converse(link, request, 0)
         return link
 
-    def finish(self, link: Any, count: int) -> list[Reply]:
-        """Return the replies to what begin() has sent; raises OutcomeUnknown."""
-        replies = self._converse(link, b"", count)
+    def finish(self, link: Any, commands: Sequence[Command]) -> list[Reply]:
+        """Return the replies to the commands that begin() has sent; raises OutcomeUnknown."""
+        replies = self._converse(link, b"", len(commands))
+        if not _ELSEWHERE.isdisjoint(map(type, replies)):
+            self._follow(link, commands, replies)
         self._idle.append(link)
         return replies
+
+    def _follow(self, link: Any, commands: Sequence[Command], replies: list[Reply]) -> None:
+        """Send what another node of the cluster has to carry out there, and put its replies in their places.
+
+        Where that node cannot be reached, they stay what they are: nothing was done. A server that became a replica
+        does not say where the primary is; but its name may lead there by now, so its sockets are closed.
+        """
+        if ReadOnlyError in map(type, replies):
+            self.close()
+            link.disconnect()
+        for _ in range(MOST_MOVES):
+            places = moved(replies)
+            if not places or not self._route.follow(link, replies[places[0]]):
+                return
+            link.disconnect()
+            try:
+                self._connected(link)
+            except RedisFailure:
+                return
+            again = [ASK_FOR_NODES, *(commands[at] for at in places)]
+            slots, *answers = self._converse(link, packed(again), len(again))
+            self._route.learn(link, slots)
+            for at, answer in zip(places, answers, strict=True):
+                replies[at] = answer
 
     def _converse(self, link: Any, request: bytes, count: int) -> list[Reply]:
         try:
@@ -115,6 +157,7 @@ class Connection:
             return [error] * count
         except _LOST as error:
             link.disconnect()
+            self._route.leave(link)
             raise OutcomeUnknown(_lost_text(self.url, error)) from error
         except BaseException:
             link.disconnect()
@@ -170,40 +213,72 @@ class Connection:
     def _connected(self, link: Any) -> Any:
         try:
             if link._sock is None:
-                link.connect()
+                self._connect(link)
             if _is_stale(link):
                 link.disconnect()
-                link.connect()
-        except redis.RedisError as error:
+                self._connect(link)
+        except (redis.RedisError, OSError) as error:
             link.disconnect()
-            raise _not_connected(self.url, error) from error
-        except OSError as error:
-            link.disconnect()
+            self._route.leave(link)
             raise _not_connected(self.url, error) from error
         return link
+
+    def _connect(self, link: Any) -> None:
+        self._route.aim(link)
+        link.connect()
+        if self._route.is_curious:
+            link.send_packed_command([packed([ASK_FOR_NODES])], check_health=False)
+            self._route.learn(link, _read(link))
 
     # -- Async --------------------------------------------------------------------------------------------------------
 
     async def aexchange(self, commands: Sequence[Command]) -> list[Reply]:
         """See exchange()."""
         pool = await self._loop_pool()
-        link = await pool.take(self.url, self.timeout_s)
+        link = await pool.take(self.url, self.timeout_s, self._route)
+        if self._route.is_curious:
+            self._route.learn(link, (await self._aconverse(link, [ASK_FOR_NODES]))[0])
+        replies = await self._aconverse(link, commands)
+        if not _ELSEWHERE.isdisjoint(map(type, replies)):
+            await self._afollow(pool, link, commands, replies)
+        pool.idle.append(link)
+        return replies
+
+    async def _aconverse(self, link: Any, commands: Sequence[Command]) -> list[Reply]:
         try:
             # Our own time-out: redis-py's wait_for() loses a cancellation now and then before Python 3.12.
             async with asyncio.timeout(self.timeout_s):
                 await link.send_packed_command(packed(commands), check_health=False)
-                replies = [await _aread(link) for _ in commands]
+                return [await _aread(link) for _ in commands]
         except _REFUSED_ALL as error:
             await link.disconnect(nowait=True)
             return [error] * len(commands)
         except _LOST as error:
             await link.disconnect(nowait=True)
+            self._route.leave(link)
             raise OutcomeUnknown(_lost_text(self.url, error)) from error
         except BaseException:  # cancelled too: the replies to come belong to nobody
             await link.disconnect(nowait=True)
             raise
-        pool.idle.append(link)
-        return replies
+
+    async def _afollow(self, pool: _LoopPool, link: Any, commands: Sequence[Command], replies: list[Reply]) -> None:
+        """See _follow()."""
+        if ReadOnlyError in map(type, replies):
+            for other in (link, *pool.idle):
+                await other.disconnect(nowait=True)
+        for _ in range(MOST_MOVES):
+            places = moved(replies)
+            if not places or not self._route.follow(link, replies[places[0]]):
+                return
+            await link.disconnect(nowait=True)
+            try:
+                await pool.connect(link, self.url, self.timeout_s, self._route)
+            except RedisFailure:
+                return
+            slots, *answers = await self._aconverse(link, [ASK_FOR_NODES, *(commands[at] for at in places)])
+            self._route.learn(link, slots)
+            for at, answer in zip(places, answers, strict=True):
+                replies[at] = answer
 
     async def aclose(self) -> None:
         """Close the idle sockets of the running event loop; the object stays usable."""
@@ -239,21 +314,28 @@ class _LoopPool:
             while self.idle:
                 await self.idle.pop().disconnect()
 
-    async def take(self, url: str, timeout_s: float) -> Any:
+    async def take(self, url: str, timeout_s: float, route: Route) -> Any:
         link = self.idle.pop() if self.idle else self.factory.make_connection()
+        await self.connect(link, url, timeout_s, route)
+        return link
+
+    async def connect(self, link: Any, url: str, timeout_s: float, route: Route) -> None:
         try:
             async with asyncio.timeout(timeout_s):
+                if not link.is_connected:
+                    route.aim(link)
                 await link.connect()
                 if await _ais_stale(link):
                     await link.disconnect(nowait=True)
+                    route.aim(link)
                     await link.connect()
         except (redis.RedisError, OSError) as error:
             await link.disconnect(nowait=True)
+            route.leave(link)
             raise _not_connected(url, error) from error
         except BaseException:
             await link.disconnect(nowait=True)
             raise
-        return link
 
 
 # -- What redis-py tells us -------------------------------------------------------------------------------------------
@@ -285,14 +367,19 @@ def _read(link: Any) -> Reply:
     try:
         return link.read_response()
     except redis.ResponseError as error:
-        return error
+        return _plainly(error)
 
 
 async def _aread(link: Any) -> Reply:
     try:
         return await link.read_response()
     except redis.ResponseError as error:
-        return error
+        return _plainly(error)
+
+
+def _plainly(error: redis.ResponseError) -> redis.ResponseError:
+    """Return an error as what it is: Redis 6.2 wraps what happened in a script into a text."""
+    return ReadOnlyError(str(error)) if "-READONLY " in str(error) else error
 
 
 def _is_stale(link: Any) -> bool:

@@ -20,7 +20,8 @@ class ReadiedCalls:
     def __init__(self, client: Client, calls: Sequence[Call[Any]]) -> None:
         self._client = client
         self._calls = calls
-        self._request = packed([by_digest(call) for call in calls])
+        self._commands = [by_digest(call) for call in calls]
+        self._request = packed(self._commands)
         self._link: Any = None
 
     def send(self) -> bool:
@@ -37,4 +38,4 @@ class ReadiedCalls:
         Nothing is sent a second time but what the server did not know.
         """
         link, self._link = self._link, None
-        return self._client.read_many(self._calls, self._client.connection.finish(link, len(self._calls)))
+        return self._client.read_many(self._calls, self._client.connection.finish(link, self._commands))

@@ -7,14 +7,14 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.errors import ConnectionFailed, OutcomeUnknown, PermissionDenied, RsmqError
+from rsmq_django.core.errors import ConnectionFailed, OutcomeUnknown, PermissionDenied, RsmqError, ServerRefused
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -358,3 +358,25 @@ def test_subscription_has_a_socket_of_its_own(server: PrivateServer, proxy: Faul
     assert heard["data"] == b"1"
     assert proxy.connections == 2
     subscriber.close()
+
+
+@pytest.fixture
+def replica(server: PrivateServer) -> Iterator[Callable[[], object]]:
+    """Return the function that turns the server into a replica, as a failover does with what was the primary."""
+    yield lambda: server.redis.execute_command("REPLICAOF", "127.0.0.1", "1")
+    server.redis.execute_command("REPLICAOF", "NO", "ONE")
+
+
+async def test_sockets_to_a_server_that_became_a_replica_are_closed(queue: Queue, replica: Callable[[], object]):
+    connection, who = queue.client.connection, ("CLIENT", "ID")
+    before, abefore = connection.exchange([who]), await connection.aexchange([who])
+    replica()
+
+    with pytest.raises(ServerRefused, match="nothing was changed, try again later"):
+        queue.send(b"a")
+    with pytest.raises(ServerRefused, match="nothing was changed, try again later"):
+        await queue.asend(b"a")
+
+    # Its name may lead to another server by now, which only a new socket finds.
+    assert connection.exchange([who]) != before and await connection.aexchange([who]) != abefore
+    await connection.aclose()

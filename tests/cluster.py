@@ -1,0 +1,137 @@
+"""A real cluster of the server that all tests use: three nodes with slots, and a spare one."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from rsmq_django.core import Connection
+from rsmq_django.embedded.binary import find_server
+from tests.support import wait_until
+
+SLOTS = 16_384
+MASTERS = 3
+
+
+class Node:
+    """One server of a cluster, on a free port."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self._directory = directory
+        for _ in range(100):
+            # Neither this port nor that of the bus, which is 10,000 higher, where the system takes ports of its own.
+            self.port = secrets.choice(range(10_001, 22_000))
+            self.start()
+            if self.is_alive:
+                break
+        self.id = self.ask("MYID").decode()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it, on its own data when there are some."""
+        command = [find_server().path, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._directory)]
+        command += ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--save", ""]
+        command += ["--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self._connection = Connection(self.url, timeout_s=60)
+        wait_until(lambda: self._answers() or not self.is_alive)
+
+    def ask(self, *words: str | int) -> Any:
+        """Return the answer to a CLUSTER command."""
+        return self.run("CLUSTER", *words)
+
+    def run(self, *words: str | int) -> Any:
+        """Return the answer to a command."""
+        (answer,) = self._connection.exchange([words])
+        assert not isinstance(answer, redis.RedisError), answer
+        return answer
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(Exception):
+            return bool(self.run("PING") == b"PONG")
+        return False
+
+
+class Cluster:
+    """Three nodes with a third of the slots each, and a spare one."""
+
+    def __init__(self, directory: Path) -> None:
+        self.nodes = [Node(directory / str(number)) for number in range(MASTERS + 1)]
+        for number, node in enumerate(self.nodes[:MASTERS]):
+            node.ask("ADDSLOTS", *range(number * SLOTS // MASTERS, (number + 1) * SLOTS // MASTERS))
+            node.ask("SET-CONFIG-EPOCH", number + 1)
+        for node in self.nodes[1:]:
+            self.nodes[0].ask("MEET", "127.0.0.1", node.port)
+        wait_until(lambda: all(self._knows_all(node) for node in self.nodes))
+
+    def slot_of(self, key: str) -> int:
+        return int(self.nodes[0].ask("KEYSLOT", key))
+
+    def owner_of(self, key: str) -> Node:
+        """Return the node that has a key."""
+        slot = self.slot_of(key)
+        return next(node for node in self.masters() if any(first <= slot <= last for first, last in self._own(node)))
+
+    def masters(self) -> list[Node]:
+        """Return the nodes that have slots; each is asked about itself, because the others hear of changes later."""
+        return [node for node in self.nodes if node.is_alive and self._own(node)]
+
+    def move(self, key: str, target: Node, *, stop_halfway: bool = False) -> None:
+        """Move the slot of a key to another node, as the tools that come with the server do."""
+        slot, source = self.slot_of(key), self.owner_of(key)
+        target.ask("SETSLOT", slot, "IMPORTING", source.id)
+        source.ask("SETSLOT", slot, "MIGRATING", target.id)
+        if not stop_halfway:
+            self.end_move(key, source, target)
+
+    def end_move(self, key: str, source: Node, target: Node) -> None:
+        """Move what there is, and tell everybody."""
+        slot = self.slot_of(key)
+        while keys := source.ask("GETKEYSINSLOT", slot, 100):
+            source.run("MIGRATE", "127.0.0.1", target.port, "", 0, 60_000, "KEYS", *(each.decode() for each in keys))
+        for node in (target, source, *self.masters()):
+            node.ask("SETSLOT", slot, "NODE", target.id)
+
+    def back_up(self, node: Node) -> Node:
+        """Let the spare node copy another one, and return it when it has what that one has now."""
+        (spare,) = [each for each in self.nodes if each not in self.masters()]
+        spare.ask("REPLICATE", node.id)
+        wait_until(lambda: b"master_link_status:up" in spare.run("INFO", "replication"))
+        offset = _number(node.run("INFO", "replication"), "master_repl_offset")
+        wait_until(lambda: _number(spare.run("INFO", "replication"), "slave_repl_offset") >= offset)
+        return spare
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
+    def _knows_all(self, node: Node) -> bool:
+        lines = node.ask("NODES").decode()
+        return b"cluster_state:ok" in node.ask("INFO") and all(other.id in lines for other in self.nodes)
+
+    def _own(self, node: Node) -> list[tuple[int, int]]:
+        slots = node.ask("SLOTS")
+        return [(first, last) for first, last, owner, *_ in slots if owner[2].decode() == node.id]
+
+
+def _number(text: bytes, field: str) -> int:
+    return int(text.decode().split(f"\n{field}:")[1].split("\r")[0])
