@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .checkpoint import finished_offset, planned_rows
-from .errors import DataLoss, LogReset
+from .errors import as_our_error
 from .files import FileSink
 from .finalize import trim_events
 from .lake import Lake
@@ -73,7 +73,9 @@ class ArchiveJob:
             try:
                 started_patiently(lambda: self._query(sink, result, checkpoint))
             except Exception as error:  # Spark wraps everything, ours included
-                raise as_our_error(error) from error
+                # Who stops a service tells all its processes at once: Spark may end in mid-batch. That one is repeated.
+                if not self.stopped.is_set():
+                    raise as_our_error(error) from error
             result.trimmed += trim_events(self.server, checkpoint)
             result.lost = _lost(checkpoint) - lost_before + sink.lost
             result.offsets = finished_offset(checkpoint) or {}
@@ -123,12 +125,3 @@ class ArchiveJob:
 
 def _lost(checkpoint: Path) -> int:
     return sum(end["lost"] for end in (finished_offset(checkpoint) or {}).values())
-
-
-def as_our_error(error: Exception) -> Exception:
-    """Return our own error where Spark wraps it in several of its own; else the error itself."""
-    text = str(error)
-    for kind in (LogReset, DataLoss):
-        if f"{kind.__name__}: " in text:
-            return kind(text.split(f"{kind.__name__}: ")[-1].splitlines()[0])
-    return error

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .archive import as_our_error
 from .config import JobConfig
+from .errors import as_our_error
 from .files import FileSink
 from .finalize import Acknowledged, acknowledge_drained
 from .lock import RunLock

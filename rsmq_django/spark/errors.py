@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+from ..core import errors as of_the_core
 from ..core.errors import RsmqError
+
+#: One of our errors in the text of one of Spark's, which holds the traceback of a Python process.
+_OURS = re.compile(r"\brsmq_django\.(?:spark|core)\.errors\.(\w+): (.+)")
 
 
 class PipelineError(RsmqError):
@@ -31,3 +37,13 @@ class JobIncomplete(PipelineError):
 
 class AlreadyRunning(PipelineError):
     """Another run holds the lock of this checkpoint."""
+
+
+def as_our_error(error: Exception) -> Exception:
+    """Return our own error where Spark wraps it in several of its own; else the error itself."""
+    found = _OURS.findall(str(error))
+    if isinstance(error, RsmqError) or not found:
+        return error
+    name, text = found[-1]
+    kind = globals().get(name, getattr(of_the_core, name, None))
+    return kind(text) if isinstance(kind, type) and issubclass(kind, RsmqError) else PipelineError(text)

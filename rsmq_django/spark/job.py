@@ -12,6 +12,7 @@ import datetime as dt
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -56,8 +57,10 @@ class Pipeline:
 
     def close(self) -> None:
         """End the session, if there was one."""
-        if "spark" in self.__dict__:
-            self.spark.stop()
+        # Who stops a service tells all its processes at once: Spark may have ended already.
+        with suppress(Exception) if self.stopped.is_set() else nullcontext():
+            if "spark" in self.__dict__:
+                self.spark.stop()
 
     # -- Steps --------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .durable import write_whole
-from .errors import AlreadyRunning, DataLoss
+from .errors import AlreadyRunning, DataLoss, as_our_error
 from .lake import Lake
 
 DONE, FAILED, WRONG_USAGE, LOST_DATA, BUSY = 0, 1, 2, 3, 4
@@ -47,7 +47,8 @@ def record(lake: Lake, step: str, work: Callable[[Run], None]) -> Run:
     try:
         work(run)
         run.exit_code = LOST_DATA if run.lost else DONE
-    except Exception as error:  # whatever Spark, a disk or Redis raise: it is what the record is for
+    except Exception as raised:  # whatever Spark, a disk or Redis raise: it is what the record is for
+        error = as_our_error(raised)
         run.error = f"{type(error).__name__}: {error}"[:2000]
         run.exit_code = _exit_code(error)
     run.seconds = round(time.monotonic() - started, 3)

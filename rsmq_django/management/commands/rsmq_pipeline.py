@@ -240,7 +240,7 @@ class Command(BaseCommand):
         if lag.lost_unseen:
             self.stdout.write(self.style.ERROR(f"{lag.lost_unseen:,} events were trimmed before they were archived"))
         for name, run in {run.step: run for run in reversed(runs)}.items():
-            state = run.error or f"{run.rows_in:,} in, {run.rows_out:,} out"
+            state = run.error.partition("\n")[0] or f"{run.rows_in:,} in, {run.rows_out:,} out"
             started = f"{dt.datetime.fromisoformat(run.started_at):%Y-%m-%d %H:%M:%S} UTC"
             self.stdout.write(f"{name:10} {started} {run.seconds:8.1f} s  {state}")
         return code
