@@ -17,11 +17,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ..admin.formats import as_duration, one_line, visible
+from ..admin.formats import as_duration, as_size, one_line, visible
 from ..admin.redaction import redact
 from ..admin.site import LiveAdmin
 from ..conf import get_settings
 from ..spark.burn import ALARMS
+from ..spark.runs import DONE
 from . import history
 from .charts import DEFAULT_SPAN, SPANS, begin_of, charts_of
 from .models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskHour
@@ -99,7 +100,7 @@ class TaskHistoryAdmin(HistoryAdmin):
                 if task in (None, path)
             ],
             "span": span,
-            "anomalies": history.anomalies(since=since, limit=20),
+            "anomalies": [(odd, *_measured(odd)) for odd in history.anomalies(since=since, limit=20)],
             **self.freshness(),
         }
         return self.own_page(request, "history/tasks.html", context)
@@ -109,6 +110,24 @@ def _shown_ms(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.3g} ms" if value < 1000 else as_duration(value / 1000)
+
+
+def _measured(odd: Anomaly) -> tuple[str, str, str]:
+    """Return what was measured in an odd hour, how much it was, and how much it usually is."""
+    if odd.metric == "attempts":
+        return _("attempts"), f"{odd.value:.0f}", f"{odd.median:.0f}"
+    if odd.metric == "failure_rate":
+        return _("share that failed"), f"{odd.value:.1%}", f"{odd.median:.1%}"
+    names = {"wait_p95": _("wait p95"), "run_p95": _("run p95")}
+    if odd.metric in names:
+        return names[odd.metric], _shown_ms(odd.value / 1000), _shown_ms(odd.median / 1000)
+    return odd.metric, f"{odd.value:.3g}", f"{odd.median:.3g}"
+
+
+def _utc(time: dt.datetime, form: str) -> str:
+    """Return a time as all pages of the history name it."""
+    time = time if timezone.is_aware(time) else timezone.make_aware(time)
+    return f"{time.astimezone(dt.UTC):{form}}"
 
 
 @admin.register(FailureGroup)
@@ -188,14 +207,25 @@ class ObjectiveAdmin(HistoryAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """Show the newest of each instead of all rows."""
         self.demand_view(request)
+        may_view_advice = request.user.has_perm("rsmq_pipeline.view_capacityadvice")
         context = {
             "title": _("Objectives and capacity"),
-            "burns": [(burn, burn.burn_rate > ALARMS.get(burn.window, float("inf"))) for burn in history.slo_burns()],
-            "advice": history.capacity_advice() if request.user.has_perm("rsmq_pipeline.view_capacityadvice") else [],
+            "burns": [
+                (burn, burn.burn_rate > ALARMS.get(burn.window, float("inf")), f"{burn.budget_left:.0%}")
+                for burn in history.slo_burns()
+            ],
+            "advice": [
+                (one, _shown_ms(1000 * one.mean_run_s), _("%(share)s within %(time)s") % _target(one))
+                for one in (history.capacity_advice() if may_view_advice else [])
+            ],
             "has_objectives": bool(get_settings().pipeline.objectives),
             **self.freshness(),
         }
         return self.own_page(request, "history/objectives.html", context)
+
+
+def _target(advice: CapacityAdvice) -> dict[str, str]:
+    return {"share": f"{advice.quantile:.0%}", "time": f"{advice.wait_target_s:g} s"}
 
 
 @admin.register(CapacityAdvice)
@@ -220,41 +250,92 @@ class CapacityAdviceAdmin(HistoryAdmin):
 class AnomalyAdmin(HistoryAdmin):
     """Hours that were unlike the same hour of other days."""
 
-    list_display = ("hour_in_utc", "queue", "task", "metric", "value", "median", "z")
+    list_display = ("hour_in_utc", "queue", "task", "measure", "then", "usually", "distance")
     list_filter = ("metric", "queue")
     search_fields = ("task",)
 
     @admin.display(description=gettext_lazy("hour (UTC)"), ordering="hour")
     def hour_in_utc(self, row: Anomaly) -> str:
         """Return the hour as all pages of the history name it."""
-        hour = row.hour if timezone.is_aware(row.hour) else timezone.make_aware(row.hour)
-        return f"{hour.astimezone(dt.UTC):%Y-%m-%d %H:%M}"
+        return _utc(row.hour, "%Y-%m-%d %H:%M")
+
+    @admin.display(description=gettext_lazy("measure"), ordering="metric")
+    def measure(self, row: Anomaly) -> str:
+        """Return what was measured."""
+        return _measured(row)[0]
+
+    @admin.display(description=gettext_lazy("then"))
+    def then(self, row: Anomaly) -> str:
+        """Return how much it was."""
+        return _measured(row)[1]
+
+    @admin.display(description=gettext_lazy("usually"))
+    def usually(self, row: Anomaly) -> str:
+        """Return the median of the hours that it is compared with."""
+        return _measured(row)[2]
+
+    @admin.display(description=gettext_lazy("distance (z)"), ordering="z")
+    def distance(self, row: Anomaly) -> str:
+        """Return how far it is from the median, in units of the usual deviation."""
+        return "-" if row.z is None else f"{row.z:.1f}"
 
 
 @admin.register(QueueDepth)
 class QueueDepthAdmin(HistoryAdmin):
     """What lay in the queues whenever a snapshot was taken."""
 
-    list_display = ("taken_at", "queue", "waiting", "delayed", "in_flight", "oldest_age_us", "body_bytes")
+    list_display = ("taken_in_utc", "queue", "waiting", "delayed", "in_flight", "oldest", "size")
     list_filter = ("queue",)
     date_hierarchy = "taken_at"
+
+    @admin.display(description=gettext_lazy("taken (UTC)"), ordering="taken_at")
+    def taken_in_utc(self, row: QueueDepth) -> str:
+        """Return the moment of the snapshot."""
+        return _utc(row.taken_at, "%Y-%m-%d %H:%M")
+
+    @admin.display(description=gettext_lazy("age of the oldest"), ordering="oldest_age_us")
+    def oldest(self, row: QueueDepth) -> str:
+        """Return how long the oldest message had been waiting."""
+        return as_duration(None if row.oldest_age_us is None else row.oldest_age_us / 1e6)
+
+    @admin.display(description=gettext_lazy("size of the bodies"), ordering="body_bytes")
+    def size(self, row: QueueDepth) -> str:
+        """Return how much the bodies weigh."""
+        return as_size(row.body_bytes)
 
 
 @admin.register(PipelineRun)
 class PipelineRunAdmin(HistoryAdmin):
     """What the pipeline did, and what it lost."""
 
-    list_display = ("started_at", "step", "seconds", "rows_in", "rows_out", "lost", "exit_code", "problem")
+    list_display = ("started_in_utc", "step", "outcome", "took", "rows_in", "rows_out", "lost")
     list_filter = ("step", "exit_code")
+
+    @admin.display(description=gettext_lazy("started (UTC)"), ordering="started_at")
+    def started_in_utc(self, run: PipelineRun) -> str:
+        """Return when it began."""
+        return _utc(run.started_at, "%Y-%m-%d %H:%M:%S")
+
+    @admin.display(description=gettext_lazy("outcome"), ordering="exit_code")
+    def outcome(self, run: PipelineRun) -> str:
+        """Return the beginning of the error, or what else became of it."""
+        if run.error:
+            return one_line(redact(run.error), 80)
+        return _("done") if run.exit_code == DONE else _("done, but events were lost")
+
+    @admin.display(description=gettext_lazy("took"), ordering="seconds")
+    def took(self, run: PipelineRun) -> str:
+        """Return how long it worked."""
+        return as_duration(run.seconds)
 
     @admin.display(description=gettext_lazy("error"))
     def problem(self, run: PipelineRun) -> str:
-        """Return the beginning of the error."""
-        return one_line(redact(run.error), 80) or "-"
+        """Return the whole error."""
+        return visible(redact(run.error)) or "-"
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return what one run shows; its error without secrets."""
-        return ["run_id", "step", "started_at", "seconds", "rows_in", "rows_out", "lost", "exit_code", "problem"]
+        return ["run_id", "step", "started_in_utc", "took", "rows_in", "rows_out", "lost", "exit_code", "problem"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return all of them."""

@@ -12,7 +12,7 @@ from typing import Literal
 
 from django.db.models import Max, Min, Q, QuerySet, Sum
 
-from ..spark.burn import ALARMS
+from ..spark.burn import ALARMS, WINDOWS_S
 from ..spark.histogram import merged, quantile_us
 from .models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskHour
 
@@ -137,7 +137,8 @@ def slo_burns() -> list[SloBurn]:
     wanted = Q()
     for row in newest:
         wanted |= Q(queue=row["queue"], objective=row["objective"], at=row["newest"])
-    return list(SloBurn.objects.filter(wanted).order_by("queue", "objective", "window")) if wanted else []
+    found = SloBurn.objects.filter(wanted) if wanted else []
+    return sorted(found, key=lambda burn: (burn.queue, burn.objective, WINDOWS_S.get(burn.window, 0)))
 
 
 def burn_alarms() -> list[BurnAlarm]:
