@@ -42,7 +42,7 @@ MOST_MOVES = 5
 #: Whoever answers with what is no reply is no Redis, or the stream is out of step: its socket is of no use any more.
 _LOST = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.InvalidResponse, OSError)
 #: What a server answers that is not, or not any more, the one that has the keys.
-_ELSEWHERE = frozenset((MovedError, ReadOnlyError))
+_ELSEWHERE = (MovedError, ReadOnlyError)
 #: Refusals of everything, which redis-py files under lost connections; nothing of the exchange was carried out.
 _REFUSED_ALL = (redis.BusyLoadingError, redis.AuthenticationError, redis.exceptions.AuthorizationError)
 
@@ -93,7 +93,7 @@ class Connection:
         """Send all commands in one write and return their replies in order; error replies are returned, not raised."""
         link = self._take()
         replies = self._converse(link, packed(commands), len(commands))
-        if not _ELSEWHERE.isdisjoint(map(type, replies)):
+        if link.is_elsewhere:
             self._follow(link, commands, replies)
         self._idle.append(link)
         return replies
@@ -118,7 +118,7 @@ class Connection:
     def finish(self, link: Any, commands: Sequence[Command]) -> list[Reply]:
         """Return the replies to the commands that begin() has sent; raises OutcomeUnknown."""
         replies = self._converse(link, b"", len(commands))
-        if not _ELSEWHERE.isdisjoint(map(type, replies)):
+        if link.is_elsewhere:
             self._follow(link, commands, replies)
         self._idle.append(link)
         return replies
@@ -129,6 +129,7 @@ class Connection:
         Where that node cannot be reached, they stay what they are: nothing was done. A server that became a replica
         does not say where the primary is; but its name may lead there by now, so its sockets are closed.
         """
+        link.is_elsewhere = False
         if ReadOnlyError in map(type, replies):
             self.close()
             link.disconnect()
@@ -202,7 +203,7 @@ class Connection:
         if self._factory is None:
             with self._lock:
                 self._factory = self._factory or self._new_factory()
-        return self._factory.make_connection()
+        return _new_link(self._factory)
 
     def _new_factory(self) -> redis.ConnectionPool:
         # Not from_url(): there the options of the URL win over ours.
@@ -239,7 +240,7 @@ class Connection:
         if self._route.is_curious:
             self._route.learn(link, (await self._aconverse(link, [ASK_FOR_NODES]))[0])
         replies = await self._aconverse(link, commands)
-        if not _ELSEWHERE.isdisjoint(map(type, replies)):
+        if link.is_elsewhere:
             await self._afollow(pool, link, commands, replies)
         pool.idle.append(link)
         return replies
@@ -263,6 +264,7 @@ class Connection:
 
     async def _afollow(self, pool: _LoopPool, link: Any, commands: Sequence[Command], replies: list[Reply]) -> None:
         """See _follow()."""
+        link.is_elsewhere = False
         if ReadOnlyError in map(type, replies):
             for other in (link, *pool.idle):
                 await other.disconnect(nowait=True)
@@ -315,7 +317,7 @@ class _LoopPool:
                 await self.idle.pop().disconnect()
 
     async def take(self, url: str, timeout_s: float, route: Route) -> Any:
-        link = self.idle.pop() if self.idle else self.factory.make_connection()
+        link = self.idle.pop() if self.idle else _new_link(self.factory)
         await self.connect(link, url, timeout_s, route)
         return link
 
@@ -367,19 +369,28 @@ def _read(link: Any) -> Reply:
     try:
         return link.read_response()
     except redis.ResponseError as error:
-        return _plainly(error)
+        return _noted(link, error)
 
 
 async def _aread(link: Any) -> Reply:
     try:
         return await link.read_response()
     except redis.ResponseError as error:
-        return _plainly(error)
+        return _noted(link, error)
 
 
-def _plainly(error: redis.ResponseError) -> redis.ResponseError:
-    """Return an error as what it is: Redis 6.2 wraps what happened in a script into a text."""
-    return ReadOnlyError(str(error)) if "-READONLY " in str(error) else error
+def _new_link(factory: Any) -> Any:
+    link = factory.make_connection()
+    #: Whether an answer said that somebody else has the keys. Looking at each reply would take longer than this.
+    link.is_elsewhere = False
+    return link
+
+
+def _noted(link: Any, error: redis.ResponseError) -> redis.ResponseError:
+    if "-READONLY " in str(error):  # Redis 6.2 wraps what happened in a script into a text
+        error = ReadOnlyError(str(error))
+    link.is_elsewhere = link.is_elsewhere or isinstance(error, _ELSEWHERE)
+    return error
 
 
 def _is_stale(link: Any) -> bool:
