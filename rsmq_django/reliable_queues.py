@@ -27,10 +27,14 @@ def get_reliable_queue(name: str, *, consumer: str = "") -> ReliableQueue:
 def task_body(task: Any, *args: Any, **kwargs: Any) -> bytes:
     """Return the body of a message that has a worker call `task` with these arguments.
 
-    Raises TypeError for what is no task, TypeError or ValueError for arguments that JSON cannot hold.
+    Raises TypeError for what is no task and for arguments that it does not take, TypeError or ValueError for those that
+    JSON cannot hold.
     """
-    from .tasks.envelope import new_envelope  # the outer part of the package: most queues carry no tasks
+    from .tasks.arguments import check_arguments  # the outer part of the package: most queues carry no tasks
+    from .tasks.envelope import new_envelope
 
     if not hasattr(task, "module_path"):
         raise TypeError(f"{task!r} is no task; decorate the function with @task (a @consumer gets bodies as they are)")
+    if hasattr(task, "options"):  # a task of another backend has none
+        check_arguments(task, args, kwargs)
     return new_envelope(task.module_path, random_suffix(), args, kwargs).encode()

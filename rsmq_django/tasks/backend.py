@@ -22,6 +22,7 @@ from ..core.ids import random_suffixes
 from ..core.keys import queue_keys
 from ..core.limits import MAX_BATCH
 from ..queues import get_client
+from .arguments import check_arguments
 from .compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -75,8 +76,9 @@ class RSMQBackend(BaseTaskBackend):
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
         """Send one call when the surrounding transaction commits, or at once when there is none.
 
-        The id of the result is known in either case. Raises TypeError or ValueError for arguments that JSON lacks,
-        MessageTooLong, and where it sends at once the errors of `Queue.send()`.
+        The id of the result is known in either case. Raises TypeError for arguments that the function does not take,
+        TypeError or ValueError for those that JSON lacks, MessageTooLong, and where it sends at once the errors of
+        `Queue.send()`.
         """
         outgoing, result = self._prepare_one(task, args, kwargs)
         hand_over([outgoing], then=partial(self._tell, result))
@@ -122,6 +124,7 @@ class RSMQBackend(BaseTaskBackend):
 
     def _prepare_one(self, task: Any, args: Any, kwargs: Any) -> tuple[Outgoing, SentResult]:
         self._check_once(task)
+        check_arguments(task, args, kwargs)
         outgoing = prepare(task, [(args, kwargs)], lane=lane_of_call(task, args, kwargs))
         return outgoing, SentResult.of(task, outgoing.ids[0], outgoing.written[0])
 
@@ -130,6 +133,8 @@ class RSMQBackend(BaseTaskBackend):
         self.validate_task(task)
         rest, batches, ids = iter(calls), list[Outgoing](), list[str]()
         while batch := [split_arguments(call) for call in islice(rest, MAX_BATCH)]:
+            for args, kwargs in batch:
+                check_arguments(task, args, kwargs)
             drawn = random_suffixes(len(batch))
             for lane, positions in by_lane(task, batch).items():
                 own = [batch[position] for position in positions]

@@ -20,6 +20,7 @@ from ..core.limits import MAX_BATCH
 from ..core.workflows import MAX_MEMBERS, create, expect, prepare, seal, skip
 from ..queues import get_client
 from ..tracing import sending
+from .arguments import check_arguments
 from .backend import RSMQBackend
 from .compat import InvalidTask
 from .lanes import by_lane, lane_of_call, lane_of_later_call
@@ -49,6 +50,10 @@ class Invocation:
     def without_result(self) -> Invocation:
         """Return a call that does not get what came before it as its first argument."""
         return replace(self, takes_result=False)
+
+    def check(self, *, is_given_result: bool) -> None:
+        """Raise TypeError when the function does not take the arguments, a result in front of them if it gets one."""
+        check_arguments(self.task, self.args, self.kwargs, is_given_result=is_given_result and self.takes_result)
 
     @property
     def lane(self) -> int | None:
@@ -102,6 +107,7 @@ class Plan:
         for callback in (then, on_failure):
             if callback is not None:
                 self.check(callback.task)
+                callback.check(is_given_result=True)
         self.members = self.numbered(members, first=0)
 
     @property
@@ -121,8 +127,9 @@ class Plan:
         if first + len(members) > MAX_MEMBERS:
             raise InvalidTask(f"a workflow of more than {MAX_MEMBERS} members; make several of it")
         for steps in members:
-            for step in steps:
+            for position, step in enumerate(steps):
                 self.check(step.task, may_be_unique=len(steps) == 1 and self.kind != "chain")
+                step.check(is_given_result=position > 0)
         return [Member(first + n, steps, [random_suffix() for _ in steps]) for n, steps in enumerate(members)]
 
     def check(self, task: Task[..., Any], *, may_be_unique: bool = False) -> None:

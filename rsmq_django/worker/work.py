@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from ..core import Message
+from ..tasks.arguments import misfit, surely_fit
 from ..tasks.envelope import Envelope, Unreadable, decode
 from ..tasks.membership import Membership, membership_of
 from ..tasks.options import TaskOptions
@@ -61,59 +61,19 @@ def read_work(message: Message, work_queue: WorkQueue) -> Work:
             f"no task {envelope.task!r} is declared in this worker; is its app in INSTALLED_APPS, was it renamed?",
             envelope,
         )
-    shape, takes_from = _shape(task.func), None
+    takes_from = None
     if envelope.meta is not None:
         membership = membership_of(envelope.meta)
         takes_from = membership if membership is not None and membership.takes else None
     given = task.takes_context + (takes_from is not None)
-    if task.options.batch is None and not shape.surely_takes(len(envelope.args) + given, envelope.kwargs):
-        _check_arguments(task, envelope, given)
+    if task.options.batch is None and not surely_fit(task.func, len(envelope.args) + given, envelope.kwargs):
+        text = misfit(task.func, envelope.args, envelope.kwargs, given=given)
+        if text:
+            raise Unreadable("wrong_arguments", f"{envelope.task}{text}", envelope)
     args, kwargs = envelope.args if takes_from is None else [None, *envelope.args], envelope.kwargs
-    return Work(envelope.task, task.func, task.options, shape.is_async, args, kwargs, task, envelope, takes_from)
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a function takes, as far as a quick look can tell."""
-
-    is_async: bool
-    #: How many positional arguments always fit; empty when keyword arguments are required.
-    positional: range
-    #: Names that may be given by keyword when there are no positional arguments, and those that must be.
-    allowed: frozenset[str]
-    required: frozenset[str]
-
-    def surely_takes(self, positional: int, kwargs: Mapping[str, Any]) -> bool:
-        """Say whether these arguments fit without doubt; False means that a closer look is needed."""
-        if not kwargs:
-            return positional in self.positional
-        return positional == 0 and self.required <= kwargs.keys() <= self.allowed
+    return Work(envelope.task, task.func, task.options, _is_async(task.func), args, kwargs, task, envelope, takes_from)
 
 
 @cache
-def _shape(func: Function) -> Shape:
-    parameters = list(_signature(func).parameters.values())
-    by_position = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    by_keyword = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    is_simple = len(by_keyword) == len(parameters)  # neither *args nor **kwargs nor positional-only
-    needs_keyword = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters)
-    least = sum(p.default is p.empty for p in by_position)
-    return Shape(
-        is_async=inspect.iscoroutinefunction(func),
-        positional=range(least, len(by_position) + 1) if is_simple and not needs_keyword else range(0),
-        allowed=frozenset(p.name for p in by_keyword) if is_simple else frozenset(),
-        required=frozenset(p.name for p in by_keyword if p.default is p.empty),
-    )
-
-
-def _check_arguments(task: Task[..., Any], envelope: Envelope, given: int) -> None:
-    try:
-        _signature(task.func).bind(*[None] * given, *envelope.args, **envelope.kwargs)
-    except TypeError as error:
-        text = f"{envelope.task}{_signature(task.func)}: {error}"
-        raise Unreadable("wrong_arguments", text, envelope) from error
-
-
-@cache
-def _signature(func: Function) -> inspect.Signature:
-    return inspect.signature(func)
+def _is_async(func: Function) -> bool:
+    return inspect.iscoroutinefunction(func)

@@ -333,12 +333,13 @@ def test_message_that_nothing_can_run_is_dead_at_once_and_stops_nobody(project: 
 def test_wrong_arguments_are_explained_with_the_signature(project: Configure):
     def ship(order: int, *, express: bool = False) -> None: ...
 
-    result = declare(ship).enqueue(1, expres=True)
+    task = declare(ship)
+    send_raw(json.dumps({"task": task.module_path, "id": "k" * 22, "args": [1], "kwargs": {"expres": True}}))
 
     work()
 
     _, record = the_dead_letter()
-    result.refresh()
+    result = task.get_result("k" * 22)
     assert record["message"].startswith("tests.worker.test_outcomes.ship(order: 'int', *, express: 'bool' = False)")
     assert "unexpected keyword argument 'expres'" in record["message"]
     assert (record["task"], record["task_id"]) == ("tests.worker.test_outcomes.ship", result.id)

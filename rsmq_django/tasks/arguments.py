@@ -1,0 +1,109 @@
+"""Do the arguments of a call fit the function? Asked where a call is sent, and again by the worker that got it.
+
+A quick look decides for nearly all calls, by numbers and names that were worked out once for each function. Only what
+it cannot tell costs the few microseconds of `Signature.bind()`. Values are not looked at.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .task import Task
+
+Function = Callable[..., Any]
+
+
+def check_arguments(
+    task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, is_given_result: bool = False
+) -> None:
+    """Raise TypeError, which names the task and what is missing or too much, for arguments that do not fit.
+
+    `is_given_result`: the workflow will put what came before in front of them. A function that takes batches gets the
+    calls as they are.
+    """
+    given = task.takes_context + is_given_result
+    if task.options.batch is None and not surely_fit(task.func, len(args) + given, kwargs):
+        text = misfit(task.func, args, kwargs, given=given)
+        if text:
+            raise TypeError(f"{task.module_path}{text}")
+
+
+def surely_fit(function: Function, positional: int, kwargs: Mapping[str, Any]) -> bool:
+    """Say whether so many positional arguments and these others fit without doubt; False asks for a closer look."""
+    takes = _takes(function)
+    if not kwargs:
+        return positional in takes.positional
+    if positional >= len(takes.by_keyword):
+        return False
+    required, allowed = takes.by_keyword[positional]
+    return required <= kwargs.keys() <= allowed
+
+
+def misfit(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], *, given: int) -> str:
+    """Return the function's signature and why the arguments do not fit it; nothing when they do.
+
+    `given` arguments are put in front of them, which the sender does not see.
+    """
+    signature = _signature(function)
+    try:
+        # In JSON, every name is a text.
+        signature.bind(*[None] * given, *args, **{str(name): value for name, value in kwargs.items()})
+    except TypeError as error:
+        parameters = signature.parameters.values()
+        unknown = [name for name in kwargs if name not in signature.parameters]
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        more = "" if takes_any or not unknown or repr(unknown[0]) in str(error) else f"; it takes no {unknown[0]!r}"
+        return f"{_as_called(signature, given)}: {error}{more}"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Takes:
+    """What a function takes, as far as a quick look can tell."""
+
+    #: How many positional arguments always fit when there are no others.
+    positional: range
+    #: For each number of positional arguments, the names that must be given by keyword, and those that may be.
+    by_keyword: Sequence[tuple[frozenset[str], frozenset[str]]]
+
+
+@cache
+def _takes(function: Function) -> _Takes:
+    parameters = list(_signature(function).parameters.values())
+    by_position = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    by_keyword_only = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    if len(by_position) + len(by_keyword_only) < len(parameters):  # *args, **kwargs or positional-only ones
+        return _Takes(range(0), ())
+    least = sum(p.default is p.empty for p in by_position)
+    needs_keyword = any(p.default is p.empty for p in by_keyword_only)
+    return _Takes(
+        range(0) if needs_keyword else range(least, len(by_position) + 1),
+        [_names([*by_position[count:], *by_keyword_only]) for count in range(len(by_position) + 1)],
+    )
+
+
+def _names(parameters: Sequence[inspect.Parameter]) -> tuple[frozenset[str], frozenset[str]]:
+    required = frozenset(p.name for p in parameters if p.default is p.empty)
+    return required, frozenset(p.name for p in parameters)
+
+
+@cache
+def _signature(function: Function) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except ValueError:  # written in C, and says nothing about itself
+        return inspect.signature(lambda *args, **kwargs: None)
+
+
+def _as_called(signature: inspect.Signature, given: int) -> inspect.Signature:
+    """Return the signature without what the sender does not see."""
+    parameters = list(signature.parameters.values())
+    seen = parameters[:given]
+    if len(seen) < given or any(p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in seen):
+        return signature
+    return signature.replace(parameters=parameters[given:])
