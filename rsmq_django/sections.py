@@ -75,6 +75,8 @@ class QueueSettings:
     #: Among how many lanes the calls of tasks with `fair_by` are spread. Each lane is a queue of its own, which a
     #: worker includes in each look, so that more of them cost more.
     fair_lanes: Annotated[int, whole("lanes", least=1, most=MOST_LANES)] = 16
+    #: Programs of others take from it: workers create it, and leave its messages alone unless they are told its name.
+    for_others: Annotated[bool, FLAG] = False
     #: Only messages signed with one of these run; the first one signs. Put new ones in front.
     signing_keys: Annotated[tuple[str, ...], SIGNING_KEYS] = field(default=(), repr=False)
     #: Fernet keys: only messages encrypted with one of these run; the first one encrypts.

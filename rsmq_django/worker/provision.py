@@ -24,7 +24,7 @@ class SettingsMismatch(Exception):
 
 
 def provision(queues: Sequence[WorkQueue]) -> None:
-    """Create the queues and dead-letter queues that are missing, and compare the others with the settings.
+    """Create the queues that are missing, also those for dead letters and others, and compare these with the settings.
 
     A stored value that differs is reported and used: other programs share the queue. A queue that another program has
     damaged is reported and left alone: work on the others goes on. Raises SettingsMismatch for a factor of a thousand,
@@ -35,7 +35,7 @@ def provision(queues: Sequence[WorkQueue]) -> None:
             stored = ensure_unless_full(work_queue.name).attributes()
             compare(work_queue.settings, stored)
             work_queue.lease_s = max(SHORTEST_LEASE_S, stored.visibility_timeout_s)
-    for name in dead_letter_queues(queues):
+    for name in sorted(dead_letter_queues(queues) | queues_for_others(queues)):
         with damage_reported():
             ensure_unless_full(name)
 
@@ -94,3 +94,10 @@ def dead_letter_queues(queues: Sequence[WorkQueue]) -> set[str]:
     found = {work_queue.settings.dead_letter for work_queue in queues}
     found |= {option.dead_letter_queue for option in options if option.dead_letter_queue}
     return {name for name in found if get_settings().queue(name).connection in connections}
+
+
+def queues_for_others(queues: Sequence[WorkQueue]) -> set[str]:
+    """Return the queues on the same servers that programs of others take from, and may look for before we send."""
+    connections = {work_queue.settings.connection for work_queue in queues}
+    found = get_settings().queues.items()
+    return {name for name, settings in found if settings.for_others and settings.connection in connections}

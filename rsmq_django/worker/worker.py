@@ -407,7 +407,7 @@ def work_queues_by_client(queues: Sequence[QueueSettings], worker_id: str) -> li
 
 
 def queue_settings(names: Sequence[str]) -> list[QueueSettings]:
-    """Return the settings of these queues, in this order; without names, of all queues of RSMQ["QUEUES"].
+    """Return the settings of these queues, in this order; without names, of all of RSMQ["QUEUES"] that are for workers.
 
     Raises ImproperlyConfigured for a name that is not there.
     """
@@ -418,7 +418,7 @@ def queue_settings(names: Sequence[str]) -> list[QueueSettings]:
                 f"Queue {name!r} holds dead letters. To have workers take from it, list it in RSMQ['QUEUES']; what "
                 f"fails there goes to {settings.queue(name).dead_letter!r} then."
             )
-    chosen = list(names) or list(settings.queues)
+    chosen = list(names) or [name for name, queue in settings.queues.items() if not queue.for_others]
     for name in chosen:
         check_primary(name)
     return [settings.queue(name) for name in chosen]

@@ -71,6 +71,15 @@ def test_mistake_on_the_command_line_is_explained(
     assert complaint in capsys.readouterr().err
 
 
+def test_worker_whose_queues_are_all_for_others_says_so(project: Configure, capsys: pytest.CaptureFixture[str]):
+    project(default={"FOR_OTHERS": True})
+
+    with pytest.raises(SystemExit):
+        Command().run_from_argv(["manage.py", "rsmq_worker"])
+
+    assert "FOR_OTHERS in RSMQ['QUEUES'] leaves no queue to work on" in capsys.readouterr().err
+
+
 def test_mistake_is_told_in_one_line(start_worker: StartWorker):
     worker = start_worker("--health-file", "/no/such/directory/file")
 

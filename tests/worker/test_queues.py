@@ -37,6 +37,29 @@ def test_worker_leaves_other_queues_alone(project: Configure):
     assert get_queue("reports").attributes().messages == 1
 
 
+def test_queue_for_others_is_created_and_left_alone(project: Configure):
+    project(default={}, **{"for-node": {"FOR_OTHERS": True}})
+    declare(lambda: None).enqueue()
+
+    work()
+
+    assert "for-node" in list_queues(get_client())
+    send_raw(b"for a program in another language", "for-node")
+    work()
+    assert get_queue("for-node").attributes().total_received == 0
+
+
+def test_queue_for_others_is_worked_on_when_it_is_named(project: Configure):
+    project(default={}, **{"for-node": {"FOR_OTHERS": True}})
+    seen: list[bytes] = []
+    consumer("for-node")(lambda message: seen.append(message.body))
+    send_raw(b"7", "for-node")
+
+    work("for-node")
+
+    assert seen == [b"7"]
+
+
 def test_dead_letters_are_worked_on_when_their_queue_is_listed(project: Configure):
     project(default={"MAX_ATTEMPTS": 1}, **{"default-dead": {}})
     seen: list[bytes] = []

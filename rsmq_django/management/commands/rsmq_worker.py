@@ -105,7 +105,11 @@ class Command(BaseCommand):
 
 def _add_what(group: Any) -> None:
     group.add_argument(
-        "--queues", "--queue-name", metavar="A,B", default="", help="which queues, first ones first; default: all"
+        "--queues",
+        "--queue-name",
+        metavar="A,B",
+        default="",
+        help="which queues, first ones first; default: all that are not FOR_OTHERS",
     )
     group.add_argument("--exclude-queues", metavar="A,B", default="", help="all queues but these")
     group.add_argument("--backend", metavar="ALIAS", help="the queues that this entry of TASKS allows")
@@ -205,7 +209,8 @@ def chosen_queues(names: str, excluded: str, *, backend: str | None) -> tuple[li
         queues = [queue for queue in queues if queue not in without]
         reliable = tuple(name for name in reliable if name not in without_reliable)
     if not queues and not reliable:
-        raise ImproperlyConfigured("--exclude-queues leaves no queue to work on")
+        what = "--exclude-queues leaves" if excluded else "FOR_OTHERS in RSMQ['QUEUES'] leaves"
+        raise ImproperlyConfigured(f"{what} no queue to work on")
     return queues, reliable
 
 
@@ -229,7 +234,8 @@ def _queues_of_backend(alias: str) -> list[str]:
         raise ImproperlyConfigured(f"--backend: {error}") from error
     if not isinstance(backend, RSMQBackend):
         raise ImproperlyConfigured(f"--backend: TASKS[{alias!r}] is no RSMQBackend; this worker cannot run its tasks")
-    allowed = [name for name in get_settings().queues if name in backend.queues]
+    ours = [name for name, queue in get_settings().queues.items() if not queue.for_others]
+    allowed = [name for name in ours if name in backend.queues]
     if backend.queues and not allowed:
         raise ImproperlyConfigured(f"--backend: TASKS[{alias!r}]['QUEUES'] has no queue of RSMQ['QUEUES']")
     return allowed  # none means all, there and here
