@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.queues import get_queue
+from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import Task, current_task
 from rsmq_django.tasks.batch import BatchCall
 from rsmq_django.testing import Kit, private_queues, private_server_url
@@ -127,6 +127,27 @@ async def test_async_tasks_run_in_an_async_test(kit: Kit):
     (run,) = await kit.arun()
 
     assert run.succeeded
+
+
+def test_arguments_by_position_and_by_name_are_the_same_call(kit: Kit):
+    declared = declare(lambda number, colour="red": None)
+    declared.enqueue(7)
+
+    for args, kwargs in [((7,), {}), ((), {"number": 7}), ((7, "red"), {}), ((7,), {"colour": "red"})]:
+        assert kit.assert_enqueued(declared, *args, **kwargs).args == [7]
+    with pytest.raises(AssertionError, match="is not enqueued"):
+        kit.assert_enqueued(declared, 7, colour="blue")
+    with pytest.raises(AssertionError, match="is not enqueued"):
+        kit.assert_enqueued(declared, nmber=7)
+
+
+def test_queues_that_others_take_from_are_left_to_them(kit: Kit, settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"default": {}, "far": {"FOR_OTHERS": True}}}
+    ensure_queue("far").send(b"for a program in another language")
+
+    assert kit.run() == []
+
+    assert kit.bodies("far") == [b"for a program in another language"]
 
 
 def test_what_is_enqueued_instead_is_shown(kit: Kit):

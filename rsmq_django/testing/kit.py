@@ -14,8 +14,9 @@ from django.utils.module_loading import autodiscover_modules
 
 from ..conf import get_settings
 from ..core.call import Call
+from ..tasks.call_key import bound_arguments
 from ..tasks.envelope import Envelope, decode
-from ..tasks.registry import registered_tasks
+from ..tasks.registry import find_task, registered_tasks
 from .running import Run, bursts_on, send_from_outbox
 from .server import settings_on_private_server
 from .waiting import DeadLetter, Enqueued, all_clients, all_queues, calls_in, get_client_of, stored_in
@@ -99,14 +100,18 @@ class Kit:
     # -- Asserting ----------------------------------------------------------------------------------------------------
 
     def assert_enqueued(self, task: Any, *args: Any, **kwargs: Any) -> Enqueued:
-        """Return the call of this task with exactly these arguments; AssertionError when there is none."""
-        calls = self.enqueued()
+        """Return the call of this task with exactly these arguments, by position or by name.
+
+        Raises AssertionError, which shows what waits, when there is none.
+        """
+        path, calls = _path_of(task), self.enqueued()
         for call in calls:
-            if call.task == _path_of(task) and _same(call, args, kwargs):
+            if call.task == path and _same(call, args, kwargs):
                 return call
-        wanted = f"{_path_of(task)}{_shown(args, kwargs)}"
         others = "".join(f"\n  {call.task}{_shown(call.args, call.kwargs)}" for call in calls) or " nothing"
-        raise AssertionError(f"{wanted} is not enqueued{_hint()}; what is:{others}")
+        # A transaction of a test remembers what was to be done at its commit, also when that has been done.
+        hint = "" if any(call.task == path for call in calls) else _hint()
+        raise AssertionError(f"{path}{_shown(args, kwargs)} is not enqueued{hint}; what is:{others}")
 
     def assert_not_enqueued(self, task: Any) -> None:
         """Raise AssertionError when a call of this task waits, with whatever arguments."""
@@ -121,7 +126,19 @@ def _path_of(task: Any) -> str:
 def _same(call: Enqueued, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     sent = Envelope(call.task, call.id, list(args), dict(kwargs)).encode()  # as they look after JSON
     wanted = decode(sent, message_id=call.message_id)
-    return (call.args, call.kwargs) == (wanted.args, wanted.kwargs)
+    if (call.args, call.kwargs) == (wanted.args, wanted.kwargs):
+        return True
+    try:
+        return _by_name(call) == _by_name(wanted)
+    except TypeError:  # the function does not take the wanted ones
+        return False
+
+
+def _by_name(call: Enqueued | Envelope) -> dict[str, Any]:
+    task = find_task(call.task)
+    if task is None or task.options.batch is not None:
+        return {"args": call.args, "kwargs": call.kwargs}
+    return bound_arguments(task.func, call.args, call.kwargs, takes_context=task.takes_context)
 
 
 def _shown(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
