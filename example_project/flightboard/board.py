@@ -119,9 +119,12 @@ def last_work() -> list[WorkLine]:
 
 
 def read_punctuality(day: dt.date) -> list[Punctuality]:
-    """Return how punctual the airlines were, the best first; nothing before the report of the day is written."""
+    """Return how punctual the airlines were, the best first; nothing before the report of the day is written.
+
+    An airline without flights is left out: the board was cleared while its flights were counted.
+    """
     report = DayReport.objects.filter(day=day).first()
-    rates = [] if report is None else [_punctuality(*count) for count in report.counts]
+    rates = [] if report is None else [_punctuality(*count) for count in report.counts if count[1]]
     return sorted(rates, key=lambda each: (-each.percent, each.airline))
 
 

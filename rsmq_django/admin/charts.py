@@ -50,11 +50,15 @@ class Chart:
     show: Callable[[float], str]
     #: Columns on top of each other rather than lines.
     is_stacked: bool = False
+    #: What is said when there is nothing to see; "" for the usual words.
+    nothing: str = ""
+    #: A known 0 is news, too.
+    shows_zero: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Return whether there is nothing to see."""
-        return not any(value for one in self.series for value in one.values)
+        return not any(self._is_news(at) for at in range(len(self.times)))
 
     @property
     def summary(self) -> str:
@@ -68,7 +72,7 @@ class Chart:
         rows = []
         for at in range(len(self.times) - 1, -1, -1):
             values = [one.values[at] for one in self.series]
-            if any(values):
+            if self._is_news(at):
                 rows.append((self.times[at], ["-" if value is None else self.show(value) for value in values]))
         return rows
 
@@ -90,6 +94,10 @@ class Chart:
             _join(self._columns(scale)),
         )
 
+    def _is_news(self, at: int) -> bool:
+        values = [one.values[at] for one in self.series]
+        return any(value is not None for value in values) if self.shows_zero else any(values)
+
     def _highest(self) -> float:
         if self.is_stacked:
             return max((sum(values) for values in zip(*(_known(one) for one in self.series), strict=True)), default=0)
@@ -101,7 +109,7 @@ class Chart:
             values = [
                 f"{one.label}: {self.show(value)}" for one in self.series if (value := one.values[at]) is not None
             ]
-            if any(one.values[at] for one in self.series):
+            if self._is_news(at):
                 text = "\n".join([time, *values])
                 yield format_html(
                     '<rect class="rsmq-column" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>',

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.utils.translation import gettext as _
 
 from ..live.texts import visible
 
-__all__ = ["as_duration", "as_rate", "as_size", "one_line", "relative", "visible"]
+__all__ = ["as_duration", "as_rate", "as_size", "one_line", "relative", "short_list", "visible"]
 
 
 def one_line(text: str, longest: int = 120) -> str:
     """Return the beginning of a text on one line."""
     line = visible(" ".join(text[: 2 * longest].split()))
     return line if len(line) <= longest and len(text) <= 2 * longest else line[:longest] + "…"
+
+
+def short_list(names: Sequence[str], most: int = 3) -> str:
+    """Return "a, b, c and 7 more"."""
+    shown = ", ".join(visible(name) for name in names[:most])
+    more = len(names) - most
+    return shown if more <= 0 else _("%(names)s and %(more)d more") % {"names": shown, "more": more}
 
 
 def as_size(size_bytes: int | None) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ..core.browse import Failure, State, StoredMessage, pick
-from ..core.listing import holder, workers
+from ..core.listing import crashes, holder, workers
 from ..live.places import Place
 from ..models import Message
 from ..tasks.envelope import Envelope, Unreadable, decode
@@ -70,6 +70,12 @@ class MessagePage:
         client = self.place.client
         ids = [beat.worker_id for beat in client.run(workers(client.namespace))]
         return client.run(holder(client.namespace, self.place.name, self.stored, ids)) if ids else None
+
+    @cached_property
+    def crashes(self) -> int:
+        """Return how many processes died while they ran it."""
+        client = self.place.client
+        return client.run(crashes(client.namespace, self.place.name, self.stored.position.message_id))
 
     @cached_property
     def body(self) -> ShownBody | None:

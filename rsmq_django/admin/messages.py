@@ -21,10 +21,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..live.messages import DEAD
+from ..live.row_keys import row_key
 from ..live.servers import all_places
 from ..live.times import as_datetime
 from ..models import Message
 from ..tasks.cancellation import cancel
+from ..tasks.catalogue import known_tasks
 from ..tasks.compat import TaskResultDoesNotExist
 from . import bulk_pages, message_actions, message_list
 from .body_download import body_of
@@ -111,6 +113,9 @@ class MessageAdmin(LiveAdmin):
             "queue_names": [place.key for place in all_places([])[:MAX_QUEUE_CHOICES]],
             "message_id": visible(page.stored.id),
             "task": visible(message.task),
+            "task_url": self._task_url(request, message.task),
+            "holder": visible(page.holder or ""),
+            "holder_url": self._worker_url(request, page),
             "task_id": visible(page.task_id),
             "size": as_size(page.stored.size_bytes),
             "visible_in": as_duration(page.visible_in_s),
@@ -119,6 +124,17 @@ class MessageAdmin(LiveAdmin):
             "died_at": as_datetime(failure.died_ms) if failure else None,
         }
         return super().render_change_form(request, context, *args, **kwargs)
+
+    def _task_url(self, request: HttpRequest, task: str) -> str:
+        """Return the address of a task that the code declares: of others there may be no page."""
+        if task not in known_tasks() or not self.may(request, "view_registeredtask"):
+            return ""
+        return reverse("admin:rsmq_registeredtask_change", args=[quote(task)])
+
+    def _worker_url(self, request: HttpRequest, page: MessagePage) -> str:
+        if not page.holder or not self.may(request, "view_worker"):
+            return ""
+        return reverse("admin:rsmq_worker_change", args=[quote(row_key(page.place.alias, page.holder))])
 
     def _operations_for(self, request: HttpRequest, message: Message) -> list[tuple[Operation, ParametersForm]]:
         """Return what the user may do to a message, each with the form for what it needs."""

@@ -37,7 +37,7 @@ def span_links(request: HttpRequest) -> list[tuple[str, str, bool]]:
 
 def charts_of(past: Past, span: str) -> list[Chart]:
     """Return the charts of the overview."""
-    times = [_time(begins_s, span) for begins_s in past.begins_s]
+    times = [time_label(begins_s, span) for begins_s in past.begins_s]
     minutes = past.step_s / 60
     sent: list[Number] = [None if sent is None else sent / minutes for sent in past.sent]
     handled: list[Number] = [ends.handled / minutes for ends in past.ends]
@@ -47,7 +47,7 @@ def charts_of(past: Past, span: str) -> list[Chart]:
             _("Messages per minute"),
             times,
             [Series(_("sent"), "b", sent), Series(_("handled"), "a", handled)],
-            _number,
+            show_number,
         ),
         Chart(
             "outcomes",
@@ -59,7 +59,7 @@ def charts_of(past: Past, span: str) -> list[Chart]:
                 Series(_("dead letters"), "c", [ends.dead for ends in past.ends]),
                 Series(_("lost"), "d", [ends.lost for ends in past.ends]),
             ],
-            _number,
+            show_number,
             is_stacked=True,
         ),
         Chart("wait", _("Waiting time"), times, _quantiles(past.wait), _seconds),
@@ -77,13 +77,17 @@ def _quantile(histogram: Histogram, share: float) -> Number:
     return None if microseconds is None else microseconds / 1e6
 
 
-def _time(begins_s: int, span: str) -> str:
+def time_label(begins_s: int, span: str) -> str:
+    """Return how the begin of a span of time is written at an axis."""
     time = datetime.fromtimestamp(begins_s, UTC)
     time = localtime(time) if settings.USE_TZ else time.astimezone()
     return date_format(time, "j M H:i" if span == WEEK else "H:i")
 
 
-def _number(value: float) -> str:
+def show_number(value: float) -> str:
+    """Return a number as it is written at an axis."""
+    if value >= 1_000_000:
+        return f"{value / 1e6:.3g}M"
     if value >= 10_000:
         return f"{value / 1000:.0f}k"
     return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.2g}"

@@ -11,6 +11,7 @@ from ..live.past import Past
 from ..live.remembered import Guess, pages
 from .charts import Chart
 from .past_charts import SPAN_PARAMETER, charts_of, span_links, span_of
+from .queue_trouble import trouble_links
 from .site import LiveChangeList
 
 
@@ -20,6 +21,7 @@ class QueueChangeList(LiveChangeList):
     past: Past
     charts: list[Chart]
     spans: list[tuple[str, str, bool]]
+    troubles: list[tuple[Any, str, bool]]
 
     def get_filters_params(self, params: dict[str, Any] | None = None) -> Any:
         """Leave out what chooses the time shown."""
@@ -47,6 +49,7 @@ class QueueChangeList(LiveChangeList):
                 row.past.look_now(row.total_sent, row.created_at and row.created_at.timestamp(), glance.now_s)
         self.charts = charts_of(self.past, span)
         self.spans = span_links(request)
+        self.troubles = trouble_links(request)
 
     @staticmethod
     def _page(request: HttpRequest) -> str:

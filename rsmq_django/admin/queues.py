@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import admin
+from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 from django.urls import URLPattern, reverse
@@ -17,16 +18,21 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..core.browse import Statistics, statistics
+from ..conf import get_settings
+from ..core.browse import Statistics, count, statistics
 from ..core.errors import InvalidName, QueueNotFound
+from ..live.charted import past_of
 from ..live.places import Place
+from ..live.processes import serving
 from ..live.servers import answers_that_came
 from ..models import Queue
 from . import queue_pages
 from .charts import sparkline
 from .formats import as_duration, as_rate, as_size, one_line, visible
 from .forms import AttributesForm
+from .past_charts import charts_of, span_links, span_of
 from .queue_list import QueueChangeList
+from .queue_trouble import TroubleFilter
 from .site import LiveAdmin
 
 
@@ -53,7 +59,7 @@ class QueueAdmin(LiveAdmin):
     )
     change_list_template = "admin/rsmq/queue/change_list.html"
     list_display_links = ("shown_name",)
-    list_filter = ("is_configured", "holds_dead_letters", "is_paused")
+    list_filter = (TroubleFilter, "is_configured", "holds_dead_letters", "is_paused")
     search_fields = ("name",)
 
     # -- The list -----------------------------------------------------------------------------------------------------
@@ -67,12 +73,15 @@ class QueueAdmin(LiveAdmin):
     def status(self, queue: Queue) -> str:
         """Return what is out of the ordinary."""
         words = [
-            _("paused") if queue.is_paused else "",
             _("dead letters") if queue.holds_dead_letters else "",
-            _("broken") if queue.is_broken else "",
             "" if queue.is_configured else _("not in the settings"),
         ]
-        return ", ".join(word for word in words if word) or "-"
+        bad = [_("paused") if queue.is_paused else "", _("broken") if queue.is_broken else ""]
+        text = ", ".join(word for word in words if word)
+        if not any(bad):
+            return text or "-"
+        loud = format_html('<strong class="rsmq-bad">{}</strong>', ", ".join(word for word in bad if word))
+        return format_html("{}, {}", loud, text) if text else loud
 
     @admin.display(description=gettext_lazy("ready"), ordering="ready")
     def ready_messages(self, queue: Queue) -> str:
@@ -163,6 +172,12 @@ class QueueAdmin(LiveAdmin):
             "subtitle": None,
             "messages_url": messages_url(queue),
             "now": _statistics_of(queue.place),
+            "dead": self._dead_letters(request, queue),
+            "processes": len(serving(queue.place)),
+            "workers_url": _workers_url(queue) if self.may(request, "view_worker") else "",
+            "is_left_alone": queue.ready > 0 and not queue.holds_dead_letters,
+            "charts": charts_of(past_of([queue.place], span_of(request)), span_of(request)),
+            "spans": span_links(request),
             "urls": {state: messages_url(queue, state__exact=state) for state in ("ready", "delayed", "in_flight")},
             "oldest": as_duration(queue.oldest_ready_s),
             "max_size": _("no limit") if queue.max_size_bytes < 0 else as_size(queue.max_size_bytes),
@@ -171,6 +186,17 @@ class QueueAdmin(LiveAdmin):
             "is_foreign": _is_foreign(queue),
         }
         return super().render_change_form(request, context, *args, **kwargs)
+
+    def _dead_letters(self, request: HttpRequest, queue: Queue) -> tuple[int, str] | None:
+        """Return how many dead letters of a queue there are, and the address of a page about them."""
+        place = queue.place.dead_letters
+        if place is None:
+            return None
+        (found,) = answers_that_came(place.client, [count(place.client.namespace, place.name)])
+        if found is None:  # it is made when the first one dies
+            return 0, ""
+        page = "admin:rsmq_queue_failures" if self.may(request, queue_pages.VIEWS["failures"].codename) else ""
+        return found.messages, reverse(page, args=[quote(place.key)]) if page else ""
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Set only what was changed: another operator may have set the rest meanwhile."""
@@ -225,6 +251,12 @@ def messages_url(queue: Queue, **filters: str) -> str:
 def messages_url_of(place: Place, **filters: str) -> str:
     """Return the address of the list of the messages in a place."""
     return f"{reverse('admin:rsmq_message_changelist')}?{urlencode({'queue': place.key, **filters})}"
+
+
+def _workers_url(queue: Queue) -> str:
+    """Return the address of the list of processes whose queues have this name."""
+    name = get_settings().base_name(queue.place.name)
+    return f"{reverse('admin:rsmq_worker_changelist')}?{urlencode({'q': name})}"
 
 
 def _is_foreign(queue: Queue) -> bool:

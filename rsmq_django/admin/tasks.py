@@ -17,7 +17,7 @@ from ..live.places import Place, home_of
 from ..live.tasks import past_of_task, queue_place
 from ..models import RegisteredTask
 from .bulk_pages import queue_url
-from .formats import as_duration, one_line, visible
+from .formats import as_duration, one_line, short_list, visible
 from .past_charts import charts_of, span_links, span_of
 from .site import LiveAdmin
 
@@ -26,7 +26,17 @@ from .site import LiveAdmin
 class TaskAdmin(LiveAdmin):
     """See the module."""
 
-    list_display = ("shown_path", "queue", "sent", "succeeded", "failed", "dead", "median", "p95", "is_registered")
+    list_display = (
+        "shown_path",
+        "shown_queues",
+        "sent",
+        "succeeded",
+        "failed",
+        "dead",
+        "median",
+        "p95",
+        "is_registered",
+    )
     list_display_links = ("shown_path",)
     list_filter = ("is_registered",)
     search_fields = ("path", "queue")
@@ -36,6 +46,11 @@ class TaskAdmin(LiveAdmin):
     def shown_path(self, task: RegisteredTask) -> str:
         """Return the dotted path."""
         return one_line(task.path, 100)
+
+    @admin.display(description=gettext_lazy("queue"), ordering="queue")
+    def shown_queues(self, task: RegisteredTask) -> str:
+        """Return the first queues in which it was counted; its page has all."""
+        return short_list(task.queue.split(", "))
 
     @admin.display(description=gettext_lazy("median run time"), ordering="run_median_s")
     def median(self, task: RegisteredTask) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,36 +11,60 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, reverse
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from ..core.errors import GroupLive, GroupMoved, InvalidName, InvalidValue
 from ..core.topics import Group, GroupStatus, SeekResult, TopicMessage
 from ..core.topics import Topic as CoreTopic
+from ..core.topics.lag import look_at_groups, look_at_groups_of
 from ..core.topics.seeking import MAX_INDEX, Target
 from ..live.places import place_of
 from ..live.times import as_datetime
 from ..models import Topic
 from .bodies import SHOWN_BYTES, ShownBody, preview, shown
 from .formats import as_duration, as_size, one_line, visible
+from .lag_charts import lag_charts
 from .logs import log
-from .site import LiveAdmin, explanation_of
+from .past_charts import SPAN_PARAMETER, span_links, span_of
+from .site import LiveAdmin, LiveChangeList, explanation_of
 
 #: Messages on one page of the log: their bodies are read whole.
 LOG_PAGE = 20
 #: Of each body, for one line.
 PREVIEW_BYTES = 400
-MAX_GROUPS_SHOWN = 100
+#: Of each topic in the list.
+MOST_GROUPS_LISTED = 20
+
+
+class TopicChangeList(LiveChangeList):
+    """Looks at the groups of those topics that its page shows."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Read the page, and which group of each topic is furthest behind."""
+        super().get_results(request)
+        rows: Any = self.result_list
+        read = {row.key: core_topic(row) for row in rows if row.groups and not row.is_broken}
+        topics = {key: topic for key, topic in read.items() if topic is not None}
+        found: dict[str, list[GroupStatus]] = {}
+        for client in {topic.client for topic in topics.values()}:
+            keys = [key for key, topic in topics.items() if topic.client is client]
+            looked = look_at_groups_of([topics[key] for key in keys], most=MOST_GROUPS_LISTED)
+            found |= dict(zip(keys, looked, strict=True))
+        for row in rows:
+            row.furthest_behind = max(found.get(row.key, ()), key=lambda group: group.lag, default=None)
 
 
 @admin.register(Topic)
 class TopicAdmin(LiveAdmin):
     """See the module."""
 
-    list_display = ("shown_name", "messages", "last", "groups", "oldest_at", "newest_at", "is_broken")
+    list_display = ("shown_name", "messages", "last", "groups", "behind", "oldest_at", "newest_at", "status")
     list_display_links = ("shown_name",)
     search_fields = ("name",)
     sortable_by = ("shown_name", "messages", "groups")
@@ -48,6 +73,24 @@ class TopicAdmin(LiveAdmin):
     def shown_name(self, topic: Topic) -> str:
         """Return the name, which is what the row links from."""
         return one_line(topic.key, 60)
+
+    @admin.display(description=gettext_lazy("furthest behind"))
+    def behind(self, topic: Topic) -> str:
+        """Return the group with the most ahead of it; red when nobody reads for it."""
+        group: GroupStatus | None = getattr(topic, "furthest_behind", None)
+        if group is None or not group.lag:
+            return "-" if group is None else "0"
+        text = f"{group.lag} ({one_line(group.name, 30)})"
+        return text if group.live_consumers else format_html('<span class="rsmq-bad">{}</span>', text)
+
+    @admin.display(description=gettext_lazy("status"))
+    def status(self, topic: Topic) -> str:
+        """Return what is out of the ordinary."""
+        return format_html('<span class="rsmq-bad">{}</span>', _("broken")) if topic.is_broken else "-"
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return the list that also looks at the groups."""
+        return TopicChangeList
 
     def own_urls(self) -> Sequence[URLPattern]:
         """Return the pages beside Django's."""
@@ -59,10 +102,14 @@ class TopicAdmin(LiveAdmin):
         topic = core_topic(row)
         context |= {"title": _("Topic %(name)s") % {"name": visible(row.name)}, "subtitle": None}
         if topic is not None and not row.is_broken:
+            groups = groups_of(topic)
             context |= {
                 "status": topic.status(),
                 "retention": retention_of(topic),
-                "groups": [(group, _share_read(group, row)) for group in groups_of(topic)],
+                "groups": [_shown_group(group, row) for group in groups],
+                "charts": lag_charts(topic, groups, span_of(request)),
+                "spans": span_links(request),
+                "span": request.GET.get(SPAN_PARAMETER, ""),
                 "may_seek": self.may(request, "seek_topic"),
                 "may_view_body": self.may(request, "view_body"),
                 "log": read_log(topic, request.GET, with_bodies=self.may(request, "view_body")),
@@ -155,16 +202,35 @@ def _group(row: Topic, name: str) -> Group | None:
 
 
 def groups_of(topic: CoreTopic) -> list[GroupStatus]:
-    """Return the groups of a topic, those with the most ahead first, in one round trip."""
-    names = [name for name, _seconds in topic.groups()][-MAX_GROUPS_SHOWN:]
-    calls = [topic.group(name).status_call() for name in names]
-    found = [status for status in topic.client.run_many(calls) if isinstance(status, GroupStatus)] if calls else []
-    return sorted(found, key=lambda status: (-status.lag, status.name))
+    """Return the groups of a topic, those with the most ahead first."""
+    return sorted(look_at_groups(topic), key=lambda status: (-status.lag, status.name))
 
 
-def _share_read(group: GroupStatus, row: Topic) -> int:
-    """Return how much of what is kept the group has been given, in percent."""
-    return 100 if not row.messages else max(0, min(100, 100 - round(100 * group.lag / row.messages)))
+@dataclass(frozen=True, slots=True)
+class ShownGroup:
+    """One group as a row of the table."""
+
+    status: GroupStatus
+    #: How much of what is kept it has been given, in percent.
+    share_read: int
+    #: How long its next message has been there; "" when there is none.
+    behind_for: str
+    #: How long ago somebody read for it.
+    seen_ago: str
+    #: There is something to read, and nobody who would.
+    is_left_alone: bool
+
+
+def _shown_group(group: GroupStatus, row: Topic) -> ShownGroup:
+    share = 100 if not row.messages else max(0, min(100, 100 - round(100 * group.lag / row.messages)))
+    seen_ago_s = None if group.seen_ms is None else max(0.0, time.time() - group.seen_ms / 1000)
+    return ShownGroup(
+        group,
+        share,
+        "" if group.age_s is None else as_duration(group.age_s),
+        "" if seen_ago_s is None else as_duration(seen_ago_s),
+        group.lag > 0 and not group.live_consumers,
+    )
 
 
 def retention_of(topic: CoreTopic) -> list[str]:

@@ -22,7 +22,7 @@ from ..live.messages import PREVIEW_BYTES
 from ..live.places import Place
 from ..models import Worker
 from ..queues import get_client
-from .formats import as_duration, as_size, one_line, visible
+from .formats import as_duration, as_size, one_line, short_list, visible
 from .logs import log
 from .site import LiveAdmin
 
@@ -77,7 +77,7 @@ class WorkerAdmin(LiveAdmin):
         "memory",
         "beat_age",
         "age",
-        "queues",
+        "shown_queues",
         "version",
         "connection",
     )
@@ -120,6 +120,11 @@ class WorkerAdmin(LiveAdmin):
     def age(self, worker: Worker) -> str:
         """Return for how long it has been there."""
         return as_duration(worker.record.age_ms / 1000) if worker.record else "-"
+
+    @admin.display(description=gettext_lazy("queues"), ordering="queues")
+    def shown_queues(self, worker: Worker) -> str:
+        """Return the first queues that it takes messages from; its page has all."""
+        return short_list(worker.record.queues) if worker.record else "-"
 
     # -- One process --------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ __all__ = [
     "report",
     "sample",
     "side_by_side",
+    "ttls",
 ]
 
 
@@ -256,7 +257,7 @@ def report(
     `number` has to grow from report to report of the same reporter: one that arrives a second time is not added again.
     """
     keys = [_key_at(namespace, queue, resolution, at_s) for resolution in RESOLUTIONS]
-    args: list[Argument] = [f"@{reporter}", number, *_ttls(), KEEP_TOTALS_S]
+    args: list[Argument] = [f"@{reporter}", number, *ttls(), KEEP_TOTALS_S]
     for name, by in grown.items():
         args += (name, by)
     return Call("counters/add", (*keys, totals_key(namespace, queue)), tuple(args), bool, True, queue)
@@ -266,13 +267,14 @@ def sample(namespace: str, queue: str, *, at_s: float) -> Call[bool]:
     """Return the call that notes how long a queue is now."""
     own = queue_keys(namespace, queue)
     keys = [_key_at(namespace, queue, resolution, at_s) for resolution in RESOLUTIONS]
-    return Call("counters/sample", (own.messages, own.settings, *keys), tuple(_ttls()), bool, True, queue)
+    return Call("counters/sample", (own.messages, own.settings, *keys), tuple(ttls()), bool, True, queue)
 
 
 def _key_at(namespace: str, queue: str, resolution: Resolution, at_s: float) -> str:
     return counters_key(namespace, queue, resolution.span_s, int(at_s // resolution.span_s) * resolution.span_s)
 
 
-def _ttls() -> list[int]:
+def ttls() -> list[int]:
+    """Return for how many seconds what is written now into a span of each resolution is kept."""
     # A span is complete when it ends, and is kept so long from then on.
     return [resolution.keep_s + resolution.span_s for resolution in RESOLUTIONS]

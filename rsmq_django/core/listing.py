@@ -190,6 +190,11 @@ def holder(namespace: str, name: str, message: StoredMessage, worker_ids: Sequen
     return Call("browse/holder", keys, args, lambda at: worker_ids[at - 1] if at else None, repeatable=True)
 
 
+def crashes(namespace: str, name: str, message_id: bytes) -> Call[int]:
+    """Return the call that asks how many processes died while they ran a message."""
+    return Call("browse/crashes", (queue_keys(namespace, name).releases,), (message_id,), int, repeatable=True)
+
+
 def _keys(namespace: str, name: str) -> tuple[str, str, str]:
     keys = queue_keys(namespace, name)
     return keys.messages, keys.settings, keys.failures

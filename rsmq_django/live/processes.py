@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ..conf import get_settings
 from ..core import Client
 from ..core.listing import WorkerBeat, workers
 from ..core.processes import ProcessRecord, read_processes
+from .places import Place
 
 #: A worker that has not been heard of for so long counts as dead: others give back what it held.
 SILENT_AFTER_S = 30.0
@@ -15,6 +19,23 @@ def processes_of(client: Client) -> list[tuple[WorkerBeat, ProcessRecord | None]
     beats = client.run(workers(client.namespace))
     records = client.run(read_processes(client.namespace, [beat.worker_id for beat in beats])) if beats else {}
     return [(beat, records.get(beat.worker_id)) for beat in beats]
+
+
+def serving(place: Place) -> list[str]:
+    """Return the living processes that take messages from a queue; from a priority band as from its queue."""
+    name = get_settings().base_name(place.name)
+    return [worker_id for worker_id, record in _at_work(place.client) if name in record.queues]
+
+
+def served_names(client: Client) -> set[str]:
+    """Return the names of all queues of a server that living processes take messages from."""
+    return {name for _worker_id, record in _at_work(client) for name in record.queues}
+
+
+def _at_work(client: Client) -> Iterator[tuple[str, ProcessRecord]]:
+    for beat, record in processes_of(client):
+        if is_alive(beat) and record is not None and record.state == "working":
+            yield beat.worker_id, record
 
 
 def is_alive(beat: WorkerBeat) -> bool:

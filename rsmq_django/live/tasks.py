@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from ..conf import get_settings
 from ..core import Client
 from ..core.counters import Counts, read_totals
-from ..core.past import MAX_QUEUES, moments, past_calls, window_of
 from ..core.queue import list_queues
-from ..queues import get_client
+from .charted import past_of
 from .conditions import Selection
-from .past import SPANS_S, Past
-from .places import Place, by_client
+from .past import Past
+from .places import Place
 from .queryset import Scan
-from .remembered import moments_that_are_over, remember_moments
 from .scanned import ScannedSource, all_of
-from .servers import answers_of, from_each
+from .servers import from_each
 from .texts import visible
 
 
@@ -91,20 +88,6 @@ def queue_place(name: str) -> Place | None:
 
 def past_of_task(path: str, queue_names: list[str], span: str) -> Past:
     """Read the last hour, day or week of one task."""
-    homes, now_s = _other_homes(), time.time()
-    window = window_of(SPANS_S[span], now_s)
-    past = Past.empty(window)
+    homes = _other_homes()
     found = [Place(homes[name], name) if name in homes else queue_place(name) for name in queue_names]
-    places = [place for place in found if place is not None]
-    for alias, group in by_client(places).items():
-        group, client = group[:MAX_QUEUES], get_client(alias)
-        names = [place.name for place in group]
-        calls = past_calls(client.namespace, names, window, task=path)
-        known = moments_that_are_over(client, (path, tuple(names)), window)
-        missing = [begins_s for begins_s in calls if begins_s not in known]
-        read = dict(zip(missing, answers_of(client, [calls[begins_s] for begins_s in missing]), strict=True))
-        every = {begins_s: known.get(begins_s) or read[begins_s] for begins_s in calls}
-        remember_moments(client, (path, tuple(names)), window, now_s, every)
-        for at, moment in enumerate(moments(list(every.values()))):
-            past.add(at, moment, group)
-    return past
+    return past_of([place for place in found if place is not None], span, task=path)

@@ -11,9 +11,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ..core import RsmqError
 from ..core.topics import Bridge, Group, Topic
+from ..core.topics.lag import look_at_groups, note_lag_call
 from ..queues import get_client, get_queue
 from ..tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
 from .outage import Outage
@@ -26,6 +28,8 @@ logger = logging.getLogger(__name__)
 TEND_EVERY_S = 1.0
 #: How often topics drop what their settings let go, and forget idle groups.
 SWEEP_EVERY_S = 60.0
+#: How often the lag of all groups of the followed topics is noted for charts, whose finest points are minutes.
+NOTE_LAG_EVERY_S = 15.0
 #: After the time that running functions have to end, their threads have so long to notice.
 STOP_WITHIN_S = 2.0
 
@@ -44,6 +48,7 @@ class TopicThreads:
         self._stopping = threading.Event()
         self._keeper = threading.Thread(target=self._tend, name="rsmq-topics", daemon=True)
         self._sweep_at = 0.0
+        self._note_lag_at = 0.0
         #: One for each thing that can fail, so that each failure is told once and not once a second.
         self._outages: dict[str, Outage] = {}
 
@@ -103,6 +108,10 @@ class TopicThreads:
                 self._sweep_at = time.monotonic() + SWEEP_EVERY_S
                 for topic in self._topics():
                     self._do(f"old messages of {topic!r}", topic.trim)
+            if time.monotonic() >= self._note_lag_at:
+                self._note_lag_at = time.monotonic() + NOTE_LAG_EVERY_S
+                for topic in self._topics():
+                    self._do(f"the lag of groups of {topic!r}", partial(note_lag, topic))
 
     def _do(self, what: str, step: Callable[[], object]) -> None:
         """Do something for one of them: what fails for it must not keep the others waiting."""
@@ -135,3 +144,10 @@ class TopicThreads:
             )
             for _ in range(declared.consumers)
         ]
+
+
+def note_lag(topic: Topic) -> None:
+    """Note how far all groups of a topic are behind, also those that others serve, or nobody."""
+    lags = {group.name: group.lag for group in look_at_groups(topic)}
+    if lags:
+        topic.client.run(note_lag_call(topic, lags, at_s=time.time()))

@@ -68,3 +68,13 @@ def test_sparklines_show_nothing_when_nothing_happened():
     assert sparkline([0, 0], "x") == "" and sparkline([], "x") == ""
     assert "<script>" not in sparkline([1, 2], HOSTILE)
     parsed(sparkline([7], HOSTILE))
+
+
+def test_a_known_zero_is_nothing_to_see_unless_the_chart_says_so():
+    usual = a_chart([0.0, None])
+    telling = Chart("lag", "Lag", usual.times, usual.series, usual.show, shows_zero=True)
+
+    assert usual.is_empty and not usual.rows
+    assert not telling.is_empty and telling.rows == [("12:00", ["0"])]
+    assert "0" in "".join(parsed(telling.svg()).itertext())
+    assert Chart("lag", "Lag", ["12:00"], [Series("a", "a", [None])], usual.show, shows_zero=True).is_empty

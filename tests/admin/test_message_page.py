@@ -81,6 +81,15 @@ def test_the_largest_bodies_are_not_put_into_a_page(browser: Browser, mail: Queu
     assert len(browser.get(url_of(mail, message_id, "body")).content) == 3_000_000
 
 
+def test_processes_that_died_of_it_are_counted(browser: Browser, mail: Queue, server: PrivateServer):
+    message_id = mail.send(b"x")
+    assert "died" not in text_of(browser.get(url_of(mail, message_id)))
+
+    server.redis.hset("rsmq::released:mail", f"{message_id}:crashes", 2)
+
+    assert "2 processes died while they ran this." in text_of(browser.get(url_of(mail, message_id)))
+
+
 def test_the_holder_and_its_lease_are_shown(browser: Browser, mail: Queue, server: PrivateServer):
     mail.send(b"x")
     message = mail.receive(visibility_timeout_s=90)

@@ -1,5 +1,6 @@
 """The pages of topics: the log, the groups, and setting a group back."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from django.test import Client as Browser
 
 from rsmq_django.core import Client
 from rsmq_django.core.topics import Topic
+from rsmq_django.core.topics.lag import note_lag_call
 from rsmq_django.queues import get_client
 from tests.admin.pages import rows_of, text_of, told
 from tests.redis_server import PrivateServer
@@ -42,9 +44,37 @@ def test_the_list_shows_topics_with_their_numbers(browser: Browser, orders: Topi
 def test_the_page_shows_groups_with_their_lag(browser: Browser, orders: Topic):
     page = browser.get(PAGE)
 
-    [(group, share)] = page.context["groups"]
-    assert (group.name, group.lag, group.position, share) == ("billing", 20, 30, 60)
+    [group] = page.context["groups"]
+    assert (group.status.name, group.status.lag, group.status.position) == ("billing", 20, 30)
+    assert (group.share_read, group.is_left_alone) == (60, True)
+    assert "last seen" in text_of(page)
     assert "index 1 to 50" in text_of(page)
+
+
+def test_the_list_tells_which_group_is_furthest_behind_and_who_has_no_reader(browser: Browser, orders: Topic):
+    orders.group("shipping").read(45)
+    Topic("users", orders.client).publish("x")
+
+    orders_row, users_row = rows_of(browser.get(TOPICS))
+
+    assert (orders_row.furthest_behind.name, orders_row.furthest_behind.lag) == ("billing", 20)
+    assert users_row.furthest_behind is None
+    assert '<span class="rsmq-bad">20 (billing)</span>' in browser.get(TOPICS).content.decode()
+
+
+@pytest.mark.usefixtures("mid_minute")
+def test_each_group_has_a_chart_of_its_lag(browser: Browser, orders: Topic):
+    orders.group("shipping").read(45)
+    orders.client.run(note_lag_call(orders, {"billing": 31}, at_s=time.time()))
+
+    billing, shipping = browser.get(PAGE).context["charts"]
+
+    assert (billing.title, billing.series[0].last, billing.rows[0][1]) == ("Lag of billing", 31, ["31"])
+    assert shipping.is_empty and "Nobody looked" in text_of(browser.get(PAGE))
+    for span in ("24h", "7d"):
+        page = browser.get(PAGE, {"span": span, "from": "5"})
+        assert page.context["charts"][0].series[0].last == 31
+        assert f"?from=25&amp;span={span}#rsmq-log" in page.content.decode()
 
 
 @pytest.mark.parametrize(

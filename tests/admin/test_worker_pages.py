@@ -43,6 +43,14 @@ def test_the_list_shows_what_supervisors_tell(browser: Browser, mail: Queue):
     assert re.search(r"\b1 min ([5-9]|[1-5]\d) s\b", page) and re.search(r"\b(1[2-9]|[2-5]\d) s\b", page)
 
 
+def test_of_many_queues_the_list_names_a_few(browser: Browser, mail: Queue):
+    a_worker(mail)
+    record = ProcessRecord("web-1", 42, "1.0", 65_000, 1 << 20, "working", tuple(f"q{n}" for n in range(100)), ())
+    mail.client.run(describe("rsmq", "web-1-42", record))
+
+    assert "q0, q1, q2 and 97 more" in text_of(browser.get(WORKERS))
+
+
 def test_a_worker_that_was_not_heard_of_is_silent(browser: Browser, mail: Queue, server: PrivateServer):
     a_worker(mail)
     server.redis.zadd("rsmq::workers", {"web-1-42": 1})

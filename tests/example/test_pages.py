@@ -49,7 +49,7 @@ def test_board_shows_what_tasks_have_found_out_and_what_they_have_not(browser: C
 
 def test_board_shows_how_punctual_the_airlines_were_once_the_day_is_reported(browser: Client, make_flight: Any) -> None:
     flight = make_flight()
-    assert "On time:" not in page(browser)
+    assert "Landed less than" not in page(browser)
 
     DayReport.objects.create(day=flight.day, counts=[["AA", 3, 1], ["UA", 8, 6]])
 

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,11 +13,14 @@ from django.core.exceptions import ImproperlyConfigured
 from rsmq_django.core import Message
 from rsmq_django.core.counters import Counts, read_totals
 from rsmq_django.core.events import following
+from rsmq_django.core.past import window_of
 from rsmq_django.core.topics import Topic, TopicMessage
+from rsmq_django.core.topics.lag import lag_calls, lags_of
 from rsmq_django.management.commands.rsmq_worker import chosen_topics
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import bridge_topic, consumer, fixed, topic_task
 from rsmq_django.topics import get_topic
+from rsmq_django.worker.topics import note_lag
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -403,6 +407,26 @@ def test_killed_worker_loses_no_message(server: PrivateServer, start_worker: Sta
 
     assert second.wait() == 0, second.output
     assert set(journal.names("message")) == {str(n) for n in range(40)}
+
+
+def test_worker_notes_the_lag_of_all_groups_also_of_those_it_does_not_serve(topic: Topic):
+    topic_task("orders", group="billing")(print)
+    topic.publish(*map(str, range(10)))
+    topic.group("shipping").read(3)
+
+    note_lag(topic)
+    note_lag(get_topic("empty"))  # nobody reads from it: there is nothing to note
+
+    spans = topic.client.run_many(lag_calls(topic, window_of(60, time.time())))
+    assert [lag for lag in lags_of("shipping", spans) if lag is not None] == [7]
+
+
+def test_followed_topics_are_looked_at_for_their_lag(topic: Topic, server: PrivateServer):
+    topic_task("orders", group="billing")(lambda message: None)
+    topic.publish("a")
+
+    with working():
+        wait_until(lambda: server.redis.keys("rsmqt:orders:lag:60:*"))
 
 
 def test_command_refuses_topics_that_nothing_is_declared_for(topic: Topic):

@@ -120,6 +120,11 @@ def group_keys(topic: str, group: str) -> GroupKeys:
     )
 
 
+def lag_key(topic: str, span_s: int, begins_s: int) -> str:
+    """Return the key of how far the groups of a topic were behind in a span of time; lag.py knows its fields."""
+    return f"rsmqt:{topic}:lag:{span_s}:{begins_s}"
+
+
 def dead_letter_topic(name: str) -> str:
     """Return the topic that takes what was delivered too often."""
     return name + DEAD_LETTER_SUFFIX

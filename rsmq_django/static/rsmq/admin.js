@@ -12,6 +12,13 @@ for (const place of document.querySelectorAll("[data-rsmq-countdown]")) {
   tick();
 }
 
+// Select all rows of a table at once.
+for (const all of document.querySelectorAll("[data-rsmq-all]")) {
+  const boxes = all.closest("form").querySelectorAll(`input[name="${all.dataset.rsmqAll}"]`);
+  all.hidden = boxes.length < 2;
+  all.addEventListener("change", () => boxes.forEach((box) => { box.checked = all.checked; }));
+}
+
 // Go on with a job by itself, a part at a time, until it is stopped or done.
 for (const form of document.querySelectorAll("form[data-rsmq-goes-on]")) {
   const live = document.createElement("input");
