@@ -137,6 +137,7 @@ def _queue_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
         "rsmq_topic_dead_lettered", "Messages of a topic that a group gave up on.", labels=labels
     )
     for sight in sights:
+        others = {backlog.name for backlog in sight.backlogs}
         unknown_age = {backlog.name for backlog in sight.backlogs if backlog.kind == "reliable"}
         for name, queue in sight.queues.items():
             own = [sight.alias, name]
@@ -144,7 +145,8 @@ def _queue_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
                 messages.add_metric([*own, state], number)
             if name not in unknown_age:
                 oldest.add_metric(own, queue.oldest_ready_s or 0)
-            is_paused.add_metric(own, name in sight.paused)
+            if name not in others:
+                is_paused.add_metric(own, name in sight.paused)
             sent.add_metric(own, queue.total_sent)
             received.add_metric(own, queue.total_received)
         for backlog in sight.backlogs:

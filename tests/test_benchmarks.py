@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import features
 from benchmarks.__main__ import OUR_FIGURES
 from benchmarks.accounting import RECORD
 from benchmarks.goals import NEEDS_PEERS, goals
@@ -15,6 +16,7 @@ from benchmarks.peers import PEERS
 from benchmarks.report import report
 from benchmarks.results import Results, Sample
 from benchmarks.ticks import TickFile
+from tests.redis_server import PrivateServer
 
 ROOT = Path(__file__).parent.parent
 
@@ -23,6 +25,38 @@ def drained(rate: float, *, l_cycle: float = 100_000.0) -> Sample:
     """Return what a round of the drain with one thread gave."""
     values, reference = {"rate": rate}, {"L_cycle": l_cycle}
     return Sample(figure="drain", who="rsmq_django", case="1 thread", round=1, values=values, reference=reference)
+
+
+def test_what_a_feature_costs_is_the_difference_between_many_tasks_and_few():
+    parts = {"unique/plain/send/50": 5_000_000, "unique/plain/send/250": 15_000_000}
+    parts |= {"unique/using/run/50": 9_000_000, "unique/using/run/250": 49_000_000}
+
+    lines = features.table(parts).splitlines()
+
+    assert lines[-1] == "| unique | 50 | - | - | 200 |"
+
+
+def test_features_are_measured_in_tasks_that_use_them_and_tasks_that_do_not(server: PrivateServer):
+    script = f"""
+import contextlib
+from benchmarks import features
+
+@contextlib.contextmanager
+def part(name):
+    print(name)
+    yield
+
+features.FEW, features.MANY, features.WARM_UP, features.SLOWER, features.part = 1, 2, 1, 1, part
+features.measure({server.url!r}, [], ["limit", "events", "encrypted queue", "schedules"])
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    measured = {line.rpartition("/")[0].rpartition("/")[0] for line in done.stdout.splitlines()}
+    assert measured == {
+        *("limit/plain", "limit/using", "events/using"),
+        *("encrypted queue/plain", "encrypted queue/using", "schedules/plain"),
+    }
 
 
 @pytest.mark.slow

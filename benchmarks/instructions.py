@@ -1,0 +1,83 @@
+"""Counting the instructions of parts of a program: times depend on what else a machine does, instructions do not.
+
+The program runs in callgrind, some fifty times slower, and says itself where a part begins and ends. Needs valgrind
+with its headers and a C compiler (Debian: apt-get install valgrind gcc libc6-dev).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from .places import BENCHMARKS, BUILD_DIR
+
+#: How much slower a program runs in callgrind, about: what is bounded by time in it must have more of it.
+SLOWER = 50
+
+_TRIGGER = re.compile(r"^desc: Trigger: Client Request: (.+)$", re.M)
+_TOTAL = re.compile(r"^(?:totals|summary): (\d+)", re.M)
+
+
+class CannotCount(RuntimeError):
+    """Something that counting needs is not there."""
+
+
+@contextmanager
+def part(name: str) -> Iterator[None]:
+    """Count what runs in the block, on all threads."""
+    requests = ctypes.CDLL(str(library()))
+    requests.begin_part()
+    yield
+    requests.end_part(name.encode())
+
+
+def count_parts(command: Sequence[str], directory: Path, *, environment: Mapping[str, str]) -> dict[str, int]:
+    """Run a program in callgrind; return how many instructions each part took."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise CannotCount("there is no valgrind here (Debian: apt-get install valgrind)")
+    library()
+    counting = [
+        valgrind,
+        "--tool=callgrind",
+        "--quiet",
+        "--instr-atstart=no",
+        f"--callgrind-out-file={directory / 'part'}",
+    ]
+    done = subprocess.run([*counting, *command], env=dict(environment), check=False)
+    if done.returncode != 0:
+        raise CannotCount(f"the measured program ended with {done.returncode}")
+    return dict(_read(path) for path in directory.glob("part.*") if _TRIGGER.search(path.read_text()))
+
+
+def _read(path: Path) -> tuple[str, int]:
+    text = path.read_text()
+    name, total = _TRIGGER.search(text), _TOTAL.search(text)
+    assert name is not None and total is not None
+    return name[1], int(total[1])
+
+
+@cache
+def library() -> Path:
+    """Return the compiled requests to callgrind."""
+    source = BENCHMARKS / "instructions.c"
+    target = BUILD_DIR / f"instructions-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}.so"
+    if target.exists():
+        return target
+    compiler = shutil.which("cc")
+    if compiler is None:
+        raise CannotCount("there is no C compiler named cc (Debian: apt-get install gcc libc6-dev)")
+    BUILD_DIR.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_suffix(".new")
+    done = subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", str(unfinished), str(source)], check=False)
+    if done.returncode != 0:
+        raise CannotCount("the requests to callgrind cannot be compiled: are valgrind's headers installed?")
+    unfinished.replace(target)
+    return target
