@@ -429,6 +429,8 @@ def _not_connected(url: str, error: Exception) -> RedisFailure:
         return PermissionDenied(f"{where} refused the user or password ({error}); correct them in the URL")
     if isinstance(error, redis.BusyLoadingError):
         return ServerRefused(f"{where} is still loading its data; try again in a moment")
+    if "max number of clients" in str(error):
+        return ServerRefused(f"{where} has as many clients as it takes; raise its maxclients, or end some of them")
     if isinstance(error, redis.ResponseError):
         return ServerRefused(f"{where} refused the connection: {error}")
     why = str(error) or type(error).__name__  # our own time-outs carry no text

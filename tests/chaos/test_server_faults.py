@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core.errors import ConnectionFailed, QueueFull
+from rsmq_django.core.errors import ConnectionFailed, QueueFull, RedisFailure
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import Task, fixed
 from tests.redis_server import PrivateServer
@@ -125,6 +125,49 @@ def test_worker_with_a_wrong_password_goes_on_when_it_becomes_right(project: Con
         work.wait_for_all(1)
 
     assert work.done == [0]
+
+
+@pytest.mark.parametrize(
+    ("refuse", "allow"),
+    [
+        (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+        (("CONFIG", "SET", "min-replicas-to-write", "1"), ("CONFIG", "SET", "min-replicas-to-write", "0")),
+    ],
+    ids=["a replica", "without its replicas"],
+)
+def test_server_that_takes_no_writes_is_waited_for(
+    project: Configure, server: PrivateServer, caplog, refuse: tuple[str, ...], allow: tuple[str, ...]
+):
+    work = Work()
+    work.task.enqueue_many([[number] for number in range(20)])
+    server.redis.execute_command(*refuse)
+    try:
+        with working():
+            wait_until(lambda: "nothing was changed, try again later" in caplog.text)
+            server.redis.execute_command(*allow)
+            work.wait_for_all(20)
+    finally:
+        server.redis.execute_command(*allow)
+
+    assert sorted(work.done) == list(range(20)) and "gone or damaged" not in caplog.text
+
+
+def test_server_that_takes_no_more_clients_is_waited_for(project: Configure, server: PrivateServer, caplog):
+    work = Work()
+    most = server.redis.config_get("maxclients")["maxclients"]
+    with working():
+        try:
+            server.redis.config_set("maxclients", 1)
+            for kind in ("normal", "pubsub"):
+                server.redis.client_kill_filter(_type=kind, skipme=True)
+            wait_until(lambda: "Trying again until it works" in caplog.text)
+            # The server hangs up at once: whether its reason can still be read is a matter of luck.
+            with pytest.raises(RedisFailure):
+                work.task.enqueue(0)
+        finally:
+            server.redis.config_set("maxclients", most)
+        work.task.enqueue(0)
+        work.wait_for_all(1)
 
 
 # -- Full memory ---------------------------------------------------------------------------------------------------

@@ -380,3 +380,18 @@ async def test_sockets_to_a_server_that_became_a_replica_are_closed(queue: Queue
     # Its name may lead to another server by now, which only a new socket finds.
     assert connection.exchange([who]) != before and await connection.aexchange([who]) != abefore
     await connection.aclose()
+
+
+def test_server_with_too_many_clients_says_what_to_raise(tmp_path: Path):
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as listening, ThreadPoolExecutor(1) as pool:
+        listening.bind(str(path))
+        listening.listen()
+        full = Connection(f"unix://{path}", timeout_s=15)
+        asked = pool.submit(full.exchange, [("PING",)])
+        client, _ = listening.accept()
+        with client:
+            client.recv(1)
+            client.sendall(b"-ERR max number of clients reached\r\n")
+            with pytest.raises(ServerRefused, match="as many clients as it takes; raise its maxclients"):
+                asked.result(30)

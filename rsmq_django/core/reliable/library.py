@@ -95,6 +95,10 @@ def _read_loaded(replies: Sequence[Reply]) -> list[str]:
     (reply,) = replies
     if isinstance(reply, redis.exceptions.NoPermissionError):
         raise PermissionDenied(f"the server's user may not load functions ({reply}); ask for +function|load") from reply
+    if isinstance(reply, redis.RedisError) and "unknown command" in str(reply):
+        raise ServerRefused(
+            "the server knows no functions, which need Redis 7 or Valkey: upgrade it; ReliableQueue and rsmqctl do without"
+        ) from reply
     if isinstance(reply, redis.RedisError):
         raise ServerRefused(f"the server did not load the functions ({reply}); it must be Redis 7 or Valkey") from reply
     return [function.name for function in FUNCTIONS]

@@ -143,3 +143,11 @@ def test_library_is_made_of_the_scripts_that_the_methods_run():
 
     assert all(f"local function {function.name}(KEYS, ARGV)" in source for function in FUNCTIONS)
     assert "--#include" not in source
+
+
+def test_server_of_before_functions_says_what_works_without(client: Client, monkeypatch: pytest.MonkeyPatch):
+    # As Redis 6.2 answers: to a command that no server knows.
+    monkeypatch.setattr("rsmq_django.core.reliable.library._load_command", lambda: ("FUNCTIONS", "LOAD"))
+
+    with pytest.raises(ServerRefused, match="need Redis 7 or Valkey: upgrade it; ReliableQueue and rsmqctl do without"):
+        load_functions(client)

@@ -57,6 +57,11 @@ local function take(position, most, ...)
   local before = n
   local ok, taken, wait_ms = pcall(fetch, position, most, ...)
   if ok then return taken, wait_ms end
+  -- A server that takes no writes at all refuses the first one: that is no fault of this queue.
+  local why = type(taken) == "table" and taken.err or taken
+  for _, refusal in ipairs({"MISCONF", "READONLY", "NOREPLICAS"}) do
+    if why:find(refusal, 1, true) then error(taken, 0) end
+  end
   -- A key of the wrong type raises at the first read of a queue, before anything is written; the others go on.
   unreadable[#unreadable + 1], skipped[position], n = position, true, before
   return 0
