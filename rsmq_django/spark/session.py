@@ -53,6 +53,16 @@ def prepare_environment(master: str) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([*ours, *paths])
 
 
+def few_words() -> dict[str, str]:
+    """Return the setting with which Spark starts without a word; nothing where its logging was configured."""
+    home = os.environ.get("SPARK_HOME")
+    places = [os.environ.get("SPARK_CONF_DIR"), home and f"{home}/conf"]
+    ours = Path(__file__).resolve().with_name("startup") / "log4j2.properties"
+    if not ours.exists() or any(Path(place, "log4j2.properties").exists() for place in places if place):
+        return {}
+    return {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={ours.as_uri()}"}
+
+
 def start_session(master: str = "local[2]", *, conf: Mapping[str, str] | None = None, py_files: str = "") -> Any:
     """Return a session with our source in it.
 
@@ -72,7 +82,7 @@ def start_session(master: str = "local[2]", *, conf: Mapping[str, str] | None = 
         said = dict(SparkConf().getAll())
         settings = {name: value for name, value in DEFAULTS.items() if name not in said} | dict(conf or {})
     else:
-        settings = DEFAULTS | (LOOPBACK if is_local(master) else {}) | dict(conf or {})
+        settings = DEFAULTS | few_words() | (LOOPBACK if is_local(master) else {}) | dict(conf or {})
         builder = builder.master(master)
     if py_files:
         settings["spark.submit.pyFiles"] = py_files

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import rsmq_django.spark
+from rsmq_django.spark.session import few_words
 
 STARTUP = Path(rsmq_django.spark.__file__).with_name("startup")
 
@@ -41,6 +42,20 @@ def test_installed_package_goes_before_the_zip_in_it_and_the_neighbour_is_run(si
     packed = pack(site / "pyspark" / "python" / "lib")
 
     assert imported(packed, STARTUP, site) == f"neighbour {site / 'pyspark' / '__init__.py'}"
+
+
+def test_spark_starts_without_a_word_unless_its_logging_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("SPARK_CONF_DIR", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    option, _, place = few_words()["spark.driver.extraJavaOptions"].partition("=file://")
+    assert option == "-Dlog4j2.configurationFile"
+    assert "rootLogger.level = error" in Path(place).read_text()
+
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert few_words()
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "log4j2.properties").touch()
+    assert few_words() == {}
 
 
 def test_zip_of_another_spark_stays_first(site: Path, tmp_path: Path):

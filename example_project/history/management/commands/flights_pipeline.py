@@ -26,6 +26,7 @@ from django.test import Client
 from example_project.history.flights import AIRPORTS, ALL_FLIGHTS, TASK, as_calls, write_flights
 from rsmq_django.pipeline.config import export_address, job_config
 from rsmq_django.pipeline.history import capacity_advice, failure_groups, task_totals
+from rsmq_django.pipeline.meter import Meter
 from rsmq_django.pipeline.publish import publish
 from rsmq_django.queues import ensure_queue
 from rsmq_django.spark.job import Pipeline
@@ -70,7 +71,8 @@ class Command(BaseCommand):
         export_address()
         for airport in AIRPORTS:
             ensure_queue(f"dep-{airport}")
-        pipeline = Pipeline(replace(job_config(master=master), slots_per_worker=4))
+        self.meter = Meter()
+        pipeline = Pipeline(replace(job_config(master=master), slots_per_worker=4), on_progress=self.meter)
         try:
             rows, cancelled = write_flights(place / "flights.csv", flights)
             self.timed("start Spark", 0, lambda: warm_up(pipeline))
@@ -120,7 +122,7 @@ class Command(BaseCommand):
         for group in failure_groups()[:3]:
             self.stdout.write(f"{group.n:,} x {group.error_type}: {group.sample} ({', '.join(group.queues)})")
         for advice in capacity_advice():
-            found = f"{advice.slots_needed} slots" if advice.slots_needed else advice.silent_because
+            found = f"slots needed: {advice.slots_needed}" if advice.slots_needed else advice.silent_because
             self.stdout.write(f"{advice.queue}: {found}; load {advice.load:.2f}, {advice.slots_seen} slots seen")
 
     def show(self) -> None:
@@ -136,9 +138,10 @@ class Command(BaseCommand):
     # -- Telling ------------------------------------------------------------------------------------------------------
 
     def timed(self, what: str, rows: int, do: Callable[[], T]) -> T:
-        """Do it and say how long it took."""
+        """Do it, show on a terminal that it goes on, and say how long it took."""
         started = time.monotonic()
-        result = do()
+        with self.meter.during(what):
+            result = do()
         self.tell(what, rows, time.monotonic() - started)
         return result
 
