@@ -23,6 +23,7 @@ from ..spark.archive import JOB
 from ..spark.bulk import unfinished_jobs
 from ..spark.checkpoint import finished_offset
 from ..spark.config import JobConfig
+from ..spark.errors import PipelineError
 from ..spark.lake import Lake
 from ..spark.runs import read_runs
 from ..spark.server import Server
@@ -61,6 +62,8 @@ def examine(config: JobConfig, server: Server) -> Iterator[Finding]:
         yield from check()
     try:
         yield from _redis(config, server)
+    except PipelineError as error:
+        yield Finding("problem", str(error))
     except RsmqError as error:
         yield Finding("problem", f"Redis: {error}", "Start the server, or correct RSMQ['CONNECTIONS'].")
 

@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .errors import PipelineError
+
 
 def finished_batch(checkpoint: Path) -> int | None:
     """Return the number of the last batch that is done, or None."""
@@ -24,9 +26,19 @@ def finished_offset(checkpoint: Path, *, source: int = 0) -> Any:
 
 
 def read_offset(checkpoint: Path, batch: int, *, source: int = 0) -> Any:
-    """Return the end of one batch. The file has a version, a line of settings, and one line per source."""
-    lines = (checkpoint / "offsets" / str(batch)).read_text("utf-8").splitlines()
-    return None if lines[2 + source] == "-" else json.loads(lines[2 + source])
+    """Return the end of one batch. The file has a version, a line of settings, and one line per source.
+
+    Raises PipelineError for one that cannot be read.
+    """
+    path = checkpoint / "offsets" / str(batch)
+    try:
+        line = path.read_text("utf-8").splitlines()[2 + source]
+        return None if line == "-" else json.loads(line)
+    except (FileNotFoundError, IndexError, ValueError) as error:
+        raise PipelineError(
+            f"{path}: this note of Spark's checkpoint is missing or damaged, as a power cut may leave it; restore it, "
+            "or begin a new checkpoint (rsmq_pipeline archive --new-checkpoint goes on behind what the lake has)"
+        ) from error
 
 
 def planned_rows(checkpoint: Path, batch: int, *, source: int = 0) -> int:

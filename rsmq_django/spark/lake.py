@@ -184,7 +184,15 @@ class Lake:
     def _done(self, day: dt.date) -> dict[str, Any]:
         """Return what the compacted day consists of."""
         done = self.compact / f"dt={day.isoformat()}" / DONE
-        return dict(json.loads(done.read_text("utf-8"))) if done.exists() else {"files": [], "batches": []}
+        try:
+            return dict(json.loads(done.read_text("utf-8")))
+        except FileNotFoundError:
+            return {"files": [], "batches": []}
+        except ValueError as error:
+            raise PipelineError(
+                f"{done} is damaged ({error}); restore it, or write one that names the Parquet files beside it: "
+                '{"rows": 0, "files": ["..."], "batches": []}'
+            ) from error
 
     # -- Expiry -------------------------------------------------------------------------------------------------------
 

@@ -180,6 +180,15 @@ def _places(option: str, text: str) -> Mapping[str, str]:
     return dict(places)
 
 
+def _place(option: str, text: str) -> str:
+    try:
+        if text != "+":  # the newest
+            id_order(text)
+    except ValueError as error:
+        raise WrongOption(f"option {option} is {text!r}; use an id of the log such as 1795194592459-0") from error
+    return text
+
+
 #: Option -> the field it sets, and how its text is read.
 _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "kind": ("kind", _kind),
@@ -198,7 +207,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "chunkRows": ("chunk_rows", _chunk),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
     "startAfter": ("start_after", _places),
-    "endAt": ("end_at", _text),
+    "endAt": ("end_at", _place),
     "startIndex": ("start_index", _positive),
     "endIndex": ("end_index", _whole),
     "patienceS": ("patience_s", _seconds),

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from .durable import write_whole
@@ -58,12 +59,22 @@ def record(lake: Lake, step: str, work: Callable[[Run], None]) -> Run:
 
 
 def read_runs(lake: Lake) -> list[Run]:
-    """Return the runs that are on record, newest first; older ones than the last `KEPT` are removed."""
+    """Return the runs that are on record, newest first; older ones than the last `KEPT` are removed.
+
+    A record that is damaged, or of a later version, is left out.
+    """
     directory = lake.root / "_state" / "runs"
     files = sorted(directory.glob("*.json"), reverse=True) if directory.is_dir() else []
     for file in files[KEPT:]:
         file.unlink(missing_ok=True)
-    return [Run(**json.loads(file.read_text("utf-8"))) for file in files[:KEPT]]
+    return [run for file in files[:KEPT] if (run := _read(file)) is not None]
+
+
+def _read(file: Path) -> Run | None:
+    try:
+        return Run(**json.loads(file.read_text("utf-8")))
+    except (ValueError, TypeError):
+        return None
 
 
 def _exit_code(error: Exception) -> int:

@@ -165,6 +165,17 @@ def test_dry_run_says_what_each_step_would_do_and_leaves_no_trace(
     assert not TaskHour.objects.exists()
 
 
+def test_checkpoint_that_cannot_be_read_is_named_and_not_taken_for_a_server_that_is_away(pipeline, lake: Lake):
+    note_archived(lake, "1795000000000-0", 10)
+    (lake.checkpoint("archive") / "offsets" / "0").write_text("")
+
+    code, said = pipeline("doctor")
+
+    assert code == 1
+    assert "offsets/0: this note of Spark's checkpoint is missing or damaged" in said
+    assert "Redis: " not in said
+
+
 def test_log_that_was_made_anew_is_reported_with_the_way_on(pipeline, lake: Lake, server: PrivateServer):
     note_archived(lake, "1795000000000-0", 10)
     log_events(server.redis, 3)

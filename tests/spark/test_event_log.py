@@ -97,6 +97,20 @@ def test_new_reader_begins_behind_the_given_id_and_misses_nothing(server: Privat
     assert later[STREAM] == {"id": later[STREAM]["id"], "n": 100, "rows": 50, "lost": 0}
 
 
+def test_range_of_ids_is_read_the_same_while_the_log_grows(server: PrivateServer, new_log):
+    log_events(server.redis, 100)
+    all_ids = [entry_id.decode() for entry_id, _ in server.redis.xrange(STREAM)]
+    log = new_log(rowsPerPartition="20")
+
+    parts = log.cut(STREAM, all_ids[9], all_ids[59])
+    log_events(server.redis, 50)
+
+    assert [part.rows for part in parts] == [20, 20, 10]
+    found = [entry_id.decode() for part in parts for chunk in log.entries(part) for entry_id, _ in chunk]
+    assert found == all_ids[10:60]
+    assert new_log(rowsPerPartition="20").cut(STREAM, all_ids[9], all_ids[59]) == parts
+
+
 # -- Losses -----------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rsmq_django.core.streams import READER_SILENT_MS, trim
 from rsmq_django.spark.checkpoint import finished_offset, planned_rows
-from rsmq_django.spark.errors import AlreadyRunning
+from rsmq_django.spark.errors import AlreadyRunning, PipelineError
 from rsmq_django.spark.finalize import trim_events
 from rsmq_django.spark.lock import RunLock
 from rsmq_django.spark.server import Server
@@ -51,6 +51,22 @@ def test_batch_was_planned_with_the_rows_of_the_streams_that_had_something_new(t
         (tmp_path / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(end)}")
 
     assert [planned_rows(tmp_path, batch) for batch in (0, 1)] == [35, 20]
+
+
+@pytest.mark.parametrize("content", [None, "", "v1\n{}", "v1\n{}\n{half"])
+def test_note_that_a_power_cut_left_half_written_is_named_and_nothing_is_trimmed(
+    server: PrivateServer, pipeline_server: Server, tmp_path: Path, content: str | None
+):
+    log_events(server.redis, 3)
+    write_checkpoint(tmp_path, {0: ids(server)[-1]}, done=0)
+    (tmp_path / "offsets" / "0").unlink()
+    if content is not None:
+        (tmp_path / "offsets" / "0").write_text(content)
+
+    with pytest.raises(PipelineError, match="archive --new-checkpoint"):
+        trim_events(pipeline_server, tmp_path)
+
+    assert server.redis.xlen(STREAM) == 3
 
 
 def test_checkpoint_that_never_ran_releases_nothing(pipeline_server: Server, tmp_path):

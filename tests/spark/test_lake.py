@@ -12,7 +12,7 @@ import pytest
 from rsmq_django.spark.columns import arrow_schema
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.durable import replace_directory
-from rsmq_django.spark.errors import PipelineError, WrongOption
+from rsmq_django.spark.errors import AlreadyRunning, DataLoss, PipelineError, WrongOption
 from rsmq_django.spark.events import rows
 from rsmq_django.spark.files import write_files
 from rsmq_django.spark.lake import Lake, place_batch, read_parquet, rows_of_batch
@@ -150,7 +150,34 @@ def test_runs_hold_what_went_wrong_and_no_more_than_is_needed(lake: Lake, monkey
         record(lake, f"step{number}", lambda run: None)
 
     assert [run.step for run in read_runs(lake)] == ["step4", "step3", "step2"]
-    assert len(list((lake.root / "_state" / "runs").iterdir())) == 3
+    files = sorted((lake.root / "_state" / "runs").iterdir())
+    assert len(files) == 3
+
+    files[2].write_text('{"step": "st')
+    files[1].write_text('{"step": "x", "started_at": "y", "of_a_later_version": 1}')
+    assert [run.step for run in read_runs(lake)] == ["step2"], "damaged ones are left out"
+
+
+def test_what_became_of_a_run_is_its_exit_code_and_one_that_had_to_wait_is_not_on_record(lake: Lake):
+    def stop(error: Exception | None) -> int:
+        def work(_run: Any) -> None:
+            if error:
+                raise error
+
+        return record(lake, "archive", work).exit_code
+
+    codes = [stop(error) for error in (None, OSError("full"), DataLoss("40 entries"), AlreadyRunning("wait"))]
+
+    assert codes == [0, 1, 3, 4]
+    assert sorted(run.exit_code for run in read_runs(lake)) == [0, 1, 3]
+
+
+def test_note_of_a_compacted_day_that_is_damaged_is_named(lake: Lake):
+    (lake.compact / f"dt={DAY}").mkdir(parents=True)
+    (lake.compact / f"dt={DAY}" / "_done").write_bytes(b"")
+
+    with pytest.raises(PipelineError, match="_done is damaged"):
+        lake.event_paths(DAY)
 
 
 def test_configuration_is_the_same_after_its_json_and_refuses_what_it_does_not_know():

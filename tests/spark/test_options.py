@@ -20,6 +20,7 @@ URL = "redis://user:hunter2@example.invalid:6379/0"
         ({"leaseS": "-1"}, "number of seconds"),
         ({"leaseS": "nan"}, "number of seconds"),
         ({"startAfter": "5-1"}, "use JSON such as"),
+        ({"endAt": "yesterday"}, "use an id of the log"),
         ({"kind": "drain"}, "needs the option queue"),
         ({"kind": "topic"}, "needs the option topic"),
     ],

@@ -1,5 +1,7 @@
 """format("rsmq") in Spark: found by itself, right columns, exactly what is there, refusals that name the reason."""
 
+import json
+
 import pytest
 from pyspark.errors import PySparkException
 
@@ -8,7 +10,7 @@ from rsmq_django.spark.columns import ddl
 from rsmq_django.spark.patience import started_patiently
 from rsmq_django.spark.snapshot import SCHEMA
 from tests.redis_server import PrivateServer
-from tests.spark.samples import log_events
+from tests.spark.samples import STREAM, log_events
 
 pytestmark = pytest.mark.spark
 
@@ -50,6 +52,9 @@ def test_event_log_is_a_table(spark, server: PrivateServer):
         2500,
         50_000_000,
     )
+    ids = [entry_id.decode() for entry_id, _ in server.redis.xrange(STREAM, count=60)]
+    place = {"startAfter": json.dumps({STREAM: ids[9]}), "endAt": ids[59]}
+    assert spark.read.format("rsmq").options(kind="events", **place).load().count() == 50
 
 
 def test_topic_is_a_table_by_index(spark, server: PrivateServer):
