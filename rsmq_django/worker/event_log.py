@@ -89,7 +89,7 @@ class EventLog:
 
 def _line(execution: Execution) -> str:
     """Return eight values of an event as one argument: packing it is most of what an event costs here."""
-    delivery, work, run_us = execution.delivery, execution.work, execution.run_us
+    delivery, run_us = execution.delivery, execution.run_us
     message, envelope = delivery.message, execution.envelope
     wait_us = None if run_us is None else delivery.wait_us
     message_id = message.id
@@ -98,7 +98,7 @@ def _line(execution: Execution) -> str:
     is_reliable = delivery.work_queue.reliable is not None
     sent_ms = message_id.partition("-")[0] if is_reliable else whole_sent_ms(message_id)
     return (
-        f"{work.path if work is not None else ''}\n{envelope.id if envelope is not None else ''}\n{message_id}\n"
+        f"{execution.path}\n{envelope.id if envelope is not None else ''}\n{message_id}\n"
         f"{delivery.attempt}\n{sent_ms}\n{'' if wait_us is None else wait_us}\n"
         f"{'' if run_us is None else run_us}\n{len(message.body)}"
     )

@@ -167,6 +167,8 @@ class Execution:
             self.work = read_work(self.delivery.message, self.delivery.work_queue)
         except Unreadable as error:
             self.unreadable, self.envelope = error, error.envelope
+            if error.reason == "wrong_arguments" and error.envelope is not None:
+                self.path = error.envelope.task  # a task that is declared here, not whatever a message may invent
             self.meta = error.envelope.meta if error.envelope else None  # its lock and tags go with it
             self.keep_result_s = get_settings().tasks.result_ttl_s if error.envelope else 0
             return

@@ -330,7 +330,7 @@ def test_message_that_nothing_can_run_is_dead_at_once_and_stops_nobody(project: 
     assert record["traceback"] == ""
 
 
-def test_wrong_arguments_are_explained_with_the_signature(project: Configure):
+def test_wrong_arguments_are_explained_with_the_signature(project: Configure, caplog: pytest.LogCaptureFixture):
     def ship(order: int, *, express: bool = False) -> None: ...
 
     task = declare(ship)
@@ -342,6 +342,7 @@ def test_wrong_arguments_are_explained_with_the_signature(project: Configure):
     result = task.get_result("k" * 22)
     assert record["message"].startswith("tests.worker.test_outcomes.ship(order: 'int', *, express: 'bool' = False)")
     assert "unexpected keyword argument 'expres'" in record["message"]
+    assert f"{task.module_path} failed for good (wrong_arguments)" in caplog.text
     assert (record["task"], record["task_id"]) == ("tests.worker.test_outcomes.ship", result.id)
     assert result.status == "FAILED"
 
