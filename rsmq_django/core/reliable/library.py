@@ -97,7 +97,7 @@ def _read_loaded(replies: Sequence[Reply]) -> list[str]:
         raise PermissionDenied(f"the server's user may not load functions ({reply}); ask for +function|load") from reply
     if isinstance(reply, redis.RedisError) and "unknown command" in str(reply):
         raise ServerRefused(
-            "the server knows no functions, which need Redis 7 or Valkey: upgrade it; ReliableQueue and rsmqctl do without"
+            "the server knows no functions, which need Redis 7 or Valkey: upgrade it; ReliableQueue does without"
         ) from reply
     if isinstance(reply, redis.RedisError):
         raise ServerRefused(f"the server did not load the functions ({reply}); it must be Redis 7 or Valkey") from reply

@@ -1,6 +1,6 @@
 -- Take messages from one of the queues of worker/fetch, whose variables this uses: `out` gets the messages, `batches` what
 -- the worker's record will say, `room`, `left` and `skipped` what is left, `unreadable` which queues are broken.
-
+--#include shared/refusal
 local now_text = integer(now_ms)
 
 -- A line "<id> <receive count>" for each message. Mostly all are new; then there is nothing to put together one by one.
@@ -57,11 +57,7 @@ local function take(position, most, ...)
   local before = n
   local ok, taken, wait_ms = pcall(fetch, position, most, ...)
   if ok then return taken, wait_ms end
-  -- A server that takes no writes at all refuses the first one: that is no fault of this queue.
-  local why = type(taken) == "table" and taken.err or taken
-  for _, refusal in ipairs({"MISCONF", "READONLY", "NOREPLICAS"}) do
-    if why:find(refusal, 1, true) then error(taken, 0) end
-  end
+  if is_refusal(taken) then error(taken, 0) end
   -- A key of the wrong type raises at the first read of a queue, before anything is written; the others go on.
   unreadable[#unreadable + 1], skipped[position], n = position, true, before
   return 0
