@@ -123,7 +123,7 @@ class Traces:
         }
         now_s = self.redis.time()[0]
         members = self.redis.zrange(f"rsmq:{self.name}", 0, -1, withscores=True)
-        # Scores are whole milliseconds; to ten seconds, of which eight may have passed, they say which delay they come from.
+        # Scores are whole milliseconds; to ten seconds, of which eight may have passed, they say which delay it was.
         return fields, [
             (plain(member), score == int(score), (score / 1000 - now_s + 8.5) // 10) for member, score in members
         ]
