@@ -370,6 +370,6 @@ def test_transfers_of_a_second_process_meanwhile_double_nothing(environment: Non
     words = [SCRIPT, "message", "redrive", "-n", "mail", "--to", "jobs"]
 
     both = [subprocess.Popen(words, stdout=subprocess.DEVNULL, env=os.environ) for _ in range(2)]
-    assert [process.wait(60) for process in both] == [0, 0]
+    assert [process.wait(180) for process in both] == [0, 0]
 
     assert sorted(map(int, bodies(queue))) == list(range(5000))
