@@ -11,6 +11,7 @@ import pytest
 from rsmq_django.core.call import load_script
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import TaskContext
+from rsmq_django.worker import pool
 from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
@@ -49,6 +50,12 @@ class Gate:
 @pytest.fixture
 def gate() -> Gate:
     return Gate()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that keep what waits behind tasks that do not end."""
+    monkeypatch.setattr(pool, "STUCK_AFTER_S", 3600)
 
 
 def ready_messages() -> int:
@@ -154,6 +161,7 @@ def test_nothing_new_is_taken(project: Configure, gate: Gate):
 # -- What waits ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("patient")
 def test_waiting_messages_are_given_back_at_once_while_tasks_still_run(project: Configure, gate: Gate):
     gate.task(max_attempts=1).enqueue_many([[name] for name in range(20)])
     worker = new_worker(threads=1)
@@ -193,6 +201,7 @@ def test_stop_that_comes_while_a_turn_is_under_way_is_heeded_at_once(
     worker.waiter.close()
 
 
+@pytest.mark.usefixtures("patient")
 def test_giving_back_counts_once_when_the_reply_was_lost(configure: Configure, server: PrivateServer, gate: Gate):
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)
@@ -211,12 +220,16 @@ def test_giving_back_counts_once_when_the_reply_was_lost(configure: Configure, s
         thread.join(90)
 
 
-def test_other_worker_takes_over_what_waits_behind_slow_tasks(project: Configure, gate: Gate):
+@pytest.mark.usefixtures("patient")
+def test_other_worker_takes_over_what_waits_behind_slow_tasks(
+    project: Configure, gate: Gate, monkeypatch: pytest.MonkeyPatch
+):
     seen: list[int] = []
     gate.task().enqueue()
     declare(lambda number: seen.append(number)).enqueue_many([[number] for number in range(20)])
     stuck = new_worker(threads=1, poll_interval_s=60)
     thread = hold_back(stuck, gate, count=21)
+    monkeypatch.setattr(pool, "STUCK_AFTER_S", 0.5)
 
     with working(threads=1, poll_interval_s=60):  # it learns at once of what is given back
         wait_until(lambda: len(seen) == 20)
