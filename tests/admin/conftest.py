@@ -12,6 +12,12 @@ from rsmq_django.queues import ensure_queue
 from tests import redis_server
 from tests.redis_server import PrivateServer
 
+#: Where the times stand within which pages answer with what they have found by then.
+PAGES_ANSWER_WITHIN = (
+    "rsmq_django.live.messages.SCAN_S",
+    "rsmq_django.admin.failures.LOOK_S",
+    "rsmq_django.admin.workflows.CANCEL_S",
+)
 MESSAGES, QUEUES = "/admin/rsmq/message/", "/admin/rsmq/queue/"
 
 
@@ -23,6 +29,13 @@ def project(server: PrivateServer, settings: Any, db: None) -> None:
         "QUEUES": {"default": {}, "mail": {}},
         "ADMIN": {"PAGE_SIZE": 20},
     }
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that take as long as they need: those of the project leave out what a busy machine does not get to."""
+    for limit in PAGES_ANSWER_WITHIN:
+        monkeypatch.setattr(limit, 60.0)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from pytest_django.live_server_helper import LiveServer
 from rsmq_django.core import Queue
 from rsmq_django.queues import ensure_queue
 from tests import redis_server
+from tests.admin.conftest import PAGES_ANSWER_WITHIN
 from tests.browser.chromium import Visitor, launch
 from tests.redis_server import PrivateServer
 from tests.worker.processes import journal, start_worker  # noqa: F401
@@ -58,6 +59,13 @@ def project(server: PrivateServer, settings: Any, transactional_db: None) -> Non
         "QUEUES": QUEUES,
         "ADMIN": {"PAGE_SIZE": 20},
     }
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that take as long as they need: those of the project leave out what a busy machine does not get to."""
+    for limit in PAGES_ANSWER_WITHIN:
+        monkeypatch.setattr(limit, 60.0)
 
 
 @pytest.fixture
