@@ -17,6 +17,7 @@ PAGES_ANSWER_WITHIN = (
     "rsmq_django.live.messages.SCAN_S",
     "rsmq_django.admin.failures.LOOK_S",
     "rsmq_django.admin.workflows.CANCEL_S",
+    "rsmq_django.admin.bulk_pages.SLICE_S",
 )
 MESSAGES, QUEUES = "/admin/rsmq/message/", "/admin/rsmq/queue/"
 
