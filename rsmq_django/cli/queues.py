@@ -10,6 +10,9 @@ from ..core import QueueAttributes, list_queues
 from ..core.browse import count
 from ..core.limits import MAX_MAX_SIZE_BYTES
 from ..core.moves import purge as purge_call
+from ..core.pause import pause as pause_call
+from ..core.pause import paused as paused_call
+from ..core.pause import resume as resume_call
 from .diagnosis import repair
 from .options import Group, attribute_options, dry_run_option, name_option, yes_option
 from .output import confirm, counted, write_json
@@ -19,7 +22,7 @@ from .statistics import stats
 
 @click.group(cls=Group)
 def queue() -> None:
-    """Create, list, look at, change, empty and delete queues."""
+    """Create, list, look at, change, pause, empty and delete queues."""
 
 
 queue.add_command(repair)
@@ -107,6 +110,40 @@ def purge(session: Session, /, name: str, dry_run: bool, yes: bool) -> None:
     removed = messages if dry_run else target.client.run(purge_call(namespace, name))
     word = "would remove" if dry_run else "removed"
     _tell(session, f"{word} {counted(removed)} from {name}", queue=name, **{word.replace(" ", "_"): removed})
+
+
+@queue.command()
+@name_option
+@click.pass_obj
+def pause(session: Session, /, name: str) -> None:
+    """Let workers of rsmq-django take nothing from a queue.
+
+    What runs already ends, and sending goes on. Programs that receive by themselves are not concerned.
+    """
+    target = session.queue(name)
+    target.attributes()  # so that a misspelt name is told
+    is_news = target.client.run(pause_call(target.client.namespace, name)) == 1
+    text = f"paused {name}" if is_news else f"{name} was paused already"
+    _tell(session, text, queue=name, paused=True, changed=is_news)
+
+
+@queue.command()
+@name_option
+@click.pass_obj
+def resume(session: Session, /, name: str) -> None:
+    """Let workers take from a paused queue again."""
+    target = session.queue(name)
+    is_news = target.client.run(resume_call(target.client.namespace, name)) == 1
+    text = f"resumed {name}" if is_news else f"{name} was not paused"
+    _tell(session, text, queue=name, paused=False, changed=is_news)
+
+
+@queue.command()
+@click.pass_obj
+def paused(session: Session, /) -> None:
+    """Print the names of all paused queues as a JSON array."""
+    client = session.client()
+    write_json(sorted(client.run(paused_call(client.namespace))))
 
 
 def _tell(session: Session, text: str | None, **fields: object) -> None:

@@ -1,4 +1,4 @@
-"""`queue set`, `purge`, `stats`: what the first rsmqctl did not have."""
+"""`queue set`, `pause`, `purge`, `stats`: what the first rsmqctl did not have."""
 
 import json
 import signal
@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from rsmq_django.core import Client, Queue
+from rsmq_django.core.pause import paused
 from tests.cli.conftest import SCRIPT, Result
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
@@ -54,6 +55,29 @@ def test_times_of_queues_may_be_stored_in_milliseconds(rsmqctl: Run, server: Pri
     assert rsmqctl("--vt-unit", "ms", "queue", "describe", "-n", "rust").json["vt"] == 30.0
     pass_time(Queue("rust", client), seconds=31)
     assert rsmqctl("message", "peek", "-n", "rust").json["rc"] == 1
+
+
+# -- Pause ------------------------------------------------------------------------------------------------------------
+
+
+def test_pause_holds_until_resume(rsmqctl: Run, queue: Queue):
+    assert rsmqctl("queue", "pause", "-n", "jobs").output == "paused jobs\n"
+    assert rsmqctl("queue", "pause", "-n", "jobs").output == "jobs was paused already\n"
+    assert rsmqctl("queue", "paused").json == ["jobs"]
+    assert queue.client.run(paused(queue.client.namespace)) == {"jobs"}
+
+    assert rsmqctl("queue", "resume", "-n", "jobs").output == "resumed jobs\n"
+    assert rsmqctl("--json", "queue", "resume", "-n", "jobs").json == {
+        "queue": "jobs",
+        "paused": False,
+        "changed": False,
+    }
+    assert rsmqctl("queue", "paused").json == []
+
+
+def test_pause_of_an_unknown_queue_fails(rsmqctl: Run, queue: Queue):
+    assert rsmqctl("queue", "pause", "-n", "jbos").exit_code == 1
+    assert rsmqctl("queue", "paused").json == []
 
 
 # -- Purge ------------------------------------------------------------------------------------------------------------
