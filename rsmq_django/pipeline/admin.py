@@ -250,7 +250,7 @@ class CapacityAdviceAdmin(HistoryAdmin):
 class AnomalyAdmin(HistoryAdmin):
     """Hours that were unlike the same hour of other days."""
 
-    list_display = ("hour_in_utc", "queue", "task", "measure", "then", "usually", "distance")
+    list_display = ("hour_in_utc", "queue", "measure", "then", "usually", "distance", "task")
     list_filter = ("metric", "queue")
     search_fields = ("task",)
 
