@@ -151,6 +151,19 @@ def test_no_more_start_in_a_window_than_the_rate_says(project: Configure, client
     assert sorted(starts) == list(range(8))
 
 
+def test_starts_of_a_clock_that_was_put_back_hold_nobody_up(project: Configure, client: Client):
+    starts: list[int] = []
+    task: Task[..., Any] = declare(limits=[Rate(3, per_s=600)])(lambda number: starts.append(number))
+    task.enqueue_many([[number] for number in range(3)])
+    work()
+    let_starts_age(client, seconds=-3600)
+
+    task.enqueue_many([[number] for number in range(3, 7)])
+    work(until_empty=False, until_drained=True)
+
+    assert sorted(starts) == [0, 1, 2, 3, 4, 5]
+
+
 def let_starts_age(client: Client, *, seconds: int) -> None:
     (key,) = [key for key in limit_keys(client) if not key.endswith(b":turn")]
     (times,) = client.connection.exchange([("LRANGE", key, 0, -1)])

@@ -667,6 +667,8 @@ def test_a_group_has_one_callback_whatever_is_killed(project: Configure, start_w
             worker.destroy()
             worker = start_worker(*command, queues=queues)
     wait_until(lambda: get_queue("default").attributes().messages == 0)
+    # All may have been done before the last worker has begun; only then does it know what the signal means.
+    wait_until(lambda: "started process" in worker.output)
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
 

@@ -37,7 +37,10 @@ function lead_ms.concurrency(key, most)
 end
 function lead_ms.rate(key, most, window_ms)
   local nth = redis.call("LINDEX", key, most - 1)
-  return nth and math.max(0, nth + window_ms - now_ms) or 0
+  if not nth then return 0 end
+  -- Starts that lie in the future are those of a clock that was put back: nobody waits until it is there again.
+  if nth - now_ms > window_ms then redis.call("DEL", key) return 0 end
+  return math.max(0, nth + window_ms - now_ms)
 end
 
 local function turn_of(key, lead, apart_ms, longest_ms)
