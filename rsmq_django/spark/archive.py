@@ -60,6 +60,8 @@ class ArchiveJob:
     #: Called with the rows that were archived so far.
     on_progress: Callable[[int], None] = lambda rows: None
     stopped: threading.Event = field(default_factory=threading.Event)
+    #: What was done so far, also when run() raises.
+    result: Archived = field(default_factory=Archived)
 
     def run(self) -> Archived:
         """Archive. Raises DataLoss when entries were trimmed unread, AlreadyRunning when another run is at it."""
@@ -67,7 +69,7 @@ class ArchiveJob:
         with RunLock(self.server, str(checkpoint)):
             if self.new_checkpoint and checkpoint.exists():
                 checkpoint.rename(checkpoint.with_name(f"{JOB}.old-{time.time_ns()}"))
-            result = Archived(trimmed=trim_events(self.server, checkpoint))
+            result = self.result = Archived(trimmed=trim_events(self.server, checkpoint))
             lost_before = _lost(checkpoint)
             sink = self._sink(checkpoint)
             try:
@@ -76,8 +78,10 @@ class ArchiveJob:
                 # Who stops a service tells all its processes at once: Spark may end in mid-batch. That one is repeated.
                 if not self.stopped.is_set():
                     raise as_our_error(error) from error
+            finally:
+                # Also when it failed: the next run begins behind what was lost, and will not count it again.
+                result.lost = _lost(checkpoint) - lost_before + sink.lost
             result.trimmed += trim_events(self.server, checkpoint)
-            result.lost = _lost(checkpoint) - lost_before + sink.lost
             result.offsets = finished_offset(checkpoint) or {}
             return result
 

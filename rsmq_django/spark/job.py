@@ -76,10 +76,12 @@ class Pipeline:
             on_progress=lambda rows: self.on_progress("archive", rows, self.backlog),
             stopped=self.stopped,
         )
-        done = job.run()
-        server.close()
-        run.rows_in = run.rows_out = done.rows
-        run.lost, run.offsets = done.lost, done.offsets
+        try:
+            job.run()
+        finally:
+            server.close()
+            run.rows_in = run.rows_out = job.result.rows
+            run.lost, run.offsets = job.result.lost, job.result.offsets
 
     def _rollup(self, run: Run) -> None:
         self._on_tables(run, lambda: steps.rollup(self.spark, self.config.find_lake(), since=self.since))

@@ -12,6 +12,7 @@ from rsmq_django.spark.errors import AlreadyRunning, LogReset, PipelineError, as
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.runs import record
 from rsmq_django.spark.server import Server
+from tests.spark.test_finalize import write_checkpoint
 
 TRACEBACK = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
   File "/srv/rsmq_django/spark/log.py", line 99, in advance
@@ -45,6 +46,23 @@ def test_record_holds_one_line_of_what_spark_says_in_forty(tmp_path: Path):
         raise RuntimeError(TRACEBACK.format("rsmq_django.spark.errors.WrongOption"))
 
     assert record(Lake.at(tmp_path), "backfill", fail).error == "WrongOption: what went wrong; what to do"
+
+
+class LosingJob(ArchiveJob):
+    """An archive that finishes a batch before which entries were lost, and then fails."""
+
+    def _query(self, _sink: Any, _result: Any, checkpoint: Path) -> None:
+        write_checkpoint(checkpoint, {0: "5-1"}, done=0, lost=40)
+        raise RuntimeError("the disk is full")
+
+
+def test_what_was_lost_is_on_record_also_when_the_run_fails_later(tmp_path: Path, pipeline_server: Server):
+    job = LosingJob(None, Lake.at(tmp_path), pipeline_server, {})
+
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        job.run()
+
+    assert job.result.lost == 40
 
 
 class DyingJob(ArchiveJob):

@@ -16,12 +16,14 @@ from tests.spark.samples import STREAM, log_events
 from tests.support import wait_until
 
 
-def write_checkpoint(directory: Path, offsets: dict[int, str], *, done: int, stream: str = STREAM) -> None:
+def write_checkpoint(
+    directory: Path, offsets: dict[int, str], *, done: int, stream: str = STREAM, lost: int = 0
+) -> None:
     """Write what Spark would: an offset per batch, and a commit for those that are done."""
     for name in ("offsets", "commits"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     for batch, entry_id in offsets.items():
-        end = json.dumps({stream: {"id": entry_id, "n": 1, "rows": 1, "lost": 0}})
+        end = json.dumps({stream: {"id": entry_id, "n": 1, "rows": 1, "lost": lost}})
         (directory / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{end}")
         if batch <= done:
             (directory / "commits" / str(batch)).write_text("v1\n{}")
