@@ -116,12 +116,12 @@ class QueueAdmin(LiveAdmin):
         """Return when the next lease or delay ends."""
         return as_duration(queue.next_due_s)
 
-    @admin.display(description=gettext_lazy("sent/min"))
+    @admin.display(description=gettext_lazy("sent per min"))
     def sent_rate(self, queue: Queue) -> str:
         """Return how many messages a minute came in lately."""
         return as_rate(queue.past.sent_per_min if queue.past else None)
 
-    @admin.display(description=gettext_lazy("handled/min"))
+    @admin.display(description=gettext_lazy("handled per min"))
     def handled_rate(self, queue: Queue) -> str:
         """Return how many attempts a minute ended lately."""
         return as_rate(queue.past.handled_per_min if queue.past else None)

@@ -10,6 +10,7 @@ import re
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,9 @@ def hidden(server: PrivateServer) -> list[tuple[bytes, bytes, float]]:
     seconds, microseconds = server.redis.time()
     now_ms = seconds * 1000 + microseconds // 1000
     queues = [b"rsmq:" + name for name in server.redis.smembers("rsmq:QUEUES")]
-    ranges = [(queue, server.redis.zrangebyscore(queue, f"({now_ms}", "+inf", withscores=True)) for queue in queues]
+    ranges: list[tuple[bytes, Any]] = [
+        (queue, server.redis.zrangebyscore(queue, f"({now_ms}", "+inf", withscores=True)) for queue in queues
+    ]
     return [(queue, message_id, score) for queue, messages in ranges for message_id, score in messages]
 
 
