@@ -58,6 +58,7 @@ demo: $(INSTALLED) ## start the demo site on a private server (DAY=2013-07-04, O
 test: environments ## run the tests on both ends of the supported Pythons and Djangos (SLOW=1: kill Spark, too; ARGS=... for pytest)
 	@$(MAKE) -s --no-print-directory test-default
 	@$(MAKE) -s --no-print-directory test-other
+	@$(MAKE) -s --no-print-directory test-django60
 	@$(MAKE) -s --no-print-directory -j2 test-spark test-browser
 	@$(if $(SLOW),$(MAKE) -s --no-print-directory test-spark-slow)
 
@@ -88,6 +89,24 @@ test-other: ## run the tests on the other end only
 	    echo "SKIPPED the second run: no Python $(OTHER_VERSIONS) found; install one, or: make test OTHER_PYTHON=/path/to/it"; \
 	    test -z "$$CI"; \
 	fi
+
+# Django 6.0 lies between the two ends. It needs no third environment: put before the Django of one that has Python 3.12 or
+# newer, it runs the tests that lean on Django most.
+DJANGO_60 := 6.0.10
+DJANGO_60_TESTS := $(addprefix tests/admin/test_,every_address.py live_queryset.py message_list.py queue_pages.py) \
+    $(addprefix tests/tasks/test_,declaration.py results.py schedules.py)
+
+test-django60: ## run the tests that lean on Django most with Django 6.0, which lies between the two ends
+	@for venv in .venv-other .venv; do \
+	    $$venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || continue; \
+	    django=$$venv/.django-$(DJANGO_60); \
+	    test -d $$django || $$venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	        --target $$django django==$(DJANGO_60) || exit 1; \
+	    PYTHONPATH=$(CURDIR)/$$django exec $$venv/bin/python -m pytest -q -n $(PROCESSES) -m "not slow and not long" \
+	        $(DJANGO_60_TESTS) $(ARGS); \
+	done; \
+	echo "SKIPPED the tests on Django 6.0: they need Python 3.12 or newer (make test-other)"; \
+	test -z "$$CI"
 
 # Spark is 450 MB and needs Java, so it has an environment of its own, on one Python. One process: sessions are slow to
 # start, and two of them would need twice the memory.
@@ -181,4 +200,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo demo-spark environments test test-default test-other test-spark test-spark-slow spark-tests test-browser lint ci peers bench bench-peers bench-spark
+.PHONY: help demo demo-spark environments test test-default test-other test-django60 test-spark test-spark-slow spark-tests test-browser lint ci peers bench bench-peers bench-spark

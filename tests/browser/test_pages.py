@@ -6,6 +6,7 @@ RSMQ_SCREENSHOTS=directory keeps pictures of them.
 import datetime as dt
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rsmq_django import schedules
 from rsmq_django.core import Queue
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.topics import Topic
+from rsmq_django.core.topics.lag import note_lag_call
 from rsmq_django.pipeline.models import CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
 from rsmq_django.queues import ensure_queue
 from rsmq_django.tasks import call, group
@@ -92,6 +94,9 @@ def things_to_see(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, 
     topic.publish(*(json.dumps({"order": number, "items": ["tea", "milk"]}) for number in range(200)), key="shop-1")
     topic.group("billing").read(120)
     topic.group("shipping").read(30)
+    for ago_s in range(0, 3600, 60):
+        lags = {"billing": 80 + 40 * (ago_s // 60 % 3), "shipping": max(0, 170 - ago_s // 18)}
+        mail.client.run(note_lag_call(topic, lags, at_s=time.time() - ago_s))
     parcels = ReliableQueue("parcels", mail.client, consumer="shop-1")
     parcels.push(*(f"parcel {number}" for number in range(9)))
     parcels.bury(parcels.pop_messages(5)[0], reason="no such address")
