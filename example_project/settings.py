@@ -94,6 +94,7 @@ RSMQ: dict[str, Any] = {
         "default": {
             **({"URL": os.environ["RSMQ_URL"]} if os.environ.get("RSMQ_URL") else {"EMBEDDED": True}),
             "NAMESPACE": NAMESPACE,
+            "TIMEOUT_S": 10,  # of a laptop that is busy with the demo; the default of 1 s is for web requests
         }
     },
     "QUEUES": {

@@ -318,7 +318,7 @@ def test_connection_survives_a_fork(server: PrivateServer, queue: Queue):
         import os
         from rsmq_django.core import Client, Connection, Queue
 
-        queue = Queue("jobs", Client(Connection({server.url!r})))
+        queue = Queue("jobs", Client(Connection({server.url!r}, timeout_s=15)))
         queue.send(b"parent before")
         child = os.fork()
         who = "parent" if child else "child"

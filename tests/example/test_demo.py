@@ -37,7 +37,7 @@ def demo_environment(**changes: str) -> dict[str, str]:
 def run_once(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = demo_command("--once", "--day", BLIZZARD, "--limit", str(FLIGHTS), *arguments)
     return subprocess.run(
-        command, env=demo_environment(**environment), capture_output=True, text=True, timeout=120, check=False
+        command, env=demo_environment(**environment), capture_output=True, text=True, timeout=240, check=False
     )
 
 
