@@ -81,7 +81,7 @@ def test_a_queue_is_paused_purged_and_resumed(root: Visitor, mail: Queue, server
     root.follow(root.page.locator("input.rsmq-dangerous, .submit-row input[type=submit]").first)
     root.wait_for_text("5 messages were removed.")
     root.click("Resume")
-    root.wait_for_text("not paused")
+    root.wait_for_text("Workers take from it again.")
 
     assert not server.redis.exists("rsmq::paused")
     assert LogEntry.objects.count() == 3
