@@ -47,10 +47,10 @@ def test_a_stuck_message_of_a_reliable_queue_is_buried_and_moved(root: Visitor, 
     ReliableQueue("returns", get_client()).push("a parcel of before")
 
     root.open("/admin/rsmq/reliablequeue/parcels/change/")
-    root.page.locator("#rsmq-delivered ~ form input[type=checkbox]").check()
+    root.page.locator("#rsmq-delivered ~ form input[name=receipt]").check()
     root.click("Bury")
     root.wait_for_text("1 of 1 done.")
-    root.page.locator("#rsmq-dead ~ form input[type=checkbox]").check()
+    root.page.locator("#rsmq-dead ~ form input[name=receipt]").check()
     root.follow(root.page.locator("#rsmq-dead ~ form").get_by_role("button", name="Move to another queue…"))
     root.page.get_by_label("Target queue").fill("returns")
     root.click("Yes, I’m sure")
