@@ -10,6 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from rsmq_django.core import Queue
+from rsmq_django.management.commands.rsmq_pipeline import Command
 from rsmq_django.pipeline.health import java_version
 from rsmq_django.pipeline.models import TaskHour
 from rsmq_django.queues import ensure_queue, get_client, get_queue
@@ -18,7 +19,7 @@ from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.fingerprint import fingerprint
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import Options
-from rsmq_django.spark.runs import read_runs
+from rsmq_django.spark.runs import Run, read_runs
 from rsmq_django.spark.schemas import DEAD_LETTERS
 from tests.redis_server import PrivateServer
 from tests.spark.samples import log_events
@@ -174,6 +175,17 @@ def test_checkpoint_that_cannot_be_read_is_named_and_not_taken_for_a_server_that
     assert code == 1
     assert "offsets/0: this note of Spark's checkpoint is missing or damaged" in said
     assert "Redis: " not in said
+
+
+@pytest.mark.parametrize(("error", "option"), [("DataLoss: 40", "--allow-loss"), ("LogReset: x", "--new-checkpoint")])
+def test_run_that_may_not_go_on_is_told_with_the_option_that_lets_it(error: str, option: str):
+    out = StringIO()
+    command = Command(stdout=out, stderr=out, no_color=True)
+    command.options = {"json": False}
+
+    command._tell(Run("archive", "2026-11-18T12:00:00+00:00", error=error))
+
+    assert out.getvalue().startswith(f"archive: {error}\nrsmq_pipeline archive {option}")
 
 
 def test_log_that_was_made_anew_is_reported_with_the_way_on(pipeline, lake: Lake, server: PrivateServer):
