@@ -108,10 +108,13 @@ def tasks_that_are_unique_or_cancelled() -> None:
 
 
 def workflows() -> None:
-    double = declare(max_attempts=1)(returns_twice)
-    group([call(double, 1), call(double, 2)], then=call(double)).enqueue()
+    def follows(*_: object) -> None:
+        pass
+
+    double, after = declare(max_attempts=1)(returns_twice), declare(follows)
+    group([call(double, 1), call(double, 2)], then=call(after)).enqueue()
     chain(call(double, 1), call(double)).enqueue()
-    map_tasks(double, [1, 2, None], on_failure=call(double, 1))
+    map_tasks(double, [1, 2, None], on_failure=call(after))
     group([call(double, 1), call(double, 2)]).enqueue().cancel()
     work()
 
