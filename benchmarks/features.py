@@ -45,6 +45,8 @@ class Feature:
     is_used: bool = True
     apps: tuple[str, ...] = ()
     has_schedule: bool = False
+    #: Calls that run together. So many times as many are needed until a worker has found out how fast they are.
+    batch: int = 1
 
 
 def features() -> list[Feature]:
@@ -61,7 +63,7 @@ def features() -> list[Feature]:
         Feature("priority", options={"priority": 5}),
         Feature("fair_by", options={"fair_by": ["number"]}),
         Feature("timeout_s", options={"timeout_s": 60}),
-        Feature("batch of 10", options={"batch": 10}),
+        Feature("batch of 10", options={"batch": 10}, batch=10),
         Feature("signed queue", queue={"SIGNING_KEYS": [KEY]}),
         Feature("encrypted queue", queue={"ENCRYPTION_KEYS": [FERNET_KEY]}),
         Feature("middleware", settings={"MIDDLEWARE": ["benchmarks.features.Middleware"]}, is_optional=False),
@@ -155,13 +157,13 @@ def _measure(url: str, feature: Feature) -> None:
         if feature.is_optional:
             _count(f"{feature.name}/plain", plain_task)
         if feature.is_used:
-            _count(f"{feature.name}/using", using_task)
+            _count(f"{feature.name}/using", using_task, batch=feature.batch)
         registry._tasks.clear()
 
 
-def _count(name: str, task: Any) -> None:
+def _count(name: str, task: Any, *, batch: int = 1) -> None:
     _drain_after(task, WARM_UP)
-    for number in (FEW, MANY):
+    for number in (FEW * batch, MANY * batch):
         with part(f"{name}/send/{number}"):
             _send(task, number)
         worker = _worker()
@@ -191,9 +193,11 @@ def _worker() -> Any:
 
 def each(parts: dict[str, int], name: str) -> float | None:
     """Return thousands of instructions for each of the many; None when this was not measured."""
-    if f"{name}/{MANY}" not in parts:
+    found = sorted((int(key.rpartition("/")[2]), count) for key, count in parts.items() if key.startswith(f"{name}/"))
+    if len(found) < 2:
         return None
-    return (parts[f"{name}/{MANY}"] - parts[f"{name}/{FEW}"]) / (MANY - FEW) / 1000
+    (few, less), (many, more) = found
+    return (more - less) / (many - few) / 1000
 
 
 def table(parts: dict[str, int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 #: Names of arguments, or a function of the arguments that returns something JSON can hold.
@@ -38,13 +39,19 @@ def bound_arguments(
 
     Raises TypeError for arguments that the function does not take.
     """
-    signature = inspect.signature(function)
+    signature = _signature_of(function)
     try:
         bound = signature.bind(*([None] if takes_context else []), *args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{function.__name__}{signature}: {error}") from error
     bound.apply_defaults()
     return dict(list(bound.arguments.items())[1 if takes_context else 0 :])
+
+
+@lru_cache(maxsize=1000)
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a task's function: to find it takes several times as long as to bind arguments."""
+    return inspect.signature(function)
 
 
 def call_key(
