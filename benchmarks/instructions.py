@@ -54,7 +54,8 @@ def count_parts(command: Sequence[str], directory: Path, *, environment: Mapping
     done = subprocess.run([*counting, *command], env=dict(environment), check=False)
     if done.returncode != 0:
         raise CannotCount(f"the measured program ended with {done.returncode}")
-    return dict(_read(path) for path in directory.glob("part.*") if _TRIGGER.search(path.read_text()))
+    parts = sorted(directory.glob("part.*"), key=lambda path: int(path.suffix[1:]))
+    return dict(_read(path) for path in parts if _TRIGGER.search(path.read_text()))
 
 
 def _read(path: Path) -> tuple[str, int]:
