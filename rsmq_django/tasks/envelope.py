@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 #: Raised when a later release changes the meaning of a field; a worker refuses versions that it does not know.
@@ -20,6 +21,10 @@ _make_encoder: Callable[..., Callable[[Any, int], tuple[str, ...]]] = json.encod
 _OPTIONS = (json.JSONEncoder().default, json.encoder.encode_basestring, None, ":", ",", False, False, False)
 _decoder = json.JSONDecoder()
 _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]  # raw_decode() in C
+
+#: What every sender of ours writes; of others, only the task is asked for.
+_WORDS = ("task", "id", "args", "kwargs")
+_words_of = itemgetter(*_WORDS)
 
 
 class Unreadable(Exception):
@@ -82,23 +87,33 @@ def decode(body: bytes, *, message_id: str) -> Envelope:
         call = _parse(body.decode())
     except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not UTF-8
         raise Unreadable("undecodable", f"the body of {len(body)} bytes is not JSON: {error}") from error
-    task = call.get("task") if type(call) is dict else None
+    try:
+        task, task_id, args, kwargs = _words_of(call)
+    except (KeyError, TypeError):  # something was left out, or it is no object
+        given = call if type(call) is dict else {}
+        call = {"task": None, "id": message_id, "args": [], "kwargs": {}} | given
+        task, task_id, args, kwargs = _words_of(call)
     if type(task) is not str:
         raise Unreadable("undecodable", 'the body has no "task": it must be a JSON object that names a task')
-    if call.get("v", VERSION) != VERSION:
-        raise Unreadable(
-            "unknown_version", f"the body has version {call['v']!r}, this worker reads {VERSION}; upgrade it"
-        )
-    args, kwargs, task_id = call.get("args", []), call.get("kwargs", {}), call.get("id", message_id)
+    meta = None if len(call) == len(_WORDS) else _read_more(call)
     if type(args) is not list or type(kwargs) is not dict:
         raise Unreadable("undecodable", '"args" must be a JSON array and "kwargs" a JSON object')
-    meta = call.get("meta")
-    if meta is not None and type(meta) is not dict:
-        raise Unreadable("undecodable", '"meta" must be a JSON object')
     # Half of a surrogate pair is legal in JSON, but no key of Redis can hold it; it is not printable either.
     if type(task_id) is not str or not 0 < len(task_id) < 64 or not task_id.isprintable():
         raise Unreadable("undecodable", '"id" must be a text of 1 to 63 printable characters')
     return Envelope(task, task_id, args, kwargs, meta)
+
+
+def _read_more(call: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the meta of a call. Raises Unreadable, also for a version that this worker does not know."""
+    if call.get("v", VERSION) != VERSION:
+        raise Unreadable(
+            "unknown_version", f"the body has version {call['v']!r}, this worker reads {VERSION}; upgrade it"
+        )
+    meta = call.get("meta")
+    if meta is not None and type(meta) is not dict:
+        raise Unreadable("undecodable", '"meta" must be a JSON object')
+    return meta
 
 
 def _parse(text: str) -> Any:

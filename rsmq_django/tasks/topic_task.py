@@ -50,6 +50,10 @@ class TopicTask:
     consumers: int
     connection: str
 
+    def __post_init__(self) -> None:
+        _check_number(self.module_path, "batch", 1 if self.batch is None else self.batch, most=MAX_BATCH)
+        _check_number(self.module_path, "consumers", self.consumers, most=MAX_CONSUMERS)
+
     @property
     def module_path(self) -> str:
         """Return the function's dotted path."""
@@ -101,25 +105,14 @@ def topic_task(
 
     def declare(function: F) -> F:
         path = f"{function.__module__}.{function.__qualname__}"
-        _check_number(path, "batch", 1 if batch is None else batch, most=MAX_BATCH)
-        _check_number(path, "consumers", consumers, most=MAX_CONSUMERS)
         _check_timeout(path, visibility_timeout_s)
-        options = _checked_options(
-            path,
-            topic,
-            group,
-            at_least_once=True,
-            max_deliveries=max_deliveries,
-            visibility_timeout_s=visibility_timeout_s,
-            start=start,
-            on_reset=on_reset,
-        )
+        tries = {"max_deliveries": max_deliveries, "visibility_timeout_s": visibility_timeout_s}
         declared = TopicTask(
             func=function,
             topic=topic,
             group=group,
             batch=batch,
-            options=options,
+            options=_checked_options(path, topic, group, at_least_once=True, start=start, on_reset=on_reset, **tries),
             backoff=backoff or exponential(),
             consumers=consumers,
             connection=connection,

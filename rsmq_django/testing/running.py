@@ -12,13 +12,13 @@ from ..conf import get_settings
 from ..core import Client
 from ..tasks.running import current_run
 from ..worker.announcer import Announcer
+from ..worker.assignment import queue_settings, work_queues_by_client
 from ..worker.batches import in_batches
 from ..worker.database import connections_kept
 from ..worker.delivery import WorkQueue
 from ..worker.execution import Execution
 from ..worker.fetcher import Fetcher
 from ..worker.outcomes import Dead, Outcome, RetryIn, Succeeded
-from ..worker.worker import queue_settings, work_queues_by_client
 
 #: Name of the worker in results.
 WORKER_ID = "test"

@@ -61,10 +61,6 @@ class Announcer:
             logger.isEnabledFor(logging.DEBUG) or bool(get_settings().middleware) or anybody_listens(task_finished)
         )
 
-    def is_news(self, outcome: Outcome) -> bool:
-        """Say whether anybody wants to hear of an outcome. Most are successes, of which mostly nobody does."""
-        return self.successes_are_news or not isinstance(outcome, Succeeded)
-
     # -- Signals ------------------------------------------------------------------------------------------------------
 
     def started(self, execution: Execution) -> None:
@@ -124,19 +120,19 @@ class Announcer:
         return execution.task_result
 
     def _running_result(self, execution: Execution) -> TaskResult[..., Any]:
-        delivery, work = execution.delivery, execution.work
-        assert work is not None and work.task is not None and work.envelope is not None
+        delivery, work, envelope = execution.delivery, execution.work, execution.envelope
+        assert work is not None and work.task is not None and envelope is not None
         started_at = as_time(delivery.started_ms)
         return TaskResult(
             task=restored_task(work.path, queue_name=delivery.work_queue.name, backend=work.task.backend),
-            id=work.envelope.id,
+            id=envelope.id,
             status=TaskResultStatus.RUNNING,
             enqueued_at=as_time(delivery.message.sent_ms),
             started_at=started_at,
             finished_at=None,
             last_attempted_at=started_at,
-            args=work.envelope.args,
-            kwargs=work.envelope.kwargs,
+            args=envelope.args,
+            kwargs=envelope.kwargs,
             backend=work.task.backend,
             errors=[],
             # Earlier attempts may have run elsewhere; their names stand in the result record.

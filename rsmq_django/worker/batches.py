@@ -19,7 +19,8 @@ from ..tasks.batch import BadAnswer, BatchCall, answers
 from ..tasks.envelope import Unreadable
 from ..tasks.running import CurrentTask, current_run
 from .acknowledgement import Acknowledgement
-from .execution import Execution, Raised, Result, Returned
+from .calling import Raised, Result, Returned
+from .execution import Execution
 from .outcomes import Outcome
 from .pool import Runnable
 
@@ -119,7 +120,7 @@ class Batch:
     def _lent(self, members: Sequence[Execution]) -> Iterator[Execution]:
         """Make the first of them call the function for all."""
         lead = self._lead = members[0]
-        own, own_limit = lead.work, lead.time_limit
+        own, own_args, own_kwargs, own_limit = lead.work, lead.args, lead.kwargs, lead.time_limit
         assert own is not None
         function, items = own.func, [_item(each) for each in members]
 
@@ -127,11 +128,13 @@ class Batch:
             current_run.set(None)  # none of them is the one that runs here; items know their own
             return function([replace(items[0], args=list(given))] if given else items)
 
-        lead.work, lead.time_limit = replace(own, func=call_for_all, args=[], kwargs={}), self.time_limit
+        lead.work, lead.kwargs = replace(own, func=call_for_all), {}
+        lead.args = [] if lead.takes_from is None else own_args
+        lead.time_limit, lead.began_at = self.time_limit, time.monotonic()
         try:
             yield lead
         finally:
-            lead.work, lead.time_limit = own, own_limit
+            lead.work, lead.args, lead.kwargs, lead.time_limit = own, own_args, own_kwargs, own_limit
 
 
 def in_batches(executions: Iterable[Execution]) -> Iterator[Execution | Batch]:
@@ -178,7 +181,7 @@ def to_interrupt(cancelled: Iterable[Execution]) -> Iterator[Runnable]:
 
 def _takes_from_workflow(execution: Execution) -> bool:
     """Say whether the call reads its first argument when it runs, as only one of its own can."""
-    return execution.work is not None and execution.work.takes_from is not None
+    return execution.takes_from is not None
 
 
 def _key(execution: Execution) -> Hashable:
@@ -187,11 +190,10 @@ def _key(execution: Execution) -> Hashable:
 
 
 def _item(execution: Execution) -> Any:
-    work = execution.work
-    assert work is not None
-    if work.task is None:
-        return work.args[0]  # the message, for a consumer
-    return BatchCall(execution.task_id, work.args, work.kwargs, CurrentTask(execution))
+    assert execution.work is not None
+    if execution.work.task is None:
+        return execution.args[0]  # the message, for a consumer
+    return BatchCall(execution.task_id, execution.args, execution.kwargs, CurrentTask(execution))
 
 
 def _shared_out(members: Sequence[Execution], result: Result) -> list[tuple[Execution, Result]]:

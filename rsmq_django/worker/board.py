@@ -59,13 +59,14 @@ class Board:
         """Note that a message has run: only its outcome waits to be told, and nothing is to be stopped any more."""
         _TIME.pack_into(self._memory, slot, 0.0)
 
-    def leave(self, slot: int) -> None:
-        """Note that Redis knows how it went with a message, or that nobody will tell.
+    def leave(self, *slots: int) -> None:
+        """Note that Redis knows how it went with messages, or that nobody will tell.
 
-        Not already when it has run: what the task did to its process may show a moment later.
+        Not already when they have run: what a task did to its process may show a moment later.
         """
-        self._memory[slot + _ID_AT] = 0
-        self._free.append(slot)
+        for slot in slots:
+            self._memory[slot + _ID_AT] = 0
+        self._free.extend(slots)
 
     def note_end(self, *, holds_nothing: bool = False) -> None:
         """Note that the child ends by itself. A task that ends the process can choose any exit status, but not this."""

@@ -1,35 +1,118 @@
-"""Call the function of a message, inside what surrounds it: the middleware, a span, the inbox of `once=True`.
+"""Call the function of a message, inside what surrounds it, and say how that went. Decides nothing.
 
-Raises what the function raises, and decides nothing.
+Around a function are its database connections, its time limit, what may interrupt it, the middleware, a span, and the
+inbox of `once=True`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..tasks.envelope import Unreadable
 from ..tasks.middleware import chain
+from ..tasks.retry import TaskTimeout
 from ..tasks.running import CurrentTask, TaskContext, current_run
 from ..tracing import processing, tracer
+from .database import (
+    close_stale_connections,
+    close_unusable_connections,
+    close_unusable_connections_async,
+    is_look_due,
+)
+from .interruption import call_interruptibly
+from .workflow import aargument_of, argument_of
 
 if TYPE_CHECKING:
     from .execution import Execution
 
 
-def call(execution: Execution) -> Any:
-    """Call the function on this thread and return what it returns."""
+@dataclass(slots=True)
+class Returned:
+    """The function returned."""
+
+    value: Any
+
+
+#: What most do. It is never changed, so all of them share it.
+RETURNED_NOTHING = Returned(None)
+
+
+@dataclass(slots=True)
+class Raised:
+    """The function raised."""
+
+    error: BaseException
+
+
+Result = Returned | Raised | Unreadable
+
+
+def result_of(execution: Execution) -> Result:
+    """Call the function on this thread, with fresh database connections around it."""
+    try:
+        close_stale_connections()
+        if execution.takes_from is not None:
+            given = argument_of(execution.takes_from, execution.delivery.work_queue.queue.client)
+            execution.args = [given, *execution.args[1:]]
+        if execution.time_limit is None:
+            value = call_interruptibly(_call_surrounded, execution)
+        else:
+            with execution.time_limit:
+                value = call_interruptibly(_call_surrounded, execution)
+        return RETURNED_NOTHING if value is None else Returned(value)
+    except BaseException as error:  # a task may raise anything; the worker goes on
+        return Raised(error)
+    finally:
+        execution.ended_at = time.monotonic()
+        execution.run_us = int((execution.ended_at - execution.began_at) * 1e6)
+        close_unusable_connections()
+
+
+async def aresult_of(execution: Execution) -> Result:
+    """See result_of()."""
+    assert execution.work is not None
+    try:
+        if execution.takes_from is not None:
+            given = await aargument_of(execution.takes_from, execution.delivery.work_queue.queue.client)
+            execution.args = [given, *execution.args[1:]]
+        timeout_s = execution.work.options.timeout_s
+        if timeout_s is not None:
+            return await _acall_limited(execution, timeout_s)
+        return Returned(await _acall(execution))
+    except BaseException as error:
+        return Raised(error)
+    finally:
+        execution.ended_at = time.monotonic()
+        execution.run_us = int((execution.ended_at - execution.began_at) * 1e6)
+        if is_look_due(execution.ended_at):
+            await close_unusable_connections_async()
+
+
+async def _acall_limited(execution: Execution, timeout_s: float) -> Result:
+    try:
+        async with asyncio.timeout(timeout_s) as limit:
+            return Returned(await _acall(execution))
+    except TimeoutError as error:
+        return Raised(TaskTimeout() if limit.expired() else error)
+
+
+def _call_surrounded(execution: Execution) -> Any:
     current_run.set(execution)
-    if _is_bare():
+    if tracer() is None and chain() is None:  # nothing surrounds it
         return _call(execution)
     with _span(execution), _middleware(execution):
         return _call(execution)
 
 
-def acall(execution: Execution) -> Awaitable[Any]:
-    """Call the coroutine function and return what is to be awaited."""
+def _acall(execution: Execution) -> Awaitable[Any]:
     current_run.set(execution)
-    awaitable: Awaitable[Any] = _call(execution) if _is_bare() else _acall_surrounded(execution)
+    is_bare = tracer() is None and chain() is None
+    awaitable: Awaitable[Any] = _call(execution) if is_bare else _acall_surrounded(execution)
     return awaitable
 
 
@@ -38,27 +121,19 @@ async def _acall_surrounded(execution: Execution) -> Any:
         return await _call(execution)
 
 
-def _is_bare() -> bool:
-    """Say whether nothing surrounds calls of functions: neither spans nor middleware."""
-    return tracer() is None and chain() is None
-
-
 def _call(execution: Execution) -> Any:
-    if execution.work is None or not execution.work.options.once:
-        return _call_function(execution)
+    work = execution.work
+    assert work is not None
+    args, kwargs = execution.args, execution.kwargs
+    if work.task is not None and work.task.takes_context:
+        context = TaskContext.of(execution, task_result=execution.announcer.task_result(execution))
+        args = [context, *args]
+    if not work.options.once:
+        return work.func(*args, **kwargs)
     # Only here: its table belongs to an application that most projects do not install.
     from ..outbox.inbox import run_once
 
-    return run_once(execution.task_id, execution.path, lambda: _call_function(execution))
-
-
-def _call_function(execution: Execution) -> Any:
-    work = execution.work
-    assert work is not None
-    if work.task is not None and work.task.takes_context:
-        context = TaskContext.of(execution, task_result=execution.announcer.task_result(execution))
-        return work.func(context, *work.args, **work.kwargs)
-    return work.func(*work.args, **work.kwargs)
+    return run_once(execution.task_id, execution.path, lambda: work.func(*args, **kwargs))
 
 
 def _middleware(execution: Execution) -> AbstractContextManager[None]:

@@ -55,9 +55,9 @@ def connections_kept() -> Iterator[None]:
         _here.are_kept = False
 
 
-def is_look_due() -> bool:
-    """Say whether it is time for close_unusable_connections_async()."""
-    return time.monotonic() - _last_async_look >= _ASYNC_INTERVAL_S
+def is_look_due(now: float) -> bool:
+    """Say whether it is time for close_unusable_connections_async(), on the monotonic clock."""
+    return now - _last_async_look >= _ASYNC_INTERVAL_S
 
 
 async def close_unusable_connections_async() -> None:

@@ -6,12 +6,10 @@ differ in one step, the call of the function.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import math
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf import get_settings
@@ -20,25 +18,19 @@ from ..tasks.compat import TaskResult
 from ..tasks.envelope import Envelope, Unreadable
 from ..tasks.expiry import TaskExpired, has_expired
 from ..tasks.interrupts import TaskCancelled
-from ..tasks.retry import Postpone, RetryPolicy, TaskTimeout, exponential
-from ..tasks.route import result_ttl_s
+from ..tasks.membership import Membership
+from ..tasks.retry import Postpone, RetryPolicy, exponential
 from .acknowledgement import Acknowledgement
 from .announcer import Announcer
-from .calling import acall, call
+from .calling import Raised, Result, Returned, aresult_of, result_of
 from .clock import ServerClock
-from .database import (
-    close_stale_connections,
-    close_unusable_connections,
-    close_unusable_connections_async,
-    is_look_due,
-)
 from .delivery import Delivery
 from .error_text import one_line, traceback_of
-from .interruption import Interruptible
+from .interruption import interrupt
 from .outcomes import NOTHING_RETURNED, Cancelled, Dead, Outcome, Postponed, Released, RetryIn, Succeeded
 from .time_limit import TimeLimit
-from .work import Work, read_work
-from .workflow import WorkflowGone, aargument_of, argument_of
+from .work import Work, find_work
+from .workflow import WorkflowGone
 
 if TYPE_CHECKING:
     from .batches import Batch
@@ -47,23 +39,6 @@ logger = logging.getLogger(__name__)
 
 
 _encode = json.JSONEncoder(allow_nan=False).encode
-
-
-@dataclass(slots=True)
-class Returned:
-    """The function returned."""
-
-    value: Any
-
-
-@dataclass(slots=True)
-class Raised:
-    """The function raised."""
-
-    error: BaseException
-
-
-Result = Returned | Raised | Unreadable
 
 
 class Desk(Protocol):
@@ -83,26 +58,37 @@ class Desk(Protocol):
 class Execution:
     """One attempt at one message."""
 
+    #: What the function is called with; set when there is work.
+    args: list[Any]
+    kwargs: dict[str, Any]
+
     __slots__ = (
         "acks_each",
         "announcer",
+        "args",
+        "asked_to_end_with",
         "batch",
+        "began_at",
         "delivery",
         "desk",
+        "ended_at",
         "envelope",
         "finished_ms",
         "hard_timeout_s",
-        "interruptible",
         "interrupted",
         "is_async",
+        "is_suspect",
         "keep_result_s",
+        "kwargs",
         "max_attempts",
         "may_run",
         "meta",
         "path",
         "places",
         "run_us",
+        "takes_from",
         "task_result",
+        "thread_id",
         "time_limit",
         "unreadable",
         "work",
@@ -112,11 +98,17 @@ class Execution:
         self.delivery = delivery
         self.announcer = announcer
         self.desk = desk
+        #: When the function was called and when that was over, on the monotonic clock.
+        self.began_at = 0.0
+        self.ended_at: float | None = None
         #: Server time at which its outcome was known.
         self.finished_ms: float | None = None
         #: How long the function ran; None while it has not.
         self.run_us: int | None = None
+        #: The function; None when the message cannot be read.
         self.work: Work | None = None
+        #: How the call belongs to a workflow, if that gives it one more argument, before the others, when it runs.
+        self.takes_from: Membership | None = None
         self.unreadable: Unreadable | None = None
         #: The dotted path of the function; "" when the message does not say.
         self.path = ""
@@ -129,12 +121,16 @@ class Execution:
         self.places: tuple[str, ...] = ()
         #: Whether the function is a coroutine function.
         self.is_async = False
+        #: Whether a process died while it ran this message: it runs alone, see isolation.py.
+        self.is_suspect = delivery.crashes > 0
         self.time_limit: TimeLimit | None = None
         #: After how long the supervisor ends the process for it.
         self.hard_timeout_s: float | None = None
         #: Whether its thread or coroutine waits until Redis knows the outcome.
         self.acks_each = False
-        self.interruptible = Interruptible()
+        #: On which thread the function runs, and what it is to be interrupted with; see interruption.py.
+        self.thread_id: int | None = None
+        self.asked_to_end_with: type[BaseException] | None = None
         #: How long the finished result is kept; 0 for messages without one.
         self.keep_result_s = 0
         #: What it runs in together with others; None for functions that take no batches.
@@ -164,7 +160,7 @@ class Execution:
     def read(self) -> None:
         """Find out what the message asks for."""
         try:
-            self.work = read_work(self.delivery.message, self.delivery.work_queue)
+            work = self.work = find_work(self)
         except Unreadable as error:
             self.unreadable, self.envelope = error, error.envelope
             if error.reason == "wrong_arguments" and error.envelope is not None:
@@ -176,52 +172,39 @@ class Execution:
             logger.exception("message %s cannot be read", self.delivery.message.id)
             self.unreadable = Unreadable("undecodable", f"cannot be read: {one_line(error)}")
             return
-        work, options = self.work, self.work.options
-        self.path, self.envelope, self.is_async = work.path, work.envelope, work.is_async
+        options = work.options
+        self.path, self.is_async, self.keep_result_s = work.path, work.is_async, work.keep_result_s
         self.max_attempts = options.max_attempts or self.max_attempts
         self.hard_timeout_s = options.hard_timeout_s
         if options.ack == "each":
             self.acks_each = True
             self.delivery.acknowledgement = Acknowledgement(patience_s=self.delivery.work_queue.lease_s)
-        if work.task is not None:
-            self.keep_result_s = result_ttl_s(work.task)
-        if work.envelope is not None:
-            self.meta = work.envelope.meta
         if options.timeout_s is not None and not work.is_async:
             self.time_limit = TimeLimit(options.timeout_s)
 
     def begin(self) -> None:
         """Note the start and tell it."""
+        self.began_at = time.monotonic() if self.batch is None else self.batch.began_at
         self.desk.began(self)
         if self.announcer.starts_are_news and self.may_run:
             self.announcer.started(self)
+            self.began_at = time.monotonic()  # what others do with the news is no time of the function
 
     async def abegin(self) -> None:
         """See begin()."""
+        self.began_at = time.monotonic() if self.batch is None else self.batch.began_at
         self.desk.began(self)
         if self.announcer.starts_are_news and self.may_run:
             await self.announcer.astarted(self)
+            self.began_at = time.monotonic()
 
     def perform(self) -> Result:
-        """Call the function, with fresh database connections around it."""
+        """Call the function, unless something ends the attempt before."""
         if self.unreadable is not None:
             return self.unreadable
         if (reason := self.reason_not_to_run()) is not None:
             return Raised(reason)
-        began_at = time.monotonic()
-        try:
-            close_stale_connections()
-            if self.work is not None and self.work.takes_from is not None:
-                self.work.give(argument_of(self.work.takes_from, self.delivery.work_queue.queue.client))
-            if self.time_limit is None:
-                return Returned(self.interruptible.call(call, self))
-            with self.time_limit:
-                return Returned(self.interruptible.call(call, self))
-        except BaseException as error:  # a task may raise anything; the worker goes on
-            return Raised(error)
-        finally:
-            self.run_us = int((time.monotonic() - began_at) * 1e6)
-            close_unusable_connections()
+        return result_of(self)
 
     async def aperform(self) -> Result:
         """See perform()."""
@@ -229,19 +212,7 @@ class Execution:
             return self.unreadable
         if (reason := self.reason_not_to_run()) is not None:
             return Raised(reason)
-        assert self.work is not None
-        began_at = time.monotonic()
-        try:
-            if self.work.takes_from is not None:
-                self.work.give(await aargument_of(self.work.takes_from, self.delivery.work_queue.queue.client))
-            timeout_s = self.work.options.timeout_s
-            return Returned(await acall(self)) if timeout_s is None else await self._acall_limited(timeout_s)
-        except BaseException as error:
-            return Raised(error)
-        finally:
-            self.run_us = int((time.monotonic() - began_at) * 1e6)
-            if is_look_due():
-                await close_unusable_connections_async()
+        return await aresult_of(self)
 
     def reason_not_to_run(self) -> BaseException | None:
         """Return what ends the attempt before the function is called; None when nothing does."""
@@ -253,19 +224,12 @@ class Execution:
             return TaskExpired(self.meta["expires_in_s"])
         return None
 
-    async def _acall_limited(self, timeout_s: float) -> Result:
-        try:
-            async with asyncio.timeout(timeout_s) as limit:
-                return Returned(await acall(self))
-        except TimeoutError as error:
-            return Raised(TaskTimeout() if limit.expired() else error)
-
     def decide(self, result: Result) -> Outcome:
         """Turn what happened into what becomes of the message. Does no I/O."""
         if self.delivery.cancelled:
             return Cancelled()  # whatever it still did: its result says so already
         if isinstance(result, Returned):
-            return self._decide_return(result.value)
+            return NOTHING_RETURNED if result.value is None else self._decide_return(result.value)
         if isinstance(result, Unreadable):
             return Dead(result.reason, result)
         if self.interrupted:
@@ -276,7 +240,7 @@ class Execution:
         """Decide, hand the outcome over, tell it."""
         outcome = self.decide(result)
         self.desk.settle(self, outcome)
-        if self.announcer.is_news(outcome):
+        if self.announcer.successes_are_news or not isinstance(outcome, Succeeded):
             self.desk.hurry()  # who hears the news may take long
             self.announcer.finished(self, outcome)
         return outcome
@@ -285,14 +249,14 @@ class Execution:
         """See end()."""
         outcome = self.decide(result)
         self.desk.settle(self, outcome)
-        if self.announcer.is_news(outcome):
+        if self.announcer.successes_are_news or not isinstance(outcome, Succeeded):
             self.desk.hurry()
             await self.announcer.afinished(self, outcome)
         return outcome
 
     def cancel(self) -> None:
         """Interrupt the function on its thread; of a coroutine, the pool cancels the asyncio task instead."""
-        self.interruptible.interrupt(TaskCancelled)
+        interrupt(self, TaskCancelled)
 
     def let_go(self) -> None:
         """Give up on this attempt without an outcome: something other than the function failed."""
@@ -326,13 +290,8 @@ class Execution:
         """Say whether the function would be called now."""
         return self.reason_not_to_run() is None
 
-    @property
-    def is_suspect(self) -> bool:
-        """Say whether a process died while it ran this message: it runs alone, see isolation.py."""
-        return self.delivery.crashes > 0
-
     def _decide_return(self, value: Any) -> Outcome:
-        if value is None or self.work is None or self.work.task is None:
+        if self.work is None or self.work.task is None:
             return NOTHING_RETURNED
         try:
             return Succeeded(_encode(value))

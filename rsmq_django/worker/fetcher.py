@@ -6,7 +6,7 @@ import itertools
 import logging
 import math
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -22,18 +22,18 @@ from .cancellations import Cancellations
 from .clock import ServerClock
 from .delivery import Delivery, WorkQueue
 from .early_look import EarlyLook
-from .endings import Ending, EndingCall, ending_calls
+from .endings import Ending, ending_calls
 from .event_log import EventLog
 from .execution import Execution
 from .flight import Flight
+from .ghosts import Ghosts
 from .herd import Member
-from .holds import release_unknown
 from .leases import Leases, renewal_calls
 from .lineup import Lineup, Look
 from .lookout import Lookout
 from .outage import Outage
-from .outcomes import Outcome, Released
-from .provision import provision
+from .outcomes import Outcome
+from .starts import Starts, starts_to_note
 from .statistics import MOST_LAST_REPORTS, ReportStep, Statistics
 from .steps import (
     AftermathStep,
@@ -47,16 +47,9 @@ from .steps import (
     Step,
     is_damage,
 )
+from .tray import Tray
 
 logger = logging.getLogger(__name__)
-
-#: A fetch whose reply was lost may be carried out much later, when a cut network is mended: its messages never arrive
-#: here, but the supervisor would renew their leases for ever. So the record of what is held is compared now and then.
-GHOSTS_EVERY_S = 30.0
-#: A worker that is to end by itself waits so long for a damaged queue to take outcomes.
-GIVE_UP_REFUSED_AFTER_S = 10.0
-#: Runs shorter than this never show as RUNNING: noting the start would cost more than it tells.
-NOTE_START_AFTER_S = 0.1
 
 
 class Fetcher:
@@ -85,33 +78,19 @@ class Fetcher:
         self.event_log = EventLog.from_settings(get_settings().events, announcer.worker_id)
         self.outage = Outage(f"{client.connection!r}")
         self.lookout = Lookout(poll_interval_s=poll_interval_s, herd=herd, connection_number=connection_number)
+        self.tray = Tray(client)
+        self.cancellations = Cancellations(client)
         self._wake = wake
         self._board = board
-        self._endings: deque[Ending] = deque()
-        #: Outcomes that a damaged queue refused, to be tried again later; everything else goes on.
-        self._refused: list[Ending] = []
-        self._damage = Outage(f"outcomes on {client.connection!r}")
         self._pauses = Outage(f"key {paused_key(client.namespace)!r}")
-        self._let_go: deque[Delivery] = deque()
-        #: Batches of which nothing is held any more, to be struck off the record.
-        self._over: list[str] = []
+        self._starts = Starts()
+        self._ghosts = Ghosts(client, self.holds_key)
         self._fetch_numbers = itertools.count(1)
-        self.cancellations = Cancellations(client)
-        #: When to look for runs whose start should be noted, on the monotonic clock.
-        self._note_starts_at = 0.0
         self._early_look = EarlyLook(self)
         #: The exchange that is under way.
         self._flight: Flight | None = None
         #: How many messages the last look brought, if that was all it asked for.
         self._filled = 0
-        self._provisioned = False
-        #: False when the number of queues in Redis has changed: a priority may have been used for the first time.
-        self._bands_are_known = False
-        #: A reply to a fetch was lost: Redis may count messages as held here that never arrived.
-        self._may_have_ghosts = False
-        #: The same, without fetches of which it is certain that nothing was sent.
-        self._has_lost_a_fetch = False
-        self._look_for_ghosts_at = time.monotonic() + GHOSTS_EVERY_S
         #: The last look found no message at all, neither ready nor hidden; None before the first look.
         self.is_empty: bool | None = None
         #: The last look found nothing ready.
@@ -126,8 +105,7 @@ class Fetcher:
 
     def began(self, execution: Execution) -> None:
         """Take over that an attempt began, to be noted in its result record if it runs for long."""
-        delivery, limit_s = execution.delivery, execution.hard_timeout_s
-        began_at = time.monotonic() if execution.batch is None else execution.batch.began_at
+        delivery, limit_s, began_at = execution.delivery, execution.hard_timeout_s, execution.began_at
         delivery.started_ms, delivery.execution = began_at * 1000 + self.clock.offset_ms, execution
         if self._board is not None:
             run_by = 0.0 if limit_s is None else began_at + limit_s
@@ -139,8 +117,8 @@ class Fetcher:
         """Take over an outcome; the next exchange carries it out. Whoever runs executions wakes the worker after it."""
         if execution.hard_timeout_s is not None:
             self._lift_limit(execution)
-        execution.finished_ms = self.clock.now_ms()
-        self._endings.append(Ending(execution, outcome))
+        execution.finished_ms = (execution.ended_at or time.monotonic()) * 1000 + self.clock.offset_ms
+        self.tray.endings.append(Ending(execution, outcome))
 
     def hurry(self) -> None:
         """Let the next exchange come soon."""
@@ -149,18 +127,13 @@ class Fetcher:
     def let_go(self, execution: Execution) -> None:
         """Stop renewing the lease of a message that will have no outcome here, so that it comes back."""
         self._lift_limit(execution)
-        self._let_go.append(execution.delivery)
+        self.tray.let_go([execution.delivery])
         self._wake()
 
     def _lift_limit(self, execution: Execution) -> None:
         slot = execution.delivery.slot
         if slot is not None and self._board is not None:
             self._board.lift_limit(slot)
-
-    def let_go_again(self, deliveries: Iterable[Delivery], over: Iterable[str]) -> None:
-        """Keep what could not be struck off the record for the next exchange."""
-        self._let_go.extend(deliveries)
-        self._over.extend(over)
 
     def heard(self) -> None:
         """Look for messages soon, because one was published: at once, or when others have had their turn."""
@@ -174,7 +147,7 @@ class Fetcher:
 
     def get_ready(self, room: int, *, at_most: int = MAX_BATCH) -> None:
         """Put the next look together, if nothing else would have to go with it: the worker is about to sleep."""
-        if room > 0 and self.is_idle and self._provisioned and self._bands_are_known and self.lineup.scan is None:
+        if room > 0 and self.is_idle and self.lineup.is_settled and self.lineup.scan is None:
             self._early_look.get_ready(room, min(at_most, MAX_BATCH))
         else:
             self._early_look.put_aside()
@@ -189,13 +162,13 @@ class Fetcher:
 
         Returns False when nothing is ready, or others have their turn first.
         """
-        if self.outage.is_on or self._may_have_ghosts or self.lookout.turn_s > 0:
+        if self.outage.is_on or self._ghosts.may_be or self.lookout.turn_s > 0:
             return False
         try:
             self._flight = self._early_look.send()
         except RsmqError as error:
             self._lose((), error)
-            self._may_have_ghosts = self._has_lost_a_fetch = True
+            self._ghosts.suspect(are_likely=True)
             return True
         if self._flight is not None:
             self.lookout.was_told = True
@@ -221,9 +194,9 @@ class Fetcher:
                 self._put_back_steps(steps, ConnectionFailed("no socket is open"))
 
     def _needs_more_than_an_exchange(self) -> bool:
-        now, scan = time.monotonic(), self.lineup.scan
-        is_settled = self._provisioned and self._bands_are_known and not self._may_have_ghosts and not self._refused
-        return self.outage.is_on or not is_settled or now >= self._look_for_ghosts_at or bool(scan and scan.is_due(now))
+        scan, is_settled = self.lineup.scan, self.lineup.is_settled and not self.tray.refused
+        is_scan_due = scan is not None and scan.is_due(time.monotonic())
+        return self.outage.is_on or not is_settled or self._ghosts.is_due() or is_scan_due
 
     def look_now(self) -> None:
         """Look for messages at the next exchange: somebody sent one."""
@@ -235,24 +208,20 @@ class Fetcher:
         self.cancellations.suspect_all()
         self._wake()
 
-    def put_back(self, endings: Iterable[Ending]) -> None:
-        """Keep outcomes that could not be carried out for the next exchange."""
-        self._endings.extend(endings)
-
     @property
     def has_endings(self) -> bool:
         """Say whether Redis does not know yet how something went, as far as anybody has heard."""
-        return bool(self._endings) or self.is_looking
+        return bool(self.tray.endings) or self.is_looking
 
     @property
     def is_idle(self) -> bool:
         """Say whether nothing is held and nothing waits to be carried out."""
-        return not self._endings and not self._refused and not len(self.leases) and not self.is_looking
+        return self.tray.is_empty and not len(self.leases) and not self.is_looking
 
     @property
     def holds_nothing(self) -> bool:
         """Say whether it is certain that no message has to come back from here."""
-        return self.is_idle and not self._has_lost_a_fetch
+        return self.is_idle and not self._ghosts.are_likely
 
     def take_cancelled(self) -> list[Execution]:
         """Return the runs of messages that were cancelled since this was last asked."""
@@ -262,20 +231,21 @@ class Fetcher:
     @property
     def is_stuck(self) -> bool:
         """Say whether nothing is left but outcomes that a damaged queue has refused for a while."""
-        only_refused = bool(self._refused) and not self._endings and len(self.leases) == len(self._refused)
-        return only_refused and self._damage.lasts_s > GIVE_UP_REFUSED_AFTER_S
+        return self.tray.is_stuck(len(self.leases))
 
     def forget(self, deliveries: Sequence[Delivery], *, struck: Sequence[str]) -> None:
         """Hold messages no longer: Redis knows their outcomes, or there will be none."""
-        self._over += [batch for batch in self.leases.drop(deliveries) if batch not in struck]
-        board = self._board
+        self.tray.over += [batch for batch in self.leases.drop(deliveries) if batch not in struck]
+        slots = []
         for delivery in deliveries:
             delivery.execution = None
             if delivery.acknowledgement is not None:
                 delivery.tell_outcome()
-            if board is not None and delivery.slot is not None:
-                board.leave(delivery.slot)
+            if delivery.slot is not None:
+                slots.append(delivery.slot)
                 delivery.slot = None
+        if self._board is not None:
+            self._board.leave(*slots)
 
     def next_fetch_number(self) -> int:
         """Return a number that no other fetch of this worker has."""
@@ -304,10 +274,10 @@ class Fetcher:
         """Carry out all that ended, now: it is the last chance. What cannot be carried out comes back by itself."""
         if self._flight is not None:  # nobody will run what it brings: it is given back as what was never known here
             self.forget(self._land(self._flight), struck=())
-            self._may_have_ghosts = self._has_lost_a_fetch = True
+            self._ghosts.suspect(are_likely=True)
         left = math.inf
-        while len(self._endings) < left:
-            left = len(self._endings)
+        while len(self.tray.endings) < left:
+            left = len(self.tray.endings)
             self._exchange(0)
         self._report_the_rest()
 
@@ -321,14 +291,13 @@ class Fetcher:
             self._exchange(0)
 
     def _exchange(self, room: int, at_most: int = MAX_BATCH) -> list[Delivery]:
-        if self._refused and time.monotonic() >= self._damage.next_try_at:
-            self._endings.extend(self._refused)
-            self._refused.clear()
+        self.tray.offer_refused_again(time.monotonic())
         steps: list[Step] = []
         fetch = None
         try:
-            self._provision()
-            self._release_ghosts()
+            self.lineup.provision()
+            if self._ghosts.is_due():
+                self._ghosts.release(self.queues, self.leases.held())
             self._scan(room)
             steps, fetch = self._steps(room, min(at_most, MAX_BATCH))
             replies = self.client.run_many([step.call for step in steps]) if steps else []
@@ -337,9 +306,6 @@ class Fetcher:
             return []
         self._read(steps, replies)
         return fetch.deliveries if fetch is not None else []
-
-    def _take_endings(self) -> list[Ending]:
-        return [self._endings.popleft() for _ in range(min(len(self._endings), MAX_BATCH))]
 
     def _land(self, flight: Flight) -> list[Delivery]:
         self._flight = None
@@ -361,27 +327,10 @@ class Fetcher:
         self._put_back_steps(steps, error)
         # Also when the error says that nothing was sent: that may be about a second try of some of the calls.
         if any(isinstance(step, FetchStep) for step in steps):
-            self._may_have_ghosts = True
-            self._has_lost_a_fetch |= not isinstance(error, ConnectionFailed)
+            self._ghosts.suspect(are_likely=not isinstance(error, ConnectionFailed))
         self.lookout.look_within(0)  # whoever told us to look was not heard yet
         self.outage.note(error)
         self.leases.expire(time.monotonic())
-
-    def _provision(self) -> None:
-        if not self._provisioned:
-            self.lineup.find_bands()  # first: a band that somebody deleted is not created again
-            provision(self.queues)
-            self._provisioned = self._bands_are_known = True
-        elif not self._bands_are_known:
-            provision(self.lineup.find_bands())
-            self._bands_are_known = True
-
-    def _release_ghosts(self) -> None:
-        if self._may_have_ghosts or time.monotonic() >= self._look_for_ghosts_at:
-            known = {delivery.receipt for delivery in self.leases.held()}
-            release_unknown(self.client, self.queues, self.holds_key, known)
-            self._may_have_ghosts = self._has_lost_a_fetch = False
-            self._look_for_ghosts_at = time.monotonic() + GHOSTS_EVERY_S
 
     def _scan(self, room: int) -> None:
         """Find out which of very many queues have something; when none has, that was the look."""
@@ -400,25 +349,26 @@ class Fetcher:
             self.looked(nothing, Look(room, self.queues, [], None))
 
     def _let_go_steps(self) -> list[LetGoStep]:
-        deliveries = [self._let_go.popleft() for _ in range(min(len(self._let_go), MAX_BATCH))]
+        deliveries = self.tray.take_let_go()
         self.forget(deliveries, struck=())
-        over, self._over = self._over, []
+        over = self.tray.take_over()
         return [LetGoStep(self, deliveries, over)] if deliveries or over else []
 
-    def _ending_calls(self, endings: list[Ending]) -> list[EndingCall]:
-        return ending_calls(endings, self.leases.ending_batches, self.event_log)
+    def _steps_for_held(self, endings: Sequence[Ending], now: float) -> list[Step]:
+        # Renewing a message whose outcome is decided could undo it: a retry would come a lease later.
+        settled = self.tray.settled(endings)
+        steps: list[Step] = [RenewStep(self, *renewal) for renewal in renewal_calls(self.leases.due(now, settled))]
+        to_note = starts_to_note(self.leases.held(), settled, now_ms=self.clock.now_ms())
+        return steps + [StartStep(ending) for ending in to_note]
 
     def _steps(self, room: int, at_most: int) -> tuple[list[Step], FetchStep | None]:
-        now, endings = time.monotonic(), self._take_endings()
-        steps: list[Step] = [EndStep(self, each) for each in self._ending_calls(endings)]
+        now, endings = time.monotonic(), self.tray.take_endings()
+        calls = ending_calls(endings, self.leases.ending_batches, self.event_log)
+        steps: list[Step] = [EndStep(self, each) for each in calls]
         steps += [AftermathStep(call) for call in aftermath_calls(endings)]
-        if now >= self._note_starts_at or self.leases.may_be_due(now):
-            self._note_starts_at = now + NOTE_START_AFTER_S
-            # Renewing a message whose outcome is decided could undo it: a retry would come a lease later.
-            ended = {ending.delivery for ending in [*endings, *self._endings, *self._refused]}
-            renewals = renewal_calls(self.leases.due(now, ended))
-            steps += [RenewStep(self, held, call) for held, call in renewals]
-            steps += [StartStep(ending) for ending in self._starts_to_note(ended)]
+        if self._starts.is_time(now) or self.leases.may_be_due(now):
+            self._starts.looked(now)
+            steps += self._steps_for_held(endings, now)
         steps += self._let_go_steps()
         question = self.cancellations.question(self.leases.held)
         if question is not None:
@@ -440,7 +390,7 @@ class Fetcher:
             else:
                 step.done(reply)
         if any(isinstance(error, QueueNotFound) for _, error in failures):
-            self._provisioned = False  # somebody deleted a queue: it is created again
+            self.lineup.is_provisioned = False  # somebody deleted a queue: it is created again
         # A damaged queue refuses outcomes of its own; renewals and looks have no other queue to go on with. Counters
         # that cannot be written, locks and tags that cannot be removed, or cancellations of which nobody can tell never
         # stop the work.
@@ -451,33 +401,21 @@ class Fetcher:
             self.outage.over()
             if self._board is not None:
                 self._board.beat()
-        if not self._refused:
-            self._damage.over()
+        if not self.tray.refused:
+            self.tray.damage.over()
         if self.is_idle and any(isinstance(step, EndStep) for step in steps):
             # What has ended may have been the last message: who waits for that wants to know. What a look in the same
             # exchange has found does not tell: a script that the server did not know yet is carried out after it.
             self.lookout.look_soon()
             self.is_drained = self.is_empty = False
 
-    def refused(self, endings: Iterable[Ending], error: RsmqError) -> None:
-        """Keep outcomes that a damaged queue refused until it may be mended."""
-        self._refused.extend(endings)
-        self._damage.note(error)
-        for ending in self._refused:
-            ending.delivery.tell_outcome()  # nobody knows when the queue is mended, and there are others
-
-    def _starts_to_note(self, ended: set[Delivery]) -> list[Ending]:
-        since_ms = self.clock.now_ms() - NOTE_START_AFTER_S * 1000
-        unnoted = [held for held in self.leases.held() if held not in ended and _is_unnoted(held, since_ms)]
-        endings = [Ending(held.execution, Released()) for held in unnoted if held.execution is not None]
-        for ending in endings:
-            ending.delivery.start_noted = not ending.result_keys  # without a result there is nothing to note
-        return [ending for ending in endings if ending.result_keys]
-
     def looked(self, fetched: Fetched, look: Look) -> None:
         """Note what a look found, and when the next one makes sense."""
-        self.lineup.looked(look, (look.queues[position - 1] for position, *_ in fetched.messages))
-        found, next_s = len(fetched.messages), fetched.next_ms / 1000
+        served = Counter[WorkQueue]()
+        for portion in fetched.portions:  # of one queue there may be two
+            served[look.queues[portion.position - 1]] += len(portion.ids)
+        self.lineup.looked(look, served)
+        found, next_s = served.total(), fetched.next_ms / 1000
         self._filled = found if found >= look.room else 0
         # What is due in less than a millisecond is as good as ready: a retry without a wait, for example.
         self.is_drained = found == 0 and next_s != 0 and not look.is_partial
@@ -486,10 +424,10 @@ class Fetcher:
         if unreadable := [position for position in fetched.unreadable if position]:
             names = ", ".join(look.queues[position - 1].name for position in unreadable)
             logger.error("queue %s is gone or damaged; a missing one is created again", names)
-            self._provisioned = self.is_drained = self.is_empty = False
+            self.lineup.is_provisioned = self.is_drained = self.is_empty = False
         if fetched.queue_count != self.lineup.known_count:
-            self._bands_are_known = self.is_drained = self.is_empty = False
-        may_be_more = found >= look.room or not self._bands_are_known
+            self.lineup.bands_are_known = self.is_drained = self.is_empty = False
+        may_be_more = found >= look.room or not self.lineup.bands_are_known
         self.lookout.looked(found=found, next_s=next_s, is_partial=look.is_partial, may_be_more=may_be_more)
 
     def _note_pauses(self, *, are_readable: bool) -> None:
@@ -508,28 +446,23 @@ class Fetcher:
         if self.is_looking:
             return 0.0
         times = []
-        if self._endings:
+        if self.tray.endings:
             times.append(time.monotonic() + patience_s if patience_s else 0.0)
-        if self._refused:
-            times.append(self._damage.next_try_at)
+        if self.tray.refused:
+            times.append(self.tray.damage.next_try_at)
         if room > 0:
             times += self.lookout.times()
         renewal_at = self.leases.next_renewal_at()
         if renewal_at is not None:
             times.append(renewal_at)
-        if self._over or self.cancellations.has_suspects:
+        if self.tray.over or self.cancellations.has_suspects:
             times.append(0.0)
         report_at = self.statistics.next_report_at() if self.statistics is not None else None
         if report_at is not None:
             times.append(report_at)
         if self.leases.has_unnoted_start():
-            # Nobody tells when a held message begins to run, or that it waits behind tasks that do not end.
-            times.append(max(self._note_starts_at, time.monotonic() + NOTE_START_AFTER_S / 2))
+            times.append(self._starts.next_look_at(time.monotonic()))
         return max(min(times), self.outage.next_try_at) if times else None
-
-
-def _is_unnoted(delivery: Delivery, since_ms: float) -> bool:
-    return not delivery.start_noted and delivery.started_ms is not None and delivery.started_ms <= since_ms
 
 
 def _is_apart(step: Step, error: RsmqError) -> bool:

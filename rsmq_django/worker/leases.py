@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
+from operator import attrgetter
 
 from ..core import Settlement
 from ..core.call import Call
@@ -13,6 +14,8 @@ from .delivery import Delivery, WorkQueue
 
 #: A lease is renewed at a third of its length, so that two lost renewals in a row still keep the message ours.
 RENEWALS_PER_LEASE = 3
+
+_batch_of = attrgetter("batch")
 
 
 class Leases:
@@ -31,7 +34,7 @@ class Leases:
     def hold(self, deliveries: Sequence[Delivery]) -> None:
         """Begin to renew the leases of messages just received."""
         self._held.update(deliveries)
-        self._left.update([delivery.batch for delivery in deliveries])
+        self._left.update(map(_batch_of, deliveries))
         # Those of one batch have one lease.
         for delivery in {delivery.batch: delivery for delivery in deliveries}.values():
             self._quiet_until = min(self._quiet_until, _renewal_at(delivery))
@@ -59,7 +62,7 @@ class Leases:
         return [batch for batch, count in counts.items() if count == self._left[batch]]
 
     def _count(self, deliveries: Iterable[Delivery]) -> Counter[str]:
-        return Counter([delivery.batch for delivery in deliveries if delivery in self._held])
+        return Counter(map(_batch_of, self._held.intersection(deliveries)))
 
     def may_be_due(self, now: float) -> bool:
         """Say whether to ask which leases are due."""

@@ -131,7 +131,7 @@ def _keys(execution: Execution) -> list[tuple[str, str]]:
 
     def keys_of(limit: Limit) -> tuple[str, str]:
         return keys_of_limit(
-            limit, namespace, work.path, work.func, work.args, work.kwargs, takes_context=takes_context
+            limit, namespace, work.path, work.func, execution.args, execution.kwargs, takes_context=takes_context
         )
 
     keys = []

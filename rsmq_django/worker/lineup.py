@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..conf import get_settings
@@ -23,6 +23,7 @@ from ..queues import get_queue
 from ..tasks.registry import batch_size
 from .delivery import NO_LANE, WorkQueue
 from .outage import Outage
+from .provision import provision
 from .scan import MANY, Scan
 from .shares import Shares
 from .turns import Turns
@@ -61,6 +62,10 @@ class Lineup:
         self.known_count = NO_LIST
         self._list = Outage("list of queues")
         self._turns = Turns()
+        #: Whether the queues exist and were compared with the settings, as far as anybody has noticed.
+        self.is_provisioned = False
+        #: False when the number of queues in Redis has changed: a priority may have been used for the first time.
+        self.bands_are_known = False
         self._arrange()
 
     def _arrange(self) -> None:
@@ -101,18 +106,33 @@ class Lineup:
         sizes = [(position, self._batch_sizes.get(self._homes[each.name])) for position, each in enumerate(queues, 1)]
         return [number for position, size in sizes if size is not None for number in (position, size)]
 
-    def looked(self, look: Look, served: Iterable[WorkQueue]) -> None:
-        """Note where the messages of a look came from."""
-        served = list(served)
+    def looked(self, look: Look, served: Counter[WorkQueue]) -> None:
+        """Note how many messages of a look came from where, in its order."""
         if self._has_lanes:
             self._turns.gave(served)
         if self.scan is not None:
-            last = served[-1] if served else None
-            self.scan.fetched(look.queues, last, is_full=len(served) >= look.room)
+            last = next(reversed(served), None)
+            self.scan.fetched(look.queues, last, is_full=served.total() >= look.room)
         if self._shares is not None and look.quotas is not None:
-            counts = Counter(self._homes[work_queue.name] for work_queue in served)
+            counts = Counter[str]()
+            for work_queue, count in served.items():
+                counts[self._homes[work_queue.name]] += count
             calls = {name: math.ceil(count / self._batch_sizes.get(name, 1)) for name, count in counts.items()}
             self._shares.note(look.quotas, calls, look.room)
+
+    @property
+    def is_settled(self) -> bool:
+        """Say whether nothing has to be provisioned before the next look."""
+        return self.is_provisioned and self.bands_are_known
+
+    def provision(self) -> None:
+        """See that the queues exist, and find their bands, when something has changed since that was last done."""
+        if not self.is_provisioned:
+            self.find_bands()  # first: a band that somebody deleted is not created again
+            provision(self.queues)
+        elif not self.bands_are_known:
+            provision(self.find_bands())
+        self.is_provisioned = self.bands_are_known = True
 
     def find_bands(self) -> list[WorkQueue]:
         """Read which bands there are, and return those that are new.

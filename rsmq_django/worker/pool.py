@@ -34,6 +34,8 @@ class Runnable(Protocol):
     is_async: bool
     acks_each: bool
     time_limit: TimeLimit | None
+    #: On the monotonic clock; 0 while it has not begun.
+    began_at: float
 
     @property
     def acknowledgements(self) -> list[Acknowledgement]: ...
@@ -57,7 +59,8 @@ class Pace:
     def note(self, run_s: float) -> None:
         """Learn from a run that has ended. From any thread: should two meet, one run counts for little."""
         self._seen += 1
-        self._average_s += (run_s - self._average_s) * max(_SMOOTHING, 1 / self._seen)
+        weight = _SMOOTHING if self._seen * _SMOOTHING > 1 else 1 / self._seen
+        self._average_s += (run_s - self._average_s) * weight
 
     def ahead(self, threads: int) -> int:
         """Return how many messages are PREFETCH_S of work; never more than runs were seen, so it doubles at first."""
@@ -239,22 +242,24 @@ class Pool:
     # -- Threads ------------------------------------------------------------------------------------------------------
 
     def _work(self, number: int) -> None:
-        while (execution := self._todo.get()) is not None:
-            self._now[number] = execution
+        get, now_running, ended = self._todo.get, self._now, self._ended
+        while (execution := get()) is not None:
+            now_running[number] = execution
             if execution.time_limit is not None:
                 execution.time_limit.on_start = self._wake
-            began = time.monotonic()
             try:
                 execution.run()
                 if execution.acks_each:
                     self._wait_for_acks(number, execution)
             except BaseException:
                 _let_go(execution)
-            self._now[number] = None
-            self._ended[number] += 1
+            now_running[number] = None
+            ended[number] += 1
             self._moved_at = now = time.monotonic()
-            self._pace.note(now - began)
-            self.wake_unless_ahead()
+            if execution.began_at:
+                self._pace.note(now - execution.began_at)
+            if self._todo.qsize() <= self._few:
+                self._wake()
 
     def _wait_for_acks(self, number: int, execution: Runnable) -> None:
         self._awaits_ack[number] = True
@@ -292,7 +297,6 @@ class Pool:
                 self._coroutines[execution] = self._loop.create_task(self._run_coroutine(execution))
 
     async def _run_coroutine(self, execution: Runnable) -> None:
-        began = time.monotonic()
         try:
             await execution.arun()
             if execution.acks_each:
@@ -305,7 +309,8 @@ class Pool:
             del self._coroutines[execution]
             self._begun -= 1
             self._async_moved_at = now = time.monotonic()
-            self._async_pace.note(now - began)
+            if execution.began_at:
+                self._async_pace.note(now - execution.began_at)
             if self._arrived:
                 self._begin_arrived()
             self._plan_wake()

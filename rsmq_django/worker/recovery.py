@@ -25,11 +25,12 @@ from ..core.replies import first_received_ms
 from ..tasks.interrupts import HardTimeout
 from .aftermath import aftermath_calls
 from .announcer import Announcer, log_outcome
+from .calling import Raised
 from .clock import ServerClock
 from .delivery import Delivery, WorkQueue
 from .endings import Ending, ending_calls, ending_keys, strike_of
 from .event_log import NO_EVENTS, EventLog, Events
-from .execution import Execution, Raised
+from .execution import Execution
 from .holds import Hold, forget, read_holds, release_holds
 from .outcomes import Dead, Outcome, Released
 from .statistics import Statistics

@@ -25,7 +25,6 @@ from .delivery import Delivery
 from .error_text import one_line
 from .event_log import EventLog
 from .execution import Execution
-from .fetcher import GIVE_UP_REFUSED_AFTER_S
 from .leases import Leases
 from .outage import Outage
 from .outcomes import Dead, Outcome, Postponed, Released, RetryIn, Succeeded
@@ -33,6 +32,7 @@ from .reliable_wake_up import ReliableWakeUp
 from .reliable_work import ReliableWork, Settled, make_work
 from .statistics import Statistics
 from .steps import is_damage
+from .tray import GIVE_UP_REFUSED_AFTER_S
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class ReliableFetcher:
     def began(self, execution: Execution) -> None:
         """Take over that an attempt began: the supervisor limits it. The delivery is on record already."""
         delivery, limit_s = execution.delivery, execution.hard_timeout_s
-        began_at = time.monotonic() if execution.batch is None else execution.batch.began_at
+        began_at = execution.began_at
         delivery.started_ms = began_at * 1000 + self.clock.offset_ms
         if self._board is not None:
             run_by = 0.0 if limit_s is None else began_at + limit_s
@@ -219,7 +219,7 @@ class ReliableFetcher:
                 work.damage.note(error)
                 work.refused += groups[key]
                 for settled in work.refused:
-                    settled.delivery.tell_outcome()  # see Fetcher.refused()
+                    settled.delivery.tell_outcome()  # see Tray.refuse()
             del groups[key]
 
     def _drop(self, delivery: Delivery) -> None:

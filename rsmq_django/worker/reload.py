@@ -18,8 +18,8 @@ from types import FrameType
 
 from django.utils.autoreload import StatReloader, autoreload_started, get_child_arguments
 
+from .stopping import STOP_SIGNALS
 from .waiter import Waiter
-from .worker import STOP_SIGNALS
 
 logger = logging.getLogger(__name__)
 

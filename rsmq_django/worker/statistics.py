@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ..conf import get_settings
@@ -35,8 +36,18 @@ REPORT_EVERY_S = 1.0
 #: When a process ends, it reports what it has counted; many tasks in many queues take more than one exchange.
 MOST_LAST_REPORTS = 10
 
-#: How long an attempt waited and ran, in microseconds; None where that is unknown.
-Times = tuple[int | None, int | None]
+_path_of = attrgetter("path")
+
+
+class Times:
+    """How long attempts of one kind waited and ran, in microseconds; None where that is unknown."""
+
+    __slots__ = ("runs", "waits")
+
+    def __init__(self) -> None:
+        #: As many as there were attempts.
+        self.runs: list[int | None] = []
+        self.waits: list[int | None] = []
 
 
 class Statistics:
@@ -50,8 +61,8 @@ class Statistics:
         self._sent: list[tuple[str, str]] = []
         #: Queue and task of attempts that began. Threads append to it.
         self._begun: deque[tuple[str, str]] = deque()
-        #: By queue, task and end: the times of every attempt. There are as many ends as times.
-        self._ended: dict[tuple[str, str, str], list[Times]] = {}
+        #: By queue, task and end.
+        self._ended: dict[tuple[str, str, str], Times] = {}
         #: By queue, fields that are ready to be reported.
         self._grown: dict[str, Counter[str]] = {}
         #: By queue, the report whose reply has not arrived.
@@ -83,35 +94,36 @@ class Statistics:
 
     def ended(self, queue: str, task: str, end: str, *, wait_us: int | None = None, run_us: int | None = None) -> None:
         """Count an attempt that ended, when Redis has carried it out."""
-        self._times(queue, task, end).append((wait_us, run_us))
+        times = self._times(queue, task, end)
+        times.runs.append(run_us)
+        times.waits.append(wait_us)
 
     def settled(self, endings: Sequence[Ending | Settled], verdicts: Sequence[Settlement]) -> None:
         """Count attempts whose outcomes have reached Redis; they are of one kind and of one queue."""
         outcome = endings[0].outcome
         if isinstance(outcome, Postponed) and not outcome.has_run:
             return  # it asks again and again
-        end, queue = event_name(endings[0].outcome), endings[0].execution.delivery.work_queue.name
-        task: str | None = None
-        times: list[Times] = []
-        for ending, verdict in zip(endings, verdicts, strict=True):
-            execution = ending.execution
-            run_us = execution.run_us
-            seen = (None if run_us is None else execution.delivery.wait_us, run_us)
-            if verdict is Settlement.LEASE_LOST:
-                if not isinstance(ending.outcome, Released):  # given back, and somebody has it already
-                    self._times(queue, execution.path, "lost").append(seen)
-                continue
-            # MISSING is the reply to a second try, as a rule: the first one was carried out.
-            if execution.path != task:
-                task = execution.path
-                times = self._times(queue, task, end)
-            times.append(seen)
+        executions = [ending.execution for ending in endings]
+        if Settlement.LEASE_LOST in verdicts:
+            both = list(zip(executions, verdicts, strict=True))
+            executions = [execution for execution, verdict in both if verdict is not Settlement.LEASE_LOST]
+            if not isinstance(outcome, Released):  # given back, and somebody has it already
+                self._count("lost", [execution for execution, verdict in both if verdict is Settlement.LEASE_LOST])
+        # MISSING is the reply to a second try, as a rule: the first one was carried out.
+        self._count(event_name(outcome), executions)
 
-    def _times(self, queue: str, task: str, end: str) -> list[Times]:
+    def _count(self, end: str, executions: Iterable[Execution]) -> None:
+        for task, group in groupby(executions, key=_path_of):
+            alike = list(group)
+            times = self._times(alike[0].delivery.work_queue.name, task, end)
+            times.runs += [execution.run_us for execution in alike]
+            times.waits += [execution.delivery.wait_us for execution in alike if execution.run_us is not None]
+
+    def _times(self, queue: str, task: str, end: str) -> Times:
         key = (queue, task, end)
         times = self._ended.get(key)
         if times is None:
-            times = self._ended[key] = []
+            times = self._ended[key] = Times()
         return times
 
     # -- Reports ------------------------------------------------------------------------------------------------------
@@ -170,14 +182,15 @@ class Statistics:
         sent, self._sent = self._sent, []
         for (queue, task), count in Counter(sent).items():
             self._grown.setdefault(queue, Counter())[f"sent:{task}"] += count
-        for (queue, task), count in Counter(self._begun.popleft() for _ in range(len(self._begun))).items():
+        begun = islice(iter(self._begun.popleft, None), len(self._begun))
+        for (queue, task), count in Counter(begun).items():
             self._grown.setdefault(queue, Counter())[f"started:{task}"] += count
         ended, self._ended = self._ended, {}
         for (queue, task, end), times in ended.items():
             grown = self._grown.setdefault(queue, Counter())
-            grown[f"{end}:{task}"] += len(times)
-            _add_histogram(grown, "wait", task, [wait_us for wait_us, _ in times if wait_us is not None])
-            _add_histogram(grown, "run", task, [run_us for _, run_us in times if run_us is not None])
+            grown[f"{end}:{task}"] += len(times.runs)
+            _add_histogram(grown, "wait", task, times.waits)
+            _add_histogram(grown, "run", task, times.runs)
 
     def _open_report(self, queue: str) -> None:
         grown = self._grown[queue]
@@ -219,10 +232,9 @@ def carry_out(client: Client, steps: Sequence[ReportStep]) -> None:
             step.done(reply)
 
 
-def _add_histogram(grown: Counter[str], name: str, task: str, durations_us: list[int]) -> None:
-    if not durations_us:
-        return
+def _add_histogram(grown: Counter[str], name: str, task: str, durations_us: Iterable[int | None]) -> None:
     # Short tasks take equal times: most buckets need not be computed again.
     for duration_us, count in Counter(durations_us).items():
-        grown[f"{name}:{bucket_of(duration_us)}:{task}"] += count
-    grown[f"{name}_us:{task}"] += sum(durations_us)
+        if duration_us is not None:
+            grown[f"{name}:{bucket_of(duration_us)}:{task}"] += count
+            grown[f"{name}_us:{task}"] += duration_us * count

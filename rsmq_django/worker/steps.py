@@ -6,14 +6,13 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from ..core import Message, RsmqError, Settlement
 from ..core.call import Argument, Call
 from ..core.errors import RedisFailure
 from ..core.keys import paused_key, queues_key
-from ..core.replies import first_received_ms
+from ..core.replies import first_received_ms, read_message_id
 from .delivery import Delivery
 from .endings import Ending, EndingCall, start, unhold
 from .lineup import Look
@@ -67,9 +66,9 @@ class EndStep:
     def failed(self, error: RsmqError) -> None:
         """Keep the outcomes for a later exchange."""
         if is_damage(error):
-            self.fetcher.refused(self.endings, error)
+            self.fetcher.tray.refuse(self.endings, error)
         else:
-            self.fetcher.put_back(self.endings)
+            self.fetcher.tray.endings.extend(self.endings)
 
 
 @dataclass(slots=True)
@@ -144,7 +143,7 @@ class LetGoStep:
 
     def failed(self, _error: RsmqError) -> None:
         """Try it again at the next exchange."""
-        self.fetcher.let_go_again(self.deliveries, self.over)
+        self.fetcher.tray.let_go(self.deliveries, self.over)
 
 
 @dataclass(slots=True)
@@ -168,6 +167,19 @@ class AskStep:
 
 
 @dataclass(slots=True)
+class Portion:
+    """What a look took from one queue."""
+
+    #: Position of the queue.
+    position: int
+    ids: list[str]
+    bodies: list[bytes]
+    #: For how long each could have been received (ms). Of one that was received before, that is the end of what became
+    #: of it then, as the script says it.
+    pasts: list[int | bytes]
+
+
+@dataclass(slots=True)
 class Fetched:
     """What a look at the queues found."""
 
@@ -178,9 +190,7 @@ class Fetched:
     queue_count: int
     #: Positions of queues that do not exist or whose attributes cannot be read.
     unreadable: list[int]
-    #: Position of the queue, id, body, and for how long it could have been received (ms): of one that was received
-    #: before, that is the end of what became of it then, as the script says it.
-    messages: list[tuple[int, bytes, bytes, int | bytes]]
+    portions: list[Portion]
 
 
 @dataclass(slots=True)
@@ -216,19 +226,24 @@ class FetchStep:
         """Hold what came."""
         self.fetcher.clock.set(fetched.server_ms, asked_at=self.sent_at)
         # The lease began at the server some time after the request was sent: counting from then errs on the safe side.
-        batches = {position: f"{self._number} {queue.name}" for position, queue in enumerate(self.look.queues, 1)}
-        queues, sent_at, add, server_ms = self.look.queues, self.sent_at, self.deliveries.append, fetched.server_ms
-        for position, raw_id, body, past in fetched.messages:
-            receive_count, released, crashes, first_ms, waited_ms = (
-                (1, 0, 0, server_ms, past) if isinstance(past, int) else _read_history(past)
-            )
-            message = Message(raw_id.decode("utf-8", "surrogateescape"), body, receive_count, first_ms)
-            attempt, wait_us = receive_count - released, waited_ms * 1000 if waited_ms >= 0 else None
-            add(Delivery(queues[position - 1], message, attempt, sent_at, batches[position], crashes, wait_us))
+        for portion in fetched.portions:
+            self._take(portion, fetched.server_ms)
         self.fetcher.leases.hold(self.deliveries)
         self.fetcher.looked(fetched, self.look)
         if len(self.deliveries) < self.look.room and fetched.next_ms != 0 and not self.look.is_partial:
             self.fetcher.lookout.note_drained(self.sent_at)
+
+    def _take(self, portion: Portion, server_ms: int) -> None:
+        work_queue, sent_at, add = self.look.queues[portion.position - 1], self.sent_at, self.deliveries.append
+        batch = f"{self._number} {work_queue.name}"
+        for message_id, body, past in zip(portion.ids, portion.bodies, portion.pasts, strict=True):
+            if isinstance(past, int):
+                message, attempt, crashes, waited_ms = Message(message_id, body, 1, server_ms), 1, 0, past
+            else:
+                receive_count, released, crashes, first_ms, waited_ms = _read_history(past)
+                message, attempt = Message(message_id, body, receive_count, first_ms), receive_count - released
+            wait_us = waited_ms * 1000 if waited_ms >= 0 else None
+            add(Delivery(work_queue, message, attempt, sent_at, batch, crashes, wait_us))
 
     def failed(self, _error: RsmqError) -> None:
         """Look at the next exchange."""
@@ -240,14 +255,20 @@ Step = EndStep | AftermathStep | RenewStep | StartStep | LetGoStep | AskStep | F
 
 def read_fetched(reply: list[Any]) -> Fetched:
     """Read the reply of worker/fetch."""
-    messages: list[tuple[int, bytes, bytes, int | bytes]] = []
-    at = 4
+    portions, at = list[Portion](), 4
     while at < len(reply):
         position, count, first = reply[at], reply[at + 1], at + 2
         at = first + 3 * count
         ids, bodies, pasts = (reply[first + part : at : 3] for part in range(3))
-        messages += zip(repeat(position, count), ids, bodies, pasts, strict=True)
-    return Fetched(int(reply[0]), reply[1], reply[2], [int(position) for position in reply[3].split()], messages)
+        portions.append(Portion(position, _read_ids(ids), bodies, pasts))
+    return Fetched(int(reply[0]), reply[1], reply[2], [int(position) for position in reply[3].split()], portions)
+
+
+def _read_ids(raw_ids: list[bytes]) -> list[str]:
+    try:
+        return list(map(bytes.decode, raw_ids))
+    except UnicodeDecodeError:
+        return list(map(read_message_id, raw_ids))
 
 
 def _read_history(text: bytes) -> tuple[int, int, int, int | None, int]:

@@ -35,8 +35,9 @@ from .memory import resident_bytes
 from .presence import Presence, PresenceOptions
 from .provision import SettingsMismatch
 from .recovery import Death
+from .stopping import STOP_SIGNALS
 from .waiter import Waiter
-from .worker import STOP_SIGNALS, Worker, WorkerOptions, random_worker_id
+from .worker import Worker, WorkerOptions, random_worker_id
 
 if TYPE_CHECKING:
     from .attendant import Attendant

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import secrets
-import signal
 import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from types import FrameType
+from operator import attrgetter
 
-from django.core.exceptions import ImproperlyConfigured
-
-from ..conf import QueueSettings, WorkerSettings, get_settings
-from ..core import Client
-from ..core.keys import worker_key
+from ..conf import QueueSettings, WorkerSettings
 from ..core.limits import MAX_BATCH
-from ..options import nearest
-from ..queues import get_client, get_queue
-from ..tasks.registry import check_primary
 from .announcer import Announcer
+from .assignment import split_reliable, work_queues_by_client
 from .batches import executions_of, in_batches, to_interrupt
 from .board import Board
-from .delivery import Delivery, WorkQueue
+from .delivery import Delivery
 from .execution import Execution
 from .fetcher import Fetcher
 from .herd import Member
@@ -36,13 +28,13 @@ from .outcomes import Released
 from .pool import Pool
 from .reliable import ReliableFetcher, make_reliable_fetchers
 from .reliable_wake_up import ReliableWakeUp
+from .stopping import Stopping
 from .topic_consumer import Plan
 from .topics import TopicThreads
 from .waiter import Subscription, Waiter
 
 logger = logging.getLogger(__name__)
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 #: While there is plenty to do, outcomes wait for so long at most, so that many go out together.
 SETTLE_WITHIN_S = 0.005
 #: The longest sleep. Everything that matters ends it earlier.
@@ -112,10 +104,7 @@ class Worker:
         self._said_what_is_awaited = False
         #: Set when the supervisor is gone.
         self._orphan: Orphan | None = None
-        #: Monotonic time at which running tasks are given up; None while the worker is not stopping.
-        self.stop_by: float | None = None
-        #: No turn has begun since stop_by was set, or set anew.
-        self._stop_is_news = False
+        self._stopping = Stopping(self.waiter, grace_s=options.shutdown_timeout_s, board=board)
 
     def _make_fetchers(self, queues: Sequence[QueueSettings]) -> list[Fetcher]:
         return [
@@ -165,55 +154,26 @@ class Worker:
 
     def handle_signals(self) -> None:
         """Stop on SIGTERM, SIGINT and SIGQUIT; at once on the second one."""
-        for number in STOP_SIGNALS:
-            signal.signal(number, self._on_signal)
-        self.waiter.watch_signals()
+        self._stopping.heed_signals()
 
     def obey_supervisor(self, lifeline: int) -> None:
-        """Stop on SIGTERM, which the supervisor sends, and when the supervisor is gone and closed the lifeline.
-
-        A Ctrl-C reaches every process of the terminal; only the supervisor acts on it.
-        """
-        signal.signal(signal.SIGTERM, self._on_told)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGQUIT, signal.SIG_IGN)
-        self.waiter.watch_signals()
+        """Stop on SIGTERM, which the supervisor sends, and when the supervisor is gone and closed the lifeline."""
+        self._stopping.heed_supervisor()
         self.waiter.watch(lifeline, self._on_orphaned)
 
     def _on_orphaned(self) -> None:
         logger.warning("the supervisor is gone; finishing what runs")
         self._orphan = Orphan([fetcher.client for fetcher in self.fetchers], self.options.worker_id)
-        by = time.monotonic() + self.options.shutdown_timeout_s
-        self._stop_by(by if self.stop_by is None else min(by, self.stop_by))
+        self._stopping.stop_sooner()
 
-    def _on_told(self, number: int, frame: FrameType | None) -> None:
-        """Stop when the supervisor said it should be.
-
-        Service managers send SIGTERM to every process of a service, the supervisor passes on its own: the second one
-        must not end the time that running tasks have.
-        """
-        told = self.board.stop_by if self.board is not None else None
-        by = told or self.stop_by or time.monotonic() + self.options.shutdown_timeout_s
-        is_news = self.stop_by is None or by < self.stop_by - 1
-        self._stop_by(by)
-        if is_news:
-            logger.info("%s: finishing what runs%s", _name(number), _within(by - time.monotonic()))
+    @property
+    def stop_by(self) -> float | None:
+        """Return the monotonic time at which running tasks are given up; None while the worker is not stopping."""
+        return self._stopping.by
 
     def stop(self, *, within_s: float) -> None:
         """Take no more messages, give back those that wait, and let running tasks end within so many seconds."""
-        self._stop_by(time.monotonic() + within_s)
-
-    def _stop_by(self, by: float) -> None:
-        self.stop_by, self._stop_is_news = by, True
-        self.waiter.wake()
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.stop_by is None:
-            logger.info("%s: finishing what runs, at most %.0f s", _name(number), self.options.shutdown_timeout_s)
-            self.stop(within_s=self.options.shutdown_timeout_s)
-        else:
-            logger.warning("%s again: stopping now", _name(number))
-            self.stop(within_s=0)
+        self._stopping.stop(within_s=within_s)
 
     def _subscribe(self, fetcher: Fetcher | ReliableFetcher) -> Subscription | ReliableWakeUp:
         if isinstance(fetcher, ReliableFetcher):
@@ -234,7 +194,7 @@ class Worker:
     # -- One turn of the main loop ------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        self._stop_is_news = False  # before anything heeds it: a signal may come between
+        self._stopping.is_news = False  # before anything heeds it: a signal may come between
         if self.stop_by is not None:
             self.topics.stop_soon()  # not by the signal handler: the events of threads have locks
         if self.stop_by is not None or self.pool.is_stuck():
@@ -273,7 +233,8 @@ class Worker:
         if deliveries and self._may_ask_ahead(deliveries):
             room = min(self._room() - len(deliveries), self.pool.portion)
             fetcher.ask_ahead(room, at_most=self._left - len(deliveries))
-        arrived = [self._execution(fetcher, delivery) for delivery in deliveries]
+        announcer = self.announcer
+        arrived = [Execution(delivery, desk=fetcher, announcer=announcer) for delivery in deliveries]
         if fetcher.statistics is not None and arrived:
             fetcher.statistics.arrived(arrived)
         if self.stop_by is not None:  # it was under way when the stop came
@@ -290,7 +251,7 @@ class Worker:
         """Say whether the next exchange may be sent before these are handed out: no other server waits for its turn,
         and none of them has to run alone.
         """
-        return len(self.fetchers) == 1 and not any(delivery.crashes for delivery in deliveries)
+        return len(self.fetchers) == 1 and not any(map(attrgetter("crashes"), deliveries))
 
     def _say_what_is_awaited(self) -> None:
         """Say once, in a worker that stops when no message is left, why it does not stop yet."""
@@ -312,9 +273,6 @@ class Worker:
         """How many messages may be taken before the worker stops."""
         return MAX_BATCH if self.options.max_tasks is None else self.options.max_tasks - self.taken
 
-    def _execution(self, fetcher: Fetcher | ReliableFetcher, delivery: Delivery) -> Execution:
-        return Execution(delivery, desk=fetcher, announcer=self.announcer)
-
     def _give_back_waiting(self) -> None:
         waiting = self.pool.take_back()
         if self.stop_by is not None:
@@ -323,7 +281,7 @@ class Worker:
         self.pool.slow_down()
 
     def _next_turn_at(self) -> float | None:
-        if self._is_done() or self._stop_is_news:
+        if self._is_done() or self._stopping.is_news:
             return 0.0
         room = self._room()
         patience_s = SETTLE_WITHIN_S if self.pool.is_ahead else 0.0
@@ -395,62 +353,7 @@ def _give_back(executions: Iterable[Execution]) -> None:
         execution.desk.settle(execution, Released())
 
 
-def work_queues_by_client(queues: Sequence[QueueSettings], worker_id: str) -> list[tuple[Client, list[WorkQueue]]]:
-    """Return the queues that a worker of this name works on, together for each connection."""
-    by_connection: dict[str, list[WorkQueue]] = {}
-    for settings in queues:
-        queue = get_queue(settings.name)
-        holds_key = worker_key(queue.client.namespace, worker_id)
-        work_queue = WorkQueue(settings, queue, settings.visibility_timeout_s, holds_key)
-        by_connection.setdefault(settings.connection, []).append(work_queue)
-    return [(get_client(alias), work_queues) for alias, work_queues in by_connection.items()]
-
-
-def queue_settings(names: Sequence[str]) -> list[QueueSettings]:
-    """Return the settings of these queues, in this order; without names, of all of RSMQ["QUEUES"] that are for workers.
-
-    Raises ImproperlyConfigured for a name that is not there.
-    """
-    settings = get_settings()
-    for name in names:
-        if name in settings.dead_letters:
-            raise ImproperlyConfigured(
-                f"Queue {name!r} holds dead letters. To have workers take from it, list it in RSMQ['QUEUES']; what "
-                f"fails there goes to {settings.queue(name).dead_letter!r} then."
-            )
-    chosen = list(names) or [name for name, queue in settings.queues.items() if not queue.for_others]
-    for name in chosen:
-        check_primary(name)
-    return [settings.queue(name) for name in chosen]
-
-
-def split_reliable(names: Sequence[str]) -> tuple[list[QueueSettings], tuple[str, ...]]:
-    """Return the settings of the queues among these, and the names of the reliable queues; without names, of all.
-
-    Raises ImproperlyConfigured for a name that is not there.
-    """
-    reliable = get_settings().reliable
-    if not names:
-        return queue_settings([]), tuple(reliable)
-    others = [name for name in names if name not in reliable]
-    for name in others:
-        if reliable and not get_settings().knows_queue(name):
-            known = [*get_settings().queues, *reliable]
-            raise ImproperlyConfigured(
-                f"Queue {name!r} is neither in RSMQ['QUEUES'] nor in RSMQ['RELIABLE']. {nearest(name, known)}"
-            )
-    return queue_settings(others) if others else [], tuple(name for name in names if name in reliable)
-
-
 def make_worker(queue_names: Sequence[str], options: WorkerOptions) -> Worker:
     """Return a worker on these queues, in this order; without names, on all of RSMQ["QUEUES"] and RSMQ["RELIABLE"]."""
     queues, reliable = split_reliable(queue_names)
     return Worker(queues, replace(options, reliable=reliable))
-
-
-def _within(seconds: float) -> str:
-    return f", at most {max(0.0, seconds):.0f} s" if math.isfinite(seconds) else ""
-
-
-def _name(number: int) -> str:
-    return signal.Signals(number).name

@@ -27,7 +27,8 @@ from django.utils.module_loading import autodiscover_modules
 autodiscover_modules("tasks")
 from rsmq_django.worker import supervisor
 from rsmq_django.worker.supervisor import Supervisor, SupervisorOptions
-from rsmq_django.worker.worker import WorkerOptions, queue_settings
+from rsmq_django.worker.assignment import queue_settings
+from rsmq_django.worker.worker import WorkerOptions
 logging.basicConfig(level=logging.INFO, stream=sys.stdout)
 
 def run(kind=Supervisor, **options):

@@ -19,13 +19,14 @@ import pytest
 
 from rsmq_django.core import Message
 from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.worker.assignment import queue_settings
 from rsmq_django.worker.board import Board
 from rsmq_django.worker.holds import Hold, read_holds
 from rsmq_django.worker.keeper import Keeper, make_keepers
 from rsmq_django.worker.recovery import Death
 from rsmq_django.worker.supervisor import Supervisor, SupervisorOptions
 from rsmq_django.worker.waiter import Waiter
-from rsmq_django.worker.worker import WorkerOptions, queue_settings
+from rsmq_django.worker.worker import WorkerOptions
 from tests.chaos.fleet import (
     ONE,
     assert_done_once,
@@ -455,7 +456,7 @@ def test_damaged_queue_keeps_nobody_from_beating_and_renewing(project: Configure
 def test_messages_of_a_fetch_that_was_carried_out_late_are_given_back(
     project: Configure, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("rsmq_django.worker.fetcher.GHOSTS_EVERY_S", 0.1)
+    monkeypatch.setattr("rsmq_django.worker.ghosts.GHOSTS_EVERY_S", 0.1)
     project()
 
     with working() as worker:
@@ -482,7 +483,7 @@ def test_damaged_dead_letter_queue_holds_nothing_up_and_loses_nothing(
 
     with working() as worker:
         (fetcher,) = worker.fetchers
-        wait_until(lambda: fetcher._refused)
+        wait_until(lambda: fetcher.tray.refused)
         good.enqueue("good")
         wait_until(lambda: done)
         wait_until(lambda: len(fetcher.leases) == 1)

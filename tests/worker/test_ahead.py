@@ -10,6 +10,7 @@ import pytest
 from rsmq_django.core.call import load_script
 from rsmq_django.queues import get_queue
 from rsmq_django.worker.delivery import Delivery
+from rsmq_django.worker.execution import Execution
 from rsmq_django.worker.fetcher import Fetcher
 from rsmq_django.worker.outcomes import NOTHING_RETURNED, Released
 from rsmq_django.worker.worker import Worker
@@ -51,7 +52,7 @@ def test_next_messages_are_under_way_while_the_first_are_handed_out(project: Con
 
 def test_outcomes_go_along(project: Configure):
     worker, fetcher, (first, _) = worker_that_holds(2, of=4)
-    fetcher.settle(worker._execution(fetcher, first), NOTHING_RETURNED)
+    fetcher.settle(Execution(first, desk=fetcher, announcer=worker.announcer), NOTHING_RETURNED)
 
     fetcher.ask_ahead(2, at_most=1000)
 
@@ -75,7 +76,7 @@ def test_lost_answer_costs_neither_outcome_nor_attempt(configure: Configure, ser
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)
         worker, fetcher, (first, _) = worker_that_holds(2, of=4)
-        fetcher.settle(worker._execution(fetcher, first), NOTHING_RETURNED)
+        fetcher.settle(Execution(first, desk=fetcher, announcer=worker.announcer), NOTHING_RETURNED)
         proxy.lose_reply_to(load_script("worker/fetch").sha1.encode())
 
         fetcher.ask_ahead(2, at_most=1000)
@@ -90,7 +91,7 @@ def test_broken_connection_costs_nothing(configure: Configure, server: PrivateSe
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)
         worker, fetcher, (first, _) = worker_that_holds(2, of=4)
-        fetcher.settle(worker._execution(fetcher, first), NOTHING_RETURNED)
+        fetcher.settle(Execution(first, desk=fetcher, announcer=worker.announcer), NOTHING_RETURNED)
         proxy.reset_connections()
 
         fetcher.ask_ahead(2, at_most=1000)
@@ -102,7 +103,7 @@ def test_broken_connection_costs_nothing(configure: Configure, server: PrivateSe
 def test_what_arrives_in_a_worker_that_stops_is_given_back(project: Configure):
     worker, fetcher, held = worker_that_holds(2, of=4)
     for delivery in held:
-        fetcher.settle(worker._execution(fetcher, delivery), Released())
+        fetcher.settle(Execution(delivery, desk=fetcher, announcer=worker.announcer), Released())
     fetcher.ask_ahead(2, at_most=1000)
 
     worker.stop(within_s=0)

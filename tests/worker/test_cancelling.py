@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from rsmq_django.core.listener import Listener
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import TaskCancelled, TaskContext, cancel, fixed, is_cancelled, lease_lost
 from rsmq_django.tasks.compat import task_finished
-from rsmq_django.worker.interruption import Interruptible
+from rsmq_django.worker.interruption import call_interruptibly, interrupt
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.workshop import Configure, declare, let_leases_be_renewed, until, working
@@ -270,19 +271,28 @@ def test_signal_says_that_a_cancelled_task_has_finished(project: Configure, runs
 # -- Interrupting a thread ---------------------------------------------------------------------------------------------
 
 
+@dataclass
+class Run:
+    """What can be interrupted."""
+
+    began: threading.Event = field(default_factory=threading.Event)
+    asked_to_end_with: type[BaseException] | None = None
+    thread_id: int | None = None
+
+
 def test_interruption_never_leaves_the_call():
     hits, outside = 0, 0
     for _ in range(3000):
-        interruptible, began = Interruptible(), threading.Event()
+        run = Run()
 
-        def interrupt(target: Interruptible = interruptible, began: threading.Event = began) -> None:
-            began.wait()
-            target.interrupt(TaskCancelled)
+        def interrupt_it(target: Run = run) -> None:
+            target.began.wait()
+            interrupt(target, TaskCancelled)
 
-        thread = threading.Thread(target=interrupt)
+        thread = threading.Thread(target=interrupt_it)
         thread.start()
         try:
-            interruptible.call(began.set)
+            call_interruptibly(lambda it: it.began.set(), run)
         except TaskCancelled:
             hits += 1
         try:
@@ -295,19 +305,19 @@ def test_interruption_never_leaves_the_call():
 
 
 def test_call_that_was_interrupted_before_it_began_does_not_begin():
-    interruptible, called = Interruptible(), []
-    interruptible.interrupt(TaskCancelled)
+    run, called = Run(), list[Run]()
+    interrupt(run, TaskCancelled)
 
     with pytest.raises(TaskCancelled):
-        interruptible.call(lambda: called.append(1))
+        call_interruptibly(called.append, run)
 
     assert called == []
 
 
 def test_call_that_is_over_is_not_interrupted():
-    interruptible = Interruptible()
-    assert interruptible.call(lambda: 7) == 7
+    run = Run()
+    assert call_interruptibly(lambda it: 7, run) == 7
 
-    interruptible.interrupt(TaskCancelled)
+    interrupt(run, TaskCancelled)
 
     assert sum(range(1000)) == 499500

@@ -13,8 +13,8 @@ from rsmq_django.core.counters import read_totals
 from rsmq_django.core.events import Event, following, state
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import cancel
+from rsmq_django.worker.assignment import work_queues_by_client
 from rsmq_django.worker.recovery import Death, recover
-from rsmq_django.worker.worker import work_queues_by_client
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.workshop import Configure, declare, new_worker, send_raw, work, working

@@ -6,9 +6,9 @@ import pytest
 
 from rsmq_django.core.call import load_script
 from rsmq_django.core.errors import ConnectionFailed
+from rsmq_django.worker.assignment import queue_settings
 from rsmq_django.worker.keeper import Chore, make_keepers
 from rsmq_django.worker.recovery import Death
-from rsmq_django.worker.worker import queue_settings
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until

@@ -13,8 +13,9 @@ from rsmq_django.core import Message, Settlement
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.signals import lease_lost
 from rsmq_django.tasks import fixed
-from rsmq_django.worker import fetcher
+from rsmq_django.worker import starts
 from rsmq_django.worker.delivery import Delivery, WorkQueue
+from rsmq_django.worker.execution import Execution
 from rsmq_django.worker.leases import renewal_calls
 from rsmq_django.worker.outcomes import RetryIn
 from tests.redis_server import PrivateServer
@@ -63,7 +64,7 @@ def test_worker_sleeps_although_a_lease_is_due_whose_message_has_an_outcome(proj
 
     with working() as worker:
         (only,) = worker.fetchers
-        wait_until(lambda: only._refused)
+        wait_until(lambda: only.tray.refused)
         (held,) = only.leases.held()
         held.renewed_at -= 10
         only.leases.hold([held])  # as if it had been refused for a third of its lease
@@ -156,7 +157,7 @@ def test_renewal_does_not_hide_what_is_given_back_in_the_same_moment(project: Co
     delivery.renewed_at -= 25  # of 30 s: its renewal is due
     exchanging.leases.hold([delivery])
 
-    exchanging.settle(worker._execution(exchanging, delivery), RetryIn(0.0, OSError(), ""))
+    exchanging.settle(Execution(delivery, desk=exchanging, announcer=worker.announcer), RetryIn(0.0, OSError(), ""))
     exchanging.exchange(0)
 
     assert get_queue("default").receive() is not None
@@ -247,7 +248,7 @@ def test_renewal_notices_that_the_lease_is_lost(project: Configure, lost):
 
 
 def test_run_whose_lease_is_lost_does_not_show_as_running(project: Configure, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fetcher, "NOTE_START_AFTER_S", 3600)
+    monkeypatch.setattr(starts, "NOTE_START_AFTER_S", 3600)
     taken, release = [], threading.Event()
 
     def run() -> None:
@@ -257,8 +258,8 @@ def test_run_whose_lease_is_lost_does_not_show_as_running(project: Configure, mo
     result = declare(run).enqueue()
     with working(threads=1) as worker:  # without room it cannot be the somebody else itself
         wait_until(lambda: taken)
-        monkeypatch.setattr(fetcher, "NOTE_START_AFTER_S", 0.01)
-        worker.fetchers[0]._note_starts_at = 0.0  # only now may it say so
+        monkeypatch.setattr(starts, "NOTE_START_AFTER_S", 0.01)
+        worker.fetchers[0]._starts = starts.Starts()  # only now may it say so
         worker.waiter.wake()
         wait_until(lambda: [held for held in worker.fetchers[0].leases.held() if held.start_noted])
         status = status_now(result)

@@ -9,10 +9,10 @@ import pytest
 from rsmq_django.core import Client, Message
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks.tags import note_tags, tagged
+from rsmq_django.worker.assignment import queue_settings, work_queues_by_client
 from rsmq_django.worker.delivery import WorkQueue
 from rsmq_django.worker.holds import expire_holds, read_holds, release_unknown, renew_holds
 from rsmq_django.worker.recovery import Death, recover
-from rsmq_django.worker.worker import queue_settings, work_queues_by_client
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
 from tests.worker.workshop import Configure, the_dead_letter

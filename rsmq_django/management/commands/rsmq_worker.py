@@ -22,11 +22,12 @@ from ...options import nearest
 from ...tasks.backend import RSMQBackend
 from ...tasks.compat import task_backends
 from ...tasks.topic_task import check_topic_tasks, registered_topic_tasks
+from ...worker.assignment import split_reliable
 from ...worker.health import MAX_AGE_S
 from ...worker.presence import PidFileTaken, PresenceOptions
 from ...worker.reload import run_with_reload
 from ...worker.supervisor import Supervisor, SupervisorOptions
-from ...worker.worker import WorkerOptions, random_worker_id, split_reliable
+from ...worker.worker import WorkerOptions, random_worker_id
 
 LEVELS = {0: logging.CRITICAL, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"

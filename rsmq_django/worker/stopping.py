@@ -1,0 +1,90 @@
+"""When a worker stops: who may tell it to, and until when its running tasks may go on.
+
+Signal handlers only write here and wake the main thread: what follows is done in its next turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import time
+from types import FrameType
+
+from .board import Board
+from .waiter import Waiter
+
+logger = logging.getLogger(__name__)
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+
+
+class Stopping:
+    """What one worker was told about its end."""
+
+    def __init__(self, waiter: Waiter, *, grace_s: float, board: Board | None) -> None:
+        #: Monotonic time at which running tasks are given up; None while the worker is not stopping.
+        self.by: float | None = None
+        #: No turn has begun since `by` was set, or set anew.
+        self.is_news = False
+        self._waiter = waiter
+        self._grace_s = grace_s
+        self._board = board
+
+    def heed_signals(self) -> None:
+        """Stop on SIGTERM, SIGINT and SIGQUIT; at once on the second one."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
+        self._waiter.watch_signals()
+
+    def heed_supervisor(self) -> None:
+        """Stop on SIGTERM, which the supervisor sends.
+
+        A Ctrl-C reaches every process of the terminal; only the supervisor acts on it.
+        """
+        signal.signal(signal.SIGTERM, self._on_told)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+        self._waiter.watch_signals()
+
+    def stop(self, *, within_s: float) -> None:
+        """Let running tasks end within so many seconds."""
+        self._stop_by(time.monotonic() + within_s)
+
+    def stop_sooner(self) -> None:
+        """Let running tasks end in the time that the settings give them, if they have not less already."""
+        by = time.monotonic() + self._grace_s
+        self._stop_by(by if self.by is None else min(by, self.by))
+
+    def _stop_by(self, by: float) -> None:
+        self.by, self.is_news = by, True
+        self._waiter.wake()
+
+    def _on_told(self, number: int, frame: FrameType | None) -> None:
+        """Stop when the supervisor said it should be.
+
+        Service managers send SIGTERM to every process of a service, the supervisor passes on its own: the second one
+        must not end the time that running tasks have.
+        """
+        told = self._board.stop_by if self._board is not None else None
+        by = told or self.by or time.monotonic() + self._grace_s
+        is_news = self.by is None or by < self.by - 1
+        self._stop_by(by)
+        if is_news:
+            logger.info("%s: finishing what runs%s", _name(number), _within(by - time.monotonic()))
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.by is None:
+            logger.info("%s: finishing what runs, at most %.0f s", _name(number), self._grace_s)
+            self.stop(within_s=self._grace_s)
+        else:
+            logger.warning("%s again: stopping now", _name(number))
+            self.stop(within_s=0)
+
+
+def _within(seconds: float) -> str:
+    return f", at most {max(0.0, seconds):.0f} s" if math.isfinite(seconds) else ""
+
+
+def _name(number: int) -> str:
+    return signal.Signals(number).name
