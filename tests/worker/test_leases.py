@@ -206,7 +206,7 @@ def status_now(result: Any) -> str:
 def test_late_outcome_is_discarded_and_told(
     project: Configure, lost, caplog, monkeypatch: pytest.MonkeyPatch, ending: str
 ):
-    monkeypatch.setattr(fetcher, "NOTE_START_AFTER_S", 3600)  # it does not show as running as long as it is ours
+    monkeypatch.setattr(starts, "NOTE_START_AFTER_S", 3600)  # it does not show as running as long as it is ours
     taken: list[Message] = []
 
     def run() -> None:
