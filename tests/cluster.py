@@ -122,6 +122,11 @@ class Cluster:
         wait_until(lambda: _number(spare.run("INFO", "replication"), "slave_repl_offset") >= offset)
         return spare
 
+    def settle(self) -> None:
+        """Wait until all nodes are ready and agree who has which slots: they hear of changes one by one."""
+        wait_until(lambda: all(b"cluster_state:ok" in node.ask("INFO") for node in self.nodes))
+        wait_until(lambda: len({str(sorted(self._owners(node))) for node in self.nodes}) == 1)
+
     def stop(self) -> None:
         for node in self.nodes:
             node.kill()
@@ -129,6 +134,9 @@ class Cluster:
     def _knows_all(self, node: Node) -> bool:
         lines = node.ask("NODES").decode()
         return b"cluster_state:ok" in node.ask("INFO") and all(other.id in lines for other in self.nodes)
+
+    def _owners(self, node: Node) -> list[tuple[int, int, bytes]]:
+        return [(first, last, owner[2]) for first, last, owner, *_ in node.ask("SLOTS")]
 
     def _own(self, node: Node) -> list[tuple[int, int]]:
         slots = node.ask("SLOTS")

@@ -31,6 +31,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def _empty(cluster: Cluster) -> None:
+    cluster.settle()
     for node in cluster.masters():
         node.run("FLUSHALL")
 
