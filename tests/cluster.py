@@ -84,6 +84,7 @@ class Cluster:
         for node in self.nodes[1:]:
             self.nodes[0].ask("MEET", "127.0.0.1", node.port)
         wait_until(lambda: all(self._knows_all(node) for node in self.nodes))
+        self.settle()
 
     def slot_of(self, key: str) -> int:
         return int(self.nodes[0].ask("KEYSLOT", key))
