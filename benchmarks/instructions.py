@@ -7,16 +7,15 @@ with its headers and a C compiler (Debian: apt-get install valgrind gcc libc6-de
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
-from .places import BENCHMARKS, BUILD_DIR
+from .compiling import NoCompiler, compiled
+from .places import BENCHMARKS
 
 #: How much slower a program runs in callgrind, about: what is bounded by time in it must have more of it.
 SLOWER = 50
@@ -65,20 +64,11 @@ def _read(path: Path) -> tuple[str, int]:
     return name[1], int(total[1])
 
 
-@cache
 def library() -> Path:
     """Return the compiled requests to callgrind."""
-    source = BENCHMARKS / "instructions.c"
-    target = BUILD_DIR / f"instructions-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}.so"
-    if target.exists():
-        return target
-    compiler = shutil.which("cc")
-    if compiler is None:
-        raise CannotCount("there is no C compiler named cc (Debian: apt-get install gcc libc6-dev)")
-    BUILD_DIR.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_suffix(".new")
-    done = subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", str(unfinished), str(source)], check=False)
-    if done.returncode != 0:
-        raise CannotCount("the requests to callgrind cannot be compiled: are valgrind's headers installed?")
-    unfinished.replace(target)
-    return target
+    try:
+        return compiled(BENCHMARKS / "instructions.c", "-shared", "-fPIC", name="instructions-{}.so")
+    except NoCompiler as error:
+        raise CannotCount(str(error)) from error
+    except subprocess.CalledProcessError as error:
+        raise CannotCount("the requests to callgrind cannot be compiled: are valgrind's headers installed?") from error

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Mapping
 
 from .candidates import OURS, Candidate, Case
-from .reference import NoCompiler, Rates, Reference
+from .compiling import NoCompiler
+from .reference import Rates, Reference
 from .results import Results, Sample
 from .sizes import Sizes
 

@@ -10,6 +10,7 @@ from rsmq_django.core.limits import MAX_BATCH
 
 from .. import reference
 from ..candidates import OURS, Candidate, Case, our_case
+from ..compiling import NoCompiler
 from ..draining import drain
 from ..processes import one_core
 from ..run import Run
@@ -98,7 +99,7 @@ def _fill_plainly(server: Server, queue: Queue, messages: int, *, cycled: int) -
     try:
         reference.run(server, "send", count=messages + cycled)
         return reference.run(server, "cycle", count=cycled)
-    except reference.NoCompiler:
+    except NoCompiler:
         for _ in range(messages // MAX_BATCH):
             queue.send_many([reference.BODY] * MAX_BATCH)
         return None

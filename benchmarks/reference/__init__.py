@@ -6,8 +6,6 @@ everything else are divided by its rates of the same minute, which takes most of
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 import subprocess
 import time
 from functools import cache
@@ -15,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from ..act import PARTS
-from ..places import BUILD_DIR
+from ..compiling import compiled
 from ..processes import one_core
 from ..server import Server
 
@@ -26,10 +24,6 @@ BODY = '{"task":"benchmarks.ours.tasks.noop","id":"0123456789abcdefghijkl","args
 KEEP_FOR_S = 60.0
 
 Rates = dict[str, float]
-
-
-class NoCompiler(RuntimeError):
-    """There is no C compiler here."""
 
 
 class Reference:
@@ -72,21 +66,9 @@ def run(server: Server, mode: str, *, count: int, batch: int = BATCH, queue: str
     return int(messages) / float(seconds)
 
 
-@cache
 def program() -> Path:
     """Return the compiled client. Raises NoCompiler."""
-    source = HERE / "client.c"
-    target = BUILD_DIR / f"client-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
-    if target.exists():
-        return target
-    compiler = shutil.which("cc")
-    if compiler is None:
-        raise NoCompiler("the reference client needs a C compiler named cc (Debian: apt-get install gcc libc6-dev)")
-    BUILD_DIR.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_suffix(".new")
-    subprocess.run([compiler, "-O2", "-o", str(unfinished), str(source)], check=True)
-    unfinished.replace(target)
-    return target
+    return compiled(HERE / "client.c", name="client-{}")
 
 
 @cache

@@ -47,12 +47,7 @@ def _reliable(client: Client) -> list[Backlog]:
         with suppress(InvalidName):  # somebody else has written it there
             queues.append(ReliableQueue(name, client))
     replies = _run(client, [queue.statistics_call() for queue in queues])
-    return [
-        Backlog("reliable", queue.name, reply)
-        if isinstance(reply, RsmqError)
-        else Backlog("reliable", queue.name, _of_queue(reply), reply.dead)
-        for queue, reply in zip(queues, replies, strict=True)
-    ]
+    return [_backlog("reliable", queue.name, reply) for queue, reply in zip(queues, replies, strict=True)]
 
 
 def _groups(client: Client) -> list[Backlog]:
@@ -65,12 +60,17 @@ def _groups(client: Client) -> list[Backlog]:
             with suppress(InvalidName):
                 groups.append(Group(topic, name, GroupOptions()))
     replies = _run(client, [group.status_call() for group in groups])
-    return [
-        Backlog("topic", group.subject, reply)
-        if isinstance(reply, RsmqError)
-        else Backlog("topic", group.subject, _of_group(reply), reply.dead_lettered)
-        for group, reply in zip(groups, replies, strict=True)
-    ]
+    return [_backlog("topic", group.subject, reply) for group, reply in zip(groups, replies, strict=True)]
+
+
+def _backlog(
+    kind: Literal["reliable", "topic"], name: str, reply: ReliableStatistics | GroupStatus | RsmqError
+) -> Backlog:
+    if isinstance(reply, ReliableStatistics):
+        return Backlog(kind, name, _of_queue(reply), reply.dead)
+    if isinstance(reply, GroupStatus):
+        return Backlog(kind, name, _of_group(reply), reply.dead_lettered)
+    return Backlog(kind, name, reply)
 
 
 def _listed(names_of: Any, client: Client) -> Iterable[str]:

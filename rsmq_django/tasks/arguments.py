@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Function = Callable[..., Any]
 
+_TAKES_ANYTHING = inspect.signature(lambda *args, **kwargs: None)
+
 
 def check_arguments(
     task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, is_given_result: bool = False
@@ -93,11 +95,19 @@ def _names(parameters: Sequence[inspect.Parameter]) -> tuple[frozenset[str], fro
 
 
 @cache
+def signature_of(function: Function) -> inspect.Signature:
+    """Return the signature of a task's function: to find it takes several times as long as to bind arguments to it.
+
+    Raises ValueError for what is written in C and says nothing about itself.
+    """
+    return inspect.signature(function)
+
+
 def _signature(function: Function) -> inspect.Signature:
     try:
-        return inspect.signature(function)
-    except ValueError:  # written in C, and says nothing about itself
-        return inspect.signature(lambda *args, **kwargs: None)
+        return signature_of(function)
+    except ValueError:
+        return _TAKES_ANYTHING
 
 
 def _as_called(signature: inspect.Signature, given: int) -> inspect.Signature:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
+
+from .arguments import signature_of
 
 #: Names of arguments, or a function of the arguments that returns something JSON can hold.
 By = Sequence[str] | Callable[..., Any]
@@ -25,7 +25,7 @@ def check_names(by: By | None, function: Callable[..., Any], path: str, *, what:
     """Raise ValueError when `by` names an argument that the function does not take."""
     if by is None or callable(by):
         return
-    parameters = inspect.signature(function).parameters
+    parameters = signature_of(function).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for name in by:
         if name not in parameters and not takes_any:
@@ -39,19 +39,13 @@ def bound_arguments(
 
     Raises TypeError for arguments that the function does not take.
     """
-    signature = _signature_of(function)
+    signature = signature_of(function)
     try:
         bound = signature.bind(*([None] if takes_context else []), *args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{function.__name__}{signature}: {error}") from error
     bound.apply_defaults()
     return dict(list(bound.arguments.items())[1 if takes_context else 0 :])
-
-
-@lru_cache(maxsize=1000)
-def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a task's function: to find it takes several times as long as to bind arguments."""
-    return inspect.signature(function)
 
 
 def call_key(

@@ -21,12 +21,14 @@ def known_tasks() -> dict[str, Task[..., Any]]:
 def known_functions() -> set[str]:
     """Return the dotted paths of what gets messages that are no calls: consumers, and functions that follow topics."""
     autodiscover_modules("tasks")
-    topic_tasks = [each for each in registered_topic_tasks() if isinstance(each, TopicTask)]
-    return {each.module_path for each in registered_consumers()} | {each.module_path for each in topic_tasks}
+    return {each.module_path for each in registered_consumers()} | {each.module_path for each in _topic_tasks()}
 
 
 def other_homes() -> dict[str, str]:
     """Return the alias of the connection of each name under which attempts are counted that is no ordinary queue."""
-    topic_tasks = [each for each in registered_topic_tasks() if isinstance(each, TopicTask)]
-    homes = {f"{each.topic}:{each.group}": each.connection for each in topic_tasks}
+    homes = {f"{each.topic}:{each.group}": each.connection for each in _topic_tasks()}
     return homes | {name: queue.connection for name, queue in get_settings().reliable.items()}
+
+
+def _topic_tasks() -> list[TopicTask]:
+    return [each for each in registered_topic_tasks() if isinstance(each, TopicTask)]
