@@ -106,9 +106,10 @@ def decode(body: bytes, *, message_id: str) -> Envelope:
 
 def _read_more(call: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the meta of a call. Raises Unreadable, also for a version that this worker does not know."""
-    if call.get("v", VERSION) != VERSION:
+    version = call.get("v", VERSION)
+    if version != VERSION or version is True:  # which equals 1
         raise Unreadable(
-            "unknown_version", f"the body has version {call['v']!r}, this worker reads {VERSION}; upgrade it"
+            "unknown_version", f"the body has version {version!r}, this worker reads {VERSION}; upgrade it"
         )
     meta = call.get("meta")
     if meta is not None and type(meta) is not dict:

@@ -21,7 +21,7 @@ from ..core.call import Argument, Call
 from ..core.errors import MessageTooLong, QueueNotFound
 from ..core.ids import random_suffixes
 from ..core.keys import result_key
-from ..core.limits import MAX_BATCH
+from ..core.limits import MAX_BATCH, MAX_BODY_BYTES
 from ..core.replies import read_nothing
 from ..queues import aensure_queue, ensure_queue
 from ..tracing import Span, carried_by, sending, start_sending
@@ -129,7 +129,9 @@ def prepare(
 
 def _check_size(bodies: Sequence[bytes], route: Route) -> None:
     longest, limit = max(map(len, bodies), default=0), route.settings.max_size_bytes
-    if 0 <= limit < longest:
+    if limit < 0:
+        limit = MAX_BODY_BYTES
+    if limit < longest:
         # Found out only after the commit, it would be too late to tell the caller.
         raise MessageTooLong(
             f"a call of {route.path} is {longest} bytes, queue {route.queue.name!r} allows {limit}; "

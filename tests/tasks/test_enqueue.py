@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from rsmq_django.core import Message
 from rsmq_django.core.errors import ConnectionFailed, MessageTooLong
+from rsmq_django.core.limits import MAX_BODY_BYTES
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Task, TaskResultStatus
 from tests.redis_server import PrivateServer
@@ -265,6 +266,17 @@ def test_no_limit_means_none(project: Configure, paint: Task):
     paint.enqueue("x" * 100_000)
 
     assert len(received().body) > 100_000
+
+
+def test_call_that_no_queue_takes_is_refused_also_where_the_queue_has_no_limit(
+    server: PrivateServer, project: Configure, paint: Task
+):
+    project(default={"MAX_SIZE_BYTES": -1})
+
+    with pytest.raises(MessageTooLong, match=rf"queue 'default' allows {MAX_BODY_BYTES}"):
+        paint.enqueue("x" * MAX_BODY_BYTES)
+
+    assert not server.redis.keys()
 
 
 def test_settings_that_lost_the_queue_since_the_declaration_are_noticed(project: Configure, paint: Task):

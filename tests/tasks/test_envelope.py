@@ -85,6 +85,6 @@ def test_body_that_is_no_call_is_undecodable(body):
     assert reason_of(body) == "undecodable"
 
 
-@pytest.mark.parametrize("version", [2, 0, "1", None, [1]])
+@pytest.mark.parametrize("version", [2, 0, "1", None, [1], True])
 def test_other_version_is_refused_instead_of_guessed(version):
     assert reason_of(written(task="t", v=version)) == "unknown_version"

@@ -218,6 +218,21 @@ def test_a_window_ends(paint: Declare):
     wait_until(lambda: task.enqueue().id != first.id)
 
 
+def test_a_window_ends_with_that_of_the_first_however_often_its_call_is_replaced(paint: Declare, server: PrivateServer):
+    task = paint(by=["colour"], scope="window", mode="replace", window_s=3600)
+    task.enqueue("red", coats=1)
+    (lock,) = server.redis.keys("rsmq::unique:*")
+    server.redis.hincrby(lock, "until_ms", -3_000_000)
+    server.redis.pexpire(lock, 600_000)
+    ends_ms = server.redis.hget(lock, "until_ms")
+
+    task.enqueue("red", coats=2)
+
+    assert [call["kwargs"] for call in waiting()] == [{"coats": 2}]
+    assert server.redis.hget(lock, "until_ms") == ends_ms
+    assert server.redis.pttl(lock) <= 600_000
+
+
 def test_uniqueness_holds_across_priorities_and_queues(configure: Configure):
     configure(default={}, mail={})
     task: Task[..., Any] = declare(unique=Unique())(lambda: None)

@@ -32,6 +32,7 @@ end
 local held = redis.pcall("HMGET", lock, "task", "queue", "message", "first_ms", "until_ms")
 if held.err then return redis.error_reply("RSMQ BrokenLock " .. lock) end
 local holder, holder_message, first_ms, is_waiting = held[1], held[3], now_ms, false
+local until_ms = scope == "window" and now_ms + window_ms or 0
 
 -- A lock without its other fields, which only another program can have left, names nothing.
 if holder and held[2] and holder_message then
@@ -46,6 +47,7 @@ if holder and held[2] and holder_message then
     return {"duplicate", holder}
   end
   if is_waiting then first_ms = tonumber(held[4]) or now_ms end
+  if is_in_window then until_ms = tonumber(held[5]) end -- a window is that of the first call
 end
 
 if mode == "debounce" then delay = window_ms end
@@ -59,7 +61,7 @@ if is_waiting then
 end
 redis.call("DEL", lock)
 redis.call("HSET", lock, "task", task, "queue", queue, "message", id, "first_ms", integer(first_ms),
-  "until_ms", scope == "window" and integer(now_ms + window_ms) or "0")
-redis.call("PEXPIRE", lock, integer(scope == "window" and window_ms or visible_ms - now_ms + lock_ttl_ms))
+  "until_ms", integer(until_ms))
+redis.call("PEXPIRE", lock, integer(scope == "window" and until_ms - now_ms or visible_ms - now_ms + lock_ttl_ms))
 note(result, "status", "READY", "queue", queue, "message", id)
 return {"sent", task, is_waiting and holder or nil}
