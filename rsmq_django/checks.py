@@ -14,6 +14,7 @@ from django.conf import settings as django_settings
 from django.core import checks
 from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import autodiscover_modules
 from django.utils.version import get_version_tuple
 
 from .caches import cache_url
@@ -45,6 +46,7 @@ def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
         *check_middleware(),
         *check_visibility_timeouts(settings),
         *check_shutdown(settings),
+        *check_functions(settings),
         *check_schedules(settings),
         *check_outbox(settings),
         *check_redis_version(redis.__version__),
@@ -72,10 +74,14 @@ def check_caches(settings: Settings) -> Iterator[CheckMessage]:
                 yield checks.Error(f"{where} cannot be used.", hint=str(error), id="rsmq.E008")
 
 
+def uses_our_backend() -> bool:
+    """Return whether a backend in TASKS is ours."""
+    return any(backend.get("BACKEND") == BACKEND for backend in getattr(django_settings, "TASKS", {}).values())
+
+
 def check_backend() -> Iterator[CheckMessage]:
     """Warn when no Tasks backend is ours: tasks then run where they are enqueued, in the middle of the request."""
-    backends = [backend.get("BACKEND") for backend in getattr(django_settings, "TASKS", {}).values()]
-    if BACKEND not in backends:
+    if not uses_our_backend():
         said = "No backend in TASKS is ours, so no task goes through RSMQ."
         hint = f"Add TASKS = {{'default': {{'BACKEND': {BACKEND!r}, 'QUEUES': []}}}}, unless you only use queues."
         yield checks.Warning(said, hint=hint, id="rsmq.W006")
@@ -140,14 +146,29 @@ def check_shutdown(settings: Settings) -> Iterator[CheckMessage]:
         yield checks.Warning(said, hint=hint, id="rsmq.W004")
 
 
+def check_functions(settings: Settings) -> Iterator[CheckMessage]:
+    """Check that the modules named tasks can be imported: among them, no queue has both tasks and a consumer."""
+    if not (uses_our_backend() or settings.schedules):
+        return  # the Tasks framework is not needed by projects that only use queues
+    from .tasks.registry import QueueConflict
+
+    try:
+        autodiscover_modules("tasks")
+    except QueueConflict as error:
+        hint = "Until then no worker starts: the consumer would delete the calls of the task."
+        yield checks.Error(f"{error}", hint=hint, id="rsmq.E012")
+    except Exception as error:  # whatever importing the project's tasks raises
+        said = f"The project's tasks cannot be imported: {error!r}"
+        yield checks.Warning(said, hint="The worker will not start, either.", id="rsmq.W030")
+
+
 def check_schedules(settings: Settings) -> Iterator[CheckMessage]:
-    """Check that what RSMQ["SCHEDULES"] names exists. Only then are the project's tasks imported here."""
+    """Check that what RSMQ["SCHEDULES"] names exists."""
     if not settings.schedules:
         return
     if any(entry.cron for entry in settings.schedules.values()) and not can_read_cron():
         hint = "Install rsmq-django[cron]."
         yield checks.Error("RSMQ['SCHEDULES'] has cron expressions, which need cronsim.", hint=hint, id="rsmq.E033")
-    # Only here: the Tasks framework is not needed by projects that only use queues.
     from .tasks.schedule import UnusableSchedule, task_of
 
     for entry in settings.schedules.values():
@@ -156,9 +177,7 @@ def check_schedules(settings: Settings) -> Iterator[CheckMessage]:
         except UnusableSchedule as error:
             hint = "Correct it in RSMQ['SCHEDULES']; until then it does not fire, and the others do."
             yield checks.Error(f"{error}", hint=hint, id="rsmq.E032")
-        except Exception as error:  # whatever importing the project's tasks raises
-            said = f"Schedule {entry.name!r} cannot be checked: importing the tasks failed: {error!r}"
-            yield checks.Warning(said, hint="The worker will not start, either.", id="rsmq.W030")
+        except Exception:  # importing the project's tasks failed, which check_functions() reports
             return
 
 

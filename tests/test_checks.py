@@ -1,6 +1,8 @@
 """System checks of the tag "rsmq", and the page that explains settings and checks."""
 
 import re
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from rsmq_django import conf
 from rsmq_django.checks import check_redis_version
 from rsmq_django.conf import get_settings
 from rsmq_django.options import option_rules
+from rsmq_django.tasks import registry
 
 PACKAGE = Path(conf.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "settings.md"
@@ -146,6 +149,61 @@ def test_enqueueing_after_the_commit_of_an_unknown_database_is_an_error(settings
 
     assert message.id == "rsmq.E010"
     assert message.hint == "Did you mean 'default'?"
+
+
+@pytest.fixture
+def tasks_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings) -> Iterator[Callable[[str], None]]:
+    """Return the function that gives the project an app whose module `tasks` has this text."""
+    names = [f"app_of_check_{tmp_path.name.lower()}"]
+
+    def write(text: str) -> None:
+        (app := tmp_path / names[0]).mkdir()
+        (app / "__init__.py").touch()
+        (app / "tasks.py").write_text(text)
+        settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, names[0]]
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for registered in ("_tasks", "_consumers", "_followers"):
+        monkeypatch.setattr(registry, registered, {})
+    yield write
+    for name in [each for each in sys.modules if each.split(".")[0] in names]:
+        del sys.modules[name]
+
+
+TASK_AND_CONSUMER = """
+from rsmq_django.tasks import consumer, task
+
+@task
+def paint(): ...
+
+@consumer("default")
+def read(message): ...
+"""
+
+
+def test_task_and_consumer_on_one_queue_are_an_error(tasks_module: Callable[[str], None]):
+    tasks_module(TASK_AND_CONSUMER)
+
+    message = the_only_one()
+
+    assert (message.id, message.level) == ("rsmq.E012", checks.ERROR)
+    assert "tasks.read: it would get every message of queue 'default'" in message.msg
+
+
+def test_tasks_that_cannot_be_imported_are_a_warning(tasks_module: Callable[[str], None]):
+    tasks_module("1 / 0")
+
+    message = the_only_one()
+
+    assert (message.id, message.level) == ("rsmq.W030", checks.WARNING)
+    assert "division by zero" in message.msg
+
+
+def test_tasks_are_not_imported_where_no_backend_is_ours(tasks_module: Callable[[str], None], settings):
+    settings.TASKS = {}
+    tasks_module("1 / 0")
+
+    assert [message.id for message in found()] == ["rsmq.W006"]
 
 
 # -- Warnings ------------------------------------------------------------------------------------------------------

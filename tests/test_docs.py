@@ -324,3 +324,14 @@ def test_options_that_the_operations_page_shows_exist(command: str) -> None:
     }
 
     assert shown <= set(parser._option_string_actions)
+
+
+def test_every_reason_of_a_dead_letter_is_documented() -> None:
+    page = (ROOT / "docs" / "message_format.md").read_text("utf-8")
+    documented = set(re.findall(r"^\| `(\w+)` \| ", page.partition("| reason | the message |")[2], re.MULTILINE))
+
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "rsmq_django").rglob("*.py"))
+    given = set(re.findall(r'\b(?:Unreadable|Dead)\(\s*"(\w+)"', sources))
+
+    assert len(given) > 10
+    assert given - documented == set()

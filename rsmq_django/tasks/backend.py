@@ -34,7 +34,7 @@ from .compat import (
 )
 from .envelope import Unreadable
 from .lanes import by_lane, lane_of_call
-from .registry import check_queues, find_task
+from .registry import check_no_consumer, check_queues, find_task
 from .results import read_body, read_record, task_result
 from .sealing import peek
 from .sending import Outgoing, ahand_over, hand_over, prepare, split_arguments
@@ -63,6 +63,7 @@ class RSMQBackend(BaseTaskBackend):
     def validate_task(self, task: Any) -> None:
         """Raise InvalidTask when the task cannot work here. Runs where the task is declared, and at each enqueue."""
         check_queues(task.module_path, task.queue_name, task.options.dead_letter_queue)
+        check_no_consumer(task.module_path, task.queue_name)
         if self.queues and task.queue_name not in self.queues:
             raise InvalidTask(
                 f"Task {task.module_path}: TASKS[{self.alias!r}] does not allow queue {task.queue_name!r}; add it to "

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 
 
+class QueueConflict(InvalidTask):
+    """A task and a consumer on one queue."""
+
+
 @dataclass(frozen=True, slots=True)
 class Consumer:
     """A function that handles every message of one raw queue; it receives the `Message` as it is."""
@@ -26,6 +30,8 @@ class Consumer:
     func: Function
     queue_name: str
     options: TaskOptions
+    #: Whether it also gets messages that are calls of known tasks.
+    takes_calls: bool = False
 
     @property
     def module_path(self) -> str:
@@ -79,13 +85,34 @@ def check_queues(path: str, queue_name: str, dead_letter_queue: str | None) -> N
         raise InvalidTask(f"Task {path}: {error}") from error
 
 
+def check_no_consumer(path: str, queue_name: str) -> None:
+    """Raise QueueConflict when the queue of a task has a consumer: it would get the calls of the task."""
+    followers = _followers.get(queue_name)
+    known = _consumers.get(queue_name) or (next(iter(followers.values())) if followers else None)
+    if known is not None and not known.takes_calls:
+        raise QueueConflict(
+            f"Task {path}: queue {queue_name!r} has the consumer {known.module_path}, which gets every message of the "
+            "queue; give the task a queue of its own"
+        )
+
+
+def _check_no_task(consumer: Consumer) -> None:
+    for task in () if consumer.takes_calls else _tasks.values():
+        if task.queue_name == consumer.queue_name:
+            raise QueueConflict(
+                f"Consumer {consumer.module_path}: it would get every message of queue {consumer.queue_name!r}, to "
+                f"which calls of {task.module_path} are sent; give the consumer a queue of its own"
+            )
+
+
 def register_consumer(consumer: Consumer) -> None:
     """Remember the function of a raw queue.
 
-    Raises InvalidTask when the settings do not have its queues, or when the queue has another consumer already.
+    Raises InvalidTask when the settings do not have its queues, or when the queue has tasks or another consumer.
     """
     if not _is_of_reliable_queue(consumer):
         check_queues(consumer.module_path, consumer.queue_name, consumer.options.dead_letter_queue)
+    _check_no_task(consumer)
     known = _consumers.get(consumer.queue_name)
     if known is not None and known.module_path != consumer.module_path:
         raise InvalidTask(
@@ -100,6 +127,7 @@ def register_follower(consumer: Consumer) -> None:
     """Remember a function that runs after the consumer of a raw queue. Raises InvalidTask."""
     if not _is_of_reliable_queue(consumer):
         check_queues(consumer.module_path, consumer.queue_name, None)
+    _check_no_task(consumer)
     _followers.setdefault(consumer.queue_name, {})[consumer.module_path] = consumer
     _check_kinds(consumer.queue_name)
 
@@ -164,6 +192,13 @@ def largest_batch() -> int:
 def registered_consumers() -> list[Consumer]:
     """Return the functions of raw queues."""
     return list(_consumers.values())
+
+
+def holds_dead_letters(queue_name: str) -> bool:
+    """Return whether the settings or a declared task send dead letters to a queue."""
+    options = [task.options for task in _tasks.values()] + [consumer.options for consumer in _consumers.values()]
+    names = {name for _, name in get_settings().dead_letter_places} | {each.dead_letter_queue for each in options}
+    return queue_name in names
 
 
 def find_consumer(queue_name: str) -> Consumer | None:

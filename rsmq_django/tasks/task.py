@@ -220,25 +220,25 @@ def task(
     return declare if function is None else declare(function)
 
 
-def consumer(queue_name: str, *, primary: bool = True, **options: Any) -> Callable[[F], F]:
+def consumer(queue_name: str, *, primary: bool = True, takes_calls: bool = False, **options: Any) -> Callable[[F], F]:
     """Declare the function that handles every message of a raw queue, written by a program in any language.
 
     It receives the `Message` with its body as bytes, or with `batch` a list of them. Returning deletes the message;
     raising follows the same options as in `task()`. With `primary=False` it runs at each attempt after the one that
-    decides, gets the same, and decides nothing: what it raises is logged. The decorated function stays an ordinary
-    function. Raises InvalidTask or ValueError when it is declared for a queue that RSMQ["QUEUES"] lacks or that has a
-    primary consumer, or with an option that cannot work.
+    decides, gets the same, and decides nothing: what it raises is logged. A call of a task that is declared in the
+    worker goes to the dead-letter queue instead of the consumer, unless `takes_calls=True` asks for calls as well.
+    The decorated function stays an ordinary function. Raises InvalidTask or ValueError when it is declared for a queue
+    that RSMQ["QUEUES"] lacks, that has tasks or a primary consumer, or with an option that cannot work.
     """
     if not isinstance(queue_name, str):
         raise TypeError(f'queue_name is {queue_name!r}; name the queue: @consumer("readings")')
-    if not primary and options:
-        raise ValueError(
-            f"{next(iter(options))} is for the primary consumer of {queue_name!r}; this one decides nothing"
-        )
+    given = [*(["takes_calls"] if takes_calls else []), *options]
+    if not primary and given:
+        raise ValueError(f"{given[0]} is for the primary consumer of {queue_name!r}; this one decides nothing")
 
     def declare(function: F) -> F:
         if primary:
-            register_consumer(Consumer(function, queue_name, TaskOptions(**options)))
+            register_consumer(Consumer(function, queue_name, TaskOptions(**options), takes_calls))
         else:
             register_follower(Consumer(function, queue_name, TaskOptions()))
         return function

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from ..tasks.arguments import misfit, surely_fit
 from ..tasks.envelope import Unreadable, decode
 from ..tasks.membership import membership_of
 from ..tasks.options import TaskOptions
-from ..tasks.registry import Consumer, Function, find_consumer, find_followers, find_task
+from ..tasks.registry import Consumer, Function, find_consumer, find_followers, find_task, holds_dead_letters
 from ..tasks.route import result_ttl_s
 from ..tasks.sealing import unseal
 from ..tasks.task import Task
@@ -22,6 +23,11 @@ from .followers import followed_by
 
 if TYPE_CHECKING:
     from .execution import Execution
+
+
+#: Without it, a body is no call; to find it takes much less time than to parse the body.
+NAMES_A_TASK = b'"task"'
+_TASK_NAMES = re.compile(rb'"task"\s*:\s*"([^"\\]+)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,8 @@ def find_work(execution: Execution) -> Work:
         message = Message(message.id, body, message.receive_count, message.first_received_ms)
     consumer = find_consumer(work_queue.base_name)
     if consumer is not None:
+        if NAMES_A_TASK in message.body and not consumer.takes_calls:
+            _refuse_call(message, consumer)
         execution.args, execution.kwargs = [message], {}
         return _work_of_consumer(consumer)
     envelope = execution.envelope = decode(message.body, message_id=message.id)
@@ -77,6 +85,28 @@ def find_work(execution: Execution) -> Work:
         work = Work(envelope.task, task.func, task.options, is_async, task, result_ttl_s(task))
         _work[envelope.task] = work
     return work
+
+
+def _refuse_call(message: Message, consumer: Consumer) -> None:
+    """Raise Unreadable for a call of a known task on the queue of a consumer: the consumer would delete it.
+
+    It is not run as a task either: consumers read queues that other programs write to, which need not be allowed to
+    start any task. The consumer of a dead-letter queue gets calls, because that is what a dead letter is.
+    """
+    if not any(find_task(path.decode("utf-8", "replace")) for path in _TASK_NAMES.findall(message.body)):
+        return
+    try:
+        envelope = decode(message.body, message_id=message.id)
+    except Unreadable:
+        return
+    if find_task(envelope.task) is None or holds_dead_letters(consumer.queue_name):
+        return
+    raise Unreadable(
+        "wrong_queue",
+        f"a call of task {envelope.task}, but queue {consumer.queue_name!r} has the consumer {consumer.module_path}; "
+        "enqueue the task on a queue of its own, or declare the consumer with takes_calls=True",
+        envelope,
+    )
 
 
 #: Of tasks, by their paths.

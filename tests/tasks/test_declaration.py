@@ -271,6 +271,45 @@ def test_consumer_of_a_reloaded_module_replaces_itself(project: Configure):
     assert found is not None and found.options.max_attempts == 9
 
 
+@pytest.mark.parametrize("primary", [True, False])
+def test_task_on_the_queue_of_a_consumer_is_refused(project: Configure, primary: bool):
+    project(default={}, readings={})
+    consumer("readings", primary=primary)(read)
+    elsewhere = task(paint)
+
+    said = r"queue 'readings' has the consumer tests\.tasks\.test_declaration\.read, which gets every message"
+    with pytest.raises(InvalidTask, match=said):
+        task(queue_name="readings")(paint_slowly)
+    with pytest.raises(InvalidTask, match=said):
+        elsewhere.using(queue_name="readings")
+
+
+@pytest.mark.parametrize("primary", [True, False])
+def test_consumer_of_a_queue_with_a_task_is_refused(project: Configure, primary: bool):
+    project(readings={})
+    task(queue_name="readings")(paint)
+
+    with pytest.raises(
+        InvalidTask, match=r"calls of tests\.tasks\.test_declaration\.paint are sent; give the consumer"
+    ):
+        consumer("readings", primary=primary)(read)
+
+    assert registry.find_consumer("readings") is None
+    assert registry.find_followers("readings") == []
+
+
+def test_consumer_that_takes_calls_may_share_its_queue_with_tasks(project: Configure):
+    project(default={}, audit={})
+    consumer("audit", takes_calls=True)(read)
+
+    assert task(paint).using(queue_name="audit").queue_name == "audit"
+
+
+def test_follower_cannot_ask_for_calls(project: Configure):
+    with pytest.raises(ValueError, match="takes_calls is for the primary consumer of 'default'"):
+        consumer("default", primary=False, takes_calls=True)
+
+
 def test_task_can_be_declared_although_the_settings_are_wrong_so_that_the_checks_can_say_what_is_wrong(settings):
     settings.RSMQ = {"CONECTIONS": {}}
 
