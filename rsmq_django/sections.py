@@ -100,7 +100,7 @@ class ReliableQueueSettings:
     name: str
     connection: Annotated[str, TEXT] = "default"
     #: A message whose worker has not said anything for so long is given to another one. Workers say something at a
-    #: third of it; a function that holds the interpreter lock for longer keeps them from it.
+    #: tenth of it; a function that holds the interpreter lock for longer keeps them from it.
     lease_s: Annotated[int, whole("seconds", least=1, most=86_400)] = 60
     #: Deliveries after which a message is put aside as dead, whoever it was delivered to. Left out, it is the number
     #: of attempts of TASKS. 0: as often as it takes.

@@ -329,7 +329,7 @@ class Fetcher:
         if any(isinstance(step, FetchStep) for step in steps):
             self._ghosts.suspect(are_likely=not isinstance(error, ConnectionFailed))
         self.lookout.look_within(0)  # whoever told us to look was not heard yet
-        self.outage.note(error)
+        self.outage.note(error, at_most_s=self.leases.longest_wait_s())
         self.leases.expire(time.monotonic())
 
     def _scan(self, room: int) -> None:
@@ -396,7 +396,7 @@ class Fetcher:
         # stop the work.
         trouble = [error for step, error in failures if not _is_apart(step, error)]
         if trouble:
-            self.outage.note(trouble[0])
+            self.outage.note(trouble[0], at_most_s=self.leases.longest_wait_s())
         elif steps:
             self.outage.over()
             if self._board is not None:

@@ -12,8 +12,9 @@ from ..core.call import Call
 from ..core.limits import batches
 from .delivery import Delivery, WorkQueue
 
-#: A lease is renewed at a third of its length, so that two lost renewals in a row still keep the message ours.
-RENEWALS_PER_LEASE = 3
+#: A lease is renewed at a tenth of its length, and while the server is away it is tried again as often: of a lease, at
+#: least eight tenths are left for the time without the server.
+RENEWALS_PER_LEASE = 10
 
 _batch_of = attrgetter("batch")
 
@@ -79,6 +80,10 @@ class Leases:
     def next_renewal_at(self) -> float | None:
         """Return when to look at the leases again, on the monotonic clock; None when none has to be renewed."""
         return None if self._quiet_until == math.inf else self._quiet_until
+
+    def longest_wait_s(self) -> float:
+        """Return how long to wait at most before the server is tried again; infinite when nothing is held."""
+        return min((held.work_queue.lease_s for held in self._held), default=math.inf) / RENEWALS_PER_LEASE
 
     def has_unnoted_start(self) -> bool:
         """Say whether a held message has not begun to run, or its result record does not say so yet."""

@@ -34,14 +34,17 @@ class Outage:
         """Return for how long nothing has worked; 0 when all is well."""
         return time.monotonic() - self._began if self.is_on else 0.0
 
-    def note(self, error: Exception) -> None:
-        """Note a failure and choose when to try again: full jitter, so that workers do not come back in step."""
+    def note(self, error: Exception, *, at_most_s: float = LONGEST_WAIT_S) -> None:
+        """Note a failure and choose when to try again, in `at_most_s` seconds.
+
+        Full jitter, so that workers do not reconnect in step.
+        """
         now = time.monotonic()
         if not self.is_on:
             self._began = now
-        longest = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(self._failures, 10))
+        longest_s = min(LONGEST_WAIT_S, at_most_s, FIRST_WAIT_S * 2 ** min(self._failures, 10))
         self._failures += 1
-        self.next_try_at = now + random.uniform(FIRST_WAIT_S / 2, longest)  # noqa: S311 - spreads load
+        self.next_try_at = now + random.uniform(min(FIRST_WAIT_S, longest_s) / 2, longest_s)  # noqa: S311 - spreads load
         if self._failures == 1 or now - self._logged >= LOG_EVERY_S:
             self._logged = now
             text = str(error).rstrip(".")

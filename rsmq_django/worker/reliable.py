@@ -1,7 +1,7 @@
 """The worker's conversation with one Redis server about reliable queues: acknowledge, extend, recover, pop.
 
 Stands beside Fetcher and looks the same from outside. What a worker holds is on record in the queue itself, under the
-worker's id, and is extended at a third of the queue's lease; what nobody has extended for a whole lease is recovered by
+worker's id, and is extended at a tenth of the queue's lease; what nobody has extended for a whole lease is recovered by
 whichever worker looks next. Tasks in reliable queues keep no results.
 """
 
@@ -166,7 +166,7 @@ class ReliableFetcher:
             if self.statistics is not None:
                 self.statistics.report_to(self.client)
         except RsmqError as error:
-            self.outage.note(error)
+            self.outage.note(error, at_most_s=self.leases.longest_wait_s())
             self.leases.expire(time.monotonic())
         else:
             self.outage.over()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
+from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.call import load_script
 from rsmq_django.core.errors import RedisFailure
 from rsmq_django.queues import get_queue
@@ -97,6 +99,47 @@ def test_outcome_that_could_not_be_told_is_told_when_the_network_is_back(proxy: 
 
     result.refresh()
     assert (done, result.return_value) == ([1], "told")
+
+
+def test_cut_of_three_quarters_of_the_visibility_timeout_repeats_nothing(
+    configure: Configure, proxy: FaultProxy, server: PrivateServer
+):
+    configure(url=proxy.url, timeout_s=1, default={"VISIBILITY_TIMEOUT_S": 10})
+    ran, release_running, release_ended = Counter[str](), threading.Event(), threading.Event()
+
+    def run(name: str) -> None:
+        ran[name] += 1
+        (release_ended if name == "ended" else release_running).wait(60)
+
+    declared = declare(run)
+    declared.enqueue("running")
+    declared.enqueue("ended")
+    direct = Queue("default", Client(Connection(server.url, timeout_s=15)))
+    with working(threads=2) as worker:
+        wait_until(lambda: len(ran) == 2)
+        # The worst moment for a cut: the leases are about to be renewed.
+        wait_until(lambda: least_left_s(server) < 9.3)
+        proxy.refuse()
+        proxy.reset_connections()
+        release_ended.set()
+        wait_until(lambda: worker.fetchers[0].outage.is_on)
+        wait_until(lambda: least_left_s(server) < 2.0)
+        proxy.release()
+        wait_until(lambda: direct.attributes().messages == 1)  # the outcome was told
+        wait_until(lambda: least_left_s(server) > 5.0)  # the lease was renewed
+        assert direct.receive() is None
+        release_running.set()
+        wait_until(lambda: direct.attributes().messages == 0)
+
+    assert ran == {"running": 1, "ended": 1}
+    assert direct.attributes().total_received == 2
+
+
+def least_left_s(server: PrivateServer) -> float:
+    """Return how much is left of the lease that runs out first."""
+    seconds, microseconds = server.redis.time()
+    ((_, score),) = server.redis.zrange("rsmq:default", 0, 0, withscores=True)
+    return float(score) / 1000 - seconds - microseconds / 1e6
 
 
 @pytest.mark.parametrize("fault", ["black_hole", "refuse"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,9 +19,10 @@ from rsmq_django.worker.delivery import Delivery, WorkQueue
 from rsmq_django.worker.execution import Execution
 from rsmq_django.worker.leases import renewal_calls
 from rsmq_django.worker.outcomes import RetryIn
+from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
-from tests.worker.workshop import Configure, declare, let_leases_be_renewed, new_worker, until, working
+from tests.worker.workshop import Configure, declare, let_leases_be_renewed, new_worker, send_raw, until, working
 
 
 @pytest.fixture
@@ -291,3 +293,43 @@ def test_message_that_somebody_deleted_meanwhile_ends_quietly(project: Configure
     assert new_worker(max_tasks=1).run()
 
     assert get_queue("default").attributes().messages == 0
+
+
+# -- An outage -----------------------------------------------------------------------------------------------------
+
+
+def test_wait_for_the_server_is_a_tenth_of_the_shortest_lease_while_something_is_held(
+    configure: Configure, server: PrivateServer
+):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url, default={"VISIBILITY_TIMEOUT_S": 10}, slow={"VISIBILITY_TIMEOUT_S": 600})
+        send_raw(b"1", "default")
+        send_raw(b"2", "slow")
+        worker = new_worker()
+        (fetcher,) = worker.fetchers
+        assert len(fetcher.exchange(2)) == 2
+    waits = []
+    for _ in range(60):
+        fetcher.outage.next_try_at = 0.0
+        fetcher.look_now()
+        assert fetcher.exchange(1) == []
+        waits.append(fetcher.outage.next_try_at - time.monotonic())
+
+    assert fetcher.outage.is_on
+    assert max(waits) <= 1.0
+
+
+def test_worker_that_holds_nothing_waits_longer_for_the_server(configure: Configure, server: PrivateServer):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url, default={"VISIBILITY_TIMEOUT_S": 1})
+        worker = new_worker()
+        (fetcher,) = worker.fetchers
+        fetcher.exchange(1)
+    waits = []
+    for _ in range(60):
+        fetcher.outage.next_try_at = 0.0
+        fetcher.look_now()
+        fetcher.exchange(1)
+        waits.append(fetcher.outage.next_try_at - time.monotonic())
+
+    assert 1.0 < max(waits) <= 5.0
