@@ -1,7 +1,7 @@
 """Calls that are of no use when they run too late.
 
-The deadline is counted from the time of sending that stands in the message id, which is the server's, so clocks of
-different machines do not matter.
+The deadline counts from when the call was due, whatever delayed it: that is the score of its message. Only the server's
+clock is compared. Once an attempt has begun the call does not expire any more: retries run.
 """
 
 from __future__ import annotations
@@ -18,12 +18,26 @@ class TaskExpired(Exception):
 
     def __init__(self, seconds: float) -> None:
         shown_s = max(seconds, -MAX_SECONDS)  # anybody may have written it, and no float is as small as some numbers
-        super().__init__(f"no worker had begun it {shown_s:g} s after it was sent, delay included")
+        super().__init__(f"no worker had begun it {shown_s:g} s after it was due")
 
 
-def has_expired(meta: Mapping[str, Any], message: Message, now_ms: float) -> bool:
-    """Say whether it is too late to run a message."""
-    seconds, sent_ms = meta.get("expires_in_s"), message.sent_ms
-    if not isinstance(seconds, (int, float)) or sent_ms is None:
+def has_expired(meta: Mapping[str, Any], message: Message, *, attempt: int, wait_us: int | None, now_ms: float) -> bool:
+    """Return whether it is too late for the first attempt; `wait_us` is how long the message was ready before it."""
+    seconds = meta.get("expires_in_s")
+    if attempt > 1 or not isinstance(seconds, (int, float)):
         return False
-    return (now_ms - sent_ms) / 1000 > seconds  # no sum: JSON knows integers that are too large for one
+    due_ms = _due_ms(message, wait_us)
+    if due_ms is None:
+        return False
+    return (now_ms - due_ms) / 1000 > seconds  # no sum: JSON knows integers that are too large for one
+
+
+def _due_ms(message: Message, wait_us: int | None) -> float | None:
+    first_ms = message.first_received_ms
+    if first_ms is None:
+        return message.sent_ms
+    if message.receive_count == 1 and wait_us is not None:
+        return first_ms - wait_us / 1000
+    # Given back unused, which moved its score: it was due by its first receive. A redriven message has kept the time of
+    # an earlier one, and is due when it was sent again.
+    return max(first_ms, message.sent_ms or 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict, get_args
+from typing import Literal, TypedDict, TypeGuard, get_args
 
 from django.conf import settings
 
@@ -15,6 +15,7 @@ from .retry import Backoff, RetryPolicy, exponential
 from .unique import Unique
 
 MAX_TAG_LENGTH = 100
+MOST_ATTEMPTS = 1_000_000
 #: When Redis hears that a run has ended: together with others within milliseconds, or before the next one begins.
 Ack = Literal["batch", "each"]
 
@@ -29,6 +30,7 @@ class CallOptions(TypedDict, total=False):
     tags: Sequence[str]
     fair_by: By | None
     result_ttl_s: int | None
+    max_attempts: int | None
 
 
 CALL_OPTIONS = frozenset(CallOptions.__annotations__)
@@ -37,7 +39,6 @@ CALL_OPTIONS = frozenset(CallOptions.__annotations__)
 class OptionArguments(CallOptions, total=False):
     """The options of `TaskOptions` as keyword arguments of a decorator."""
 
-    max_attempts: int | None
     backoff: Backoff
     retry_on: ExceptionClasses
     give_up_on: ExceptionClasses
@@ -83,7 +84,10 @@ class TaskOptions:
     ack: Ack = "batch"
 
     def __post_init__(self) -> None:
-        _check("max_attempts", self.max_attempts, at_least=1)
+        if self.max_attempts is not None and not is_number_of_attempts(self.max_attempts):
+            raise ValueError(
+                f"max_attempts is {self.max_attempts!r}; it must be a whole number from 1 to {MOST_ATTEMPTS}"
+            )
         _check("timeout_s", self.timeout_s, at_least=0.001)
         _check("hard_timeout_s", self.hard_timeout_s, at_least=0.001)
         if self.timeout_s is not None and self.hard_timeout_s is not None and self.hard_timeout_s <= self.timeout_s:
@@ -125,6 +129,11 @@ def _has_inbox() -> bool:
 
 def _as_tuple(classes: ExceptionClasses) -> tuple[type[BaseException], ...]:
     return classes if isinstance(classes, tuple) else (classes,)
+
+
+def is_number_of_attempts(value: object) -> TypeGuard[int]:
+    """Return whether this may be a maximum of attempts."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_ATTEMPTS
 
 
 def is_tag(value: object) -> bool:

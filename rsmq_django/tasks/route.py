@@ -17,6 +17,7 @@ from ..core import Queue
 from ..core.bands import band_name
 from ..core.call import Argument
 from ..queues import get_queue
+from .registry import find_task
 from .task import Task
 
 #: So many are remembered; using() makes a new task each time.
@@ -36,6 +37,8 @@ class Route:
     #: Of the task's queue.
     settings: QueueSettings
     keeps_result: bool
+    #: Maximum of attempts that these calls carry, because using() has changed the declared one; None: they carry none.
+    max_attempts: int | None
 
     def delay_ms(self) -> Argument:
         """Return the delay from now, or the unit of the queue's own."""
@@ -43,11 +46,6 @@ class Route:
             return self.queue.vt_unit  # the queue's own delay
         now = datetime.now(self.task.run_after.tzinfo)  # local time without a zone where USE_TZ is off
         return max(0, round((self.task.run_after - now).total_seconds() * 1000))
-
-    def delay_s(self) -> float:
-        """Return the delay from now, also where it is the queue's own."""
-        delay = self.delay_ms()
-        return delay / 1000 if isinstance(delay, int) else self.settings.delay_s
 
 
 _routes: dict[tuple[int, int | None], Route] = {}
@@ -77,7 +75,14 @@ def _find_route(task: Task[..., Any], lane: int | None) -> Route:
         channel=get_queue(task.queue_name).keys.channel,
         settings=get_settings().queue(task.queue_name),
         keeps_result=result_ttl_s(task) > 0,
+        max_attempts=_own_max_attempts(task),
     )
+
+
+def _own_max_attempts(task: Task[..., Any]) -> int | None:
+    declared = find_task(task.module_path)
+    is_declared = declared is None or declared.options.max_attempts == task.options.max_attempts
+    return None if is_declared else task.options.max_attempts
 
 
 @receiver(setting_changed)

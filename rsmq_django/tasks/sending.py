@@ -207,7 +207,9 @@ def _common_meta(route: Route, span: Span | None) -> dict[str, Any]:
         context = middleware.context_of(route.path, route.task.queue_name)
         meta |= {"context": context} if context else {}
     if options.expires_in_s is not None:
-        meta["expires_in_s"] = round(route.delay_s() + options.expires_in_s, 3)
+        meta["expires_in_s"] = options.expires_in_s
+    if route.max_attempts is not None:
+        meta["max_attempts"] = route.max_attempts
     if options.tags:
         meta["tags"] = list(options.tags)
     return meta

@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf import get_settings
@@ -19,6 +20,7 @@ from ..tasks.envelope import Envelope, Unreadable
 from ..tasks.expiry import TaskExpired, has_expired
 from ..tasks.interrupts import TaskCancelled
 from ..tasks.membership import Membership
+from ..tasks.options import is_number_of_attempts
 from ..tasks.retry import Postpone, RetryPolicy, exponential
 from .acknowledgement import Acknowledgement
 from .announcer import Announcer
@@ -175,6 +177,8 @@ class Execution:
         options = work.options
         self.path, self.is_async, self.keep_result_s = work.path, work.is_async, work.keep_result_s
         self.max_attempts = options.max_attempts or self.max_attempts
+        if self.meta is not None and is_number_of_attempts(most := self.meta.get("max_attempts")):
+            self.max_attempts = most
         self.hard_timeout_s = options.hard_timeout_s
         if options.ack == "each":
             self.acks_each = True
@@ -220,9 +224,13 @@ class Execution:
             return _WorkerDied(self.delivery.attempt - 1)
         if self.delivery.cancelled:
             return TaskCancelled()
-        if self.meta is not None and has_expired(self.meta, self.delivery.message, self.desk.clock.now_ms()):
+        if self.meta is not None and self._has_expired(self.meta):
             return TaskExpired(self.meta["expires_in_s"])
         return None
+
+    def _has_expired(self, meta: Mapping[str, Any]) -> bool:
+        delivery, now_ms = self.delivery, self.desk.clock.now_ms()
+        return has_expired(meta, delivery.message, attempt=delivery.attempt, wait_us=delivery.wait_us, now_ms=now_ms)
 
     def decide(self, result: Result) -> Outcome:
         """Turn what happened into what becomes of the message. Does no I/O."""

@@ -136,7 +136,7 @@ def test_consumer_without_a_queue_is_refused(project: Configure):
         consumer(read)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("option", ["timeout_s", "max_attempts", "limits"])
+@pytest.mark.parametrize("option", ["timeout_s", "hard_timeout_s", "limits"])
 def test_what_workers_read_from_the_declaration_is_refused_for_one_call(project: Configure, option: str):
     with pytest.raises(ValueError, match=f"workers read {option} from the declaration"):
         task(paint).using(**{option: 3})

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from rsmq_django.core import Message
 from rsmq_django.queues import get_queue
-from rsmq_django.tasks import Task, cancel, cancel_tagged, current_task, fixed, tagged
+from rsmq_django.redrive import redrive
+from rsmq_django.tasks import Task, Unique, cancel, cancel_tagged, current_task, fixed, tagged
 from rsmq_django.tasks.compat import TaskResultStatus
+from rsmq_django.tasks.expiry import has_expired
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
 from tests.worker.workshop import Configure, dead_letters, declare, the_dead_letter, work, working
@@ -102,25 +106,10 @@ def test_what_is_no_tag_is_refused(project: Configure, tags: Any):
 # -- Expiry ----------------------------------------------------------------------------------------------------------
 
 
-def make_older(server: PrivateServer, *, seconds: float) -> None:
-    """Give the only message of the queue an id that was made earlier, as time does."""
-    (old,) = (message_id.decode() for message_id in server.redis.zrange("rsmq:default", 0, -1))
-    made_us = int(old[:10], 36) - int(seconds * 1e6)
-    digits, text = "0123456789abcdefghijklmnopqrstuvwxyz", ""
-    while made_us:
-        made_us, digit = divmod(made_us, 36)
-        text = digits[digit] + text
-    body = server.redis.hget("rsmq:default:Q", old)
-    server.redis.zadd("rsmq:default", {text + old[10:]: server.redis.zscore("rsmq:default", old) or 0})
-    server.redis.hset("rsmq:default:Q", text + old[10:], body)
-    server.redis.zrem("rsmq:default", old)
-    server.redis.hdel("rsmq:default:Q", old)
-
-
-def test_a_call_that_waited_for_too_long_does_not_run(project: Configure, server: PrivateServer):
+def test_a_call_that_waited_for_too_long_does_not_run(project: Configure):
     seen: list[str] = []
     result = declare(expires_in_s=60)(lambda: seen.append("ran")).enqueue()
-    make_older(server, seconds=61)
+    pass_time(get_queue("default"), seconds=61)
 
     work()
 
@@ -130,35 +119,111 @@ def test_a_call_that_waited_for_too_long_does_not_run(project: Configure, server
     assert (record["reason"], record["error"]) == ("expired", "rsmq_django.tasks.expiry.TaskExpired")
 
 
-def test_a_call_in_time_runs(project: Configure, server: PrivateServer):
+def test_a_call_in_time_runs(project: Configure):
     seen: list[str] = []
     declare(expires_in_s=60)(lambda: seen.append("ran")).enqueue()
-    make_older(server, seconds=50)
+    pass_time(get_queue("default"), seconds=50)
 
     work()
 
     assert (seen, dead_letters()) == (["ran"], [])
 
 
-def test_a_delay_does_not_count(project: Configure, server: PrivateServer):
-    from datetime import timedelta
-
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"run_after": timedelta(hours=1)},
+        {"unique": Unique(mode="debounce", window_s=3600)},
+    ],
+    ids=["deferred", "debounced"],
+)
+def test_the_time_until_a_call_is_due_does_not_count(project: Configure, options: Any):
     seen: list[str] = []
-    declare(expires_in_s=60)(lambda: seen.append("ran")).using(run_after=timedelta(hours=1)).enqueue()
-    make_older(server, seconds=3600 + 30)
+    task: Task[..., Any] = declare(expires_in_s=60)(lambda: seen.append("ran"))
+    task.using(**options).enqueue()
     pass_time(get_queue("default"), seconds=3600 + 30)
 
     work()
 
-    assert seen == ["ran"]
+    assert (seen, dead_letters()) == (["ran"], [])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"run_after": timedelta(hours=1)}, {"unique": Unique(mode="debounce", window_s=3600)}],
+    ids=["deferred", "debounced"],
+)
+def test_a_delayed_call_expires_after_its_due_time(project: Configure, options: Any):
+    task: Task[..., Any] = declare(expires_in_s=60)(lambda: None)
+    task.using(**options).enqueue()
+    pass_time(get_queue("default"), seconds=3600 + 61)
+
+    work()
+
+    assert the_dead_letter()[1]["reason"] == "expired"
+
+
+def test_a_retry_does_not_expire(project: Configure):
+    seen: list[str] = []
+
+    def fail_once() -> None:
+        seen.append("ran")
+        if len(seen) == 1:
+            raise OSError
+
+    declare(expires_in_s=60, backoff=fixed(3600))(fail_once).enqueue()
+    work(until_empty=False, until_drained=True)
+    pass_time(get_queue("default"), seconds=3600 + 61)
+
+    work()
+
+    assert (seen, dead_letters()) == (["ran", "ran"], [])
+
+
+SENT_AN_HOUR_BEFORE = f"{'hefg8dts00'}{'x' * 22}"
+NOW_MS = int(SENT_AN_HOUR_BEFORE[:10], 36) / 1000 + 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("receive_count", "attempt", "first_received_s", "waited_s", "is_too_late"),
+    [
+        (1, 1, 0, 61, True),
+        (1, 1, 0, 59, False),
+        (3, 1, 61, 0, True),  # taken and given back twice, a limit say: the first receive counts
+        (3, 1, 59, 0, False),
+        (3, 2, 61, 61, False),
+        (3, 1, None, 0, True),  # a client that does not note the first receive: the time of sending counts
+    ],
+)
+def test_a_call_that_was_given_back_unused_expires_after_its_first_receive(
+    receive_count: int, attempt: int, first_received_s: int | None, waited_s: int, is_too_late: bool
+):
+    first_ms = None if first_received_s is None else int(NOW_MS - first_received_s * 1000)
+    message = Message(SENT_AN_HOUR_BEFORE, b"", receive_count, first_ms)
+
+    late = has_expired({"expires_in_s": 60}, message, attempt=attempt, wait_us=waited_s * 1_000_000, now_ms=NOW_MS)
+
+    assert late is is_too_late
+
+
+def test_a_redriven_call_expires_after_it_was_redriven(project: Configure):
+    seen: list[str] = []
+    declare(expires_in_s=60)(lambda: seen.append("ran")).enqueue()
+    pass_time(get_queue("default"), seconds=61)
+    work()
+
+    redrive("default-dead")
+    work()
+
+    assert (seen, dead_letters()) == (["ran"], [])
 
 
 async def expiring() -> None: ...
 
 
-def test_a_coroutine_expires_too(project: Configure, server: PrivateServer):
+def test_a_coroutine_expires_too(project: Configure):
     declare(expires_in_s=1)(expiring).enqueue()
-    make_older(server, seconds=2)
+    pass_time(get_queue("default"), seconds=2)
 
     work()
 
