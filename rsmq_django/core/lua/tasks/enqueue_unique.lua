@@ -20,8 +20,8 @@
 --#include shared/store_one
 local messages, settings, lock, result = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local delay, channel, record_ttl_s, queue, task = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local body, scope, mode, window_ms = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9])
-local max_wait_ms, lock_ttl_ms, given_task = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
+local body, scope, mode, given_task = ARGV[6], ARGV[7], ARGV[8], ARGV[12]
+local window_ms, max_wait_ms, lock_ttl_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 
 local function note(record, ...)
   if record_ttl_s == "0" then return end
@@ -41,15 +41,14 @@ if holder and held[2] and holder_message then
   if holder == task and is_there then return {"sent", task} end -- this very call, sent a second time
   is_waiting = is_there and redis.call("HEXISTS", KEYS[6], holder_message .. ":rc") == 0
   local is_in_window = scope == "window" and tonumber(held[5] or 0) > now_ms
+  if is_in_window then until_ms = tonumber(held[5]) end -- a window is that of the first call
   local stands = holder ~= task and ((scope == "running" and is_there) or is_in_window or is_waiting)
   if stands and not (is_waiting and mode ~= "reject") then
     note(result, "status", "DUPLICATE", "of", holder)
     return {"duplicate", holder}
   end
   if is_waiting then first_ms = tonumber(held[4]) or now_ms end
-  if is_in_window then until_ms = tonumber(held[5]) end -- a window is that of the first call
 end
-
 if mode == "debounce" then delay = window_ms end
 if max_wait_ms > 0 then delay = math.max(0, math.min(delay, first_ms + max_wait_ms - now_ms)) end
 local id, visible_ms = store_one(messages, settings, delay, channel, task, body)
@@ -59,9 +58,9 @@ if is_waiting then
   redis.call("DEL", KEYS[7])
   note(KEYS[7], "status", "DUPLICATE", "of", task)
 end
+local ends_ms = scope == "window" and until_ms or visible_ms + lock_ttl_ms
 redis.call("DEL", lock)
-redis.call("HSET", lock, "task", task, "queue", queue, "message", id, "first_ms", integer(first_ms),
-  "until_ms", integer(until_ms))
-redis.call("PEXPIRE", lock, integer(scope == "window" and until_ms - now_ms or visible_ms - now_ms + lock_ttl_ms))
+redis.call("HSET", lock, "task", task, "queue", queue, "message", id, "first_ms", integer(first_ms), "until_ms", until_ms)
+redis.call("PEXPIRE", lock, integer(ends_ms - now_ms))
 note(result, "status", "READY", "queue", queue, "message", id)
 return {"sent", task, is_waiting and holder or nil}
