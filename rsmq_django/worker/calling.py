@@ -24,6 +24,7 @@ from .database import (
     close_unusable_connections_async,
     is_look_due,
 )
+from .forks import await_in_one_process, call_in_one_process
 from .interruption import call_interruptibly
 from .workflow import aargument_of, argument_of
 
@@ -112,13 +113,12 @@ def _call_surrounded(execution: Execution) -> Any:
 def _acall(execution: Execution) -> Awaitable[Any]:
     current_run.set(execution)
     is_bare = tracer() is None and chain() is None
-    awaitable: Awaitable[Any] = _call(execution) if is_bare else _acall_surrounded(execution)
-    return awaitable
+    return await_in_one_process(_call(execution)) if is_bare else _acall_surrounded(execution)
 
 
 async def _acall_surrounded(execution: Execution) -> Any:
     with _span(execution), _middleware(execution):
-        return await _call(execution)
+        return await await_in_one_process(_call(execution))
 
 
 def _call(execution: Execution) -> Any:
@@ -129,11 +129,11 @@ def _call(execution: Execution) -> Any:
         context = TaskContext.of(execution, task_result=execution.announcer.task_result(execution))
         args = [context, *args]
     if not work.options.once:
-        return work.func(*args, **kwargs)
+        return call_in_one_process(work.func, args, kwargs)
     # Only here: its table belongs to an application that most projects do not install.
     from ..outbox.inbox import run_once
 
-    return run_once(execution.task_id, execution.path, lambda: work.func(*args, **kwargs))
+    return run_once(execution.task_id, execution.path, lambda: call_in_one_process(work.func, args, kwargs))
 
 
 def _middleware(execution: Execution) -> AbstractContextManager[None]:

@@ -17,6 +17,7 @@ from typing import Any
 from ..tasks.interrupts import TaskCancelled
 from ..tasks.registry import Consumer
 from ..tasks.retry import TaskTimeout
+from .forks import await_in_one_process, call_in_one_process
 
 logger = logging.getLogger(__name__)
 
@@ -32,14 +33,14 @@ def followed_by(primary: Consumer, followers: Sequence[Consumer]) -> Callable[..
     def call_all(received: Any) -> Any:
         error = None
         try:
-            answer = primary.func(received)
+            answer = call_in_one_process(primary.func, [received], {})
         except INTERRUPTIONS:
             raise
         except BaseException as raised:
             error = raised
         for follower in followers:
             try:
-                follower.func(received)
+                call_in_one_process(follower.func, [received], {})
             except BaseException as failure:
                 if _ends_all(failure, follower, primary):
                     break
@@ -57,14 +58,14 @@ def _afollowed_by(primary: Consumer, followers: Sequence[Consumer]) -> Callable[
     async def call_all(received: Any) -> Any:
         error = None
         try:
-            answer = await primary.func(received)
+            answer = await await_in_one_process(primary.func(received))
         except INTERRUPTIONS:
             raise
         except BaseException as raised:
             error = raised
         for follower in followers:
             try:
-                await follower.func(received)
+                await await_in_one_process(follower.func(received))
             except BaseException as failure:
                 if _ends_all(failure, follower, primary):
                     break

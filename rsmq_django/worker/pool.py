@@ -10,10 +10,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from .acknowledgement import Acknowledgement
+from .contexts import share_handlers
 from .time_limit import TimeLimit
 
 logger = logging.getLogger(__name__)
@@ -89,6 +91,8 @@ class Pool:
         self._begun = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread_id: int | None = None
+        #: Coroutines run in copies of it.
+        self._loop_context = Context()
         self._is_closing = False
         self._is_wake_planned = False
         self._pace, self._async_pace = Pace(), Pace()
@@ -242,13 +246,14 @@ class Pool:
     # -- Threads ------------------------------------------------------------------------------------------------------
 
     def _work(self, number: int) -> None:
+        share_handlers()
         get, now_running, ended = self._todo.get, self._now, self._ended
         while (execution := get()) is not None:
             now_running[number] = execution
             if execution.time_limit is not None:
                 execution.time_limit.on_start = self._wake
             try:
-                execution.run()
+                copy_context().run(execution.run)
                 if execution.acks_each:
                     self._wait_for_acks(number, execution)
             except BaseException:
@@ -278,6 +283,7 @@ class Pool:
     def _run_loop(self, is_up: threading.Event) -> None:
         with asyncio.Runner() as runner:
             self._loop, self._loop_thread_id = runner.get_loop(), threading.get_ident()
+            self._loop_context = copy_context()
             is_up.set()
             while not self._is_closing:
                 try:
@@ -294,7 +300,9 @@ class Pool:
             while self._begun < self._async_tasks:
                 execution = self._arrived.popleft()
                 self._begun += 1
-                self._coroutines[execution] = self._loop.create_task(self._run_coroutine(execution))
+                # Not in the context of the coroutine that has just ended, which may have led here.
+                context = self._loop_context.copy()
+                self._coroutines[execution] = self._loop.create_task(self._run_coroutine(execution), context=context)
 
     async def _run_coroutine(self, execution: Runnable) -> None:
         try:

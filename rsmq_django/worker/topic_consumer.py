@@ -11,6 +11,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +24,10 @@ from ..core.topics import Bridge, Group, TopicMessage
 from ..queues import ensure_queue
 from ..tasks.retry import exponential
 from ..tasks.topic_task import TopicTask
+from .contexts import share_handlers
 from .database import close_stale_connections, close_unusable_connections
 from .error_text import one_line, traceback_of
+from .forks import call_in_one_process
 from .outage import Outage
 from .topic_account import TopicAccount
 
@@ -65,6 +68,7 @@ class TopicThread(threading.Thread):
 
     def run(self) -> None:
         """Work until stopped; while the server is away, wait."""
+        share_handlers()
         while not self.stopping.is_set():
             try:
                 is_drained = self.step()
@@ -172,7 +176,8 @@ class ConsumerThread(TopicThread):
         began_at = time.monotonic()
         try:
             close_stale_connections()
-            self._call(list(messages) if self._task.batch is not None else messages[0])
+            given = list(messages) if self._task.batch is not None else messages[0]
+            copy_context().run(call_in_one_process, self._call, [given], {})
         except BaseException as error:  # a function may raise anything; the thread goes on
             return error
         finally:

@@ -85,6 +85,30 @@ def look_at_database(name: str) -> None:
         cursor.execute("SELECT 1")
 
 
+def _fork(how: str) -> str:
+    """Fork, and let the child leave the function as `how` says; the parent notes how it ended."""
+    pid = os.fork()
+    if pid == 0:
+        note("copy", os.getpid())
+        if how == "raises":
+            raise OSError("in the child")
+        if how == "exits":
+            raise SystemExit(3)
+        return "from the child"
+    note("child-ended", how, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    return "from the parent"
+
+
+@task(max_attempts=1)
+def fork(how: str) -> str:
+    return _fork(how)
+
+
+@task(max_attempts=1)
+async def afork(how: str) -> str:
+    return _fork(how)
+
+
 if "RSMQ_TEST_TURN_S" in os.environ:  # so long that no process loses its turn because the machine is busy
     herd.TURN_S = herd.LONGEST_WAIT_S = float(os.environ["RSMQ_TEST_TURN_S"])
 
@@ -95,6 +119,8 @@ if "RSMQ_TEST_TOPIC" in os.environ:
     def note_message(message: TopicMessage) -> None:
         time.sleep(0.01)
         note("message", message.text())
+        if message.text().startswith("fork "):
+            _fork(message.text().split()[1])
 
 
 def wait_for(path: Path) -> None:
