@@ -152,13 +152,13 @@ class FaultProxy:
         while chunk := await client.read(CHUNK_BYTES):
             self.requests.append(chunk)
             await self._pass("request")
-            if forged := self._forged(chunk):
-                answers.write(forged)
-                continue
             needle, times = self._lost_replies
             if times and needle in chunk:
                 self._lost_replies = (needle, times - 1)
                 lost.set()
+            elif forged := self._forged(chunk):
+                answers.write(forged)
+                continue
             server.write(chunk)
             await server.drain()
         server.close()

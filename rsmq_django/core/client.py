@@ -26,9 +26,11 @@ from .errors import (
     PermissionDenied,
     QueueFull,
     QueueNotFound,
+    RedisFailure,
     RsmqError,
     ServerRefused,
     TopicBroken,
+    without_claims,
 )
 from .keys import checked_namespace
 from .topic_errors import topic_error
@@ -103,7 +105,7 @@ class Client:
             refuse_to_repeat(error, repeatable)
             first = error
         with _first_remembered(first):
-            return self.connection.exchange(commands)
+            return _noting(first, self.connection.exchange(commands))
 
     async def _aexchange(self, commands: list[Command], repeatable: bool) -> list[Reply]:
         try:
@@ -112,7 +114,7 @@ class Client:
             refuse_to_repeat(error, repeatable)
             first = error
         with _first_remembered(first):
-            return await self.connection.aexchange(commands)
+            return _noting(first, await self.connection.aexchange(commands))
 
 
 @contextmanager
@@ -120,21 +122,31 @@ def _first_remembered(first: ConnectionFailed | OutcomeUnknown) -> Iterator[None
     """Raise the first error again when a repeat cannot connect: what was sent then may have been carried out."""
     try:
         yield
-    except ConnectionFailed:
+    except RedisFailure:
         if isinstance(first, OutcomeUnknown):
             raise first from first.__cause__
         raise
 
 
+def _noting(first: ConnectionFailed | OutcomeUnknown, replies: list[Reply]) -> list[Reply]:
+    """Note in the error replies to a repeat that the reply to its first try was lost."""
+    if isinstance(first, OutcomeUnknown):
+        for reply in replies:
+            if isinstance(reply, redis.RedisError):
+                reply.lost_before = first  # type: ignore[attr-defined]
+    return replies
+
+
 @contextmanager
 def _the_others_known(carried_out: int, count: int) -> Iterator[None]:
-    """Raise OutcomeUnknown in the place of ConnectionFailed, which says that nothing was done, when some calls were."""
+    """Raise OutcomeUnknown in the place of an error which says that nothing was done, when some calls were."""
     try:
         yield
-    except ConnectionFailed as error:
-        if not carried_out:
+    except RedisFailure as error:
+        if not carried_out or isinstance(error, OutcomeUnknown):
             raise
-        raise OutcomeUnknown(f"{carried_out} of {count} calls had been carried out; {error}") from error
+        why = without_claims(error)
+        raise OutcomeUnknown(f"{carried_out} of {count} calls had been carried out; {why}") from error
 
 
 def refuse_to_repeat(error: ConnectionFailed | OutcomeUnknown, repeatable: bool) -> None:
@@ -197,6 +209,9 @@ _REFUSED = re.compile(r"READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|MISCONF|BUSY|TRY
 def as_our_error(call: Call[Any], reply: redis.RedisError) -> RsmqError:
     """Name the error that the server's reply stands for; the server's own text stays its cause."""
     error = _name_error(call, f"{getattr(reply, 'status_code', '') or ''} {reply}", reply)
+    first = getattr(reply, "lost_before", None)
+    if first is not None and isinstance(error, RedisFailure):  # it is about the repeat only
+        error = OutcomeUnknown(f"{first}; the repeat was refused: {without_claims(error)}")
     if not call.script.startswith(_OF_NO_QUEUE):
         error.queue_name = call.subject
     error.__cause__ = reply

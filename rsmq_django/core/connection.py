@@ -149,13 +149,16 @@ class Connection:
                 replies[at] = answer
 
     def _converse(self, link: Any, request: bytes, count: int) -> list[Reply]:
+        replies: list[Reply] = []
         try:
             if request:
                 link.send_packed_command([request], check_health=False)
-            return [_read(link) for _ in range(count)]
+            for _ in range(count):
+                replies.append(_read(link))
+            return replies
         except _REFUSED_ALL as error:
             link.disconnect()
-            return [error] * count
+            return _refused(self.url, error, replies, count)
         except _LOST as error:
             link.disconnect()
             self._route.leave(link)
@@ -246,14 +249,17 @@ class Connection:
         return replies
 
     async def _aconverse(self, link: Any, commands: Sequence[Command]) -> list[Reply]:
+        replies: list[Reply] = []
         try:
             # Our own time-out: redis-py's wait_for() loses a cancellation now and then before Python 3.12.
             async with asyncio.timeout(self.timeout_s):
                 await link.send_packed_command(packed(commands), check_health=False)
-                return [await _aread(link) for _ in commands]
+                for _ in commands:
+                    replies.append(await _aread(link))
+                return replies
         except _REFUSED_ALL as error:
             await link.disconnect(nowait=True)
-            return [error] * len(commands)
+            return _refused(self.url, error, replies, len(commands))
         except _LOST as error:
             await link.disconnect(nowait=True)
             self._route.leave(link)
@@ -439,6 +445,13 @@ def _not_connected(url: str, error: Exception) -> RedisFailure:
         return ServerRefused(f"{where} refused the connection: {error}")
     why = str(error) or type(error).__name__  # our own time-outs carry no text
     return ConnectionFailed(f"cannot connect to {where} ({why}); nothing was sent. Is the server running there?")
+
+
+def _refused(url: str, error: Exception, replies: Sequence[Reply], count: int) -> list[Reply]:
+    """Return the replies of a server that refuses everything. One that began to do so in the middle has done a part."""
+    if replies:
+        raise OutcomeUnknown(_lost_text(url, error)) from error
+    return [error] * count
 
 
 def _lost_text(url: str, error: Exception) -> str:

@@ -7,6 +7,8 @@ on unchanged. Replies of the server become these errors in `client.py`, and nowh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class RsmqError(Exception):
     """The base of all errors of this package."""
@@ -149,6 +151,27 @@ class OutcomeUnknown(RedisFailure):
     """The command was sent and its reply was lost: it may have been carried out or not."""
 
 
+class PartlyDone(OutcomeUnknown):
+    """A call of several items ended in the middle: some were carried out, so it must not simply be repeated.
+
+    `__cause__` is the error that ended it. Positions count from 0, in the order in which the items were given; what is
+    neither in `done` nor in `unknown` was not carried out, and may be sent again.
+    """
+
+    def __init__(
+        self,
+        *args: object,
+        done: Mapping[int, object] | None = None,
+        unknown: Mapping[int, object] | None = None,
+        queue_name: str = "",
+    ) -> None:
+        super().__init__(*args, queue_name=queue_name)
+        #: Position -> what the call returns for that item: the id of a message or task that was sent.
+        self.done = dict(done or {})
+        #: Items whose reply was lost: position -> the id that it has if it was carried out, None where nobody knows it.
+        self.unknown = dict(unknown or {})
+
+
 class ServerRefused(RedisFailure):
     """The server answered that it cannot do it now (loading, read-only, disk full, busy): nothing was changed."""
 
@@ -159,3 +182,15 @@ class QueueFull(ServerRefused):
 
 class PermissionDenied(RedisFailure):
     """The server refused the password, or its user may not run one of the commands."""
+
+
+#: What errors say of their own exchange, which would be false where another one was carried out.
+_CLAIMS = ("; nothing was sent", ", nothing was stored", "; nothing was changed")
+
+
+def without_claims(error: RsmqError) -> str:
+    """Return the text of an error without its claim that nothing was done."""
+    text = str(error)
+    for claim in _CLAIMS:
+        text = text.replace(claim, "")
+    return text

@@ -40,6 +40,7 @@ from .replies import (
     read_queue_created,
     read_settlements,
 )
+from .steps import Steps
 
 T = TypeVar("T")
 
@@ -169,19 +170,22 @@ class Queue:
     def send_many(self, bodies: Iterable[Body], *, delay_s: float | None = None) -> list[str]:
         """Put messages on the queue in the order given and return their ids: one round trip per thousand.
 
-        A thousand is stored whole or not at all; when a later one fails, the earlier ones stay. Errors as in send().
+        A thousand is stored whole or not at all. Raises PartlyDone when a later one fails: it has the ids of what was
+        stored. Other errors as in send().
         """
-        ids: list[str] = []
+        steps = Steps[str]()
         for batch in batches(bodies):
-            ids += self.client.run(self._send(batch, delay_s))
-        return ids
+            with steps.step(len(batch)):
+                steps.results += self.client.run(self._send(batch, delay_s))
+        return steps.results
 
     async def asend_many(self, bodies: Iterable[Body], *, delay_s: float | None = None) -> list[str]:
         """See send_many()."""
-        ids: list[str] = []
+        steps = Steps[str]()
         for batch in batches(bodies):
-            ids += await self.client.arun(self._send(batch, delay_s))
-        return ids
+            with steps.step(len(batch)):
+                steps.results += await self.client.arun(self._send(batch, delay_s))
+        return steps.results
 
     def _send(self, bodies: Sequence[Body], delay_s: float | None) -> Call[list[str]]:
         args: list[Argument] = [
@@ -249,12 +253,23 @@ class Queue:
         return as_answer(message, await self.client.arun(self._delete([message])))
 
     def delete_many(self, messages: Iterable[Message | str]) -> list[Settlement]:
-        """Delete messages, one round trip per thousand, and say in order what became of each. See delete()."""
-        return [done for batch in batches(messages) for done in self.client.run(self._delete(batch))]
+        """Delete messages, one round trip per thousand, and return in order what became of each. See delete().
+
+        Raises PartlyDone when an exchange after the first one fails; deleting again does no harm.
+        """
+        steps = Steps[Settlement]()
+        for batch in batches(messages):
+            with steps.step(len(batch)):
+                steps.results += self.client.run(self._delete(batch))
+        return steps.results
 
     async def adelete_many(self, messages: Iterable[Message | str]) -> list[Settlement]:
         """See delete_many()."""
-        return [done for batch in batches(messages) for done in await self.client.arun(self._delete(batch))]
+        steps = Steps[Settlement]()
+        for batch in batches(messages):
+            with steps.step(len(batch)):
+                steps.results += await self.client.arun(self._delete(batch))
+        return steps.results
 
     def _delete(self, messages: Sequence[Message | str]) -> Call[list[Settlement]]:
         args = tuple(word for message in messages for word in receipt(message))

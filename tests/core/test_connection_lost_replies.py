@@ -11,7 +11,7 @@ import pytest
 
 from rsmq_django.core import Client, Connection, Message, Queue, alist_queues, list_queues
 from rsmq_django.core.connection import Command, Reply
-from rsmq_django.core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure, RsmqError
+from rsmq_django.core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure, RsmqError, ServerRefused
 from rsmq_django.core.topics import Topic
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
@@ -208,6 +208,77 @@ def test_calls_of_which_some_were_carried_out_are_not_said_to_be_unsent(client: 
         Client(Brief(server.url)).run_many([topic.publish_call("x"), topic.status_call()])
 
     assert topic.status().last == 2
+
+
+def test_calls_of_which_some_were_carried_out_are_not_said_to_be_refused(client: Client, server: PrivateServer):
+    class Refusing(Connection):
+        """One that is refused after its first exchange."""
+
+        def exchange(self, commands: Sequence[Command]) -> list[Reply]:
+            if self._idle:
+                raise ServerRefused("the server is still loading; nothing was changed")
+            return super().exchange(commands)
+
+    topic = Topic("orders", client)
+    server.redis.script_flush()
+    topic.publish("warm")
+
+    with pytest.raises(OutcomeUnknown, match="1 of 2 calls had been carried out; the server is still loading$"):
+        Client(Refusing(server.url)).run_many([topic.publish_call("x"), topic.status_call()])
+
+    assert topic.status().last == 2
+
+
+REFUSING = b"-READONLY You can't write against a read only replica.\r\n"
+
+
+def test_repeat_that_is_refused_does_not_hide_that_the_call_may_have_been_carried_out(
+    proxy: FaultProxy, distant: Queue, queue: Queue
+):
+    message = held(queue)
+    proxy.lose_reply_to(b"EVALSHA")
+    proxy.answer_instead(b"EVALSHA", REFUSING)
+
+    with pytest.raises(OutcomeUnknown, match="did not answer.*the repeat was refused.*READONLY") as caught:
+        distant.delete(message)
+
+    assert "nothing was changed" not in str(caught.value)
+    assert queue.attributes().messages == 0
+
+
+async def test_async_repeat_that_is_refused_says_the_same(proxy: FaultProxy, distant: Queue, queue: Queue):
+    message = held(queue)
+    await distant.aattributes()
+    proxy.lose_reply_to(b"EVALSHA")
+    proxy.answer_instead(b"EVALSHA", REFUSING)
+
+    with pytest.raises(OutcomeUnknown, match="the repeat was refused"):
+        await distant.adelete(message)
+
+    await distant.client.connection.aclose()
+
+
+#: A server that begins to load its data between two calls: a replica whose primary sends it everything anew.
+BEGINS_TO_LOAD = b"$32\r\n%s\r\n-LOADING Redis is loading the dataset in memory\r\n" % (b"a" * 32)
+
+
+def test_server_that_begins_to_refuse_in_the_middle_has_carried_out_a_part(proxy: FaultProxy, distant: Queue):
+    proxy.answer_instead(b"EVALSHA", BEGINS_TO_LOAD)
+
+    with pytest.raises(OutcomeUnknown):
+        distant.client.run_many([distant._send([b"a"], None), distant._send([b"b"], None)])
+
+
+async def test_async_server_that_begins_to_refuse_in_the_middle_has_carried_out_a_part(
+    proxy: FaultProxy, distant: Queue
+):
+    await distant.aattributes()
+    proxy.answer_instead(b"EVALSHA", BEGINS_TO_LOAD)
+
+    with pytest.raises(OutcomeUnknown):
+        await distant.client.arun_many([distant._send([b"a"], None), distant._send([b"b"], None)])
+
+    await distant.client.connection.aclose()
 
 
 def test_call_is_repeated_once_and_not_for_ever(proxy: FaultProxy, distant: Queue):

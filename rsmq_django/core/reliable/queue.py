@@ -21,6 +21,7 @@ from ..keys import checked_name, reliable_keys, reliable_queues_key
 from ..limits import MAX_BATCH, Body, batches, checked_count, milliseconds
 from ..records import Settlement
 from ..replies import read_nothing
+from ..steps import arun_in_turn, run_in_turn
 from .arguments import (
     MAX_DELIVERIES,
     MAX_MS,
@@ -181,11 +182,11 @@ class ReliableQueue:
         What is missing there was not delivered, or is gone already. A message, or its receipt, is left alone when it
         was delivered again since; an id is good for any delivery. None when there is no such queue.
         """
-        return joined([self.client.run(call) for call in self._ack(messages)])
+        return joined(run_in_turn(self.client, self._ack(messages)))
 
     async def aack(self, *messages: Receipt) -> list[str] | None:
         """See ack()."""
-        return joined([await self.client.arun(call) for call in self._ack(messages)])
+        return joined(await arun_in_turn(self.client, self._ack(messages)))
 
     def _ack(self, messages: Sequence[Receipt]) -> list[Call[list[str] | None]]:
         return self._settling("ack", (), messages)
@@ -196,11 +197,11 @@ class ReliableQueue:
         One that was delivered `max_deliveries` times goes to the dead ones instead. `is_unused` takes the delivery
         back: it is not counted. Returns the ids that were given back. See ack() for what is left out.
         """
-        return joined([self.client.run(call) for call in self._nack(messages, delay_s, is_unused)])
+        return joined(run_in_turn(self.client, self._nack(messages, delay_s, is_unused), words=2))
 
     async def anack(self, *messages: Receipt, delay_s: float = 0, is_unused: bool = False) -> list[str] | None:
         """See nack()."""
-        return joined([await self.client.arun(call) for call in self._nack(messages, delay_s, is_unused)])
+        return joined(await arun_in_turn(self.client, self._nack(messages, delay_s, is_unused), words=2))
 
     def _nack(self, messages: Sequence[Receipt], delay_s: float, is_unused: bool) -> list[Call[list[str] | None]]:
         args = (milliseconds("delay_s", delay_s), "unused" if is_unused else "failed")
@@ -211,11 +212,11 @@ class ReliableQueue:
 
         Zero says "still working on it". Returns the ids of which that is true now. See ack() for what is left out.
         """
-        return joined([self.client.run(call) for call in self._extend(messages, seconds)])
+        return joined(run_in_turn(self.client, self._extend(messages, seconds), words=1))
 
     async def aextend(self, *messages: Receipt, seconds: float = 0) -> list[str] | None:
         """See extend()."""
-        return joined([await self.client.arun(call) for call in self._extend(messages, seconds)])
+        return joined(await arun_in_turn(self.client, self._extend(messages, seconds), words=1))
 
     def _extend(self, messages: Sequence[Receipt], seconds: float) -> list[Call[list[str] | None]]:
         return self._settling("extend", (milliseconds("seconds", seconds),), messages)
@@ -258,11 +259,11 @@ class ReliableQueue:
         The reason, up to 200 printable characters, is on record in the place of the consumer. Returns the ids that are
         dead now. See ack() for what is left out.
         """
-        return joined([self.client.run(call) for call in self._bury(messages, reason)])
+        return joined(run_in_turn(self.client, self._bury(messages, reason), words=1))
 
     async def abury(self, *messages: Receipt, reason: str = "") -> list[str] | None:
         """See bury()."""
-        return joined([await self.client.arun(call) for call in self._bury(messages, reason)])
+        return joined(await arun_in_turn(self.client, self._bury(messages, reason), words=1))
 
     def _bury(self, messages: Sequence[Receipt], reason: str) -> list[Call[list[str] | None]]:
         return self._settling("bury", (checked_label("reason", reason),), messages)
@@ -289,11 +290,11 @@ class ReliableQueue:
 
         Either those with these ids, or the `count` (1 to 1,000) that died first.
         """
-        return joined([self.client.run(call) for call in self._redrive(ids, count)])
+        return joined(run_in_turn(self.client, self._redrive(ids, count), words=1))
 
     async def aredrive(self, *ids: str, count: int = 0) -> list[str] | None:
         """See redrive()."""
-        return joined([await self.client.arun(call) for call in self._redrive(ids, count)])
+        return joined(await arun_in_turn(self.client, self._redrive(ids, count), words=1))
 
     def _redrive(self, ids: Sequence[str], count: int) -> list[Call[list[str] | None]]:
         if ids and count:
@@ -304,11 +305,11 @@ class ReliableQueue:
 
     def discard(self, *ids: str) -> list[str] | None:
         """Remove dead messages for good, and return the ids that were removed."""
-        return joined([self.client.run(call) for call in self._discard(ids)])
+        return joined(run_in_turn(self.client, self._discard(ids)))
 
     async def adiscard(self, *ids: str) -> list[str] | None:
         """See discard()."""
-        return joined([await self.client.arun(call) for call in self._discard(ids)])
+        return joined(await arun_in_turn(self.client, self._discard(ids)))
 
     def _discard(self, ids: Sequence[str]) -> list[Call[list[str] | None]]:
         return self._settling("discard", (), ids)
@@ -320,11 +321,11 @@ class ReliableQueue:
         again since its receipt, stays, and so does what waits behind ten thousand others. None when there is no such
         queue to move from.
         """
-        return merged([self.client.run(call) for call in self._move(target, messages, kind)])
+        return merged(run_in_turn(self.client, self._move(target, messages, kind), words=1))
 
     async def amove(self, target: str | ReliableQueue, *messages: Receipt, kind: Kind) -> dict[str, str] | None:
         """See move()."""
-        return merged([await self.client.arun(call) for call in self._move(target, messages, kind)])
+        return merged(await arun_in_turn(self.client, self._move(target, messages, kind), words=1))
 
     def _move(
         self, target: str | ReliableQueue, messages: Sequence[Receipt], kind: Kind

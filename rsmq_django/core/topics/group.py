@@ -19,6 +19,7 @@ from ..call import Argument, Call
 from ..errors import InvalidValue
 from ..limits import MAX_BATCH, checked_count
 from ..limits import milliseconds as short_milliseconds
+from ..steps import arun_in_turn, run_in_turn
 from .keys import checked_group, dead_letter_topic, group_keys, topic_keys
 from .listing import register_call
 from .records import Batch, GroupStatus, SeekResult, TopicMessage
@@ -137,11 +138,11 @@ class Group:
 
         One that is missing was acknowledged before, or the group was set back since.
         """
-        return sum(self.client.run(call) for call in self._ack(messages))
+        return sum(run_in_turn(self.client, self._ack(messages)))
 
     async def aack(self, messages: Iterable[Held] | Held) -> int:
         """See ack()."""
-        return sum([await self.client.arun(call) for call in self._ack(messages)])
+        return sum(await arun_in_turn(self.client, self._ack(messages)))
 
     def _ack(self, messages: Iterable[Held] | Held) -> list[Call[int]]:
         own = self.keys
@@ -156,11 +157,11 @@ class Group:
 
         With 0 that is at once, to whoever reads first. A longer time than is left gives their reader more time.
         """
-        return sum(self.client.run(call) for call in self._retry(messages, after_s))
+        return sum(run_in_turn(self.client, self._retry(messages, after_s), words=1))
 
     async def aretry(self, messages: Iterable[Held] | Held, *, after_s: float = 0) -> int:
         """See retry()."""
-        return sum([await self.client.arun(call) for call in self._retry(messages, after_s)])
+        return sum(await arun_in_turn(self.client, self._retry(messages, after_s), words=1))
 
     def _retry(self, messages: Iterable[Held] | Held, after_s: float) -> list[Call[int]]:
         after_ms = short_milliseconds("after_s", after_s)
