@@ -9,9 +9,11 @@ closed, never reused: its late replies would answer somebody else's question.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import re
 import select
+import socket
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -36,6 +38,13 @@ Command = tuple[str | bytes | int, ...]
 Reply = Any
 
 NO_LIMIT = 2**31
+#: An idle connection is checked after 30 s, every 10 s, and is lost after three checks without an answer. By name:
+#: other systems than Linux lack some.
+_KEEPALIVE = {
+    getattr(socket, name): value
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+    if hasattr(socket, name)
+}
 #: From node to node of a cluster, until the right one is found.
 MOST_MOVES = 5
 
@@ -122,6 +131,28 @@ class Connection:
             self._follow(link, commands, replies)
         self._idle.append(link)
         return replies
+
+    def ask(self, command: Command) -> Any:
+        """Send a command whose answer may take long; return the socket, for is_answered() and answer_of().
+
+        It is the caller's now: who does not wait for the answer has to disconnect it.
+        """
+        link = self._take()
+        self._converse(link, packed([command]), 0)
+        return link
+
+    def answer_of(self, link: Any) -> Reply | None:
+        """Return the answer to what ask() has sent; raises OutcomeUnknown.
+
+        None also from a server that is not, or not any more, the one that has the keys: the next exchange follows.
+        """
+        (reply,) = self._converse(link, b"", 1)
+        if link.is_elsewhere:
+            link.is_elsewhere = False
+            link.disconnect()
+            return None
+        self._idle.append(link)
+        return reply
 
     def _follow(self, link: Any, commands: Sequence[Command], replies: list[Reply]) -> None:
         """Send what another node of the cluster has to carry out there, and put its replies in their places.
@@ -412,10 +443,17 @@ def _is_stale(link: Any) -> bool:
         return True
 
 
-def _is_readable(socket: Any) -> bool:
+def is_answered(link: Any, *, within_s: float) -> bool:
+    """Say whether a socket that ask() returned has an answer, or an end, within so many seconds."""
+    if isinstance(link, redis.SSLConnection):
+        return bool(link.can_read(within_s))
+    return _is_readable(link._sock, within_s=within_s)
+
+
+def _is_readable(sock: Any, *, within_s: float = 0.0) -> bool:
     poll = select.poll()
-    poll.register(socket.fileno(), select.POLLIN)
-    return bool(poll.poll(0))
+    poll.register(sock.fileno(), select.POLLIN)
+    return bool(poll.poll(math.ceil(within_s * 1000)))
 
 
 async def _ais_stale(link: Any) -> bool:
@@ -477,5 +515,8 @@ def _options(url: str, timeout_s: float | None) -> dict[str, Any]:
         # that would be the number of lost connections that a process survives.
         "max_connections": NO_LIMIT,
     }
-    # A half-open TCP connection (a cut cable, a NAT that forgot) is noticed by the kernel instead of never.
-    return options if urlsplit(url).scheme == "unix" else options | {"socket_keepalive": True}
+    if urlsplit(url).scheme == "unix":
+        return options
+    # A half-open TCP connection (a cut cable, a NAT that forgot) is noticed by the kernel instead of never; with the
+    # defaults of Linux it would be after two hours.
+    return options | {"socket_keepalive": True, "socket_keepalive_options": _KEEPALIVE}

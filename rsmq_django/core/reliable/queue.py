@@ -46,7 +46,7 @@ from .replies import (
     read_stored,
 )
 from .shapes import Row, as_inspected, as_rows, joined, merged
-from .waiting import Wait, patient, take_token, wake_keys
+from .waiting import Wait, async_place_in_line, place_in_line, until_next_look_s, wake_keys
 
 T = TypeVar("T")
 MAX_QUEUES_PER_POP = 100
@@ -129,11 +129,11 @@ class ReliableQueue:
                 return popped.messages
             if wait.is_over:
                 return None
-            block_s = wait.next_block_s(popped.next_due_ms)
+            block_s = wait.block_s()
             if block_s:
-                self._block(call, block_s)
+                self._stand_in_line(self.pop_call(0, more_queues), block_s, popped.next_due_ms)
             else:
-                time.sleep(wait.nap_s(popped.next_due_ms))
+                time.sleep(wait.nap_s())
 
     async def _atake(
         self, count: int, block_ms: int, more_queues: Sequence[str | ReliableQueue]
@@ -145,11 +145,11 @@ class ReliableQueue:
                 return popped.messages
             if wait.is_over:
                 return None
-            block_s = wait.next_block_s(popped.next_due_ms)
+            block_s = wait.block_s()
             if block_s:
-                await self._ablock(call, block_s)
+                await self._astand_in_line(self.pop_call(0, more_queues), block_s, popped.next_due_ms)
             else:
-                await asyncio.sleep(wait.nap_s(popped.next_due_ms))
+                await asyncio.sleep(wait.nap_s())
 
     def pop_call(self, count: int, more_queues: Sequence[str | ReliableQueue] = ()) -> Call[Popped]:
         """Return a pop that does not block as a call, to be run together with others."""
@@ -160,19 +160,27 @@ class ReliableQueue:
         args = (checked_room(count), self.consumer)
         return Call("reliable/pop", (self.keys[0], *keys), args, read_popped, subject=", ".join(names))
 
-    def _block(self, call: Call[Popped], block_s: float) -> None:
+    def _stand_in_line(self, look: Call[Popped], block_s: float, next_due_ms: int | None) -> None:
+        """Wait for a token; `look` is a pop that takes nothing, but puts tokens back and ends delays."""
         try:
-            (reply,) = patient(self.client.connection).exchange([take_token(wake_keys(call.keys), block_s)])
+            with place_in_line(self.client.connection, wake_keys(look.keys), block_s) as place:
+                while not place.is_served(within_s=until_next_look_s(next_due_ms)):
+                    next_due_ms = self.client.run(look).next_due_ms
+                reply = place.leave()
         except OutcomeUnknown as error:
-            raise _lost_while_waiting(call, error) from error
-        _raise_refusal(call, reply)
+            raise _lost_while_waiting(look, error) from error
+        _raise_refusal(look, reply)
 
-    async def _ablock(self, call: Call[Popped], block_s: float) -> None:
+    async def _astand_in_line(self, look: Call[Popped], block_s: float, next_due_ms: int | None) -> None:
+        """See _stand_in_line()."""
         try:
-            (reply,) = await patient(self.client.connection).aexchange([take_token(wake_keys(call.keys), block_s)])
+            async with async_place_in_line(self.client.connection, wake_keys(look.keys), block_s) as waiting:
+                while not (await asyncio.wait({waiting}, timeout=until_next_look_s(next_due_ms)))[0]:
+                    next_due_ms = (await self.client.arun(look)).next_due_ms
+                (reply,) = await waiting
         except OutcomeUnknown as error:
-            raise _lost_while_waiting(call, error) from error
-        _raise_refusal(call, reply)
+            raise _lost_while_waiting(look, error) from error
+        _raise_refusal(look, reply)
 
     # -- What becomes of delivered messages ---------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import redis
 from rsmq_django.core import Client, Connection
 from rsmq_django.core.errors import BrokenQueue, ConnectionFailed
 from rsmq_django.core.reliable import ReliableQueue
-from rsmq_django.core.reliable.waiting import SERVER_TICK_S, SLICE_S, Wait
+from rsmq_django.core.reliable.waiting import LONGEST_BLOCK_S, SERVER_TICK_S, SLICE_S, Wait, until_next_look_s
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 
@@ -75,21 +75,90 @@ def test_wait_in_vain_ends_when_it_should(jobs: ReliableQueue, monkeypatch: pyte
     assert all(nap <= 0.005 for nap in naps), "the end of a wait is looked for every few milliseconds"
 
 
-@pytest.mark.parametrize("block_ms", [1, 90, 120, 2500, -1])
+@pytest.mark.parametrize("block_ms", [1, 90, 120, 2500, 10**10, -1])
 def test_server_is_never_asked_to_wait_beyond_the_end_or_without_one(block_ms: int):
     wait = Wait(block_ms)
 
-    block_s = wait.next_block_s(None)
+    block_s = wait.block_s()
 
-    assert 0 <= block_s <= SLICE_S
+    assert 0 <= block_s <= LONGEST_BLOCK_S
     assert block_ms < 0 or block_s <= max(0, block_ms / 1000 - SERVER_TICK_S)
     assert f"{block_s:.3f}" != "0.000" or block_s == 0, "the server takes a zero for ever"
-    assert 0 < wait.nap_s(None) <= 0.005
+    assert 0 < wait.nap_s() <= 0.005
 
 
-def test_wait_ends_early_for_a_message_that_is_due():
-    assert Wait(-1).next_block_s(600) <= 0.5
-    assert Wait(-1).next_block_s(50) == 0
+def test_waiter_looks_when_a_message_is_due_and_every_two_seconds():
+    assert until_next_look_s(None) == until_next_look_s(60_000) == SLICE_S
+    assert until_next_look_s(600) == 0.6
+    assert until_next_look_s(0) > 0
+
+
+# -- The order of those who wait ---------------------------------------------------------------------------------------
+
+
+def blocked(server: PrivateServer) -> int:
+    return int(server.redis.info("clients")["blocked_clients"])
+
+
+def wait_for_looks(server: PrivateServer, count: int) -> None:
+    """Wait until waiters have looked so often."""
+
+    def calls() -> int:
+        return int(server.redis.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+    before = calls()
+    wait_until(lambda: calls() >= before + count)
+
+
+def test_waiters_are_served_in_the_order_in_which_they_came(
+    make: MakeQueue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.core.reliable.waiting.SLICE_S", 0.03)
+    served: list[tuple[int, bytes]] = []
+
+    def wait(number: int) -> None:
+        for row in make("jobs").pop(1, 120_000) or []:
+            served.append((number, row[2]))
+
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(5)]
+    for count, thread in enumerate(threads, 1):
+        thread.start()
+        wait_until(lambda count=count: blocked(server) == count)  # type: ignore[misc]
+    for number in range(5):
+        wait_for_looks(server, 20)
+        make("jobs").push(f"{number}")
+        wait_until(lambda number=number: len(served) == number + 1)  # type: ignore[misc]
+    for thread in threads:
+        thread.join(timeout=90)
+
+    assert served == [(number, b"%d" % number) for number in range(5)]
+
+
+async def test_async_waiters_are_served_in_the_order_in_which_they_came(
+    jobs: ReliableQueue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.core.reliable.waiting.SLICE_S", 0.03)
+    waiters = []
+    for count in range(1, 5):
+        waiters.append(asyncio.create_task(jobs.apop(1, 120_000)))
+        await asyncio.to_thread(wait_until, lambda count=count: blocked(server) == count)  # type: ignore[misc]
+    bodies = []
+    for number, waiter in enumerate(waiters):
+        await asyncio.to_thread(wait_for_looks, server, 20)
+        await jobs.apush(f"{number}")
+        bodies += [row[2] for row in await asyncio.wait_for(waiter, 90) or []]
+
+    assert bodies == [b"0", b"1", b"2", b"3"]
+    await jobs.client.connection.aclose()
+
+
+def test_delayed_message_is_taken_when_it_is_due_by_a_waiter_that_stays_in_line(
+    jobs: ReliableQueue, make: MakeQueue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    jobs.push("later", delay_s=0.3)
+    monkeypatch.setattr("rsmq_django.core.reliable.waiting.SLICE_S", 60.0)
+
+    assert [row[2] for row in make("jobs").pop(1, 60_000) or []] == [b"later"]
 
 
 @pytest.mark.slow
