@@ -144,11 +144,11 @@ def purge_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> H
     form = PurgeForm(queue.name, request.POST if request.method == "POST" else None)
     if form.is_valid():
         client, name = queue.place.client, queue.name
-        seen = form.cleaned_data["total_sent"]
-        call: Any = moves.purge_as_seen(client.namespace, name, seen)
+        removed: int | None
         if form.cleaned_data["whatever"]:
-            call = moves.purge(client.namespace, name)
-        removed = client.run(call)
+            removed = moves.purge(client, name)
+        else:
+            removed = moves.purge_as_seen(client, name, form.cleaned_data["total_sent"])
         if removed is not None:
             log(request, queue, _("Purged %(count)d messages") % {"count": removed})
             model_admin.tell(request, _("%(count)d messages were removed.") % {"count": removed})

@@ -9,7 +9,7 @@ import click
 from ..core import QueueAttributes, list_queues
 from ..core.browse import count
 from ..core.limits import MAX_MAX_SIZE_BYTES
-from ..core.moves import purge as purge_call
+from ..core.moves import purge as purge_queue
 from ..core.pause import pause as pause_call
 from ..core.pause import paused as paused_call
 from ..core.pause import resume as resume_call
@@ -107,7 +107,7 @@ def purge(session: Session, /, name: str, dry_run: bool, yes: bool) -> None:
     messages = target.client.run(count(namespace, name)).messages
     if not dry_run and messages:
         confirm(f"Remove {counted(messages)} of queue {name}?", yes=yes)
-    removed = messages if dry_run else target.client.run(purge_call(namespace, name))
+    removed = messages if dry_run else purge_queue(target.client, name)
     word = "would remove" if dry_run else "removed"
     _tell(session, f"{word} {counted(removed)} from {name}", queue=name, **{word.replace(" ", "_"): removed})
 

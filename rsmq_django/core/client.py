@@ -44,6 +44,8 @@ class Client:
     def __init__(self, connection: Connection, *, namespace: str = "rsmq") -> None:
         self.connection = connection
         self.namespace = checked_namespace(namespace)
+        #: Scripts that this process has loaded and the server has not forgotten, as far as is known.
+        self._known_scripts: set[str] = set()
         if "{" in namespace:  # a hash tag: otherwise no script runs in a cluster
             connection.expect_cluster()
 
@@ -54,7 +56,7 @@ class Client:
         """Carry out one call and return what it reads from the reply."""
         (reply,) = self._exchange([by_digest(call)], call.repeatable)
         if isinstance(reply, redis.exceptions.NoScriptError):  # nothing was carried out
-            (reply,) = self._exchange([by_source(call)], call.repeatable)
+            return raise_or_return(self.read_many([call], [reply])[0])
         if isinstance(reply, redis.RedisError):
             raise as_our_error(call, reply)
         return call.read(reply)
@@ -63,7 +65,7 @@ class Client:
         """See run()."""
         (reply,) = await self._aexchange([by_digest(call)], call.repeatable)
         if isinstance(reply, redis.exceptions.NoScriptError):
-            (reply,) = await self._aexchange([by_source(call)], call.repeatable)
+            return raise_or_return((await self._aread_many([call], [reply]))[0])
         if isinstance(reply, redis.RedisError):
             raise as_our_error(call, reply)
         return call.read(reply)
@@ -73,35 +75,72 @@ class Client:
 
         Raises ConnectionFailed or OutcomeUnknown for all of them together.
         """
-        return self.read_many(calls, self._exchange([by_digest(call) for call in calls], _repeatable(calls)))
+        loads = self._loads(calls)
+        replies = self._exchange([*loads, *map(by_digest, calls)], _repeatable(calls))
+        return self.read_many(calls, replies[len(loads) :])
 
     def read_many(self, calls: Sequence[Call[T]], replies: list[Reply]) -> list[T | RsmqError]:
         """Turn replies into results or errors, and send again what the server did not know yet."""
-        unknown = _unknown_scripts(replies)
-        if unknown:  # nothing of these was carried out, so sending them again is safe
-            sources = [by_source(calls[at]) for at in unknown]
+        for may_load in (True, False):
+            unknown = self._unknown_scripts(replies)
+            if not unknown:
+                break
+            # Nothing of these was carried out, so sending them again is safe.
+            again = [calls[at] for at in unknown]
+            loads = self._loads(again) if may_load else []
             with _the_others_known(len(calls) - len(unknown), len(calls)):
-                again = self._exchange(sources, _repeatable(calls))
-            for at, reply in zip(unknown, again, strict=True):
+                late = self._exchange([*loads, *_commands(again, may_load)], _repeatable(calls))[len(loads) :]
+            for at, reply in zip(unknown, late, strict=True):
                 replies[at] = reply
         return [read_reply(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
     async def arun_many(self, calls: Sequence[Call[T]]) -> list[T | RsmqError]:
         """See run_many()."""
-        replies = await self._aexchange([by_digest(call) for call in calls], _repeatable(calls))
-        unknown = _unknown_scripts(replies)
-        if unknown:
-            sources = [by_source(calls[at]) for at in unknown]
+        loads = self._loads(calls)
+        replies = await self._aexchange([*loads, *map(by_digest, calls)], _repeatable(calls))
+        return await self._aread_many(calls, replies[len(loads) :])
+
+    async def _aread_many(self, calls: Sequence[Call[T]], replies: list[Reply]) -> list[T | RsmqError]:
+        """See read_many()."""
+        for may_load in (True, False):
+            unknown = self._unknown_scripts(replies)
+            if not unknown:
+                break
+            again = [calls[at] for at in unknown]
+            loads = self._loads(again) if may_load else []
             with _the_others_known(len(calls) - len(unknown), len(calls)):
-                again = await self._aexchange(sources, _repeatable(calls))
-            for at, reply in zip(unknown, again, strict=True):
+                answers = await self._aexchange([*loads, *_commands(again, may_load)], _repeatable(calls))
+            late = answers[len(loads) :]
+            for at, reply in zip(unknown, late, strict=True):
                 replies[at] = reply
         return [read_reply(call, reply) for call, reply in zip(calls, replies, strict=True)]
+
+    def _loads(self, calls: Sequence[Call[Any]]) -> list[Command]:
+        """Return the commands that load the scripts which the server may not know, so that no call is refused.
+
+        They travel in front of the calls: a page about 200 queues would otherwise be refused 200 times by a server that
+        was just started. What is loaded so is kept, while servers forget scripts that came with EVAL, the oldest of
+        five hundred first (Redis 7.4, Valkey 8), whoever sent the others.
+        """
+        known = self._known_scripts
+        new = [call.script for call in calls if call.script not in known]
+        if not new:
+            return []
+        known.update(new)
+        return [("SCRIPT", "LOAD", load_script(script).source) for script in dict.fromkeys(new)]
+
+    def _unknown_scripts(self, replies: Sequence[Reply]) -> list[int]:
+        """Return the places of the calls whose scripts the server does not know; it may have forgotten others, too."""
+        unknown = [at for at, reply in enumerate(replies) if isinstance(reply, redis.exceptions.NoScriptError)]
+        if unknown:
+            self._known_scripts.clear()
+        return unknown
 
     def _exchange(self, commands: list[Command], repeatable: bool) -> list[Reply]:
         try:
             return self.connection.exchange(commands)
         except (ConnectionFailed, OutcomeUnknown) as error:
+            self._known_scripts.clear()  # the server may have been started anew
             refuse_to_repeat(error, repeatable)
             first = error
         with _first_remembered(first):
@@ -111,6 +150,7 @@ class Client:
         try:
             return await self.connection.aexchange(commands)
         except (ConnectionFailed, OutcomeUnknown) as error:
+            self._known_scripts.clear()  # the server may have been started anew
             refuse_to_repeat(error, repeatable)
             first = error
         with _first_remembered(first):
@@ -165,8 +205,15 @@ def by_digest(call: Call[Any]) -> Command:
 
 
 def by_source(call: Call[Any]) -> Command:
-    """Return the command that runs a script and makes the server remember it."""
+    """Return the command that runs a script and makes the server remember it for a while."""
     return ("EVAL", load_script(call.script).source, len(call.keys), *call.keys, *call.args)
+
+
+def _commands(calls: Sequence[Call[Any]], may_load: bool) -> list[Command]:
+    """Return commands for calls whose scripts are loaded; with their source where the user may not load scripts, or
+    where another node of the cluster answered than the one that has loaded them.
+    """
+    return [by_digest(call) if may_load else by_source(call) for call in calls]
 
 
 def read_reply(call: Call[T], reply: Reply) -> T | RsmqError:
@@ -176,12 +223,15 @@ def read_reply(call: Call[T], reply: Reply) -> T | RsmqError:
     return call.read(reply)
 
 
+def raise_or_return(result: T | RsmqError) -> T:
+    """Return the result of a call, or raise the error that is in its place."""
+    if isinstance(result, RsmqError):
+        raise result
+    return result
+
+
 def _repeatable(calls: Sequence[Call[Any]]) -> bool:
     return all(call.repeatable for call in calls)
-
-
-def _unknown_scripts(replies: Sequence[Reply]) -> list[int]:
-    return [at for at, reply in enumerate(replies) if isinstance(reply, redis.exceptions.NoScriptError)]
 
 
 # -- Error replies ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 
-from .errors import ConnectionFailed, PermissionDenied
+from .errors import ConnectionFailed, PermissionDenied, ServerRefused
 
 _CHUNK_BYTES = 65536
 #: So much is read in one go at most; the rest can be read the next time.
@@ -43,7 +43,8 @@ class Listener:
         """Read all there is without waiting, and return how much was published, at least 1 when there was something.
 
         The server's confirmation counts, too: what was published before it was not heard. Raises ConnectionFailed when
-        the server has closed the socket, and PermissionDenied when its user may not listen.
+        the server has closed the socket, PermissionDenied when its user may not listen, and ServerRefused when nobody
+        may at the moment.
         """
         heard = 0
         for _ in range(_CHUNKS):
@@ -59,7 +60,9 @@ class Listener:
                 raise ConnectionFailed(f"{self._where} closed the subscription")
             if not self._is_confirmed and data.startswith(b"-"):
                 text = data[1:].partition(b"\r\n")[0].decode("utf-8", "replace")
-                raise PermissionDenied(f"{self._where} refuses the subscription: {text}; see the ACL of its user")
+                if text.startswith("NOPERM"):
+                    raise PermissionDenied(f"{self._where} refuses the subscription ({text}); see the ACL of its user")
+                raise ServerRefused(f"{self._where} refuses the subscription ({text})")
             # What does not begin so is the rest of something that was cut, or the confirmation: it counts, too.
             heard += data.count(_PUBLISHED) + (not data.startswith(_PUBLISHED))
             self._is_confirmed = True

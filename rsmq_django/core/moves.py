@@ -1,9 +1,9 @@
 """Moving and removing messages for an operator: purge, discard, move, redrive.
 
-Each function returns a `Call`, to be given to `client.run()` or awaited with `client.arun()`. A call takes at most
-`MAX_SLICE` messages, so that none holds up the server; going through a whole queue is up to the caller. `move`,
-`redrive`, `remove` and `reschedule` take messages as they were seen by `browse`, and leave alone what somebody received
-since: whatever dies in between, nothing is lost and nothing is there twice.
+Each function but a purge returns a `Call`, to be given to `client.run()` or awaited with `client.arun()`. A call takes
+at most `MAX_SLICE` messages, so that none holds up the server; going through a whole queue is up to the caller. `move`,
+`redrive`, `remove` and `reschedule` take messages as they were seen by `browse`, and leave alone those that were
+received since: whatever dies in between, nothing is lost and nothing is there twice.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from .browse import StoredMessage
 from .call import Argument, Call
+from .client import Client
 from .dead_letters import lives_of
 from .errors import InvalidValue, QueueNotFound
 from .ids import random_suffixes
@@ -26,6 +27,10 @@ from .replies import read_settlements
 MAX_SLICE = 250
 #: The same for what they weigh together.
 MAX_SLICE_BYTES = 1024 * 1024
+#: Fields that one look at a queue's hash goes through.
+LOOKED_AT_A_TIME = 1000
+#: What other programs may keep in a queue's hash, for a purge to leave it alone.
+MAX_FOREIGN_FIELDS = 1000
 #: As long as a task that was sent and has not run: longer than any sensible backlog.
 REDRIVEN_RESULT_TTL_S = 7 * 86_400
 
@@ -44,23 +49,43 @@ class Verdict(IntEnum):
     DUPLICATE = -3
 
 
-def purge(namespace: str, name: str) -> Call[int]:
-    """Return the call that removes all messages of a queue and tells how many; the queue itself stays.
+def purge(client: Client, name: str) -> int:
+    """Remove all messages of a queue and return how many there were. The queue stays, and fields of other programs.
 
-    It takes no longer for a million messages than for one.
+    The removal is one step and takes no longer for a million messages than for one; looking for the fields of other
+    programs before it takes longer. A field that another program adds between the two is lost.
     """
-    keys = queue_keys(namespace, checked_name(name))
-    return Call("moves/purge", _own(keys), (), int, subject=name)
+    return client.run(_purge(client, name, ""))
 
 
-def purge_as_seen(namespace: str, name: str, total_sent: int) -> Call[int | None]:
-    """Return the call that purges a queue unless messages were sent since `total_sent` was seen; None says so."""
-    keys = queue_keys(namespace, checked_name(name))
+def purge_as_seen(client: Client, name: str, total_sent: int) -> int | None:
+    """Purge a queue unless messages were sent since `total_sent` was seen; None says so, and nothing was removed."""
+    removed = client.run(_purge(client, name, total_sent))
+    return None if removed < 0 else removed
 
-    def read(removed: int) -> int | None:
-        return None if removed < 0 else removed
 
-    return Call("moves/purge", _own(keys), (total_sent,), read, subject=name)
+def _purge(client: Client, name: str, total_sent: Argument) -> Call[int]:
+    keys = queue_keys(client.namespace, checked_name(name))
+    args = (total_sent, *_foreign_fields(client, keys, name))
+    return Call("moves/purge", _own(keys), args, int, subject=name)
+
+
+def _foreign_fields(client: Client, keys: QueueKeys, name: str) -> list[bytes]:
+    found: dict[bytes, None] = {}
+    cursor = b"0"
+    while True:
+        args = (cursor, LOOKED_AT_A_TIME)
+        call: Call[list[bytes]] = Call("moves/foreign_fields", (keys.messages, keys.settings), args, list, True, name)
+        cursor, *fields = client.run(call)
+        found |= dict.fromkeys(fields)
+        if cursor == b"0" or len(found) > MAX_FOREIGN_FIELDS:
+            break
+    if len(found) > MAX_FOREIGN_FIELDS:
+        raise InvalidValue(
+            f"the hash of queue {name!r} has more than {MAX_FOREIGN_FIELDS} fields of other programs; "
+            "nothing was removed"
+        )
+    return list(found)
 
 
 def discard(namespace: str, name: str, ids: Sequence[str]) -> Call[list[bool]]:

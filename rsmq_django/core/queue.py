@@ -14,7 +14,7 @@ from .call import Argument, Call
 from .client import Client
 from .errors import LeaseLost, MessageTooLong, NoAttributeSupplied
 from .ids import checked_id, random_suffixes
-from .keys import QueueKeys, checked_name, queue_keys, queues_key
+from .keys import QueueKeys, checked_name, paused_key, queue_keys, queues_key
 from .limits import (
     MAX_BODY_BYTES,
     MAX_MAX_SIZE_BYTES,
@@ -101,7 +101,8 @@ class Queue:
 
     def _delete_queue(self) -> Call[None]:
         keys = self.keys
-        all_keys = (keys.messages, keys.settings, keys.queues, keys.failures, keys.releases, keys.phantoms)
+        sets = (keys.queues, paused_key(self.client.namespace))
+        all_keys = (keys.messages, keys.settings, *sets, keys.failures, keys.releases, keys.phantoms)
         return Call("queue/delete_queue", all_keys, (self.name,), read_nothing, subject=self.name)
 
     def attributes(self) -> QueueAttributes:

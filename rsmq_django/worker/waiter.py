@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from ..core import Client, RsmqError
+from ..core.errors import PermissionDenied
 from ..core.keys import cancellations_channel
 from ..core.listener import Listener
 from .outage import Outage
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 #: A subscription that nobody waits for is read so often nevertheless.
 DRAIN_EVERY_S = 1.0
+#: Rights that are missing are not given a moment later; until then the worker polls.
+WITHOUT_RIGHTS_S = 60.0
 #: The longest wait for a subscription to be connected.
 CONNECT_WITHIN_S = 0.5
 #: The shortest wait that poll() knows.
@@ -138,7 +141,11 @@ class Subscription:
         self._on_cancellation = on_cancellation
         #: Says that what was published would be no news: nothing is listened to then.
         self._is_told = is_told
+        self._namespace = client.namespace
         self._outage = Outage(f"wake-ups from {client.connection!r}")
+        #: Monotonic time at which to ask for rights again that were missing.
+        self._refused_until = 0.0
+        self._has_said_so = False
         self._listener: Listener | None = None
         self._heard_at = 0.0
 
@@ -150,16 +157,15 @@ class Subscription:
     def keep_up(self) -> float | None:
         """Connect again when it is time for that; return when to come back, None while somebody listens."""
         now = time.monotonic()
-        if self._listener is None and now >= self._outage.next_try_at:
+        if self._listener is None and now >= self._next_try_at:
             try:
                 self._listener = self._connection.listener(self._channels, marker=self._cancellations)
-                self._outage.over()
             except RsmqError as error:
-                self._outage.note(error)
+                self._failed(error)
         elif self._listener is not None and now - self._heard_at >= DRAIN_EVERY_S:
             self.hear()  # nobody listened to it for a while; what is not read fills the server's memory
         if self._listener is None:
-            return self._outage.next_try_at
+            return self._next_try_at
         # A worker that has no room for more messages must still hear soon that one of its tasks was cancelled.
         return self._heard_at + DRAIN_EVERY_S if self._is_told() else None
 
@@ -173,13 +179,33 @@ class Subscription:
         self._heard_at = time.monotonic()
         try:
             heard = self._listener.drain()
+            if heard:  # before the server's confirmation it is not certain that it lets us listen
+                self._outage.over()
             if heard and self._listener.take_marker():
                 self._on_cancellation()
             if heard > answered:
                 self._on_publish()
         except RsmqError as error:
             self.stop()
+            self._failed(error)
+
+    @property
+    def _next_try_at(self) -> float:
+        return max(self._outage.next_try_at, self._refused_until)
+
+    def _failed(self, error: RsmqError) -> None:
+        if not isinstance(error, PermissionDenied):
             self._outage.note(error)
+            return
+        self._refused_until = time.monotonic() + WITHOUT_RIGHTS_S
+        if not self._has_said_so:
+            self._has_said_so = True
+            logger.warning(
+                "%s. This worker looks for messages every POLL_INTERVAL_S instead, and finds out that a running task "
+                "was cancelled when it renews the lease; the rights it lacks are &%s:*",
+                str(error).rstrip("."),
+                self._namespace,
+            )
 
     def stop(self) -> None:
         """Close the socket."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core import Client, Connection, Queue, Settlement
+from rsmq_django.core import Client, Connection, Queue, Settlement, moves
 from rsmq_django.core.browse import StoredMessage, page
 from rsmq_django.core.errors import InvalidName, InvalidValue, OutcomeUnknown, QueueNotFound
 from rsmq_django.core.moves import (
@@ -16,6 +16,7 @@ from rsmq_django.core.moves import (
     discard,
     move,
     purge,
+    purge_as_seen,
     redrive,
     remove,
     reschedule,
@@ -58,7 +59,7 @@ def test_purge_removes_all_messages_and_keeps_the_queue(client: Client, queue: Q
     server.redis.hset("rsmq::released:jobs", "a", 1)
     before = queue.attributes()
 
-    removed = client.run(purge("rsmq", "jobs"))
+    removed = purge(client, "jobs")
 
     after = queue.attributes()
     assert removed == 20
@@ -74,13 +75,13 @@ def test_purge_makes_a_late_delete_harmless(client: Client, queue: Queue):
     held = queue.receive()
     assert held is not None
 
-    client.run(purge("rsmq", "jobs"))
+    purge(client, "jobs")
 
     assert queue.delete(held) is False
 
 
 def test_purge_of_an_empty_queue_adds_no_counters(client: Client, queue: Queue, server: PrivateServer):
-    assert client.run(purge("rsmq", "jobs")) == 0
+    assert purge(client, "jobs") == 0
     assert server.redis.hlen("rsmq:jobs:Q") == 5
 
 
@@ -88,19 +89,54 @@ def test_purge_works_at_the_memory_limit(client: Client, queue: Queue, server: P
     queue.send_many([b"x" * 1000] * 100)
     server.redis.config_set("maxmemory", 1)
     try:
-        assert client.run(purge("rsmq", "jobs")) == 100
+        assert purge(client, "jobs") == 100
     finally:
         server.redis.config_set("maxmemory", 0)
 
 
-@pytest.mark.parametrize("call", [purge("rsmq", "nowhere"), discard("rsmq", "nowhere", ["a"])])
-def test_removing_from_a_queue_that_is_not_there_says_so_and_makes_nothing(
-    client: Client, server: PrivateServer, call: Any
-):
+def test_removing_from_a_queue_that_is_not_there_says_so_and_makes_nothing(client: Client, server: PrivateServer):
     with pytest.raises(QueueNotFound):
-        client.run(call)
+        purge(client, "nowhere")
+    with pytest.raises(QueueNotFound):
+        client.run(discard("rsmq", "nowhere", ["a"]))
 
     assert server.redis.keys() == []
+
+
+def test_purge_keeps_the_fields_of_other_programs(client: Client, queue: Queue, server: PrivateServer):
+    own = {"createdby": "go", "owner": "team red", "x" * 32 + ":note": "1", "b:rc:of": "2"}
+    queue.send_many([b"x"] * 3000)  # a hash of several slices
+    queue.receive_many(1000)
+    server.redis.zadd("rsmq:jobs", {FOREIGN_ID: 1})
+    server.redis.hset("rsmq:jobs:Q", mapping={FOREIGN_ID: "body", f"{FOREIGN_ID}:rc": 1})
+    server.redis.hset("rsmq:jobs:Q", mapping=dict(own))
+
+    assert purge(client, "jobs") == 3001
+
+    kept = {name.decode(): value.decode() for name, value in server.redis.hgetall("rsmq:jobs:Q").items()}
+    assert {name: kept[name] for name in own} == own
+    assert len(kept) == 7 + len(own)
+
+
+def test_purge_that_was_overtaken_by_a_sender_removes_nothing(client: Client, queue: Queue):
+    queue.send_many([b"x"] * 2)
+
+    assert purge_as_seen(client, "jobs", 1) is None
+    assert queue.attributes().messages == 2
+    assert purge_as_seen(client, "jobs", 2) == 2
+
+
+def test_purge_refuses_a_hash_that_another_program_has_filled(
+    client: Client, queue: Queue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(moves, "MAX_FOREIGN_FIELDS", 2)
+    queue.send(b"x")
+    server.redis.hset("rsmq:jobs:Q", mapping={"a": "1", "b": "1", "c": "1"})
+
+    with pytest.raises(InvalidValue, match="more than 2 fields of other programs"):
+        purge(client, "jobs")
+
+    assert queue.attributes().messages == 1
 
 
 # -- Discard ----------------------------------------------------------------------------------------------------------

@@ -47,3 +47,12 @@ def test_impossible_names_are_refused():
         pause("rsmq", "a:b")
     with pytest.raises(InvalidValue, match="0 queues"):
         resume("rsmq")
+
+
+def test_a_queue_that_was_paused_deleted_and_created_again_is_not_paused(client: Client, queue: Queue):
+    client.run(pause("rsmq", queue.name, "mail"))
+
+    queue.delete_queue()
+    queue.create()
+
+    assert client.run(paused("rsmq")) == {"mail"}

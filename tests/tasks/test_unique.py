@@ -196,7 +196,7 @@ def test_one_that_failed_for_good_no_longer_stands(project: Configure):
 def test_one_that_was_purged_no_longer_stands(paint: Declare):
     task = paint()
     first = task.enqueue()
-    get_client().run(purge("rsmq", "default"))
+    purge(get_client(), "default")
 
     assert task.enqueue().id != first.id
 

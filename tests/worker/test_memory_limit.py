@@ -71,7 +71,7 @@ def messages_that_are_moved() -> None:
     client.run(reschedule("rsmq", "default", seen[2:3], 5))
     client.run(remove("rsmq", "default", seen[2:3]))
     client.run(discard("rsmq", "default", ids[3:4]))
-    client.run(purge("rsmq", "default"))
+    purge(client, "default")
 
 
 def tasks_that_end_in_every_way() -> None:
@@ -180,7 +180,9 @@ def everything_around() -> None:
 
 SCENARIOS = {
     a_queue: "queue/change_visibility queue/delete queue/delete_queue queue/pop queue/receive",
-    messages_that_are_moved: "moves/discard moves/move moves/purge moves/redrive moves/remove moves/reschedule",
+    messages_that_are_moved: (
+        "moves/discard moves/foreign_fields moves/move moves/purge moves/redrive moves/remove moves/reschedule"
+    ),
     tasks_that_end_in_every_way: "worker/bury worker/fetch worker/keep_results worker/retry worker/succeed",
     tasks_with_limits: "limits/free limits/take",
     tasks_that_are_unique_or_cancelled: "tasks/cancel tasks/tag tasks/unlock tasks/untag",

@@ -1,19 +1,22 @@
--- Remove all messages of a queue, whoever holds them, and keep the queue: its attributes and counters stay.
+-- Remove all messages of a queue, including those in flight, and keep the queue: its attributes and counters stay, and
+-- the fields of other programs that are named.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> failure record; KEYS[4] hash of releases
---   ARGV     how many messages were sent in all when somebody looked; absent or "": it does not matter
+--   ARGV     how many messages were sent in all when somebody looked, "" if it does not matter; then the fields of other
+--            programs, at most a thousand
 --
--- Returns how many there were, or -1 when more were sent since: nothing was removed. Takes no longer for a million messages than for one: the server frees whole keys in the
--- background, and only the known fields are written back. Errors: QueueNotFound.
+-- Returns how many there were, or -1 when more were sent since: nothing was removed. Takes no longer for a million
+-- messages than for one: the server frees whole keys in the background, and only the fields that stay are written back.
+-- Errors: QueueNotFound.
 local messages, settings, failures, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
--- The last one is written by a client in Go.
-local KEPT = {"vt", "delay", "maxsize", "created", "modified", "totalrecv", "totalsent", "createdby"}
+local KEPT = {"vt", "delay", "maxsize", "created", "modified", "totalrecv", "totalsent"}
 
+for i = 2, #ARGV do KEPT[#KEPT + 1] = ARGV[i] end
 local values = redis.call("HMGET", settings, unpack(KEPT))
 if not values[1] then return redis.error_reply("RSMQ QueueNotFound") end
-if (ARGV[1] or "") ~= "" and (values[7] or "0") ~= ARGV[1] then return -1 end
+if ARGV[1] ~= "" and (values[7] or "0") ~= ARGV[1] then return -1 end
 
 local words = {}
 for i, field in ipairs(KEPT) do

@@ -8,7 +8,8 @@ local resumed = 0
 for at = 1, #ARGV, 2 do
   if redis.call("SREM", KEYS[1], ARGV[at]) == 1 then
     resumed = resumed + 1
-    redis.call("PUBLISH", ARGV[at + 1], "0")
+    -- A wake-up that this user may not publish must not look like a failure: the queue is resumed.
+    redis.pcall("PUBLISH", ARGV[at + 1], "0")
   end
 end
 return resumed

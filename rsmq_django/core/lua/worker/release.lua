@@ -31,5 +31,5 @@ for n, id in ipairs(ids) do
     end
   end
 end
-redis.call("PUBLISH", ARGV[at], redis.call("ZCARD", messages))
+redis.pcall("PUBLISH", ARGV[at], redis.call("ZCARD", messages))
 return verdicts
