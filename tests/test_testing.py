@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import transaction
 
+from rsmq_django import schedules
+from rsmq_django.core.topics import TopicMessage
 from rsmq_django.queues import ensure_queue, get_queue
-from rsmq_django.tasks import Task, current_task
+from rsmq_django.tasks import Task, bridge_topic, consumer, current_task, every, fixed, schedule, topic_task
 from rsmq_django.tasks.batch import BatchCall
 from rsmq_django.testing import Kit, private_queues, private_server_url
+from rsmq_django.topics import get_topic, publish
+from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.test_docs import ROOT, Project
 from tests.worker.workshop import declare, own_registries  # noqa: F401
+
+INTEGRATION = "shop/test_integration.py::test_with_the_server_of_the_settings"
 
 
 @pytest.fixture
@@ -35,9 +46,9 @@ def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
     queues = "RSMQ['QUEUES'] = {'default': {}, 'mail': {}, 'sensor-raw': {}}\n"
     project.write("settings.py", (tmp_path / "settings.py").read_text() + queues)
 
-    said = project.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "shop")
+    said = project.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "shop", "--deselect", INTEGRATION)
 
-    assert "5 passed" in said
+    assert "6 passed" in said
 
 
 def test_every_connection_leads_to_the_private_server_and_keeps_its_queues_apart(kit: Kit):
@@ -168,14 +179,192 @@ def test_arguments_are_compared_as_they_travel(kit: Kit):
     kit.assert_enqueued(declared, (1, 2))
 
 
-@pytest.mark.django_db
-def test_a_call_that_waits_for_a_commit_is_explained(settings: Any):
-    with private_queues() as kit:
-        declared = declare(lambda: None)
+# -- Commits ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kit_on_commit(kit: Kit, settings: Any, db: None) -> Kit:
+    """The kit, in a project that sends at the commit, which the test's transaction never reaches."""
+    settings.RSMQ = {**settings.RSMQ, "TASKS": {}}
+    return kit
+
+
+def test_a_call_that_waits_for_an_open_transaction_is_explained(kit_on_commit: Kit):
+    declared = declare(lambda: None)
+    with transaction.atomic():
         declared.enqueue()
 
-        with pytest.raises(AssertionError, match="captureOnCommitCallbacks"):
-            kit.assert_enqueued(declared)
+        kit_on_commit.assert_not_enqueued(declared)
+        with pytest.raises(AssertionError, match="is not enqueued .something waits for the commit"):
+            kit_on_commit.assert_enqueued(declared)
+
+    kit_on_commit.assert_enqueued(declared)
+
+
+def test_a_task_of_a_test_that_never_commits_is_run(kit_on_commit: Kit):
+    seen: list[str] = []
+    second = declare(lambda: seen.append("second"))
+
+    @declare
+    def first() -> None:
+        seen.append("first")
+        transaction.on_commit(second.enqueue)
+
+    with transaction.atomic():
+        first.enqueue()
+
+    kit_on_commit.run()
+
+    assert seen == ["first", "second"]
+
+
+def test_what_a_block_that_was_rolled_back_had_sent_is_not_run(kit_on_commit: Kit):
+    seen: list[str] = []
+    declared = declare(lambda word: seen.append(word))
+    with suppress(ZeroDivisionError), transaction.atomic():
+        declared.enqueue("rolled back")
+        _ = 1 / 0
+    with transaction.atomic():
+        declared.enqueue("kept")
+
+    kit_on_commit.run()
+
+    assert seen == ["kept"]
+
+
+def test_hooks_of_a_commit_run_once_also_when_the_test_captures_them(
+    kit_on_commit: Kit, django_capture_on_commit_callbacks: Any
+):
+    seen: list[str] = []
+    declared = declare(lambda: seen.append("task"))
+    with django_capture_on_commit_callbacks(execute=True):
+        declared.enqueue()
+        transaction.on_commit(lambda: seen.append("hook"))
+
+    kit_on_commit.run()
+    kit_on_commit.run()
+
+    assert seen == ["hook", "task"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_of_the_test_itself_is_left_to_the_test(kit: Kit, settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "TASKS": {}}
+    declared = declare(lambda: None)
+    with transaction.atomic():
+        declared.enqueue()
+        assert kit.run() == []
+
+    assert [run.succeeded for run in kit.run()] == [True]
+
+
+# -- Schedules and topics ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the schedules of all other tests."""
+    monkeypatch.setattr(schedule, "_declared", {})
+
+
+@pytest.mark.usefixtures("own_schedules")
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_schedule_is_fired(kit: Kit, by_name: bool):
+    seen: list[tuple[int, str]] = []
+    declared = every(hours=1, name="report", args=[7], kwargs={"how": "daily"})(
+        declare(lambda n, how: seen.append((n, how)))
+    )
+
+    call = kit.fire("report" if by_name else declared)
+    kit.run()
+
+    assert (call.task, call.args) == (declared.module_path, [7])
+    assert seen == [(7, "daily")]
+
+
+@pytest.mark.usefixtures("own_schedules")
+def test_a_schedule_that_was_added_at_run_time_is_fired_although_it_is_paused(kit: Kit):
+    declared = declare(lambda: None)
+    schedules.add("now and then", declared, every_s=60)
+    schedules.pause("now and then")
+
+    kit.fire("now and then")
+
+    kit.assert_enqueued(declared)
+
+
+@pytest.mark.usefixtures("own_schedules")
+def test_schedules_that_cannot_be_fired_are_explained(kit: Kit):
+    declared = declare(lambda: None)
+    with pytest.raises(AssertionError, match=r"has no schedule; write @every"):
+        kit.fire(declared)
+    every(hours=1, name="hourly")(declared)
+    every(days=1, name="daily")(declared)
+
+    with pytest.raises(AssertionError, match="there is no schedule 'houry'. Did you mean 'hourly'?"):
+        kit.fire("houry")
+    with pytest.raises(AssertionError, match="several schedules; fire one by its name: 'daily', 'hourly'"):
+        kit.fire(declared)
+
+
+def test_messages_of_topics_go_to_the_functions_that_follow_them(kit: Kit):
+    seen: list[Any] = []
+
+    @topic_task("orders", group="billing", batch=2)
+    def bill(messages: list[TopicMessage]) -> None:
+        seen.append([message.body for message in messages])
+
+    @topic_task("orders", group="stock")
+    async def count(message: TopicMessage) -> None:
+        seen.append(message.body)
+
+    publish("orders", "a", "b", "c")
+
+    runs = kit.run_topics()
+
+    assert sorted(map(str, seen)) == ["[b'a', b'b']", "[b'c']", "b'a'", "b'b'", "b'c'"]
+    assert {(run.topic, run.group, run.succeeded) for run in runs} == {
+        ("orders", "billing", True),
+        ("orders", "stock", True),
+    }
+    assert kit.run_topics() == []
+
+
+def test_a_function_of_a_topic_that_fails_gets_the_message_again_when_time_has_passed(kit: Kit):
+    @topic_task("orders", group="billing", max_deliveries=2, backoff=fixed(60))
+    def bill(message: TopicMessage) -> None:
+        raise ValueError("no such customer")
+
+    publish("orders", "a")
+
+    (first,) = kit.run_topics("orders")
+    assert kit.run_topics("orders") == []
+    kit.pass_time(61)
+    (second,) = kit.run_topics("orders")
+    kit.pass_time(61)
+
+    assert (type(first.error), second.messages[0].deliveries) == (ValueError, 2)
+    assert kit.run_topics("orders") == []
+    assert [message.body for message in get_topic("orders.dlt").read_range(1, 10).messages] == [b"a"]
+
+
+def test_a_queue_is_fed_from_a_topic(kit: Kit):
+    seen: list[bytes] = []
+    bridge_topic("orders", group="billing", queue="far")
+    consumer("far")(lambda message: seen.append(message.body))
+    publish("orders", "a", connection="far")
+
+    kit.run_topics()
+    kit.run()
+
+    assert seen == [b"a"]
+
+
+def test_a_topic_that_nothing_follows_is_no_topic_to_run(kit: Kit):
+    topic_task("orders", group="billing")(lambda message: None)
+
+    with pytest.raises(AssertionError, match="nothing follows topic 'order'. Did you mean 'orders'?"):
+        kit.run_topics("order")
 
 
 @pytest.mark.django_db
@@ -248,3 +437,151 @@ def test_a_queue_that_is_called_like_a_band_has_no_priority(settings: Any, kit: 
     declare(queue_name="default-p1")(lambda: None).enqueue()
 
     assert [call.priority for call in kit.enqueued()] == [0]
+
+
+# -- The servers of the settings --------------------------------------------------------------------------------------
+
+FORGETFUL = """
+import asyncio, threading
+import pytest
+from rsmq_django.core import Client, Connection, Queue
+from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.tasks import task
+
+@task(queue_name="mail")
+def send_receipt(): ...
+
+client = get_client()  # made before the first test
+
+def test_that_sends():
+    send_receipt.enqueue()
+
+def test_that_hides_the_error():
+    try:
+        ensure_queue("mail")
+    except Exception:
+        pass
+
+def test_that_sends_on_a_thread():
+    thread = threading.Thread(target=lambda: client.connection.exchange([("PING",)]))
+    thread.start()
+    thread.join()
+
+async def talk():
+    await get_queue("mail").asend("x")
+
+def test_that_sends_with_asyncio():
+    asyncio.run(talk())
+
+@pytest.fixture
+def receipt():
+    send_receipt.enqueue()
+
+def test_whose_fixture_sends(receipt):
+    pass
+"""
+CAREFUL = """
+import pytest
+from django.test import override_settings
+from rsmq_django.core import Connection
+from rsmq_django.queues import ensure_queue, get_client
+from rsmq_django.testing import private_queues
+
+@pytest.mark.rsmq_server
+def test_with_the_marker():
+    ensure_queue("mail")
+
+def test_with_the_fixture(rsmq):
+    ensure_queue("mail")
+
+def test_with_private_queues():
+    with private_queues():
+        ensure_queue("mail")
+
+def test_with_settings_of_its_own(settings):
+    url = settings.RSMQ["CONNECTIONS"]["default"]["URL"] + "?db=7"
+    settings.RSMQ = {"CONNECTIONS": {"default": {"URL": url}}, "QUEUES": {"mail": {}}}
+    ensure_queue("mail")
+
+def test_that_uses_no_queue():
+    get_client()
+"""
+
+
+@pytest.fixture
+def run_tests(tmp_path: Path, server: PrivateServer) -> Callable[..., dict[str, str]]:
+    """Return the function that runs the tests of a project; it returns what became of each, and the text for all."""
+    (tmp_path / "empty.md").write_text("")
+    project = Project(tmp_path, tmp_path / "empty.md", server.url)
+    project.write("settings.py", (tmp_path / "settings.py").read_text() + "RSMQ['QUEUES'] = {'mail': {}}\n")
+
+    def run(text: str, *words: str) -> dict[str, str]:
+        project.write("shop/test_shop.py", text)
+        code = "import sys, pytest; pytest.main(sys.argv[1:])"  # its status is not looked at
+        options = ["-q", "-rA", "-p", "no:cacheprovider", "-p", "no:randomly", "--tb=short", "--strict-markers"]
+        said = project.run("-c", code, *options, *words, "shop/test_shop.py")
+        ends = re.findall(r"^(PASSED|FAILED|ERROR) \S+::(\w+)", said, re.MULTILINE)
+        return {name: end for end, name in ends} | {"text": said}
+
+    return run
+
+
+def test_a_test_that_forgets_the_fixture_fails_and_sends_nothing(
+    run_tests: Callable[..., dict[str, str]], server: PrivateServer
+):
+    outcomes = run_tests(FORGETFUL, "-p", "no:threadexception")
+
+    text = outcomes.pop("text")
+    assert outcomes == {
+        "test_that_sends": "FAILED",
+        "test_that_hides_the_error": "FAILED",
+        "test_that_sends_on_a_thread": "FAILED",
+        "test_that_sends_with_asyncio": "FAILED",
+        "test_whose_fixture_sends": "ERROR",
+    }
+    assert "Ask for the fixture `rsmq`" in text and "@pytest.mark.rsmq_server" in text
+    assert server.redis.dbsize() == 0
+
+
+def test_tests_that_say_which_server_they_use_pass(run_tests: Callable[..., dict[str, str]], server: PrivateServer):
+    outcomes = run_tests(CAREFUL)
+
+    text = outcomes.pop("text")
+    assert set(outcomes.values()) == {"PASSED"} and len(outcomes) == 5, text
+    assert server.redis.exists("rsmq:mail:Q") == 1
+
+
+def test_a_project_can_allow_the_server_of_its_settings(run_tests: Callable[..., dict[str, str]]):
+    outcomes = run_tests(FORGETFUL, "-o", "rsmq_allow_server=true")
+
+    text = outcomes.pop("text")
+    assert set(outcomes.values()) == {"PASSED"} and len(outcomes) == 5, text
+
+
+def test_the_embedded_server_of_the_settings_is_refused_as_well(
+    run_tests: Callable[..., dict[str, str]], tmp_path: Path
+):
+    settings = tmp_path / "settings.py"
+    settings.write_text(
+        settings.read_text() + "RSMQ['CONNECTIONS'] = {'default': {'EMBEDDED': True}}\nBASE_DIR = '.'\n"
+    )
+
+    outcomes = run_tests(
+        "def test_that_sends():\n    from rsmq_django.queues import ensure_queue\n    ensure_queue('mail')\n"
+    )
+
+    assert outcomes["test_that_sends"] == "FAILED"
+    assert "the embedded server in" in outcomes["text"]
+    assert not (tmp_path / ".rsmq").exists()
+
+
+def test_without_django_nothing_is_refused(tmp_path: Path, server: PrivateServer):
+    (tmp_path / "test_core.py").write_text(
+        "from rsmq_django.core import Client, Connection, Queue\n"
+        f"def test_core():\n    Queue('mail', Client(Connection({server.url!r}), namespace='rsmq')).create()\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:django", "-p", "no:cacheprovider", "."]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout

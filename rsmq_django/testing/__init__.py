@@ -5,12 +5,14 @@ With pytest, ask for the fixture `rsmq`; with unittest, write `self.rsmq = self.
 they say, and nothing is replaced by a fake: calls are sent, fetched, retried and buried as in production.
 
 Knows nothing of pytest: `pytest_plugin.py` does. docs/testing.md teaches it. `kit.py` is what a test does, `running.py`
-runs messages, `waiting.py` looks at those that wait, `server.py` is the private server.
+runs messages and `topics.py` those of topics, `waiting.py` looks at messages in queues, `commits.py` makes the commit
+that a TestCase never makes, `server.py` is the private server, and `refusal.py` refuses the others.
 """
 
-from .kit import Kit, private_queues
+from .kit import Kit, private_kit, private_queues
 from .running import Run
 from .server import private_server_url, settings_on_private_server
+from .topics import TopicRun
 from .waiting import DeadLetter, Enqueued, get_client_of
 
 __all__ = [
@@ -18,7 +20,9 @@ __all__ = [
     "Enqueued",
     "Kit",
     "Run",
+    "TopicRun",
     "get_client_of",
+    "private_kit",
     "private_queues",
     "private_server_url",
     "settings_on_private_server",

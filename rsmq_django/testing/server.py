@@ -18,6 +18,11 @@ from ..embedded import EmbeddedServer
 TIMEOUT_S = 15
 
 
+def started_url() -> str | None:
+    """Return the URL of the server of this process; None when it was not started."""
+    return private_server_url() if private_server_url.cache_info().currsize else None
+
+
 @cache
 def private_server_url() -> str:
     """Start the server of this process, unless it runs, and return its URL. It stops when the process ends."""

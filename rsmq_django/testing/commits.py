@@ -1,0 +1,86 @@
+"""The commit that a TestCase never makes: runs the hooks of `transaction.on_commit()` that wait for it.
+
+A TestCase (and pytest-django's fixture `db`) runs each test in a transaction that is rolled back. A hook counts as
+committed when every block that the test's code opened around it has ended. Each hook runs once, whoever runs it, so
+that captureOnCommitCallbacks(execute=True) can be used beside this.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import update_wrapper
+from typing import Any, cast
+from unittest.mock import patch
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+logger = logging.getLogger(__name__)
+
+
+class _Once:
+    """A hook that runs once."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        update_wrapper(self, function)
+        self.is_done = False
+        self._function = function
+
+    def __call__(self) -> None:
+        if not self.is_done:
+            self.is_done = True
+            self._function()
+
+
+@contextmanager
+def hooks_that_run_once() -> Iterator[None]:
+    """Make every hook of a TestCase's transaction that is registered until the block ends one that runs once."""
+    register = BaseDatabaseWrapper.on_commit
+
+    def on_commit(self: BaseDatabaseWrapper, func: Callable[[], object], robust: bool = False) -> None:
+        register(self, _Once(func) if callable(func) and _count_of_test_blocks(self) else func, robust)
+
+    with patch.object(BaseDatabaseWrapper, "on_commit", on_commit):
+        yield
+
+
+def commit() -> int:
+    """Run the hooks that wait for the commit of the test's transaction, and those that they add; return how many."""
+    done = 0
+    for connection in connections.all(initialized_only=True):
+        at, hooks = 0, cast("list[tuple[set[Any], Callable[[], object], bool]]", connection.run_on_commit)
+        while at < len(hooks):  # a hook may add more
+            savepoints, hook, is_robust = hooks[at]
+            at += 1
+            if isinstance(hook, _Once) and not hook.is_done and _is_committed(savepoints, connection):
+                done += 1
+                _run(hook, is_robust=is_robust)
+    return done
+
+
+def is_anything_waiting() -> bool:
+    """Return whether a hook waits for the commit of a transaction that is open."""
+    hooks = [hook for each in connections.all(initialized_only=True) for _, hook, *_ in each.run_on_commit]
+    return any(not isinstance(hook, _Once) or not hook.is_done for hook in hooks)
+
+
+def _count_of_test_blocks(connection: BaseDatabaseWrapper) -> int:
+    """Return how many of the open blocks are those of a TestCase; they are the outer ones."""
+    return sum(getattr(block, "_from_testcase", False) for block in connection.atomic_blocks)
+
+
+def _is_committed(savepoints: set[Any], connection: BaseDatabaseWrapper) -> bool:
+    """Return whether all blocks have ended that were open around a hook, beside those of a TestCase."""
+    # The outermost block has no savepoint.
+    return savepoints.isdisjoint(connection.savepoint_ids[_count_of_test_blocks(connection) - 1 :])
+
+
+def _run(hook: Callable[[], object], *, is_robust: bool) -> None:
+    try:
+        hook()
+    except Exception as error:
+        if not is_robust:
+            raise
+        logger.error("Error calling %r in on_commit() (%s).", hook, error, exc_info=True)

@@ -1,0 +1,34 @@
+"""Fires a schedule in a test: its call is sent as a tick sends it, without waiting for its time or for a commit."""
+
+from __future__ import annotations
+
+from ..core.ids import random_suffixes
+from ..options import nearest
+from ..schedule_entry import Schedule
+from ..schedules import entries
+from ..tasks.registry import find_task
+from ..tasks.schedule import prepare_ticks
+from ..tasks.sending import send
+
+
+def fire(name: str) -> str:
+    """Send the call of a schedule, found by its name or by the dotted path of its task; return the id of the call."""
+    entry = _find(name)
+    ids = random_suffixes(1)
+    send(prepare_ticks(entry, ids))
+    return ids[0]
+
+
+def _find(name: str) -> Schedule:
+    known = {entry.name: entry.schedule for entry in entries() if entry.schedule is not None}
+    if name in known:
+        return known[name]
+    of_task = [entry for entry in known.values() if entry.task == name]
+    if len(of_task) == 1:
+        return of_task[0]
+    if of_task:
+        names = ", ".join(repr(entry.name) for entry in of_task)
+        raise AssertionError(f"{name} has several schedules; fire one by its name: {names}")
+    if find_task(name) is not None:
+        raise AssertionError(f"{name} has no schedule; write @every(...) or @cron(...) above its @task")
+    raise AssertionError(f"there is no schedule {name!r}. {nearest(name, known)}")

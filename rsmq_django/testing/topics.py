@@ -1,0 +1,89 @@
+"""Runs the functions that follow topics in the thread of the test, with the steps of a worker's threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..core.call import Call
+from ..core.topics import Bridge, Group, Topic, TopicMessage
+from ..core.topics.keys import group_keys
+from ..options import nearest
+from ..queues import get_client, get_queue
+from ..tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
+from ..worker.database import connections_kept
+from ..worker.topic_account import TopicAccount
+from ..worker.topic_consumer import BridgeThread, ConsumerThread, Plan, TopicThread
+
+#: A function that publishes to its own topic would run forever.
+MOST_RUNS = 10_000
+PLAN = Plan(wake=lambda: None, until_drained=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRun:
+    """One call of a function that follows a topic."""
+
+    #: Dotted path of the function.
+    task: str
+    topic: str
+    group: str
+    messages: list[TopicMessage]
+    #: What the function raised.
+    error: BaseException | None
+
+    @property
+    def succeeded(self) -> bool:
+        """Return whether the function returned."""
+        return self.error is None
+
+
+class _Consumer(ConsumerThread):
+    """A consumer whose steps the test takes, and which notes the calls of its function."""
+
+    def __init__(self, task: TopicTask, group: Group, runs: list[TopicRun]) -> None:
+        super().__init__(task, group, PLAN, TopicAccount(group.client, "test"))
+        self._runs = runs
+
+    def attempt(self, messages: Sequence[TopicMessage]) -> BaseException | None:
+        """Call the function and note it."""
+        error = super().attempt(messages)
+        path, topic = self._task.module_path, self.group.topic.name
+        self._runs.append(TopicRun(task=path, topic=topic, group=self.group.name, messages=list(messages), error=error))
+        return error
+
+
+def run_topics(names: Sequence[str]) -> list[TopicRun]:
+    """Give all messages of topics, or of these, to what follows them, until none is left."""
+    runs: list[TopicRun] = []
+    declared = registered_topic_tasks()
+    topics = {each.topic for each in declared}
+    for name in names:
+        if name not in topics:
+            raise AssertionError(f"nothing follows topic {name!r}. {nearest(name, topics)}")
+    followers = [_follower(each, runs) for each in declared if not names or each.topic in names]
+    with connections_kept():
+        while False in [follower.step() for follower in followers]:
+            if len(runs) > MOST_RUNS:
+                raise AssertionError(f"still not done after {MOST_RUNS} runs; the last one was of {runs[-1].task}")
+    for follower in followers:
+        follower.group.leave()
+    return runs
+
+
+def _follower(declared: TopicTask | TopicBridge, runs: list[TopicRun]) -> TopicThread:
+    if isinstance(declared, TopicBridge):
+        queue = get_queue(declared.queue)
+        return BridgeThread(
+            Bridge(Group(Topic(declared.topic, queue.client), declared.group, declared.options), queue), PLAN
+        )
+    topic = Topic(declared.topic, get_client(declared.connection))
+    return _Consumer(declared, Group(topic, declared.group, declared.options), runs)
+
+
+def pass_time_of_topics(milliseconds: int) -> None:
+    """Let time pass for messages of topics that failed or that a consumer has not acknowledged."""
+    for declared in registered_topic_tasks():
+        if isinstance(declared, TopicTask):
+            keys = (group_keys(declared.topic, declared.group).due,)
+            get_client(declared.connection).run(Call("testing/pass_time", keys, (milliseconds,), int))
