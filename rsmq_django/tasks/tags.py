@@ -11,7 +11,7 @@ from typing import Any
 
 from ..conf import get_settings
 from ..core.call import Call
-from ..core.keys import tag_key
+from ..core.keys import QueueKeys, tag_key
 from ..core.limits import MAX_BATCH
 from ..queues import get_client
 from .cancellation import cancel
@@ -71,6 +71,12 @@ def note_tags(namespace: str, tags: Sequence[str], task_ids: Sequence[str]) -> C
 def untag(namespace: str, tag: str, task_ids: Sequence[str]) -> Call[int]:
     """Return the call that strikes tasks off a tag."""
     return Call("tasks/untag", (tag_key(namespace, tag),), tuple(task_ids), int, repeatable=True)
+
+
+def untag_ended(namespace: str, keys: QueueKeys, tag: str, ended: Sequence[tuple[str, str]]) -> Call[int]:
+    """Return the call that strikes tasks off a tag whose messages (message id, task id) are gone from their queue."""
+    words = tuple(word for pair in ended for word in pair)
+    return Call("tasks/untag_ended", (tag_key(namespace, tag), keys.messages), words, int, repeatable=True)
 
 
 def _tagged(namespace: str, tag: str) -> Call[list[str]]:

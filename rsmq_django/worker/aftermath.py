@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.call import Call
-from ..tasks.tags import tags_of, untag
+from ..tasks.tags import tags_of, untag_ended
 from ..tasks.unique import is_digest, unlock
 from .delivery import WorkQueue
 from .endings import Ending
@@ -37,9 +37,12 @@ def _unlock_calls(endings: Sequence[Ending]) -> list[Call[Any]]:
 
 
 def _untag_calls(endings: Sequence[Ending]) -> list[Call[Any]]:
-    tags: dict[tuple[str, str], list[str]] = {}
+    tags: dict[tuple[WorkQueue, str], list[tuple[str, str]]] = {}
     for ending in endings:
+        ids = ending.delivery.message.id, ending.execution.task_id
         for tag in tags_of(ending.execution.meta or {}):
-            namespace = ending.delivery.work_queue.queue.client.namespace
-            tags.setdefault((namespace, tag), []).append(ending.execution.task_id)
-    return [untag(namespace, tag, ids) for (namespace, tag), ids in tags.items()]
+            tags.setdefault((ending.delivery.work_queue, tag), []).append(ids)
+    return [
+        untag_ended(work_queue.queue.client.namespace, work_queue.queue.keys, tag, ended)
+        for (work_queue, tag), ended in tags.items()
+    ]

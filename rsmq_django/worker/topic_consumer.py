@@ -205,9 +205,11 @@ class ConsumerThread(TopicThread):
             one_line(error),
         )
         logger.debug("%s", traceback_of(error))
-        self.group.retry(message, after_s=wait_s)
         most = self._task.options.max_deliveries
         end = "dead" if 0 < most <= message.deliveries else "retried"
+        if self.group.retry(message, after_s=wait_s) == 0:
+            end = "lost"
+            logger.warning("message %d of %s has another reader by now, who decides", message.index, self.group)
         self._account.ended(*self._as, [message], end, run_us=self._run_us, error=error)
 
     def _wait_s(self, message: TopicMessage) -> float:

@@ -14,6 +14,7 @@ from rsmq_django.redrive import redrive
 from rsmq_django.tasks import Task, Unique, cancel, cancel_tagged, current_task, fixed, tagged
 from rsmq_django.tasks.compat import TaskResultStatus
 from rsmq_django.tasks.expiry import has_expired
+from rsmq_django.worker.execution import Execution
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
 from tests.worker.workshop import Configure, dead_letters, declare, the_dead_letter, work, working
@@ -41,6 +42,24 @@ def test_a_task_that_will_be_retried_keeps_its_tags(project: Configure):
     task: Task[..., Any] = declare(tags=["mail"], backoff=fixed(3600))(lambda: 1 / 0)
     result = task.enqueue()
 
+    work(until_empty=False, until_drained=True)
+
+    assert tagged("mail") == [result.id]
+
+
+def test_a_late_ending_leaves_the_tag_of_a_task_that_another_worker_runs(
+    project: Configure, monkeypatch: pytest.MonkeyPatch
+):
+    task: Task[..., Any] = declare(tags=["mail"])(lambda: None)
+    result = task.enqueue()
+    perform = Execution.perform
+
+    def lose_lease(self: Execution) -> Any:
+        pass_time(get_queue("default"), seconds=1000)
+        get_queue("default").receive()  # by another worker
+        return perform(self)
+
+    monkeypatch.setattr(Execution, "perform", lose_lease)
     work(until_empty=False, until_drained=True)
 
     assert tagged("mail") == [result.id]

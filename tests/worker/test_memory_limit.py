@@ -185,7 +185,7 @@ SCENARIOS = {
     ),
     tasks_that_end_in_every_way: "worker/bury worker/fetch worker/keep_results worker/retry worker/succeed",
     tasks_with_limits: "limits/free limits/take",
-    tasks_that_are_unique_or_cancelled: "tasks/cancel tasks/tag tasks/unlock tasks/untag",
+    tasks_that_are_unique_or_cancelled: "tasks/cancel tasks/tag tasks/unlock tasks/untag tasks/untag_ended",
     workflows: "workflow/bury workflow/stop workflow/succeed",
     schedules_that_come_and_go: "schedule/pause schedule/plan schedule/remove",
     a_topic: "topic/ack topic/beat topic/compact topic/drop_group topic/forward topic/lease topic/leave topic/read "

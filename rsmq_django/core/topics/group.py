@@ -134,9 +134,10 @@ class Group:
         return (self.topic.keys.prefix, self.name, count, options.start, options.on_reset, self._beat())
 
     def ack(self, messages: Iterable[Held] | Held) -> int:
-        """Say that messages are done with; return how many of them the group still held.
+        """Acknowledge messages; return how many of them were still held.
 
-        One that is missing was acknowledged before, or the group was set back since.
+        One that is missing was acknowledged before, was handed out again because its time was over, or the group was
+        set back since. An index acknowledges a message whoever holds it.
         """
         return sum(run_in_turn(self.client, self._ack(messages)))
 
@@ -149,11 +150,11 @@ class Group:
         keys = (own.cursor, own.own, own.pending, own.due, own.counts)
         return [
             Call("topic/ack", keys, tuple(part), int, repeatable=True, subject=self.subject)
-            for part in _index_batches(messages)
+            for part in _receipt_batches(messages)
         ]
 
     def retry(self, messages: Iterable[Held] | Held, *, after_s: float = 0) -> int:
-        """Have messages handed out again after so many seconds; return how many of them the group held.
+        """Have messages handed out again after so many seconds; return how many of them were still held, as in ack().
 
         With 0 that is at once, to whoever reads first. A longer time than is left gives their reader more time.
         """
@@ -165,10 +166,10 @@ class Group:
 
     def _retry(self, messages: Iterable[Held] | Held, after_s: float) -> list[Call[int]]:
         after_ms = short_milliseconds("after_s", after_s)
-        keys = (self.keys.pending, self.keys.due)
+        keys = (self.keys.own, self.keys.pending, self.keys.due, self.keys.counts)
         return [
             Call("topic/retry", keys, (after_ms, *part), int, repeatable=True, subject=self.subject)
-            for part in _index_batches(messages)
+            for part in _receipt_batches(messages)
         ]
 
     # -- Going somewhere else -----------------------------------------------------------------------------------------
@@ -294,11 +295,14 @@ class Group:
         return f"{self.topic.name}:{self.name}"
 
 
-def _index_batches(messages: Iterable[Held] | Held) -> list[list[int]]:
+def _receipt_batches(messages: Iterable[Held] | Held) -> list[list[Argument]]:
+    """Return index and receipt in turn, of up to a thousand messages each."""
     if isinstance(messages, (TopicMessage, int)):
         messages = [messages]
-    indexes = [_index(message) for message in messages]
-    return [indexes[at : at + MAX_BATCH] for at in range(0, len(indexes), MAX_BATCH)]
+    words: list[Argument] = []
+    for message in messages:
+        words += (_index(message), message.receipt if isinstance(message, TopicMessage) else "")
+    return [words[at : at + 2 * MAX_BATCH] for at in range(0, len(words), 2 * MAX_BATCH)]
 
 
 def _index(message: Held) -> int:

@@ -37,6 +37,8 @@ class TopicMessage(NamedTuple):
     #: Server time in epoch milliseconds at which its time slot of 100 ms began; None where it was not asked for, or is
     #: not known any more.
     published_ms: int | None = None
+    #: What proves that its reader holds this delivery of it; "" for messages that were read at most once.
+    receipt: str = ""
 
     def text(self) -> str:
         """Return the body as text; bytes that are not UTF-8 become U+FFFD."""

@@ -37,10 +37,12 @@ def read_batch(reply: list[Any]) -> Batch:
 
 def read_leased(reply: list[Any]) -> Batch:
     """Read what topic/lease gave: columns."""
-    last, skipped, holes, left, dead, due_ms, count = reply[:7]
-    indexes, deliveries, bodies = (reply[7 + at * count : 7 + (at + 1) * count] for at in range(3))
-    keys, headers = _extras(reply[7 + 3 * count :], count) or (repeat(None), repeat(NO_HEADERS))
-    messages = list(map(TopicMessage, indexes, bodies, keys, headers, deliveries))
+    last, skipped, holes, left, dead, due_ms, count, receipt_end = reply[:8]
+    indexes, deliveries, bodies = (reply[8 + at * count : 8 + (at + 1) * count] for at in range(3))
+    keys, headers = _extras(reply[8 + 3 * count :], count) or (repeat(None), repeat(NO_HEADERS))
+    end = receipt_end.decode()
+    receipts = [f"{delivery}{end}" for delivery in deliveries]
+    messages = list(map(TopicMessage, indexes, bodies, keys, headers, deliveries, repeat(None), receipts))
     return Batch(messages, skipped, holes, dead, left, last, None if due_ms < 0 else due_ms)
 
 

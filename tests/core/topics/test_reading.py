@@ -104,6 +104,54 @@ def test_cursor_stands_before_the_lowest_message_that_is_not_acknowledged(
     assert not server.redis.exists(careful.keys.pending, careful.keys.due, careful.keys.counts)
 
 
+def test_late_acknowledgement_is_refused_and_leaves_the_message_to_its_new_reader(
+    topic: Topic, careful: Group, pass_time: PassTime
+):
+    topic.publish(*"ab")
+    late = careful.read(2)
+    pass_time(careful, 31)
+    again = careful.read(1)
+
+    assert careful.ack(late) == 1, "nobody has taken the second one since"
+
+    pass_time(careful, 31)
+    third = careful.read(2)
+    assert [(message.index, message.deliveries) for message in third] == [(1, 3)]
+    assert (careful.ack(again), careful.ack(third)) == (0, 1)
+
+
+@pytest.mark.parametrize("after_s", [0, 3600])
+def test_late_retry_or_extension_is_refused_and_leaves_the_lease_of_the_new_reader(
+    topic: Topic, careful: Group, pass_time: PassTime, after_s: float
+):
+    topic.publish("a")
+    late = careful.read(1)
+    pass_time(careful, 31)
+    careful.read(1)
+
+    assert careful.retry(late, after_s=after_s) == 0
+
+    assert not careful.read(1)
+    pass_time(careful, 31)
+    assert [message.deliveries for message in careful.read(1)] == [3]
+
+
+@pytest.mark.parametrize("set_back", ["by us", "by a plain client"])
+def test_acknowledgement_from_before_a_replay_does_not_fit_the_same_message_after_it(
+    topic: Topic, careful: Group, server: PrivateServer, set_back: str
+):
+    topic.publish("a")
+    before = careful.read(1)
+    if set_back == "by us":
+        careful.replay(force=True)
+    else:
+        server.redis.delete(careful.keys.cursor)
+    after = careful.read(1)
+
+    assert [message.deliveries for message in (*before, *after)] == [1, 1]
+    assert (careful.ack(before), careful.ack(after)) == (0, 1)
+
+
 def test_redelivered_messages_come_before_new_ones(topic: Topic, careful: Group, pass_time: PassTime):
     topic.publish(*"abcd")
     careful.ack(careful.read(2).messages[1])

@@ -1,19 +1,21 @@
--- Say that messages are done with. The cursor then stands before the lowest one that is not.
+-- Acknowledge messages. The cursor then stands before the lowest one that is not acknowledged.
 --
 --   KEYS[1]  string  the group's cursor
 --   KEYS[2..5]       own, pending, due, counts (topic/group)
---   ARGV     indexes (1..1000)
+--   ARGV     per message (1..1000): index, receipt (topic/receipts)
 --
--- Returns how many of them were held. A replay or seek meanwhile, also by a plain client, is not undone by it.
+-- Returns how many of them were held by these receipts. A replay or seek meanwhile, also by a plain client, is not undone
+-- by it, and a message that was handed out again belongs to its new reader.
 --#include topic/index
 --#include topic/group
 --#include topic/again
+--#include topic/receipts
 local group = {cursor = KEYS[1], own = KEYS[2], pending = KEYS[3], due = KEYS[4], counts = KEYS[5]}
 local lowest = tonumber(redis.call("ZRANGE", group.pending, 0, 0)[1])
 local text, read = redis.call("GET", group.cursor), tonumber(redis.call("HGET", group.own, "read"))
 local cursor = text and index_of(text)
 if not lowest or not cursor or cursor < lowest - 1 or not read then return 0 end
 
-local done = let_go(group, ARGV)
+local done = let_go(group, held_by_receipt(group, 1))
 if done > 0 then settle_cursor(group, math.max(read, cursor)) end
 return done

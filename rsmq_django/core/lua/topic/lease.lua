@@ -6,8 +6,8 @@
 --                    of the dead-letter topic, the beginning of the headers there
 --
 -- Returns the last index, missed, holes, left behind these, dead-lettered, ms until something is due again or -1, the
--- number of messages; then columns: indexes, deliveries, bodies; keys and headers, if there are any. Errors: as of
--- topic/read.
+-- number of messages, end of their receipts (topic/receipts); then columns: indexes, deliveries, bodies; keys and headers,
+-- if there are any. Errors: as of topic/read.
 --#include shared/clock
 --#include topic/index
 --#include topic/times
@@ -16,6 +16,7 @@
 --#include topic/locate
 --#include topic/collect
 --#include topic/again
+--#include topic/receipts
 --#include topic/bury
 --#include topic/columns
 local log = {index = KEYS[1], meta = KEYS[2], headers = KEYS[3], keys = KEYS[4], prefix = ARGV[1]}
@@ -52,4 +53,4 @@ if consumer ~= "" then note_consumer(group, consumer) end
 
 local left = log.last - position
 return in_columns(
-  {log.last, skipped, holes + #gone, left, #dead, ms_until_due(group), #letters}, log, letters)
+  {log.last, skipped, holes + #gone, left, #dead, ms_until_due(group), #letters, receipt_end(group)}, log, letters)

@@ -1,20 +1,24 @@
 -- Set when messages that a group holds are handed out again: at once, later, or after a longer time than before.
 --
---   KEYS[1]  zset  what the group holds, scored with its index
---   KEYS[2]  zset  the same, scored with when it is handed out again (ms)
---   ARGV     ms from now; indexes (1..1000)
+--   KEYS[1]  hash  the group's own
+--   KEYS[2]  zset  what the group holds, scored with its index
+--   KEYS[3]  zset  the same, scored with when it is handed out again (ms)
+--   KEYS[4]  hash  deliveries
+--   ARGV     ms from now; per message (1..1000): index, receipt (topic/receipts)
 --
--- Returns how many of them were held.
+-- Returns how many of them were held by these receipts.
 --#include shared/clock
-local pending, due = KEYS[1], KEYS[2]
+--#include topic/receipts
+local group = {own = KEYS[1], pending = KEYS[2], due = KEYS[3], counts = KEYS[4]}
 local due_ms = integer(now_ms + ARGV[1])
+local indexes, changed = held_by_receipt(group, 2), 0
+if #indexes == 0 then return 0 end
 
-local changed = 0
-for at, score in ipairs(redis.call("ZMSCORE", pending, unpack(ARGV, 2))) do
+for at, score in ipairs(redis.call("ZMSCORE", group.pending, unpack(indexes))) do
   if score then
     -- Removing before adding: ZADD alone is refused when the server is at its memory limit.
-    redis.call("ZREM", due, ARGV[at + 1])
-    redis.call("ZADD", due, due_ms, ARGV[at + 1])
+    redis.call("ZREM", group.due, indexes[at])
+    redis.call("ZADD", group.due, due_ms, indexes[at])
     changed = changed + 1
   end
 end

@@ -1,0 +1,15 @@
+-- Strike tasks off a tag whose messages have ended. A message that is still in its queue has another holder or a next
+-- attempt: the ending was refused, and its task keeps the tag.
+--
+--   KEYS[1]  zset  task id -> time at which it is forgotten (ms)
+--   KEYS[2]  zset  message id -> time it becomes visible (ms)
+--   ARGV     per message (1..1000): message id, task id
+--
+-- Returns how many were struck off.
+local tag, messages = KEYS[1], KEYS[2]
+local ids, gone = {}, {}
+for n = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[n] end
+for n, score in ipairs(redis.call("ZMSCORE", messages, unpack(ids))) do
+  if not score then gone[#gone + 1] = ARGV[2 * n] end
+end
+return #gone > 0 and redis.call("ZREM", tag, unpack(gone)) or 0
