@@ -57,6 +57,23 @@ def test_successful_task_has_its_value_times_and_worker(backend):
     assert result.started_at == result.last_attempted_at
 
 
+def test_record_keeps_the_errors_of_the_first_attempt_and_of_the_last_twenty(backend, server: PrivateServer):
+    attempts: list[int] = []
+
+    def fail() -> None:
+        attempts.append(len(attempts) + 1)
+        raise OSError(f"attempt {attempts[-1]}")
+
+    sent = declare(max_attempts=60, backoff=fixed(0))(fail).enqueue()
+
+    work()
+
+    result = backend.get_result(sent.id)
+    said = [error.traceback.rstrip().rpartition(": ")[2] for error in result.errors]
+    assert said == [f"attempt {number}" for number in (1, *range(41, 61))]
+    assert (result.attempts, result.worker_ids[1:40]) == (60, [""] * 39)
+
+
 def test_value_none_differs_from_no_value(backend):
     sent = declare(lambda: None).enqueue()
     work()

@@ -1,6 +1,6 @@
 -- Give the attempts in a result record numbers below 1, in the same order: 1, 2, 3 become -2, -1, 0. The next life counts
 -- from 1 again and overwrites none of them.
-local MOST_ATTEMPTS = 300
+local MOST_ATTEMPTS = 60
 
 local function make_attempts_earlier(record)
   local fields, last, words, old = redis.call("HGETALL", record), 0, {}, {}

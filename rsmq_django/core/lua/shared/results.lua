@@ -8,11 +8,24 @@ local function set_fields(key, ...)
   return redis.call("HSET", key, ...) -- raises what it was
 end
 
+-- A record keeps worker and error of the first attempt and of the latest ones. Each attempt takes away what has become too
+-- old; more than one, because those before may have ended without a word, with their machine.
+local KEPT_ATTEMPTS, TAKEN_AWAY = 20, 5
+
+local function forget_old_attempts(key, attempt)
+  local last, fields = attempt - KEPT_ATTEMPTS, {}
+  for n = math.max(2, last - TAKEN_AWAY + 1), last do
+    fields[#fields + 1], fields[#fields + 2] = "worker:" .. n, "error:" .. n
+  end
+  if #fields > 0 then redis.pcall("HDEL", key, unpack(fields)) end
+end
+
 -- Write fields into a result record and keep it for `ttl_s` more seconds.
---   at: index in ARGV of the number of words, which are fields and values in turn
+--   at: index in ARGV of the number of words, which are fields and values in turn, beginning with "worker:<attempt>"
 -- Returns the index behind the last word.
 local function write_result(key, ttl_s, at)
   local last = at + tonumber(ARGV[at])
+  forget_old_attempts(key, tonumber(ARGV[at + 1]:match("^worker:(%d+)$")) or 1)
   if set_fields(key, unpack(ARGV, at + 1, last)) then redis.call("EXPIRE", key, ttl_s) end
   return last + 1
 end
