@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 from django.contrib.admin.models import LogEntry
-from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.core.signing import BadSignature
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from ..core.browse import count
 from ..live.conditions import Selection
 from ..live.messages import DELAYED, IN_FLIGHT, READY
-from ..live.places import Place
 from ..models import Queue
 from .bulk import Job, go_on
 from .forms import ParametersForm
@@ -69,7 +65,7 @@ def ask(model_admin: LiveAdmin, request: HttpRequest, job: Job, form: Any = None
         "job": job,
         "token": job.token(),
         "form": form if form is not None else ParametersForm(job.what),
-        "back": back_to(job),
+        "back": model_admin.address("message_changelist", queue=job.queue),
     }
     return model_admin.own_page(request, "message/ask_bulk.html", context)
 
@@ -80,7 +76,7 @@ def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
         job = Job.from_token(request.POST.get("token", ""))
     except (BadSignature, TypeError, KeyError):
         model_admin.tell(request, _("This page is too old, or was changed. Begin again."), is_good=False)
-        return HttpResponseRedirect(reverse("admin:rsmq_message_changelist"))
+        return HttpResponseRedirect(model_admin.address("message_changelist"))
     model_admin.demand(request, job.what.codename)
     if job.user_id != user_id(request):
         raise PermissionDenied
@@ -96,14 +92,14 @@ def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
         LogEntry.objects.filter(pk=job.log_entry or 0).update(change_message=_logged(job))
     if job.is_finished:
         model_admin.tell(request, f"{job.what.title}: {job.tally.sentence()}", is_good=job.tally.is_clean)
-        return HttpResponseRedirect(back_to(job))
+        return HttpResponseRedirect(model_admin.address("message_changelist", queue=job.queue))
     context = {
         "title": job.what.title,
         "job": job,
         "token": job.token(),
         "sentence": job.tally.sentence(),
         "percent": round(100 * job.looked_at / max(1, job.to_look_at)),
-        "back": back_to(job),
+        "back": model_admin.address("message_changelist", queue=job.queue),
     }
     return model_admin.own_page(request, "message/progress.html", context)
 
@@ -116,13 +112,3 @@ def _begun(request: HttpRequest, job: Job) -> Job:
 def _logged(job: Job) -> str:
     outcome = job.tally.sentence() if job.looked_at else _("begun")
     return f"{str(job.what.logged) % job.params} ({job.description()}): {outcome}"
-
-
-def back_to(job: Job) -> str:
-    """Return the address of the list of the queue's messages."""
-    return f"{reverse('admin:rsmq_message_changelist')}?{urlencode({'queue': job.queue})}"
-
-
-def queue_url(place: Place) -> str:
-    """Return the address of a queue's page."""
-    return reverse("admin:rsmq_queue_change", args=[quote(place.key)])

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
-from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, reverse
+from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -129,12 +128,12 @@ class MessageAdmin(LiveAdmin):
         """Return the address of a task that the code declares: of others there may be no page."""
         if task not in known_tasks() or not self.may(request, "view_registeredtask"):
             return ""
-        return reverse("admin:rsmq_registeredtask_change", args=[quote(task)])
+        return self.address("registeredtask_change", task)
 
     def _worker_url(self, request: HttpRequest, page: MessagePage) -> str:
         if not page.holder or not self.may(request, "view_worker"):
             return ""
-        return reverse("admin:rsmq_worker_change", args=[quote(row_key(page.place.alias, page.holder))])
+        return self.address("worker_change", row_key(page.place.alias, page.holder))
 
     def _operations_for(self, request: HttpRequest, message: Message) -> list[tuple[Operation, ParametersForm]]:
         """Return what the user may do to a message, each with the form for what it needs."""
@@ -160,7 +159,7 @@ class MessageAdmin(LiveAdmin):
         )
         self.tell(request, f"{operation.title}: {tally.sentence()}", is_good=tally.is_clean)
         if Message.objects.filter(pk=key).exists():
-            return HttpResponseRedirect(reverse("admin:rsmq_message_change", args=[quote(key)]))
+            return HttpResponseRedirect(self.address("message_change", key))
         return HttpResponseRedirect(self._list_of(key))
 
     def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -184,7 +183,7 @@ class MessageAdmin(LiveAdmin):
         return HttpResponseRedirect(self._list_of(message.key))
 
     def _list_of(self, key: str) -> str:
-        return f"{reverse('admin:rsmq_message_changelist')}?{urlencode({'queue': key.rpartition('/')[0]})}"
+        return self.address("message_changelist", queue=key.rpartition("/")[0])
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         """Ask as Django does, but delete only what has not moved on."""

@@ -33,6 +33,7 @@ class QueueChangeList(LiveChangeList):
         """Read the page, and what happened in its queues."""
         page, span = self._page(request), span_of(request)
         queryset: Any = self.queryset
+        queryset.source.folds_dead_letters = True
         glance = queryset.source.glance = Glance(pages.recall(page) or Guess(), span, queryset.source.notes)
         super().get_results(request)
         rows: Any = self.result_list

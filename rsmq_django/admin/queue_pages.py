@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -67,15 +66,10 @@ def links_for(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> li
     names += ["failures", "redrive"] if queue.holds_dead_letters else []
     views = {name: VIEWS[name] for name in names}
     return [
-        (str(view.label), url_of(queue, name))
+        (str(view.label), model_admin.address(f"queue_{name}", queue.key))
         for name, view in views.items()
         if model_admin.may(request, view.codename)
     ]
-
-
-def url_of(queue: Queue, name: str) -> str:
-    """Return the address of a page of a queue."""
-    return reverse(f"admin:rsmq_queue_{name}", args=[quote(queue.key)])
 
 
 # -- Sending ----------------------------------------------------------------------------------------------------------
@@ -96,7 +90,7 @@ def send_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> Ht
         else:
             log(request, queue, _("Sent message %(id)s of %(size)d bytes") % {"id": message_id, "size": len(body)})
             model_admin.tell(request, _("Message %(id)s was sent.") % {"id": message_id})
-            return HttpResponseRedirect(bulk_pages.queue_url(queue.place))
+            return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
     return _form_page(model_admin, request, queue, "send", forms=[form], button=_("Send"))
 
 
@@ -125,7 +119,7 @@ def enqueue_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) ->
         else:
             log(request, queue, _("Enqueued %(task)s as task %(id)s") % {"task": path, "id": result.id})
             model_admin.tell(request, _("Task %(id)s was enqueued.") % {"id": result.id})
-            return HttpResponseRedirect(bulk_pages.queue_url(queue.place))
+            return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
     title = _("Enqueue %(task)s") % {"task": path}
     return _form_page(model_admin, request, queue, "enqueue", forms=[form, when], button=_("Enqueue"), title=title)
 
@@ -152,7 +146,7 @@ def purge_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> H
         if removed is not None:
             log(request, queue, _("Purged %(count)d messages") % {"count": removed})
             model_admin.tell(request, _("%(count)d messages were removed.") % {"count": removed})
-            return HttpResponseRedirect(bulk_pages.queue_url(queue.place))
+            return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
         form.add_error(None, _("Messages have been sent since this page was shown. Nothing was removed; look again."))
         queue.refresh_from_db()
     if form.is_bound:
@@ -173,7 +167,7 @@ def pause_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> H
     if changed:
         log(request, queue, _("Paused") if is_pause else _("Resumed"))
     model_admin.tell(request, _("Workers take nothing from it now.") if is_pause else _("Workers take from it again."))
-    return HttpResponseRedirect(bulk_pages.queue_url(queue.place))
+    return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
 
 
 # -- Dead letters -----------------------------------------------------------------------------------------------------
@@ -247,7 +241,7 @@ def _form_page(
         "name": name,
         "forms": forms,
         "button": button,
-        "back": bulk_pages.queue_url(queue.place),
+        "back": model_admin.address("queue_change", queue.key),
         **more,
     }
     return model_admin.own_page(request, "queue/form.html", context)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
-from django.urls import URLPattern, reverse
-from django.utils.html import format_html
+from django.urls import URLPattern
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -35,6 +33,9 @@ from .queue_list import QueueChangeList
 from .queue_trouble import TroubleFilter
 from .site import LiveAdmin
 
+#: Those of messages in a queue.
+STATES = ("ready", "delayed", "in_flight")
+
 
 @admin.register(Queue)
 class QueueAdmin(LiveAdmin):
@@ -44,7 +45,6 @@ class QueueAdmin(LiveAdmin):
     fieldsets = ((gettext_lazy("Attributes"), {"fields": ("visibility_timeout_s", "delay_s", "max_size_bytes")}),)
     list_display = (
         "shown_name",
-        "status",
         "ready_messages",
         "delayed",
         "in_flight",
@@ -59,44 +59,37 @@ class QueueAdmin(LiveAdmin):
     )
     change_list_template = "admin/rsmq/queue/change_list.html"
     list_display_links = ("shown_name",)
-    list_filter = (TroubleFilter, "is_configured", "holds_dead_letters", "is_paused")
+    list_filter = (TroubleFilter, "is_configured", "is_paused")
     search_fields = ("name",)
 
     # -- The list -----------------------------------------------------------------------------------------------------
 
     @admin.display(description=gettext_lazy("queue"), ordering="name")
     def shown_name(self, queue: Queue) -> str:
-        """Return the name, which is what the row links from."""
-        return one_line(queue.key, 60)
-
-    @admin.display(description=gettext_lazy("status"))
-    def status(self, queue: Queue) -> str:
-        """Return what is out of the ordinary."""
-        words = [
+        """Return the name, which links to the page of the queue, and what is out of the ordinary."""
+        loud = [_("paused") if queue.is_paused else "", _("broken") if queue.is_broken else ""]
+        quiet = [
             _("dead letters") if queue.holds_dead_letters else "",
             "" if queue.is_configured else _("not in the settings"),
         ]
-        bad = [_("paused") if queue.is_paused else "", _("broken") if queue.is_broken else ""]
-        text = ", ".join(word for word in words if word)
-        if not any(bad):
-            return text or "-"
-        loud = format_html('<strong class="rsmq-bad">{}</strong>', ", ".join(word for word in bad if word))
-        return format_html("{}, {}", loud, text) if text else loud
+        badges = [(word, kind) for kind, words in (("bad", loud), ("quiet", quiet)) for word in words if word]
+        shown = format_html_join("", ' <span class="rsmq-badge rsmq-{1}">{0}</span>', badges)
+        return format_html("{}{}", one_line(queue.key, 60), shown)
 
     @admin.display(description=gettext_lazy("ready"), ordering="ready")
     def ready_messages(self, queue: Queue) -> str:
         """Return how many can be received now, with a link to all messages."""
-        return format_html('<a href="{}">{}</a>', messages_url(queue), queue.ready)
+        return format_html('<a href="{}">{}</a>', self.messages_url(queue.place), queue.ready)
 
     @admin.display(description=gettext_lazy("delayed"))
     def delayed(self, queue: Queue) -> str:
         """Return how many messages wait for the end of their delay."""
-        return _hidden(queue, "delayed")
+        return self._hidden(queue, "delayed")
 
     @admin.display(description=gettext_lazy("in flight"))
     def in_flight(self, queue: Queue) -> str:
         """Return how many messages somebody holds, or wait for their next attempt."""
-        return _hidden(queue, "in_flight")
+        return self._hidden(queue, "in_flight")
 
     @admin.display(description=gettext_lazy("dead"))
     def dead_letters(self, queue: Queue) -> str:
@@ -104,7 +97,7 @@ class QueueAdmin(LiveAdmin):
         place = queue.place.dead_letters
         if not queue.dead or place is None:
             return "-" if queue.dead is None else "0"
-        return format_html('<a class="rsmq-bad" href="{}">{}</a>', messages_url_of(place), queue.dead)
+        return format_html('<a class="rsmq-bad" href="{}">{}</a>', self.messages_url(place), queue.dead)
 
     @admin.display(description=gettext_lazy("oldest ready"), ordering="oldest_ready_s")
     def oldest(self, queue: Queue) -> str:
@@ -134,7 +127,7 @@ class QueueAdmin(LiveAdmin):
             return "-" if share is None else "0 %"
         return format_html('<span class="rsmq-bad">{} %</span>', f"{100 * share:.2g}")
 
-    @admin.display(description=gettext_lazy("processes"))
+    @admin.display(description=gettext_lazy("workers"))
     def processes(self, queue: Queue) -> str:
         """Return how many processes take messages from it; red where messages wait for somebody and nobody comes."""
         is_fine = queue.processes or queue.ready == 0 or queue.holds_dead_letters
@@ -170,15 +163,15 @@ class QueueAdmin(LiveAdmin):
         context |= {
             "title": _("Queue %(name)s") % {"name": visible(queue.name)},
             "subtitle": None,
-            "messages_url": messages_url(queue),
+            "messages_url": self.messages_url(queue.place),
             "now": _statistics_of(queue.place),
             "dead": self._dead_letters(request, queue),
             "processes": len(serving(queue.place)),
-            "workers_url": _workers_url(queue) if self.may(request, "view_worker") else "",
+            "workers_url": self._workers_url(queue) if self.may(request, "view_worker") else "",
             "is_left_alone": queue.ready > 0 and not queue.holds_dead_letters,
             "charts": charts_of(past_of([queue.place], span_of(request)), span_of(request)),
             "spans": span_links(request),
-            "urls": {state: messages_url(queue, state__exact=state) for state in ("ready", "delayed", "in_flight")},
+            "urls": {state: self.messages_url(queue.place, state__exact=state) for state in STATES},
             "oldest": as_duration(queue.oldest_ready_s),
             "max_size": _("no limit") if queue.max_size_bytes < 0 else as_size(queue.max_size_bytes),
             "pages": [] if _is_foreign(queue) else queue_pages.links_for(self, request, queue),
@@ -187,16 +180,17 @@ class QueueAdmin(LiveAdmin):
         }
         return super().render_change_form(request, context, *args, **kwargs)
 
-    def _dead_letters(self, request: HttpRequest, queue: Queue) -> tuple[int, str] | None:
-        """Return how many dead letters of a queue there are, and the address of a page about them."""
+    def _dead_letters(self, request: HttpRequest, queue: Queue) -> tuple[int, str, str, str] | None:
+        """Return how many dead letters of a queue there are, the page about them, and their queue."""
         place = queue.place.dead_letters
         if place is None:
             return None
         (found,) = answers_that_came(place.client, [count(place.client.namespace, place.name)])
         if found is None:  # it is made when the first one dies
-            return 0, ""
-        page = "admin:rsmq_queue_failures" if self.may(request, queue_pages.VIEWS["failures"].codename) else ""
-        return found.messages, reverse(page, args=[quote(place.key)]) if page else ""
+            return 0, "", "", ""
+        may_look = self.may(request, queue_pages.VIEWS["failures"].codename)
+        failures = self.address("queue_failures", place.key) if may_look else ""
+        return found.messages, failures, self.address("queue_change", place.key), visible(place.name)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Set only what was changed: another operator may have set the rest meanwhile."""
@@ -224,39 +218,32 @@ class QueueAdmin(LiveAdmin):
             except QueueNotFound:
                 pass
 
+    # -- Addresses ----------------------------------------------------------------------------------------------------
 
-def _hidden(queue: Queue, state: str) -> str:
-    """Return how many messages are in a state that only looking tells, with a link to them; "~" is an estimate."""
-    split = queue.hidden_split
-    if split is None:
-        return "-"
-    number = getattr(split, state)
-    if not number and not split.is_estimated:
-        return "0"
-    url = messages_url(queue, state__exact=state)
-    title = _("An estimate, because so many are hidden") if split.is_estimated else ""
-    return format_html('<a href="{}" title="{}">{}{}</a>', url, title, "~" if split.is_estimated else "", number)
+    def _hidden(self, queue: Queue, state: str) -> str:
+        """Return how many messages are in a state that only looking tells, with a link to them; "~" is an estimate."""
+        split = queue.hidden_split
+        if split is None:
+            return "-"
+        number = getattr(split, state)
+        if not number and not split.is_estimated:
+            return "0"
+        url = self.messages_url(queue.place, state__exact=state)
+        title = _("An estimate, because so many are hidden") if split.is_estimated else ""
+        return format_html('<a href="{}" title="{}">{}{}</a>', url, title, "~" if split.is_estimated else "", number)
+
+    def messages_url(self, place: Place, **filters: str) -> str:
+        """Return the address of the list of the messages in a queue."""
+        return self.address("message_changelist", queue=place.key, **filters)
+
+    def _workers_url(self, queue: Queue) -> str:
+        """Return the address of the list of processes whose queues have this name."""
+        return self.address("worker_changelist", q=get_settings().base_name(queue.place.name))
 
 
 def _statistics_of(place: Place) -> Statistics | None:
     (found,) = answers_that_came(place.client, [statistics(place.client.namespace, place.name)])
     return found
-
-
-def messages_url(queue: Queue, **filters: str) -> str:
-    """Return the address of the list of a queue's messages."""
-    return messages_url_of(queue.place, **filters)
-
-
-def messages_url_of(place: Place, **filters: str) -> str:
-    """Return the address of the list of the messages in a place."""
-    return f"{reverse('admin:rsmq_message_changelist')}?{urlencode({'queue': place.key, **filters})}"
-
-
-def _workers_url(queue: Queue) -> str:
-    """Return the address of the list of processes whose queues have this name."""
-    name = get_settings().base_name(queue.place.name)
-    return f"{reverse('admin:rsmq_worker_changelist')}?{urlencode({'q': name})}"
 
 
 def _is_foreign(queue: Queue) -> bool:

@@ -9,10 +9,10 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, reverse
+from django.urls import URLPattern
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -221,13 +221,13 @@ class ReliableQueueAdmin(LiveAdmin):
         receipts = [word for word in request.POST.getlist("receipt") if word.isprintable()][:MAX_BATCH]
         if not receipts:
             self.tell(request, _("No message was chosen."), is_good=False)
-            return HttpResponseRedirect(queue_url(row))
+            return HttpResponseRedirect(self.address("reliablequeue_change", row.key))
         names = other_names(queue) if settling.asks_target else []
         form = TargetForm(names, request.POST if request.POST.get("post") else None)
         if (settling.asks and not request.POST.get("post")) or (settling.asks_target and not form.is_valid()):
             return self._ask(request, row, settling, receipts, form)
         self._carry_out(request, row, settling, receipts, form.cleaned_data["target"] if settling.asks_target else "")
-        return HttpResponseRedirect(queue_url(row))
+        return HttpResponseRedirect(self.address("reliablequeue_change", row.key))
 
     def _carry_out(
         self, request: HttpRequest, row: ReliableQueue, settling: Settling, receipts: list[str], target: str
@@ -253,14 +253,9 @@ class ReliableQueueAdmin(LiveAdmin):
             "queue_names": form.names[:MAX_NAMES],
             "action": request.POST["action"],
             "receipts": [(receipt, visible(receipt)) for receipt in receipts],
-            "back": queue_url(row),
+            "back": self.address("reliablequeue_change", row.key),
         }
         return self.own_page(request, "reliablequeue/ask.html", context)
-
-
-def queue_url(row: Any) -> str:
-    """Return the address of a queue's page."""
-    return reverse("admin:rsmq_reliablequeue_change", args=[quote(row.key)])
 
 
 def other_names(queue: CoreQueue) -> list[str]:

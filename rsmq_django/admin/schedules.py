@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, reverse
+from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -106,7 +106,7 @@ class ScheduleAdmin(LiveAdmin):
         if schedule is None:
             raise Http404
         self.operate(request, name, [schedule])
-        return HttpResponseRedirect(reverse("admin:rsmq_schedule_change", args=[quote(schedule.pk)]))
+        return HttpResponseRedirect(self.address("schedule_change", schedule.pk))
 
     def operate(self, request: HttpRequest, name: str, rows: Iterable[Schedule]) -> None:
         """Do something to schedules, and say what could not be done."""

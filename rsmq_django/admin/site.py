@@ -6,15 +6,17 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.forms import Script
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
@@ -135,7 +137,7 @@ class LiveAdmin(_ModelAdmin):
         return ()
 
     def own_url(self, route: str, view: View, name: str, *, post_only: bool = False) -> URLPattern:
-        """Return one URL below the model's; its name becomes "admin:rsmq_<model>_<name>"."""
+        """Return one URL below the model's; its name becomes "admin:rsmq_<model>_<name>", see `address`."""
         guarded = _post_only(view) if post_only else view
         return path(route, self.admin_site.admin_view(guarded), name=f"rsmq_{self.opts.model_name}_{name}")
 
@@ -178,6 +180,12 @@ class LiveAdmin(_ModelAdmin):
         request.current_app = self.admin_site.name
         whole = {**self.admin_site.each_context(request), "opts": self.opts, "media": self.media, **context}
         return TemplateResponse(request, f"admin/rsmq/{template}", whole, status=status)
+
+    def address(self, page: str, *keys: str, **query: str) -> str:
+        """Return the address of a page on this admin site, such as address("queue_change", key)."""
+        args = [quote(key) for key in keys]
+        url = reverse(f"admin:rsmq_{page}", args=args, current_app=self.admin_site.name)
+        return f"{url}?{urlencode(query)}" if query else url
 
     def tell(self, request: HttpRequest, text: str, *, is_good: bool = True) -> None:
         """Show a line on the next page."""

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from dataclasses import fields
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..live.places import Place, home_of
 from ..live.tasks import past_of_task, queue_place
 from ..models import RegisteredTask
-from .bulk_pages import queue_url
 from .formats import as_duration, one_line, short_list, visible
 from .past_charts import charts_of, span_links, span_of
 from .site import LiveAdmin
@@ -75,8 +71,8 @@ class TaskAdmin(LiveAdmin):
             "spans": span_links(request),
             "median": self.median(task),
             "p95": self.p95(task),
-            "queue_links": [(visible(name), _url_of(name)) for name in task.queue_names],
-            "messages_url": f"{reverse('admin:rsmq_message_changelist')}?{urlencode({'q': task.path})}",
+            "queue_links": [(visible(name), self._queue_url(name)) for name in task.queue_names],
+            "messages_url": self.address("message_changelist", q=task.path),
             "enqueue_url": self._enqueue_url(request, task),
         }
         return super().render_change_form(request, context, *args, **kwargs)
@@ -85,13 +81,11 @@ class TaskAdmin(LiveAdmin):
         if task.task is None or not (self.may(request, "send_message") and self.may(request, "view_queue")):
             return ""
         name = task.task.queue_name
-        url = reverse("admin:rsmq_queue_enqueue", args=[quote(Place(home_of(name), name).key)])
-        return f"{url}?{urlencode({'task': task.path})}"
+        return self.address("queue_enqueue", Place(home_of(name), name).key, task=task.path)
 
-
-def _url_of(name: str) -> str:
-    place = queue_place(name)
-    return queue_url(place) if place is not None else ""
+    def _queue_url(self, name: str) -> str:
+        place = queue_place(name)
+        return self.address("queue_change", place.key) if place is not None else ""
 
 
 def options_of(task: Any) -> list[tuple[str, str]]:

@@ -10,11 +10,11 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, reverse
+from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -165,22 +165,17 @@ class TopicAdmin(LiveAdmin):
             % {"group": group.name, "before": done.before, "after": done.after},
         )
         self.tell(request, _("Group %(group)s goes on at %(index)d.") % {"group": group.name, "index": done.after})
-        return HttpResponseRedirect(topic_url(row))
+        return HttpResponseRedirect(self.address("topic_change", row.key))
 
     def _seek_page(self, request: HttpRequest, row: Topic, group: Group, **more: Any) -> HttpResponse:
         context = {
             "title": _("Set group %(group)s") % {"group": visible(group.name)},
             "topic": row,
             "group": group.status(),
-            "back": topic_url(row),
+            "back": self.address("topic_change", row.key),
             **more,
         }
         return self.own_page(request, "topic/seek.html", context)
-
-
-def topic_url(row: Topic) -> str:
-    """Return the address of a topic's page."""
-    return reverse("admin:rsmq_topic_change", args=[quote(row.key)])
 
 
 def core_topic(row: Topic) -> CoreTopic | None:

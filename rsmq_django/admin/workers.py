@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, reverse
+from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -142,8 +142,8 @@ class WorkerAdmin(LiveAdmin):
             "age": self.age(worker),
             "memory": self.memory(worker),
             "running": running_rows(worker),
-            "queue_links": _links(worker, "queues", "queue"),
-            "reliable_links": _links(worker, "reliable", "reliablequeue"),
+            "queue_links": self._links(worker, "queues", "queue_change"),
+            "reliable_links": self._links(worker, "reliable", "reliablequeue_change"),
             "orders": self._orders(worker) if self.may(request, "control_worker") and worker.record else [],
         }
         return super().render_change_form(request, context, *args, **kwargs)
@@ -157,6 +157,11 @@ class WorkerAdmin(LiveAdmin):
         }
         return [(order, LABELS[order]) for order in fitting.get(worker.state, ())]
 
+    def _links(self, worker: Worker, kind: str, page: str) -> list[tuple[str, str]]:
+        names: tuple[str, ...] = getattr(worker.record, kind) if worker.record else ()
+        keys = {visible(name): Place(worker.connection, name).key for name in names}
+        return [(name, self.address(page, key)) for name, key in keys.items()]
+
     def order_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Give an order from the page of a process."""
         self.demand(request, "control_worker")
@@ -168,7 +173,7 @@ class WorkerAdmin(LiveAdmin):
             raise Http404
         order: Any = name
         self.order(request, order, [worker])
-        return HttpResponseRedirect(reverse("admin:rsmq_worker_change", args=[quote(worker.pk)]))
+        return HttpResponseRedirect(self.address("worker_change", worker.pk))
 
     def order(self, request: HttpRequest, order: Order, workers: Iterable[Worker]) -> None:
         """Give an order to processes and say how many were there to hear it."""
@@ -214,12 +219,6 @@ def _running_row(running: Running, place: Place | None, tasks: dict[str, str]) -
         task=visible(tasks.get(message_id, "")),
         runs_for=as_duration(running.run_ms / 1000),
     )
-
-
-def _links(worker: Worker, kind: str, page: str) -> list[tuple[str, str]]:
-    names: tuple[str, ...] = getattr(worker.record, kind) if worker.record else ()
-    keys = {visible(name): Place(worker.connection, name).key for name in names}
-    return [(name, reverse(f"admin:rsmq_{page}_change", args=[quote(key)])) for name, key in keys.items()]
 
 
 def _give(worker: Worker, order: Order) -> bool:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, reverse
+from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -131,7 +131,7 @@ class WorkflowAdmin(LiveAdmin):
         workflow = Workflow.objects.filter(pk=unquote(object_id)).first()
         if workflow is None:
             raise Http404
-        back = reverse("admin:rsmq_workflow_change", args=[quote(workflow.key)])
+        back = self.address("workflow_change", workflow.key)
         if not request.POST.get("post"):
             context = {"title": _("Are you sure?"), "workflow": workflow, "back": back}
             return self.own_page(request, "workflow/ask.html", context)

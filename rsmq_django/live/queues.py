@@ -34,6 +34,8 @@ class QueueSource:
         self.notes: list[str] = []
         #: What a page has read of the servers beforehand.
         self.glance: Glance | None = None
+        #: Leave out queues whose messages are counted as the dead letters of another one.
+        self.folds_dead_letters = False
 
     @cached_property
     def places(self) -> list[Place]:
@@ -43,7 +45,9 @@ class QueueSource:
     def _chosen(self, selection: Selection) -> list[Place]:
         keys = selection.values("key")
         if keys is None:
-            return self.places
+            # Named by a search or a filter, queues of dead letters are rows as others are.
+            is_asked_for = selection.words or "holds_dead_letters" in selection.equal
+            return without_dead_letters(self.places) if self.folds_dead_letters and not is_asked_for else self.places
         # Only those: a page about one queue must not list a thousand.
         named = summaries_of(in_order({place for place in map(place_of, keys) if place}))
         return [place for place, summary in named.items() if summary.attributes is not None or place in self.places]
@@ -90,6 +94,12 @@ class QueueSource:
             self.model(**fields_of(place, summary), is_paused=is_paused(place))
             for place, summary in self._summaries_of(places).items()
         ]
+
+
+def without_dead_letters(places: list[Place]) -> list[Place]:
+    """Return queues without those whose messages are shown as the dead letters of another one among them."""
+    folded = {place.dead_letters for place in places}
+    return [place for place in places if place not in folded]
 
 
 def paused_places(places: list[Place]) -> set[Place]:

@@ -35,8 +35,6 @@ MOST_TASKS = 200
 class HistoryAdmin(LiveAdmin):
     """What all of them share: tables that only the pipeline writes."""
 
-    change_list_template = "admin/change_list.html"
-
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return Django's own list: these have tables."""
         return ChangeList
@@ -160,7 +158,7 @@ class FailureGroupAdmin(HistoryAdmin):
     def _redrive(self, request: HttpRequest) -> HttpResponse:
         if not request.user.has_perm("rsmq.redrive_message"):
             raise PermissionDenied
-        here = reverse("admin:rsmq_pipeline_failuregroup_changelist")
+        here = reverse("admin:rsmq_pipeline_failuregroup_changelist", current_app=self.admin_site.name)
         fingerprint = request.POST.get("fingerprint", "")
         found = history.failure_groups(fingerprint=fingerprint) if fingerprint else []
         if not found:

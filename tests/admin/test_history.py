@@ -89,7 +89,7 @@ def test_all_times_are_utc_whatever_the_zone_of_the_site(browser: Browser, histo
 
 
 def test_way_to_a_page_names_it_once(browser: Browser, history: None):
-    way = browser.get(FAILURES).content.decode().partition('<div class="breadcrumbs">')[2].partition("</div>")[0]
+    way = browser.get(FAILURES).content.decode().partition('<ol class="breadcrumbs')[2].partition("</ol>")[0]
 
     assert way.count("Failures") == 1
 

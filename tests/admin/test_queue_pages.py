@@ -38,7 +38,21 @@ def test_the_list_shows_what_queues_hold(browser: Browser, mail: Queue, dead: Qu
     rows = {row.name: row for row in rows_of(browser.get(QUEUES))}
 
     assert (rows["mail"].ready, rows["mail"].hidden, rows["mail"].messages) == (3, 1, 4)
-    assert rows["mail-dead"].holds_dead_letters and not rows["mail"].holds_dead_letters
+    assert not rows["mail"].holds_dead_letters
+
+
+def test_a_queue_of_dead_letters_is_part_of_the_row_of_its_queue(browser: Browser, mail: Queue, dead: Queue):
+    dead.send(b"x")
+
+    page = browser.get(QUEUES)
+
+    assert [(row.name, row.dead) for row in rows_of(page)] == [("mail", 1)] and "1 queue" in text_of(page)
+    assert "/admin/rsmq/queue/mail-dead/change/" in browser.get(f"{QUEUES}mail/change/").content.decode()
+    assert [row.name for row in rows_of(browser.get(QUEUES, {"q": "dead"}))] == ["mail-dead"]
+
+    mail.delete_queue()
+
+    assert [row.name for row in rows_of(browser.get(QUEUES))] == ["mail-dead"]
 
 
 def test_queues_are_ordered_filtered_and_found(browser: Browser, mail: Queue, dead: Queue):

@@ -62,7 +62,7 @@ def test_dead_letters_that_died_alike_are_redriven_together(root: Visitor, serve
     dead.send(b"of another kind")
 
     root.open("/admin/rsmq/queue/default-dead/change/")
-    root.follow(root.page.locator(".object-tools").get_by_role("link", name="Failures"))
+    root.follow(root.page.locator(".rsmq-tools").get_by_role("link", name="Failures"))
     root.follow(root.page.get_by_role("row", name=re.compile("TypeError")).get_by_role("button", name="Redrive…"))
     root.click("Yes, I’m sure")
 
