@@ -11,7 +11,15 @@ from typing import Annotated, Any
 
 from .core.bands import MOST_LANES
 from .core.errors import RsmqError
-from .core.limits import MAX_MAX_SIZE_BYTES, MAX_SECONDS, MIN_MAX_SIZE_BYTES, TIME_UNITS, UNLIMITED, TimeUnit
+from .core.limits import (
+    MAX_BODY_BYTES,
+    MAX_MAX_SIZE_BYTES,
+    MAX_SECONDS,
+    MIN_MAX_SIZE_BYTES,
+    TIME_UNITS,
+    UNLIMITED,
+    TimeUnit,
+)
 from .options import (
     FERNET_KEYS,
     FLAG,
@@ -117,6 +125,9 @@ class TaskSettings:
     max_crashes: Annotated[int, whole("crashes", least=1, most=1_000_000)] = 3
     #: A day: results can be looked at the next morning, and Redis does not fill up with them. 0 keeps none.
     result_ttl_s: Annotated[int, whole("seconds", least=0, most=31_622_400)] = 86_400
+    #: What a task returns, as JSON. A longer value would delay the outcomes of other tasks; store it elsewhere and
+    #: return its id.
+    max_result_bytes: Annotated[int, whole("bytes", least=2, most=MAX_BODY_BYTES)] = 1_048_576
     #: A task sent inside a transaction could start before its rows can be seen, or although they were rolled
     #: back. True waits for the default database, an alias for that database, False for none.
     enqueue_on_commit: Annotated[bool | str, FLAG_OR_TEXT] = True

@@ -30,6 +30,7 @@ class FaultProxy:
         self.requests: list[bytes] = []  # every chunk a client has sent, held or forwarded
         self.connections = 0  # how many have ever been accepted
         self.delay_s = 0.0  # one-way latency of each chunk, in both directions
+        self.request_bytes_per_s: float | None = None  # how fast requests move; None: as fast as they can
         self._upstream = urlsplit(upstream_url)
         self._gates = {"request": asyncio.Event(), "reply": asyncio.Event()}  # set: chunks may pass
         self._refuses = False
@@ -152,6 +153,8 @@ class FaultProxy:
         while chunk := await client.read(CHUNK_BYTES):
             self.requests.append(chunk)
             await self._pass("request")
+            if self.request_bytes_per_s is not None:
+                await asyncio.sleep(len(chunk) / self.request_bytes_per_s)
             needle, times = self._lost_replies
             if times and needle in chunk:
                 self._lost_replies = (needle, times - 1)

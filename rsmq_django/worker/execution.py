@@ -19,7 +19,7 @@ from ..tasks.compat import TaskResult
 from ..tasks.envelope import Envelope, Unreadable
 from ..tasks.expiry import TaskExpired, has_expired
 from ..tasks.interrupts import TaskCancelled
-from ..tasks.membership import Membership
+from ..tasks.membership import META, Membership
 from ..tasks.options import is_number_of_attempts
 from ..tasks.retry import Postpone, RetryPolicy, exponential
 from .acknowledgement import Acknowledgement
@@ -302,10 +302,17 @@ class Execution:
         if self.work is None or self.work.task is None:
             return NOTHING_RETURNED
         try:
-            return Succeeded(_encode(value))
+            encoded = _encode(value)
         except Exception as error:  # TypeError and ValueError, and whatever the methods of its own classes raise
             # Its effect is done; running it again would do it twice and fail again.
             return Dead("bad_return_value", TypeError(f"{self.path} returned what JSON cannot hold: {error}"))
+        limit = get_settings().tasks.max_result_bytes
+        if len(encoded) > limit and (self.keep_result_s or META in (self.meta or ())):
+            text = (
+                f"{self.path} returned {len(encoded)} bytes of JSON, RSMQ['TASKS']['MAX_RESULT_BYTES'] allows {limit}"
+            )
+            return Dead("bad_return_value", ValueError(f"{text}; store the value elsewhere and return its id"))
+        return Succeeded(encoded)
 
     def _decide_error(self, error: BaseException) -> Outcome:
         if isinstance(error, _WorkerDied):

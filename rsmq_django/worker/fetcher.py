@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -50,6 +49,9 @@ from .steps import (
 from .tray import Tray
 
 logger = logging.getLogger(__name__)
+
+#: Exchanges in a row that may fail while the last outcomes of a worker are carried out.
+MOST_LAST_FAILURES = 2
 
 
 class Fetcher:
@@ -194,7 +196,8 @@ class Fetcher:
                 self._put_back_steps(steps, ConnectionFailed("no socket is open"))
 
     def _needs_more_than_an_exchange(self) -> bool:
-        scan, is_settled = self.lineup.scan, self.lineup.is_settled and not self.tray.refused
+        scan, tray = self.lineup.scan, self.tray
+        is_settled = self.lineup.is_settled and not tray.refused and not tray.late.endings
         is_scan_due = scan is not None and scan.is_due(time.monotonic())
         return self.outage.is_on or not is_settled or self._ghosts.is_due() or is_scan_due
 
@@ -211,7 +214,7 @@ class Fetcher:
     @property
     def has_endings(self) -> bool:
         """Say whether Redis does not know yet how something went, as far as anybody has heard."""
-        return bool(self.tray.endings) or self.is_looking
+        return bool(self.tray.count) or self.is_looking
 
     @property
     def is_idle(self) -> bool:
@@ -275,10 +278,12 @@ class Fetcher:
         if self._flight is not None:  # nobody will run what it brings: it is given back as what was never known here
             self.forget(self._land(self._flight), struck=())
             self._ghosts.suspect(are_likely=True)
-        left = math.inf
-        while len(self.tray.endings) < left:
-            left = len(self.tray.endings)
+        failures = 0
+        while self.tray.count and failures < MOST_LAST_FAILURES:
+            left = self.tray.count
+            self.tray.late.next_try_at = 0.0
             self._exchange(0)
+            failures = 0 if self.tray.count < left else failures + 1
         self._report_the_rest()
 
     def _report_the_rest(self) -> None:
@@ -375,7 +380,7 @@ class Fetcher:
             steps.append(AskStep(self, *question))
         if self.statistics is not None:
             steps += self.statistics.steps()
-        if room <= 0 or not self.lookout.is_time():
+        if room <= 0 or self.tray.tries_late or not self.lookout.is_time():
             return steps, None
         self.lookout.begin()
         fetch = FetchStep(self, min(room, at_most), at_most)
@@ -448,6 +453,8 @@ class Fetcher:
         times = []
         if self.tray.endings:
             times.append(time.monotonic() + patience_s if patience_s else 0.0)
+        if self.tray.late.endings:
+            times.append(self.tray.late.next_try_at)
         if self.tray.refused:
             times.append(self.tray.damage.next_try_at)
         if room > 0:

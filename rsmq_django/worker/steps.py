@@ -50,6 +50,7 @@ class EndStep:
 
     def done(self, verdicts: Sequence[Settlement]) -> None:
         """Forget what has ended, and tell what was lost."""
+        self.fetcher.tray.have_arrived()
         self.fetcher.is_drained = False  # what has ended may have sent more since the last look
         self.fetcher.forget([ending.execution.delivery for ending in self.endings], struck=self.ending_call.over)
         if self.fetcher.statistics is not None:
@@ -68,7 +69,7 @@ class EndStep:
         if is_damage(error):
             self.fetcher.tray.refuse(self.endings, error)
         else:
-            self.fetcher.tray.endings.extend(self.endings)
+            self.fetcher.tray.put_back(self.endings)
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ locked, and what an exchange could not carry out comes back here.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable
 
@@ -14,9 +15,54 @@ from ..core.limits import MAX_BATCH
 from .delivery import Delivery
 from .endings import Ending
 from .outage import Outage
+from .outcomes import NOTHING_RETURNED, Succeeded
 
 #: A worker that is to end by itself waits so long for a damaged queue to take outcomes.
 GIVE_UP_REFUSED_AFTER_S = 10.0
+
+
+#: An outcome that failed to go out alone is tried again after twice this time, then after twice as long each time.
+FIRST_LATE_WAIT_S = 0.1
+LONGEST_LATE_WAIT_S = 30.0
+#: Values that go out in one exchange, unless a single one is longer.
+MOST_BYTES = 1_048_576
+
+
+class LateEndings:
+    """Outcomes of exchanges that failed. They are tried again apart from everything else.
+
+    One that cannot go out within the time limit of an exchange, because it is too long for the network, must not keep
+    others from going out, nor the next fetch. So after a failure a single one is tried, longer and longer apart; each
+    success doubles how many go out together.
+    """
+
+    def __init__(self) -> None:
+        self.endings: deque[Ending] = deque()
+        self.most = 1
+        #: Monotonic time before which none is tried.
+        self.next_try_at = 0.0
+        self._failures = 0
+
+    def is_time(self) -> bool:
+        """Return whether there are some that may be tried now."""
+        return bool(self.endings) and time.monotonic() >= self.next_try_at
+
+    def add(self, endings: Iterable[Ending], *, were_late: bool) -> None:
+        """Keep outcomes; `were_late` when they were tried apart from everything else."""
+        if not were_late:  # before those that have failed more often
+            self.endings.extendleft(reversed([*endings]))
+            self.next_try_at = 0.0
+        else:
+            self.endings.extend(endings)
+            if self.most == 1:
+                self._failures += 1
+                wait_s = min(LONGEST_LATE_WAIT_S, FIRST_LATE_WAIT_S * 2 ** min(self._failures, 10))
+                self.next_try_at = time.monotonic() + wait_s
+        self.most = 1
+
+    def arrived(self) -> None:
+        """Note that those that were tried were carried out."""
+        self.most, self._failures = min(2 * self.most, MAX_BATCH), 0
 
 
 class Tray:
@@ -27,6 +73,9 @@ class Tray:
         #: Outcomes that a damaged queue refused, to be tried again later; everything else goes on.
         self.refused: list[Ending] = []
         self.damage = Outage(f"outcomes on {client.connection!r}")
+        self.late = LateEndings()
+        #: The exchange under way carries late outcomes.
+        self.tries_late = False
         self._let_go: deque[Delivery] = deque()
         #: Batches of which nothing is held any more, to be struck off the record.
         self.over: list[str] = []
@@ -34,18 +83,35 @@ class Tray:
     @property
     def is_empty(self) -> bool:
         """Say whether Redis knows all outcomes."""
-        return not self.endings and not self.refused
+        return not self.count and not self.refused
+
+    @property
+    def count(self) -> int:
+        """Return how many outcomes wait for an exchange."""
+        return len(self.endings) + len(self.late.endings)
 
     def is_stuck(self, held: int) -> bool:
         """Say whether the messages held are those whose outcomes a damaged queue has refused for a while."""
-        only_refused = bool(self.refused) and not self.endings and held == len(self.refused)
+        only_refused = bool(self.refused) and not self.count and held == len(self.refused)
         return only_refused and self.damage.lasts_s > GIVE_UP_REFUSED_AFTER_S
 
     # -- Outcomes -----------------------------------------------------------------------------------------------------
 
     def take_endings(self) -> list[Ending]:
-        """Take out as many outcomes as one exchange carries."""
-        return [self.endings.popleft() for _ in range(min(len(self.endings), MAX_BATCH))]
+        """Take out as many outcomes as one exchange carries; only late ones when these may be tried."""
+        self.tries_late = self.late.is_time()
+        if self.tries_late:
+            return _take(self.late.endings, self.late.most)
+        return _take(self.endings, MAX_BATCH)
+
+    def have_arrived(self) -> None:
+        """Note that outcomes were carried out."""
+        if self.tries_late:
+            self.late.arrived()
+
+    def put_back(self, endings: Iterable[Ending]) -> None:
+        """Keep outcomes for a later exchange, because the server did not answer."""
+        self.late.add(endings, were_late=self.tries_late)
 
     def refuse(self, endings: Iterable[Ending], error: RsmqError) -> None:
         """Keep outcomes that a damaged queue refused until it may be mended."""
@@ -62,7 +128,8 @@ class Tray:
 
     def settled(self, endings: Iterable[Ending]) -> set[Delivery]:
         """Return the messages whose outcomes wait here, and those of these."""
-        return {ending.execution.delivery for ending in [*endings, *self.endings, *self.refused]}
+        waiting = [*endings, *self.endings, *self.late.endings, *self.refused]
+        return {ending.execution.delivery for ending in waiting}
 
     # -- Messages without an outcome ----------------------------------------------------------------------------------
 
@@ -79,3 +146,14 @@ class Tray:
         """Take out the batches."""
         over, self.over = self.over, []
         return over
+
+
+def _take(endings: deque[Ending], most: int) -> list[Ending]:
+    taken: list[Ending] = []
+    size = 0
+    while endings and len(taken) < most and size < MOST_BYTES:
+        ending = endings.popleft()
+        taken.append(ending)
+        if isinstance(ending.outcome, Succeeded) and ending.outcome is not NOTHING_RETURNED:
+            size += len(ending.outcome.value)
+    return taken

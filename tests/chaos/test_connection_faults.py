@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.call import load_script
 from rsmq_django.core.errors import RedisFailure
 from rsmq_django.queues import get_queue
-from rsmq_django.tasks import TaskContext, fixed
+from rsmq_django.tasks import Task, TaskContext, fixed
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -53,6 +54,54 @@ def test_worker_gets_through_a_storm_of_resets(proxy: FaultProxy):
 
     assert set(done) == set(range(300))
     assert get_queue("default-dead").attributes().messages == 0
+
+
+def test_results_that_are_too_long_to_go_out_together_go_out_one_by_one(configure: Configure, server: PrivateServer):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url, timeout_s=0.5)
+        together = threading.Barrier(16)
+
+        def export() -> str:
+            together.wait(60)
+            return "x" * 500_000
+
+        task = declare(export)
+        results = [task.enqueue() for _ in range(16)]
+        proxy.request_bytes_per_s = 4e6  # two of them in the time that one exchange has
+
+        with working(threads=16):
+            wait_until(is_empty)
+
+        assert {task.get_result(result.id).status for result in results} == {"SUCCESSFUL"}
+
+
+def test_outcome_that_cannot_go_out_holds_up_no_other_one(configure: Configure, server: PrivateServer, settings: Any):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url, timeout_s=0.5)
+        settings.RSMQ["TASKS"]["MAX_RESULT_BYTES"] = 16_000_000
+        settings.RSMQ = {**settings.RSMQ}
+        done: list[int] = []
+
+        def export() -> str:
+            return "x" * 10_000_000
+
+        def note(number: int) -> None:
+            done.append(number)
+
+        large: Task[..., str] = declare(export)
+        small: Task[..., None] = declare(note)
+
+        exported = large.enqueue()
+        proxy.request_bytes_per_s = 4e6
+        with working(threads=2):
+            wait_until(lambda: any(b"xxxx" in request for request in list(proxy.requests)))
+            small.enqueue_many([[number] for number in range(20)])
+            wait_until(lambda: get_queue("default").attributes().messages == 1)
+            proxy.request_bytes_per_s = None
+            wait_until(is_empty)
+
+        assert sorted(done) == list(range(20))
+        assert large.get_result(exported.id).status == "SUCCESSFUL"
 
 
 @pytest.mark.parametrize("script", ["fetch", "succeed", "retry", "bury", "start"])

@@ -300,6 +300,28 @@ def test_value_that_json_cannot_hold_is_a_failure_that_is_not_repeated(project: 
     assert result.status == "FAILED"
 
 
+def test_value_longer_than_a_result_may_be_is_a_failure_that_is_not_repeated(project: Configure, settings: Any):
+    settings.RSMQ = settings.RSMQ | {"TASKS": {"ENQUEUE_ON_COMMIT": False, "MAX_RESULT_BYTES": 1000}}
+    produce = declare(backoff=fixed(0))(lambda length: "x" * length)
+    fits, is_too_long = produce.enqueue(998), produce.enqueue(999)
+
+    work()
+
+    assert len(produce.get_result(fits.id).return_value) == 998
+    assert produce.get_result(is_too_long.id).status == "FAILED"
+    _, record = the_dead_letter()
+    assert (record["reason"], record["attempts"]) == ("bad_return_value", 1)
+    assert "returned 1001 bytes" in record["message"] and "MAX_RESULT_BYTES" in record["message"]
+
+
+def test_value_that_is_not_kept_may_be_of_any_length(project: Configure):
+    declare(result_ttl_s=0)(lambda: "x" * 2_000_000).enqueue()
+
+    work()
+
+    assert dead_letters() == []
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
