@@ -156,12 +156,16 @@ def _as_numbers(message_id: str) -> list[int]:
 def test_killed_consumers_lose_nothing(server: PrivateServer, client: Client):
     names = ["k1", "k2"]
     queues = {name: ReliableQueue(name, client) for name in names}
-    for name, queue in queues.items():
-        queue.push(*[f"{name}-{n}" for n in range(400)])
+    everything: set[str] = set()
     held: set[str] = set()
     finished: set[str] = set()
 
     for number in range(6):
+        # Enough for each consumer, however many of the earlier ones finished before they were killed.
+        for name, queue in queues.items():
+            bodies = [f"{name}-{number}-{n}" for n in range(60)]
+            queue.push(*bodies)
+            everything.update(bodies)
         consumer = _start_consumer(server, f"consumer-{number}", names)
         assert consumer.stdout is not None
         # Killed at some point between a pop and an acknowledgement: never twice at the same one.
@@ -178,7 +182,6 @@ def test_killed_consumers_lose_nothing(server: PrivateServer, client: Client):
             left |= {row[1].decode() for row in rows}
             queue.ack(*[row[0] for row in rows])
         left |= {row[2].decode() for row in queue.pop(1000) or []}
-    everything = {f"{name}-{n}" for name in names for n in range(400)}
     assert held | left == everything
     assert acknowledged + len(left) == len(everything)
     assert not finished & left, "what was acknowledged did not come back"
