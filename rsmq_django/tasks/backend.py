@@ -7,7 +7,8 @@ makes a backend per thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -18,6 +19,7 @@ from django.utils.module_loading import autodiscover_modules
 
 from ..conf import get_settings
 from ..core import Client
+from ..core.errors import PartlyDone
 from ..core.ids import random_suffixes
 from ..core.keys import queue_keys
 from ..core.limits import MAX_BATCH
@@ -36,6 +38,7 @@ from .envelope import Unreadable
 from .lanes import by_lane, lane_of_call
 from .registry import check_no_consumer, check_queues, find_task
 from .results import read_body, read_record, task_result
+from .round_trips import Sent
 from .sealing import peek
 from .sending import Outgoing, ahand_over, hand_over, prepare, split_arguments
 from .sent_result import SentResult
@@ -85,10 +88,8 @@ class RSMQBackend(BaseTaskBackend):
         hand_over([outgoing], then=partial(self._tell, result))
         return result
 
-    def _tell(self, result: SentResult, ids: Sequence[str]) -> None:
-        if ids[0] != result.id:
-            object.__setattr__(result, "id", ids[0])  # an equal call was there before
-        elif anybody_listens(task_enqueued):
+    def _tell(self, result: SentResult, sent: Sent) -> None:
+        if not result.note_sent(sent) and anybody_listens(task_enqueued):
             task_enqueued.send(type(self), task_result=result)
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
@@ -96,23 +97,23 @@ class RSMQBackend(BaseTaskBackend):
         outgoing, result = self._prepare_one(task, args, kwargs)
         # A transaction cannot be open here: Django's transactions do not span awaits, and its connections belong to
         # one thread.
-        ids = await ahand_over([outgoing])
-        if ids[0] != result.id:
-            object.__setattr__(result, "id", ids[0])
-        elif anybody_listens(task_enqueued):
+        sent = await ahand_over([outgoing])
+        if not result.note_sent(sent) and anybody_listens(task_enqueued):
             await task_enqueued.asend(type(self), task_result=result)
         return result
 
     def enqueue_many(self, task: Any, calls: Iterable[Arguments]) -> list[str]:
         """See Task.enqueue_many()."""
         batches, ids = self._prepare_many(task, calls)
-        hand_over(batches)
+        with _in_order_of(ids, batches):
+            hand_over(batches)
         return ids
 
     async def aenqueue_many(self, task: Any, calls: Iterable[Arguments]) -> list[str]:
         """See Task.enqueue_many()."""
         batches, ids = self._prepare_many(task, calls)
-        await ahand_over(batches)
+        with _in_order_of(ids, batches):
+            await ahand_over(batches)
         return ids
 
     def _check_once(self, task: Any) -> None:
@@ -223,6 +224,19 @@ def _check_types(task: Any) -> None:
         raise InvalidTask(f"priority is {task.priority!r}; it must be a whole number between -100 and 100.")
     if task.run_after is not None and not isinstance(task.run_after, datetime):
         raise InvalidTask(f"run_after is {task.run_after!r}; it must be an aware datetime, or in using() a timedelta.")
+
+
+@contextmanager
+def _in_order_of(ids: Sequence[str], batches: Sequence[Outgoing]) -> Iterator[None]:
+    """Let PartlyDone count calls in the order of `ids`, which is that of the caller; lanes are sent in another one."""
+    try:
+        yield
+    except PartlyDone as error:
+        places = {task_id: place for place, task_id in enumerate(ids)}
+        sent = [places[task_id] for outgoing in batches for task_id in outgoing.ids]
+        error.done = {sent[position]: task_id for position, task_id in error.done.items()}
+        error.unknown = {sent[position]: task_id for position, task_id in error.unknown.items()}
+        raise
 
 
 def _has_outbox() -> bool:

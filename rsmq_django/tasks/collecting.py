@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..core import RsmqError
-from ..core.errors import MessageTooLong
+from ..core.errors import MessageTooLong, RedisFailure
 from ..core.limits import MAX_BATCH
+from .round_trips import Account, Outcome, Sent, joined, parted
 
 if TYPE_CHECKING:
     from .sending import Outgoing
 
-#: Sends batches one after the other, and tells of each the ids of the tasks that stand for its calls, or its error.
-Send = Callable[[Sequence["Outgoing"]], Iterator[list[str] | RsmqError]]
-Then = Callable[[list[str]], object]
+#: Sends batches one after the other, and yields what became of each.
+Send = Callable[[Sequence["Outgoing"]], Iterator[Outcome]]
+Then = Callable[[Sent], object]
 
 
 class Collected:
@@ -37,26 +37,31 @@ class Collected:
         self._waiting.append((batches, then))
 
     def __call__(self) -> None:
-        ids: dict[int, list[str]] = {}
-        groups = merged([outgoing for batches, _ in self._waiting for outgoing in batches])
-        for group, sent in zip(groups, self._send([_joined(group) for group in groups]), strict=True):
-            if isinstance(sent, MessageTooLong) and len(group) > 1:
-                # Nothing was stored; those before the one that is too long must not fail with it.
-                for outgoing, own in zip(group, self._send_alone(group), strict=True):
-                    ids[id(outgoing)] = own
-            elif isinstance(sent, RsmqError):
-                raise sent
-            else:
-                ids |= {id(outgoing): outgoing.ids for outgoing in group} if len(group) > 1 else {id(group[0]): sent}
-        for batches, then in self._waiting:
-            then([task_id for outgoing in batches for task_id in ids[id(outgoing)]])
+        waiting = [outgoing for batches, _ in self._waiting for outgoing in batches]
+        outcomes, account = self._send_all(merged(waiting)), Account()
+        for outgoing in waiting:
+            account.note(outgoing, outcomes.get(id(outgoing)))
+        try:
+            for batches, then in self._waiting:
+                sent = [outcomes.get(id(outgoing)) for outgoing in batches]
+                if all(isinstance(each, Sent) for each in sent):
+                    then(joined(sent))
+        finally:
+            account.result(waiting)
 
-    def _send_alone(self, group: Sequence[Outgoing]) -> Iterator[list[str]]:
-        for outgoing in group:
-            (sent,) = self._send([outgoing])
-            if isinstance(sent, RsmqError):
-                raise sent
-            yield sent
+    def _send_all(self, groups: Sequence[Sequence[Outgoing]]) -> dict[int, Outcome]:
+        """Send calls, and return what became of each by its identity; nothing is known of one that was not sent."""
+        outcomes: dict[int, Outcome] = {}
+        for group, outcome in zip(groups, self._send([_joined(group) for group in groups]), strict=True):
+            if isinstance(outcome, MessageTooLong) and len(group) > 1:
+                # Nothing was stored; the others must not fail with the one that is too long.
+                own: Sequence[Outcome] = [next(self._send([outgoing])) for outgoing in group]
+            else:
+                own = parted(outcome, len(group))
+            outcomes |= zip(map(id, group), own, strict=True)
+            if any(isinstance(each, RedisFailure) for each in own):
+                break  # the others need the same server
+        return outcomes
 
 
 def send_at_commit(connection: BaseDatabaseWrapper, batches: Sequence[Outgoing], then: Then, *, send: Send) -> None:

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
+
 from ..conf import get_settings
 from ..core.bands import split_band
 from ..core.call import Call
@@ -83,8 +85,10 @@ def restored_task(path: str, *, queue_name: str, backend: str) -> Task[..., Any]
 
 
 def as_time(epoch_ms: str | float | None) -> datetime | None:
-    """Return epoch milliseconds as an aware time."""
-    return None if epoch_ms is None else datetime.fromtimestamp(float(epoch_ms) / 1000, UTC)
+    """Return epoch milliseconds as Django has times: aware, and naive local time where USE_TZ is off."""
+    if epoch_ms is None:
+        return None
+    return datetime.fromtimestamp(float(epoch_ms) / 1000, UTC if settings.USE_TZ else None)
 
 
 def encode_error(error: BaseException, traceback_text: str) -> str:

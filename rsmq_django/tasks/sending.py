@@ -6,8 +6,7 @@ at once, at the commit, or by a relay that finds the call in the outbox.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,28 +15,24 @@ from django.db import DEFAULT_DB_ALIAS, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..conf import get_settings
-from ..core import Queue, RsmqError
+from ..core import Queue
 from ..core.call import Argument, Call
-from ..core.errors import MessageTooLong, QueueNotFound
+from ..core.errors import MessageTooLong
 from ..core.ids import random_suffixes
 from ..core.keys import result_key
-from ..core.limits import MAX_BATCH, MAX_BODY_BYTES
-from ..core.replies import read_nothing
-from ..queues import aensure_queue, ensure_queue
+from ..core.limits import MAX_BODY_BYTES
+from ..core.replies import read_ids
 from ..tracing import Span, carried_by, sending, start_sending
 from .collecting import send_at_commit
 from .compat import InvalidTask
 from .envelope import encode
 from .middleware import chain
 from .results import UNFINISHED_TTL_S
+from .round_trips import Sent, asend_all, send_all, send_each
 from .route import Route, route_of
 from .sealing import seal
-from .tags import note_tags, untag
 from .task import Arguments, Task
-from .unique import Holder, UniqueCall
-
-#: The ids of the tasks that stand for the calls of a batch, or why it was not sent.
-Sent = list[str] | RsmqError
+from .unique import UniqueCall
 
 
 @dataclass(slots=True)  # not frozen, which would cost a microsecond for each call
@@ -88,8 +83,11 @@ class Outgoing:
             keeps_result=self.route.keeps_result,
         )
 
-    def call(self) -> Call[None]:
-        """Return the Redis call that sends them; a delay counts from now, the moment of sending."""
+    def call(self) -> Call[list[str]]:
+        """Return the Redis call that sends them, and returns the ids of their messages.
+
+        A delay counts from now, the moment of sending.
+        """
         route, queue = self.route, self.route.queue
         args: list[Argument] = [route.delay_ms(), route.channel, UNFINISHED_TTL_S, queue.name]
         for task_id, body in zip(self.ids, self.bodies, strict=True):
@@ -97,7 +95,7 @@ class Outgoing:
         keys = [queue.keys.messages, queue.keys.settings]
         if route.keeps_result:
             keys += [result_key(queue.client.namespace, task_id) for task_id in self.ids]
-        return Call("tasks/enqueue", tuple(keys), tuple(args), read_nothing, subject=queue.name)
+        return Call("tasks/enqueue", tuple(keys), tuple(args), read_ids, subject=queue.name)
 
 
 def prepare(
@@ -142,33 +140,26 @@ def _check_size(bodies: Sequence[bytes], route: Route) -> None:
         )
 
 
-def hand_over(batches: Sequence[Outgoing], *, then: Callable[[list[str]], object] = lambda ids: None) -> None:
-    """Send calls when the transaction commits, or write them to the outbox in it; after the commit do `then`.
-
-    It gets the ids of the tasks that stand for the calls: their own, unless a call is unique.
-    """
+def hand_over(batches: Sequence[Outgoing], *, then: Callable[[Sent], object] = lambda sent: None) -> None:
+    """Send calls when the transaction commits, or write them to the outbox in it; after the commit do `then`."""
     if _uses_outbox(batches):
         _write_to_outbox(batches)
-        ids = [task_id for batch in batches for task_id in batch.ids]
-        after_commit(lambda: then(ids))
+        sent = Sent([task_id for batch in batches for task_id in batch.ids])
+        after_commit(lambda: then(sent))
         return
     connection = _in_transaction()
     if connection is not None:
         send_at_commit(connection, batches, then, send=send_each)
-    elif len(batches) == 1:
-        then(send(batches[0]))
     else:
-        then([task_id for sent in send_each(batches) for task_id in ids_of(sent)])
+        then(send_all(batches))
 
 
-async def ahand_over(batches: Sequence[Outgoing]) -> list[str]:
+async def ahand_over(batches: Sequence[Outgoing]) -> Sent:
     """See hand_over(); returns what `then` would get."""
     if _uses_outbox(batches):
         await sync_to_async(_write_to_outbox)(batches)
-        return [task_id for batch in batches for task_id in batch.ids]
-    if len(batches) == 1:
-        return await asend(batches[0])
-    return [task_id async for sent in asend_each(batches) for task_id in ids_of(sent)]
+        return Sent([task_id for batch in batches for task_id in batch.ids])
+    return await asend_all(batches)
 
 
 def _uses_outbox(batches: Sequence[Outgoing]) -> bool:
@@ -223,165 +214,6 @@ def _metas(
         return [common] * count
     own = [{"unique": digest} for digest in digests] or [{}] * count
     return [{**common, **mine, **more} for mine, more in zip(own, said or [{}] * count, strict=True)]
-
-
-def send(outgoing: Outgoing) -> list[str]:
-    """Send prepared calls, and return the ids of the tasks that stand for them: their own, unless a call is unique.
-
-    A queue that does not exist yet is created as the settings say.
-    """
-    with sending(outgoing.span):
-        try:
-            return _send(outgoing)
-        except QueueNotFound:  # nothing was stored
-            ensure_queue(outgoing.queue.name)
-            return _send(outgoing)
-
-
-def _send(outgoing: Outgoing) -> list[str]:
-    client = outgoing.queue.client
-    if outgoing.task.options.tags:
-        client.run(note_tags(client.namespace, outgoing.task.options.tags, outgoing.ids))
-    if not outgoing.digests:
-        client.run(outgoing.call())
-        return outgoing.ids
-    stands, gone = list[str](), list[str]()
-    for number, task_id in enumerate(outgoing.ids):
-        call = outgoing.unique_call(number)
-        answer = client.run(call.call(None))
-        while isinstance(answer, Holder):  # another one may take the lock between the two tries
-            answer = client.run(call.call(answer))
-        stands.append(answer.task_id)
-        gone += [task_id] if answer.is_duplicate else answer.replaced
-    for tag in outgoing.task.options.tags if gone else ():
-        client.run(untag(client.namespace, tag, gone))
-    return stands
-
-
-async def asend(outgoing: Outgoing) -> list[str]:
-    """See send()."""
-    with sending(outgoing.span):
-        try:
-            return await _asend(outgoing)
-        except QueueNotFound:
-            await aensure_queue(outgoing.queue.name)
-            return await _asend(outgoing)
-
-
-async def _asend(outgoing: Outgoing) -> list[str]:
-    client = outgoing.queue.client
-    if outgoing.task.options.tags:
-        await client.arun(note_tags(client.namespace, outgoing.task.options.tags, outgoing.ids))
-    if not outgoing.digests:
-        await client.arun(outgoing.call())
-        return outgoing.ids
-    stands, gone = list[str](), list[str]()
-    for number, task_id in enumerate(outgoing.ids):
-        call = outgoing.unique_call(number)
-        answer = await client.arun(call.call(None))
-        while isinstance(answer, Holder):
-            answer = await client.arun(call.call(answer))
-        stands.append(answer.task_id)
-        gone += [task_id] if answer.is_duplicate else answer.replaced
-    for tag in outgoing.task.options.tags if gone else ():
-        await client.arun(untag(client.namespace, tag, gone))
-    return stands
-
-
-# -- Many batches -----------------------------------------------------------------------------------------------------
-
-
-def send_each(batches: Sequence[Outgoing]) -> Iterator[Sent]:
-    """Send batches in their order, up to a thousand calls in a round trip; tell of each what send() returns or raises.
-
-    Nothing more is sent when nobody asks for the next.
-    """
-    for part in round_trips(batches):
-        if len(part) == 1:
-            yield _sent(send, part[0])
-            continue
-        try:
-            replies = part[0].queue.client.run_many([outgoing.call() for outgoing in part])
-        except RsmqError as error:
-            replies = [error] * len(part)
-        for outgoing, reply in zip(part, replies, strict=True):
-            sent = _sent(_send_again, outgoing) if isinstance(reply, QueueNotFound) else _ids_or(reply, outgoing)
-            yield _told(outgoing, sent)
-
-
-async def asend_each(batches: Sequence[Outgoing]) -> AsyncIterator[Sent]:
-    """See send_each()."""
-    for part in round_trips(batches):
-        if len(part) == 1:
-            yield await _asent(asend, part[0])
-            continue
-        try:
-            replies = await part[0].queue.client.arun_many([outgoing.call() for outgoing in part])
-        except RsmqError as error:
-            replies = [error] * len(part)
-        for outgoing, reply in zip(part, replies, strict=True):
-            is_missing = isinstance(reply, QueueNotFound)
-            sent = await _asent(_asend_again, outgoing) if is_missing else _ids_or(reply, outgoing)
-            yield _told(outgoing, sent)
-
-
-def ids_of(sent: Sent) -> list[str]:
-    """Return the ids of a batch that was sent; raise why it was not."""
-    if isinstance(sent, RsmqError):
-        raise sent
-    return sent
-
-
-def round_trips(batches: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
-    """Yield batches that can travel together; unique and tagged calls are sent by more than one script."""
-    together: list[Outgoing] = []
-    for outgoing in batches:
-        is_alone = bool(outgoing.digests or outgoing.task.options.tags)
-        count = sum(len(each.ids) for each in together) + len(outgoing.ids)
-        if together and (is_alone or count > MAX_BATCH or together[0].queue.client is not outgoing.queue.client):
-            yield together
-            together = []
-        together.append(outgoing)
-        if is_alone:
-            yield together
-            together = []
-    if together:
-        yield together
-
-
-def _send_again(outgoing: Outgoing) -> list[str]:
-    ensure_queue(outgoing.queue.name)
-    return _send(outgoing)
-
-
-async def _asend_again(outgoing: Outgoing) -> list[str]:
-    await aensure_queue(outgoing.queue.name)
-    return await _asend(outgoing)
-
-
-def _sent(sender: Callable[[Outgoing], list[str]], outgoing: Outgoing) -> Sent:
-    try:
-        return sender(outgoing)
-    except RsmqError as error:
-        return error
-
-
-async def _asent(sender: Callable[[Outgoing], Awaitable[list[str]]], outgoing: Outgoing) -> Sent:
-    try:
-        return await sender(outgoing)
-    except RsmqError as error:
-        return error
-
-
-def _ids_or(reply: None | RsmqError, outgoing: Outgoing) -> Sent:
-    return outgoing.ids if reply is None else reply
-
-
-def _told(outgoing: Outgoing, sent: Sent) -> Sent:
-    """End the span of a batch, with the error if there was one."""
-    with suppress(RsmqError), sending(outgoing.span):
-        ids_of(sent)
-    return sent
 
 
 # -- Waiting for a commit ---------------------------------------------------------------------------------------------

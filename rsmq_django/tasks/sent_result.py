@@ -8,18 +8,18 @@ that is.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import fields
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
-
+from ..core.ids import sent_ms
 from .compat import TaskResult, TaskResultStatus
 from .envelope import decode
+from .results import as_time
 
 if TYPE_CHECKING:
+    from .round_trips import Sent
     from .task import Task
 
 _set = object.__setattr__  # it is frozen
@@ -31,7 +31,7 @@ _first_look = threading.Lock()
 class SentResult(TaskResult):  # type: ignore[type-arg]  # generic only for type checkers
     """The result of a call that has just been sent. A field gets its place when it is first looked at."""
 
-    __slots__ = ("_body", "_sent_s")
+    __slots__ = ("_body", "_message_id")
 
     @classmethod
     def of(cls, task: Task[..., Any], task_id: str, body: bytes) -> SentResult:
@@ -41,8 +41,18 @@ class SentResult(TaskResult):  # type: ignore[type-arg]  # generic only for type
         _set(result, "id", task_id)
         _set(result, "backend", task.backend)
         _set(result, "_body", body)
-        _set(result, "_sent_s", time.time())
+        _set(result, "_message_id", "")
         return result
+
+    def note_sent(self, sent: Sent) -> bool:
+        """Note what Redis said of the call; return whether an equal call stands for it."""
+        (task_id,) = sent.ids
+        if sent.message_ids:
+            _set(self, "_message_id", sent.message_ids[0])
+        if task_id == self.id:
+            return False
+        _set(self, "id", task_id)
+        return True
 
     def __getattr__(self, name: str) -> Any:
         # Python comes here only for a slot that is empty yet.
@@ -50,6 +60,8 @@ class SentResult(TaskResult):  # type: ignore[type-arg]  # generic only for type
         if make is None:
             raise AttributeError(f"a TaskResult has no attribute {name!r}", name=name, obj=self)
         value = make(self)
+        if value is None and name == "enqueued_at":
+            return None  # until Redis has the message, whose id tells the time
         with _first_look:
             if not _has(self, name):  # else another thread came first
                 _set(self, name, value)
@@ -86,8 +98,8 @@ def _has(result: SentResult, name: str) -> bool:
     return True
 
 
-def _enqueued_at(result: SentResult) -> datetime:
-    return datetime.fromtimestamp(result._sent_s, UTC if settings.USE_TZ else None)
+def _enqueued_at(result: SentResult) -> datetime | None:
+    return as_time(sent_ms(result._message_id))
 
 
 #: The arguments are what the worker will see: after JSON a tuple is a list, and the key 1 is "1".

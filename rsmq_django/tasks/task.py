@@ -116,7 +116,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
         """Send many calls in the order given, one round trip per thousand, and return their task ids.
 
         Each call is a dictionary of keyword arguments or a sequence of positional ones. Waits for the commit as
-        enqueue() does.
+        enqueue() does. Raises PartlyDone when a part of the calls was sent.
         """
         return cast("list[str]", _our_backend(self).enqueue_many(self, calls))
 

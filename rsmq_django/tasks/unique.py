@@ -103,10 +103,11 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """What became of a call: which task stands for it now."""
+class Accepted:
+    """What became of a call: which task stands for it now, and its message."""
 
     task_id: str
+    message_id: str
     is_duplicate: bool
     #: The waiting task whose place it took.
     replaced: list[str]
@@ -128,7 +129,7 @@ class UniqueCall:
     unfinished_ttl_s: int
     keeps_result: bool
 
-    def call(self, holder: Holder | None) -> Call[Sent | Holder]:
+    def call(self, holder: Holder | None) -> Call[Accepted | Holder]:
         """Return the Redis call. Its answer is a `Holder` when that one has to be named for a second try.
 
         The script may touch only keys that it was given, so it has to be told whose message to look at.
@@ -155,11 +156,11 @@ class UniqueCall:
         )
         return Call("tasks/enqueue_unique", tuple(keys), args, self._read, subject=self.queue_name)
 
-    def _read(self, reply: list[bytes]) -> Sent | Holder:
+    def _read(self, reply: list[bytes]) -> Accepted | Holder:
         word, task_id, *rest = (value.decode("utf-8", "backslashreplace") for value in reply)
         if word == "look":
             return Holder(task_id, rest[0])
-        return Sent(task_id, word == "duplicate", rest)
+        return Accepted(task_id, rest[0], word == "duplicate", rest[1:])
 
 
 def is_digest(value: object) -> TypeGuard[str]:

@@ -20,7 +20,8 @@ from ..core.limits import MAX_BATCH
 from ..core.reliable.waiting import SLICE_S, patient, take_token
 from ..core.workflows import await_room, room_key, stop
 from ..queues import aensure_queue, ensure_queue
-from .sending import Outgoing, after_commit, asend_each, ids_of, is_in_transaction, send_each
+from .round_trips import asend_each, ids_of, send_each
+from .sending import Outgoing, after_commit, is_in_transaction
 from .task import Task
 from .workflow_plan import Invocation, Member, Plan
 from .workflow_state import Workflow

@@ -7,8 +7,8 @@ from ..options import nearest
 from ..schedule_entry import Schedule
 from ..schedules import entries
 from ..tasks.registry import find_task
+from ..tasks.round_trips import send
 from ..tasks.schedule import prepare_ticks
-from ..tasks.sending import send
 
 
 def fire(name: str) -> str:

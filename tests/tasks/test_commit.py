@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -10,7 +12,8 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 from django.utils.connection import ConnectionDoesNotExist
 
-from rsmq_django.core.errors import ConnectionFailed, MessageTooLong
+from rsmq_django.core.connection import Command, Connection, Reply
+from rsmq_django.core.errors import ConnectionFailed, MessageTooLong, PartlyDone, QueueFull
 from rsmq_django.core.keys import queue_keys
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Task
@@ -120,11 +123,55 @@ def test_call_that_turns_out_too_long_at_the_commit_does_not_drop_those_before_i
     greet.enqueue("nobody")
     get_queue("default").set_attributes(max_size_bytes=1024)
 
-    with pytest.raises(MessageTooLong), transaction.atomic():
-        greet.enqueue("Ada")
+    with pytest.raises(PartlyDone) as caught, transaction.atomic():
+        first = greet.enqueue("Ada")
         greet.enqueue("x" * 2000)
+        last = greet.enqueue("Eve")
 
-    assert sent() == 2
+    assert sent() == 3
+    assert isinstance(caught.value.__cause__, MessageTooLong)
+    assert caught.value.done == {0: first.id, 2: last.id}
+    assert greet.get_result(last.id) == last
+
+
+@pytest.mark.django_db(transaction=True)
+def test_server_that_is_full_in_the_middle_of_a_commit_is_not_said_to_have_stored_nothing(
+    greet: Task, sent, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    exchange = Connection.exchange
+
+    def fill_up(connection: Connection, commands: Sequence[Command]) -> list[Reply]:
+        replies = exchange(connection, commands)
+        server.redis.config_set("maxmemory", 1)
+        return replies
+
+    greet.enqueue("nobody")
+    heard: list[str] = []
+    listen = lambda task_result, **_: heard.append(task_result.id)  # noqa: E731
+    task_enqueued.connect(listen)
+    try:
+        with pytest.raises(PartlyDone, match="^1000 were carried out, the others were not") as caught:
+            with transaction.atomic():
+                results = [greet.enqueue(str(number)) for number in range(1500)]
+                monkeypatch.setattr(Connection, "exchange", fill_up)
+    finally:
+        task_enqueued.disconnect(listen)
+        server.redis.config_set("maxmemory", 0)
+
+    assert isinstance(caught.value.__cause__, QueueFull)
+    assert list(caught.value.done.values()) == heard == [result.id for result in results[:1000]]
+    assert sent() == 1001
+
+
+@pytest.mark.django_db(transaction=True)
+def test_time_of_sending_is_known_when_the_call_is_sent(greet: Task):
+    with transaction.atomic():
+        result = greet.enqueue("Ada")
+        before = result.enqueued_at
+
+    assert before is None
+    assert isinstance(result.enqueued_at, datetime)
+    assert result == greet.get_result(result.id)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from rsmq_django.core.errors import MessageTooLong
-from rsmq_django.queues import get_queue
-from rsmq_django.tasks import Task, TaskResultStatus, task
+from rsmq_django.core import list_queues
+from rsmq_django.core.bands import band_name
+from rsmq_django.core.connection import Command, Connection, Reply
+from rsmq_django.core.errors import ConnectionFailed, MessageTooLong, OutcomeUnknown, PartlyDone, QueueFull
+from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.tasks import Task, TaskResultStatus, Unique, task
 from rsmq_django.tasks.compat import HAS_NATIVE_TASKS
+from rsmq_django.tasks.lanes import lane_of_call
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare
 
@@ -131,3 +136,204 @@ def test_another_backend_says_that_it_cannot(project: Configure, settings, paint
 
     with pytest.raises(TypeError, match="'dummy' of .*scheduled is not an RSMQBackend; it has no enqueue_many"):
         declared.enqueue_many([[1]])
+
+
+# -- Failures in the middle -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def exchanges(server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Exchanges]:
+    """What goes to Redis, and what happens to it."""
+    exchanges = Exchanges(server)
+    monkeypatch.setattr(Connection, "exchange", lambda *args: exchanges.exchange(*args))
+    monkeypatch.setattr(Connection, "aexchange", lambda *args: exchanges.aexchange(*args))
+    yield exchanges
+    server.redis.config_set("maxmemory", 0)
+
+
+class Exchanges:
+    """Counts exchanges, and lets a fault happen after some of them."""
+
+    def __init__(self, server: PrivateServer) -> None:
+        self.count = 0
+        self.full_after = self.lost_after = 10**9
+        self._server = server
+        self._exchange, self._aexchange = Connection.exchange, Connection.aexchange
+
+    def exchange(self, connection: Connection, commands: Sequence[Command]) -> list[Reply]:
+        self._begin()
+        return self._end(self._exchange(connection, commands))
+
+    async def aexchange(self, connection: Connection, commands: Sequence[Command]) -> list[Reply]:
+        self._begin()
+        return self._end(await self._aexchange(connection, commands))
+
+    def _begin(self) -> None:
+        self.count += 1
+        if self.count > self.full_after:
+            self._server.redis.config_set("maxmemory", 1)
+
+    def _end(self, replies: list[Reply]) -> list[Reply]:
+        if self.count > self.lost_after:
+            raise OutcomeUnknown("did not answer")
+        return replies
+
+
+def test_server_that_is_full_in_the_middle_is_not_said_to_have_stored_nothing(paint: Task, exchanges: Exchanges):
+    paint.enqueue_many([[0]])
+    exchanges.count, exchanges.full_after = 0, 2
+
+    with pytest.raises(PartlyDone, match=r"^2000 were carried out, the others were not: .*memory limit") as caught:
+        paint.enqueue_many([[number] for number in range(3000)])
+
+    assert isinstance(caught.value.__cause__, QueueFull)
+    assert list(caught.value.done) == list(range(2000))
+    assert [call["id"] for call in received(2001)][1:] == list(caught.value.done.values())
+
+
+async def test_async_calls_of_which_some_were_sent_say_so(paint: Task, exchanges: Exchanges):
+    await paint.aenqueue_many([[0]])
+    exchanges.count, exchanges.full_after = 0, 1
+
+    with pytest.raises(PartlyDone) as caught:
+        await paint.aenqueue_many([[number] for number in range(3000)])
+
+    assert list(caught.value.done) == list(range(1000))
+
+
+def test_lost_reply_in_the_middle_says_which_calls_may_have_been_sent(paint: Task, exchanges: Exchanges):
+    paint.enqueue_many([[0]])
+    exchanges.count, exchanges.lost_after = 0, 1
+
+    with pytest.raises(PartlyDone) as caught:
+        paint.enqueue_many([[number] for number in range(3000)])
+
+    exchanges.lost_after = 10**9
+    assert list(caught.value.done) == list(range(1000))
+    assert [call["id"] for call in received(2001)][1001:] == list(caught.value.unknown.values())
+    assert list(caught.value.unknown) == list(range(1000, 2000))
+
+
+def test_lost_reply_to_the_only_exchange_is_an_unknown_outcome(paint: Task, exchanges: Exchanges):
+    paint.enqueue_many([[0]])
+    exchanges.count, exchanges.lost_after = 0, 0
+
+    with pytest.raises(OutcomeUnknown, match="^did not answer$") as caught:
+        paint.enqueue_many([[1], [2]])
+
+    assert not isinstance(caught.value, PartlyDone)
+
+
+def test_positions_are_those_of_the_caller_although_lanes_are_sent_one_after_the_other(
+    project: Configure, exchanges: Exchanges
+):
+    def painting(number: int, tenant: int) -> None: ...
+
+    paint: Task[..., Any] = declare(fair_by=["tenant"])(painting)
+    calls = [{"number": number, "tenant": number % 3} for number in range(30)]
+    paint.enqueue_many(calls)
+    too_long = [{"number": n, "tenant": "x" * 1500 if n == 7 else n % 3} for n in range(30)]
+    lane = lane_of_call(paint, (), too_long[7])
+    ensure_queue(band_name("default", 0, lane)).set_attributes(max_size_bytes=1024)
+    in_lane = {n for n, call in enumerate(too_long) if lane_of_call(paint, (), call) == lane}
+
+    with pytest.raises(PartlyDone) as caught:
+        paint.enqueue_many(too_long)
+
+    assert set(caught.value.done) == set(range(30)) - in_lane
+    sent = {call["id"]: call["kwargs"]["number"] for name in lane_names() for call in waiting_in(name)}
+    assert all(sent[task_id] == position for position, task_id in caught.value.done.items())
+
+
+# -- Unique tasks -----------------------------------------------------------------------------------------------------
+
+
+def declared_unique(**options: Any) -> Task[..., Any]:
+    def painting(colour: Any, coats: int = 1) -> None: ...
+
+    task: Task[..., Any] = declare(unique=Unique(by=["colour"], **options))(painting)
+    return task
+
+
+@pytest.mark.parametrize("mode", ["reject", "replace"])
+def test_calls_of_a_unique_task_take_a_round_trip_for_a_thousand(project: Configure, exchanges: Exchanges, mode: str):
+    paint = declared_unique(mode=mode)
+    paint.enqueue(-1)
+    exchanges.count = 0
+
+    ids = paint.enqueue_many([[number] for number in range(300)])
+
+    assert exchanges.count == 1
+    assert [call["id"] for call in received(301)][1:] == ids
+
+
+@pytest.mark.parametrize("mode", ["reject", "replace"])
+@pytest.mark.parametrize("before", ["none", "waiting", "running"])
+def test_equal_calls_take_three_round_trips_at_most(project: Configure, exchanges: Exchanges, mode: str, before: str):
+    paint = declared_unique(mode=mode)
+    first = paint.enqueue("red") if before != "none" else None
+    if before == "running":
+        get_queue("default").receive()
+    exchanges.count = 0
+
+    ids = paint.enqueue_many([["red", number] for number in range(100)])
+
+    assert exchanges.count <= 3
+    left = waiting_in("default")
+    if mode == "replace" and before != "running":
+        assert [call["id"] for call in left] == [ids[-1]]
+        assert {paint.get_result(each).id for each in ids} == {ids[-1]}
+    else:
+        stands = first.id if first else ids[0]
+        assert [call["id"] for call in left] == [stands]
+        assert {paint.get_result(each).id for each in ids} == {stands}
+
+
+def test_unique_calls_of_which_some_were_sent_say_so(project: Configure, exchanges: Exchanges):
+    paint = declared_unique()
+    first = paint.enqueue("red")
+    exchanges.count, exchanges.full_after = 0, 1  # the second exchange is that of the call which is there already
+
+    with pytest.raises(PartlyDone, match=r"^2 were carried out, the others were not: .*memory limit") as caught:
+        paint.enqueue_many([["blue"], ["red"], ["green"]])
+
+    assert list(caught.value.done) == [0, 2]
+    assert [call["id"] for call in waiting_in("default")] == [first.id, *caught.value.done.values()]
+
+
+async def test_async_calls_of_a_unique_task_take_a_round_trip_for_a_thousand(project: Configure, exchanges: Exchanges):
+    paint = declared_unique()
+    paint.enqueue(-1)
+    exchanges.count = 0
+
+    await paint.aenqueue_many([[number] for number in range(300)])
+
+    assert exchanges.count == 1
+
+
+def test_tag_that_cannot_be_removed_does_not_make_a_call_that_was_sent_fail(
+    project: Configure, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    task: Task[..., Any] = declare(unique=Unique(mode="replace"), tags=["wall"])(lambda: None)
+    task.enqueue()
+
+    def fail(*_: object) -> Any:
+        raise ConnectionFailed("cannot connect; nothing was sent")
+
+    monkeypatch.setattr("rsmq_django.tasks.round_trips.untag", fail)
+
+    second = task.enqueue()
+
+    assert [call["id"] for call in waiting_in("default")] == [second.id]
+
+
+def lane_names() -> list[str]:
+    return [name for name in list_queues(get_client()) if "lane" in name]
+
+
+def waiting_in(queue_name: str) -> list[dict[str, Any]]:
+    """Return the calls in a queue, without receiving them."""
+    queue = get_queue(queue_name)
+    (ids,) = queue.client.connection.exchange([("ZRANGE", queue.keys.messages, 0, -1)])
+    bodies = queue.client.connection.exchange([("HGET", queue.keys.settings, each) for each in ids]) if ids else []
+    return [json.loads(body) for body in bodies]

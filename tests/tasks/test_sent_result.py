@@ -6,14 +6,15 @@ import copy
 import dataclasses
 import pickle
 import threading
+import time
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
 from rsmq_django.queues import get_queue
-from rsmq_django.tasks import Task, TaskResultStatus, sent_result
-from rsmq_django.tasks.compat import TaskResult
+from rsmq_django.tasks import Task, TaskResultStatus, Unique, sent_result
+from rsmq_django.tasks.compat import TaskResult, task_backends
 from tests.worker.workshop import Configure, declare
 
 
@@ -140,3 +141,55 @@ def test_arguments_of_a_sealed_call_are_shown_though_the_keys_are_gone(project: 
     project(default={"SIGNING_KEYS": ["other" * 8]})
 
     assert result.args == ["red"]
+
+
+# -- What Django's own tests of backends ask for ----------------------------------------------------------------------
+
+
+def test_it_is_equal_to_what_get_result_finds(paint: Task):
+    result = paint.enqueue("red", coats=2)
+
+    assert result == task_backends["default"].get_result(result.id)
+    assert result == paint.get_result(result.id)
+
+
+async def test_it_is_equal_to_what_aget_result_finds(paint: Task):
+    result = await paint.aenqueue("red", coats=2)
+
+    assert result == await task_backends["default"].aget_result(result.id)
+
+
+def test_a_refresh_of_a_waiting_call_changes_nothing(paint: Task):
+    result = paint.enqueue("red")
+    before = copy.copy(result)
+
+    result.refresh()
+
+    assert result == before
+
+
+def test_it_is_equal_where_the_project_uses_no_time_zones(paint: Task, settings: Any):
+    settings.USE_TZ = False
+
+    result = paint.enqueue("red")
+
+    assert timezone.is_naive(result.enqueued_at)
+    assert abs(result.enqueued_at - timezone.now()).total_seconds() < 60
+    assert result == paint.get_result(result.id)
+
+
+def test_clock_of_the_sender_does_not_matter(paint: Task, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("time.time", lambda now=time.time: now() - 3600)
+
+    result = paint.enqueue("red")
+
+    assert result == paint.get_result(result.id)
+
+
+def test_call_of_a_unique_task_that_is_dropped_shows_when_the_other_was_sent(project: Configure):
+    task: Task[..., Any] = declare(unique=Unique())(lambda: None)
+    first = task.enqueue()
+
+    second = task.enqueue()
+
+    assert second == first == task.get_result(first.id)

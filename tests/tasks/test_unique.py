@@ -14,7 +14,8 @@ from rsmq_django.core.moves import purge
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import Retry, Task, Unique, tagged
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
-from rsmq_django.tasks.sending import prepare, send
+from rsmq_django.tasks.round_trips import send
+from rsmq_django.tasks.sending import prepare
 from rsmq_django.worker.execution import Execution
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
@@ -64,7 +65,7 @@ def test_the_same_call_that_is_sent_a_second_time_is_there_once_and_is_no_duplic
     task = paint(mode="replace")
     outgoing = prepare(task, [(["red"], {})])
 
-    assert send(outgoing) == send(outgoing) == outgoing.ids
+    assert send(outgoing).ids == send(outgoing).ids == outgoing.ids
 
     assert len(waiting()) == 1
     assert task.get_result(outgoing.ids[0]).status == TaskResultStatus.READY

@@ -9,9 +9,9 @@
 --            queue name; task id; body; scope; mode; window in ms; longest wait in ms (0: none); ms that the lock is kept;
 --            task id of the holder whose keys were given, or ""
 --
--- Returns "sent", the task id, and that of the one it replaced, if there is one; "duplicate" and the task that stands for
--- it; or "look", a task id and its queue: the lock names that one, call again with its keys. Errors: QueueNotFound,
--- MessageTooLong, BrokenLock <key>; nothing is stored then.
+-- Returns "sent", the ids of task and message, and the task that it replaced, if there is one; "duplicate" and the same
+-- ids of what stands for it; or "look", a task id and its queue: the lock names that one, call again with its keys.
+-- Errors: QueueNotFound, MessageTooLong, BrokenLock <key>; nothing is stored then.
 --#include shared/clock
 --#include shared/base36
 --#include shared/units
@@ -38,14 +38,14 @@ local until_ms = scope == "window" and now_ms + window_ms or 0
 if holder and held[2] and holder_message then
   if holder ~= given_task then return {"look", holder, held[2]} end
   local is_there = redis.call("ZSCORE", KEYS[5], holder_message)
-  if holder == task and is_there then return {"sent", task} end -- this very call, sent a second time
+  if holder == task and is_there then return {"sent", task, holder_message} end -- this very call, sent a second time
   is_waiting = is_there and redis.call("HEXISTS", KEYS[6], holder_message .. ":rc") == 0
   local is_in_window = scope == "window" and tonumber(held[5] or 0) > now_ms
   if is_in_window then until_ms = tonumber(held[5]) end -- a window is that of the first call
   local stands = holder ~= task and ((scope == "running" and is_there) or is_in_window or is_waiting)
   if stands and not (is_waiting and mode ~= "reject") then
     note(result, "status", "DUPLICATE", "of", holder)
-    return {"duplicate", holder}
+    return {"duplicate", holder, holder_message}
   end
   if is_waiting then first_ms = tonumber(held[4]) or now_ms end
 end
@@ -63,4 +63,4 @@ redis.call("DEL", lock)
 redis.call("HSET", lock, "task", task, "queue", queue, "message", id, "first_ms", integer(first_ms), "until_ms", until_ms)
 redis.call("PEXPIRE", lock, integer(ends_ms - now_ms))
 note(result, "status", "READY", "queue", queue, "message", id)
-return {"sent", task, is_waiting and holder or nil}
+return {"sent", task, id, is_waiting and holder or nil}

@@ -1,0 +1,282 @@
+"""Prepared calls on their way to Redis: as few round trips as can be, and what is known when one of them fails.
+
+Up to a thousand calls travel together. Calls of a unique task whose lock names another call need a second exchange;
+tags are noted in one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..core import RsmqError
+from ..core.errors import PartlyDone, QueueNotFound
+from ..core.limits import MAX_BATCH
+from ..core.steps import is_unknown, partly_done
+from ..queues import aensure_queue, ensure_queue
+from ..tracing import sending
+from .tags import note_tags, untag
+from .unique_sending import UniqueRounds
+
+if TYPE_CHECKING:
+    from .sending import Outgoing
+
+
+@dataclass(slots=True)
+class Sent:
+    """Calls that Redis has."""
+
+    #: Of the tasks that stand for the calls: their own, unless a call is unique.
+    ids: list[str] = field(default_factory=list)
+    #: Of their messages; empty when a relay is to send them.
+    message_ids: list[str] = field(default_factory=list)
+
+
+#: What became of a batch.
+Outcome = Sent | RsmqError
+
+
+def joined(outcomes: Iterable[Outcome | None]) -> Sent:
+    """Return batches that were sent as one."""
+    whole = Sent()
+    for outcome in outcomes:
+        if isinstance(outcome, Sent):
+            whole.ids += outcome.ids
+            whole.message_ids += outcome.message_ids
+    return whole
+
+
+def parted(outcome: Outcome, count: int) -> list[Outcome]:
+    """Return what became of each of `count` single calls that were sent as one batch."""
+    if count == 1 or isinstance(outcome, RsmqError):
+        return [outcome] * count
+    return [Sent([each], [own]) for each, own in zip(outcome.ids, outcome.message_ids, strict=True)]
+
+
+# -- One batch --------------------------------------------------------------------------------------------------------
+
+
+def send(outgoing: Outgoing) -> Sent:
+    """Send prepared calls. A queue that does not exist yet is created as the settings say."""
+    with sending(outgoing.span):
+        try:
+            return _send(outgoing)
+        except QueueNotFound:  # nothing was stored
+            ensure_queue(outgoing.queue.name)
+            return _send(outgoing)
+
+
+def _send(outgoing: Outgoing) -> Sent:
+    client, tags = outgoing.queue.client, outgoing.task.options.tags
+    if tags:
+        client.run(note_tags(client.namespace, tags, outgoing.ids))
+    if not outgoing.digests:
+        return Sent(outgoing.ids, client.run(outgoing.call()))
+    rounds = UniqueRounds(outgoing)
+    while calls := rounds.calls():
+        try:
+            rounds.take(client.run_many(calls))
+        except RsmqError as error:
+            rounds.fail(error)
+    for tag in tags if rounds.gone else ():
+        with suppress(RsmqError):  # the calls are sent, and an id that stays in a tag means nothing
+            client.run(untag(client.namespace, tag, rounds.gone))
+    return Sent(*rounds.result())
+
+
+async def asend(outgoing: Outgoing) -> Sent:
+    """See send()."""
+    with sending(outgoing.span):
+        try:
+            return await _asend(outgoing)
+        except QueueNotFound:
+            await aensure_queue(outgoing.queue.name)
+            return await _asend(outgoing)
+
+
+async def _asend(outgoing: Outgoing) -> Sent:
+    client, tags = outgoing.queue.client, outgoing.task.options.tags
+    if tags:
+        await client.arun(note_tags(client.namespace, tags, outgoing.ids))
+    if not outgoing.digests:
+        return Sent(outgoing.ids, await client.arun(outgoing.call()))
+    rounds = UniqueRounds(outgoing)
+    while calls := rounds.calls():
+        try:
+            rounds.take(await client.arun_many(calls))
+        except RsmqError as error:
+            rounds.fail(error)
+    for tag in tags if rounds.gone else ():
+        with suppress(RsmqError):
+            await client.arun(untag(client.namespace, tag, rounds.gone))
+    return Sent(*rounds.result())
+
+
+# -- Many batches -----------------------------------------------------------------------------------------------------
+
+
+def send_all(batches: Sequence[Outgoing]) -> Sent:
+    """Send batches in their order, until a round trip fails. Raises PartlyDone when a part of the calls was sent."""
+    if len(batches) == 1:
+        return send(batches[0])
+    account = Account()
+    for part in round_trips(batches):
+        account.note_all(part, send_together(part))
+        if account.error is not None:
+            break
+    return account.result(batches)
+
+
+async def asend_all(batches: Sequence[Outgoing]) -> Sent:
+    """See send_all()."""
+    if len(batches) == 1:
+        return await asend(batches[0])
+    account = Account()
+    for part in round_trips(batches):
+        account.note_all(part, await asend_together(part))
+        if account.error is not None:
+            break
+    return account.result(batches)
+
+
+def send_each(batches: Sequence[Outgoing]) -> Iterator[Outcome]:
+    """Send batches in their order; yield what became of each. Nothing more is sent when nobody asks for the next."""
+    for part in round_trips(batches):
+        yield from send_together(part)
+
+
+async def asend_each(batches: Sequence[Outgoing]) -> AsyncIterator[Outcome]:
+    """See send_each()."""
+    for part in round_trips(batches):
+        for outcome in await asend_together(part):
+            yield outcome
+
+
+def send_together(part: Sequence[Outgoing]) -> list[Outcome]:
+    """Send batches of one round trip; return what became of each."""
+    if len(part) == 1:
+        try:
+            return [send(part[0])]
+        except RsmqError as error:
+            return [error]
+    try:
+        replies = part[0].queue.client.run_many([outgoing.call() for outgoing in part])
+    except RsmqError as error:
+        return [_told(outgoing, error) for outgoing in part]
+    return [
+        _told(outgoing, _send_again(outgoing) if isinstance(reply, QueueNotFound) else _outcome(reply, outgoing))
+        for outgoing, reply in zip(part, replies, strict=True)
+    ]
+
+
+async def asend_together(part: Sequence[Outgoing]) -> list[Outcome]:
+    """See send_together()."""
+    if len(part) == 1:
+        try:
+            return [await asend(part[0])]
+        except RsmqError as error:
+            return [error]
+    try:
+        replies = await part[0].queue.client.arun_many([outgoing.call() for outgoing in part])
+    except RsmqError as error:
+        return [_told(outgoing, error) for outgoing in part]
+    return [
+        _told(outgoing, await _asend_again(outgoing) if isinstance(reply, QueueNotFound) else _outcome(reply, outgoing))
+        for outgoing, reply in zip(part, replies, strict=True)
+    ]
+
+
+def ids_of(outcome: Outcome) -> list[str]:
+    """Return the ids of a batch that was sent; raise why it was not."""
+    if isinstance(outcome, RsmqError):
+        raise outcome
+    return outcome.ids
+
+
+def round_trips(batches: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
+    """Yield batches that can travel together; unique and tagged calls are sent by more than one script."""
+    together: list[Outgoing] = []
+    for outgoing in batches:
+        is_alone = bool(outgoing.digests or outgoing.task.options.tags)
+        count = sum(len(each.ids) for each in together) + len(outgoing.ids)
+        if together and (is_alone or count > MAX_BATCH or together[0].queue.client is not outgoing.queue.client):
+            yield together
+            together = []
+        together.append(outgoing)
+        if is_alone:
+            yield together
+            together = []
+    if together:
+        yield together
+
+
+def _send_again(outgoing: Outgoing) -> Outcome:
+    try:
+        ensure_queue(outgoing.queue.name)
+        return _send(outgoing)
+    except RsmqError as error:
+        return error
+
+
+async def _asend_again(outgoing: Outgoing) -> Outcome:
+    try:
+        await aensure_queue(outgoing.queue.name)
+        return await _asend(outgoing)
+    except RsmqError as error:
+        return error
+
+
+def _outcome(reply: list[str] | RsmqError, outgoing: Outgoing) -> Outcome:
+    return reply if isinstance(reply, RsmqError) else Sent(outgoing.ids, reply)
+
+
+def _told(outgoing: Outgoing, outcome: Outcome) -> Outcome:
+    """End the span of a batch, with the error if there was one."""
+    with suppress(RsmqError), sending(outgoing.span):
+        ids_of(outcome)
+    return outcome
+
+
+# -- What an error must say -------------------------------------------------------------------------------------------
+
+
+class Account:
+    """What became of the calls of several batches, which are counted in their order."""
+
+    def __init__(self) -> None:
+        self.error: RsmqError | None = None
+        self._sent: list[Sent] = []
+        self._done: dict[int, object] = {}
+        self._unknown: dict[int, object] = {}
+        self._count = 0
+
+    def note_all(self, batches: Sequence[Outgoing], outcomes: Sequence[Outcome]) -> None:
+        """Note what became of the next batches."""
+        for outgoing, outcome in zip(batches, outcomes, strict=True):
+            self.note(outgoing, outcome)
+
+    def note(self, outgoing: Outgoing, outcome: Outcome | None) -> None:
+        """Note what became of the next batch; None: it was not sent."""
+        first = self._count
+        self._count += len(outgoing.ids)
+        if isinstance(outcome, Sent):
+            self._sent.append(outcome)
+            self._done |= enumerate(outcome.ids, first)
+            return
+        self.error = self.error or outcome
+        if isinstance(outcome, PartlyDone):
+            self._done |= {first + position: task_id for position, task_id in outcome.done.items()}
+            self._unknown |= {first + position: task_id for position, task_id in outcome.unknown.items()}
+        elif outcome is not None and is_unknown(outcome):
+            self._unknown |= enumerate(outgoing.ids, first)
+
+    def result(self, batches: Sequence[Outgoing]) -> Sent:
+        """Return all that was sent, or raise the error: one that says what was, if a part of the calls was."""
+        if self.error is None:
+            return joined(self._sent)
+        count = sum(len(outgoing.ids) for outgoing in batches)
+        if not self._done and len(self._unknown) in (0, count):
+            raise self.error
+        raise partly_done(self._done, self._unknown, self.error) from self.error

@@ -1,0 +1,86 @@
+"""Calls of a unique task, sent together: which of them a next exchange has to name another lock's holder for.
+
+The script may touch only keys that it was given. So a call whose lock names another one has to be sent again, with the
+keys of that one. Of equal calls in one batch, each is told from the start which one will hold the lock by then: two or
+three exchanges for a thousand calls, whatever becomes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..core import RsmqError
+from ..core.call import Call
+from ..core.steps import is_unknown, partly_done
+from .unique import Accepted, Holder
+
+if TYPE_CHECKING:
+    from .sending import Outgoing
+
+
+class UniqueRounds:
+    """The exchanges of one batch of calls."""
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+        unique = outgoing.task.options.unique
+        self._rejects = unique is not None and unique.mode == "reject"
+        self._open = list(range(len(outgoing.ids)))
+        self._accepted: dict[int, Accepted] = {}
+        #: Of each digest: which call the server said holds the lock.
+        self._holders: dict[str, Holder] = {}
+        #: Digests of which a call was dropped: what holds their lock stays, also for the next ones.
+        self._settled: set[str] = set()
+        self._error: RsmqError | None = None
+        self._unknown: list[int] = []
+        #: Ids of tasks that will never run: what was dropped, and what was replaced.
+        self.gone: list[str] = []
+
+    def calls(self) -> list[Call[Accepted | Holder]]:
+        """Return the Redis calls of the next exchange; none when all is done or something has failed."""
+        outgoing, holders = self._outgoing, dict(self._holders)
+        calls = []
+        for number in self._open:
+            digest = outgoing.digests[number]
+            holder = holders.get(digest)
+            calls.append(outgoing.unique_call(number).call(holder))
+            if holder is None or not (self._rejects or digest in self._settled):
+                holders[digest] = Holder(outgoing.ids[number], outgoing.queue.name)
+        return calls
+
+    def take(self, answers: Sequence[Accepted | Holder | RsmqError]) -> None:
+        """Note the answers to calls()."""
+        still_open = []
+        for number, answer in zip(self._open, answers, strict=True):
+            digest = self._outgoing.digests[number]
+            if isinstance(answer, Holder):
+                still_open.append(number)
+                self._holders[digest] = answer
+            elif isinstance(answer, RsmqError):
+                self._error = self._error or answer
+                self._unknown += [number] if is_unknown(answer) else []
+            else:
+                self._note(number, digest, answer)
+        self._open = [] if self._error else still_open
+
+    def _note(self, number: int, digest: str, answer: Accepted) -> None:
+        self._accepted[number] = answer
+        if answer.is_duplicate:
+            self._settled.add(digest)
+        self.gone += [self._outgoing.ids[number]] if answer.is_duplicate else answer.replaced
+
+    def fail(self, error: RsmqError) -> None:
+        """Note that the exchange failed as a whole."""
+        self.take([error] * len(self._open))
+
+    def result(self) -> tuple[list[str], list[str]]:
+        """Return the ids of the tasks that stand for the calls, and of their messages. Raises PartlyDone."""
+        accepted = [self._accepted[number] for number in sorted(self._accepted)]
+        if self._error is None:
+            return [each.task_id for each in accepted], [each.message_id for each in accepted]
+        if not accepted and len(self._unknown) in (0, len(self._outgoing.ids)):
+            raise self._error
+        done = {number: answer.task_id for number, answer in self._accepted.items()}
+        unknown = {number: self._outgoing.ids[number] for number in self._unknown}
+        raise partly_done(done, unknown, self._error) from self._error
