@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from io import StringIO
 from typing import Any
 
@@ -13,11 +14,14 @@ from hypothesis import strategies as st
 
 from rsmq_django.core.counters import Counts, Slot, report, sample
 from rsmq_django.core.histogram import bucket_of
+from rsmq_django.core.processes import ProcessRecord, describe
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.topics import Topic
 from rsmq_django.management.commands.rsmq_stats import HEIGHTS, curve
-from rsmq_django.queues import ensure_queue, get_client
+from rsmq_django.queues import ensure_queue, get_client, get_queue, pause_queue
+from rsmq_django.worker.holds import beat
 from tests.redis_server import PrivateServer
+from tests.support import pass_time
 
 pytestmark = pytest.mark.usefixtures("mid_minute")
 
@@ -113,6 +117,76 @@ def test_reliable_queues_and_groups_of_topics_stand_beside_the_queues():
     assert [json.loads(line)["queue"] for line in stats("--json", "paid:billing").splitlines()] == ["paid:billing"]
     names = [line.split()[0] for line in stats().splitlines()]
     assert names == ["QUEUE", "mail", "orders", "shop.ship", "paid:billing", "shop.bill"]
+
+
+# -- Workers and problems ------------------------------------------------------------------------------------------
+
+
+def live_worker(worker_id: str, *queues: str, reliable: Sequence[str] = ()) -> None:
+    client = get_client()
+    beat(client, [worker_id])
+    record = ProcessRecord("host", 7, "1", 0, None, "working", queues, (), reliable=tuple(reliable))
+    client.run(describe(client.namespace, worker_id, record))
+
+
+def test_workers_of_each_queue_are_counted():
+    for name in ("mail", "mail-p50", "pay"):
+        ensure_queue(name)
+    ReliableQueue("orders", get_client()).push("a")
+    live_worker("one", "mail")
+    live_worker("two", "mail", reliable=["orders"])
+
+    workers = {each["queue"]: each["workers"] for each in map(json.loads, stats("--json").splitlines())}
+
+    assert workers == {"mail": 2, "mail-p50": 2, "pay": 0, "orders": 1}
+    assert stats("mail").splitlines()[0].split()[:7] == ["QUEUE", "/", "TASK", "READY", "DELAYED", "IN", "FLIGHT"]
+    assert stats("mail").splitlines()[1].split()[5] == "2"
+
+
+def test_top_shows_the_busiest_queues_first():
+    ensure_queue("mail")
+    ensure_queue("pay")
+    ensure_queue("pay-p5").send("x")
+    work_done("mail", "shop.send", succeeded=3)
+    work_done("pay", "shop.pay", succeeded=8)
+
+    assert [json.loads(line)["queue"] for line in stats("--json", "--top", "2").splitlines()] == ["pay", "mail"]
+    assert [json.loads(line)["queue"] for line in stats("--json", "--top", "3").splitlines()][2] == "pay-p5"
+    with pytest.raises(CommandError, match="'0' is not a whole number of at least 1"):
+        stats("--top", "0")
+
+
+def test_trouble_names_queues_and_what_is_wrong_with_them(settings: Any, server: PrivateServer):
+    queues: dict[str, dict[str, bool]] = {name: {} for name in ("mail", "pay", "fine", "waits", "held")}
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {**queues, "node": {"FOR_OTHERS": True}}}
+    for name in ("mail", "fine", "waits", "held", "mail-dead", "node"):
+        ensure_queue(name).send("x")
+    ensure_queue("pay")
+    pass_time(get_queue("waits"), seconds=61)
+    pause_queue("held")
+    live_worker("one", "fine", "waits", "held")
+    server.redis.set("rsmq:broken:Q", "no hash")
+    server.redis.sadd("rsmq:QUEUES", "broken")
+
+    found = {each["queue"]: each["trouble"] for each in map(json.loads, stats("--trouble", "--json").splitlines())}
+    lines = stats("--trouble").splitlines()
+
+    assert found == {
+        "mail": ["no worker"],
+        "waits": ["late"],
+        "held": ["paused"],
+        "mail-dead": ["dead letters"],
+        "broken": ["broken"],
+    }
+    assert lines[0].split()[-2:] == ["WORKERS", "PROBLEM"]
+    assert [line.split()[0] for line in lines[1:]] == ["broken", "held", "mail", "mail-dead", "waits"]
+    assert lines[3].endswith("no worker")
+
+
+def test_no_trouble_is_said():
+    ensure_queue("mail")
+
+    assert stats("--trouble").strip() == "no queue has a problem"
 
 
 def test_what_other_programs_left_for_reliable_queues_and_topics_hides_nothing(server: PrivateServer):

@@ -232,6 +232,23 @@ def test_what_a_block_that_was_rolled_back_had_sent_is_not_run(kit_on_commit: Ki
     assert seen == ["kept"]
 
 
+def test_what_a_hook_rolls_back_is_not_run(kit_on_commit: Kit):
+    seen: list[str] = []
+    declared = declare(lambda word: seen.append(word))
+
+    def hook() -> None:
+        with suppress(ZeroDivisionError), transaction.atomic():
+            declared.enqueue("rolled back")
+            _ = 1 / 0
+        declared.enqueue("kept")
+
+    transaction.on_commit(hook)
+
+    kit_on_commit.run()
+
+    assert seen == ["kept"]
+
+
 def test_hooks_of_a_commit_run_once_also_when_the_test_captures_them(
     kit_on_commit: Kit, django_capture_on_commit_callbacks: Any
 ):

@@ -32,6 +32,8 @@ class Backlog:
     now: Statistics | RsmqError
     #: What was given up: dead messages that lie in the queue; of a group all that ever went to the dead-letter topic.
     dead: int = 0
+    #: Live consumers of a group.
+    consumers: int | None = None
 
 
 def read_backlogs(client: Client) -> list[Backlog]:
@@ -69,7 +71,7 @@ def _backlog(
     if isinstance(reply, ReliableStatistics):
         return Backlog(kind, name, _of_queue(reply), reply.dead)
     if isinstance(reply, GroupStatus):
-        return Backlog(kind, name, _of_group(reply), reply.dead_lettered)
+        return Backlog(kind, name, _of_group(reply), reply.dead_lettered, reply.live_consumers)
     return Backlog(kind, name, reply)
 
 

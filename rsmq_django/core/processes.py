@@ -20,6 +20,8 @@ Order = Literal["quiet", "resume", "restart", "stop"]
 #: Take no more messages; take messages again; end and be replaced; end for good.
 ORDERS: tuple[Order, ...] = ("quiet", "resume", "restart", "stop")
 
+#: A worker without a heartbeat for so long counts as dead: others give back the messages that it held.
+SILENT_AFTER_S = 30.0
 #: A supervisor that says nothing for so long is gone.
 KEEP_RECORD_S = 60
 KEEP_ORDER_S = 3600

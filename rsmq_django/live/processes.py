@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from ..conf import get_settings
 from ..core import Client
 from ..core.listing import WorkerBeat, workers
-from ..core.processes import ProcessRecord, read_processes
+from ..core.processes import SILENT_AFTER_S, ProcessRecord, read_processes
 from .places import Place
-
-#: A worker that has not been heard of for so long counts as dead: others give back what it held.
-SILENT_AFTER_S = 30.0
 
 
 def processes_of(client: Client) -> list[tuple[WorkerBeat, ProcessRecord | None]]:
@@ -30,6 +28,11 @@ def serving(place: Place) -> list[str]:
 def served_names(client: Client) -> set[str]:
     """Return the names of all queues of a server that living processes take messages from."""
     return {name for _worker_id, record in _at_work(client) for name in record.queues}
+
+
+def worker_counts(client: Client) -> Counter[str]:
+    """Return how many living processes take messages from each queue and each reliable queue."""
+    return Counter(name for _worker_id, record in _at_work(client) for name in {*record.queues, *record.reliable})
 
 
 def _at_work(client: Client) -> Iterator[tuple[str, ProcessRecord]]:

@@ -50,9 +50,11 @@ def commit() -> int:
     """Run the hooks that wait for the commit of the test's transaction, and those that they add; return how many."""
     done = 0
     for connection in connections.all(initialized_only=True):
-        at, hooks = 0, cast("list[tuple[set[Any], Callable[[], object], bool]]", connection.run_on_commit)
-        while at < len(hooks):  # a hook may add more
-            savepoints, hook, is_robust = hooks[at]
+        at = 0
+        while at < len(connection.run_on_commit):  # a hook may add more, and a rollback makes a new list
+            savepoints, hook, is_robust = cast(
+                "tuple[set[Any], Callable[[], object], bool]", connection.run_on_commit[at]
+            )
             at += 1
             if isinstance(hook, _Once) and not hook.is_done and _is_committed(savepoints, connection):
                 done += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from typing import Any
 
@@ -12,6 +13,9 @@ from django.core.management import CommandError, call_command
 
 from rsmq_django.core.doctor import repairs as repairs_module
 from rsmq_django.core.doctor import server as server_module
+from rsmq_django.core.processes import ProcessRecord, describe
+from rsmq_django.queues import ensure_queue, get_client, get_queue, pause_queue
+from rsmq_django.worker.holds import beat
 from tests.redis_server import PrivateServer
 
 PLAIN: dict[Any, Any] = {"vt": "30", "delay": "0", "maxsize": "65536", "created": "1", "modified": "1"}
@@ -230,3 +234,103 @@ def test_server_that_cannot_be_reached_is_one_line_without_its_password(settings
     assert failure.value.returncode == 2
     assert "127.0.0.1:1" in str(failure.value) and "geheim" not in str(failure.value)
     assert "\n" not in str(failure.value)
+
+
+# -- Whether queues are worked on ----------------------------------------------------------------------------------
+
+
+def heartbeat(worker_id: str, *queues: str, state: str = "working") -> None:
+    """Let a worker send its heartbeat, as its supervisor does."""
+    client = get_client()
+    record = ProcessRecord("host", 7, "1", 0, None, state, queues, ())
+    beat(client, [worker_id])
+    client.run(describe(client.namespace, worker_id, record))
+
+
+def ids(text: str) -> list[str]:
+    return re.findall(r"\[([\w-]+)\]$", text, re.MULTILINE)
+
+
+def test_queue_with_a_backlog_and_no_worker_is_named(server: PrivateServer):
+    get_queue("mail").send_many(["x"] * 3)
+
+    text, status = run()
+
+    assert status == 0
+    assert re.search(
+        r"^warning  mail: 3 messages are ready, the oldest for \d+ s, "
+        r"and no live worker takes messages from the queue  \[unserved\]$",
+        text,
+        re.MULTILINE,
+    )
+    assert "manage.py rsmq_worker" in text
+
+
+def test_priorities_belong_to_the_backlog_of_their_queue():
+    ensure_queue("mail-p50").send("x")
+
+    assert "mail: 1 message is ready" in run()[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "queues", "findings"),
+    [
+        ("working", ["mail"], []),
+        ("quiet", ["mail"], ["unserved"]),
+        ("working", ["other"], ["unserved"]),
+    ],
+)
+def test_backlog_has_a_worker_when_a_live_one_takes_messages_from_it(
+    state: str, queues: list[str], findings: list[str]
+):
+    get_queue("mail").send("x")
+    heartbeat("host-7", *queues, state=state)
+
+    assert ids(run()[0]) == findings
+
+
+def test_paused_queue_with_a_backlog_is_a_note():
+    get_queue("mail").send("x")
+    pause_queue("mail")
+
+    text, _ = run()
+
+    assert ids(text) == ["paused-backlog"]
+    assert text.startswith("connection default: 1 finding\nnote     mail: 1 message is ready")
+
+
+def test_queue_for_other_programs_needs_no_worker(settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"mail": {"FOR_OTHERS": True}}}
+    get_queue("mail").send("x")
+
+    assert ids(run()[0]) == []
+
+
+def test_dead_letters_are_named_with_what_to_do():
+    ensure_queue("mail-dead").send_many(["x", "y"])
+
+    text, status = run()
+
+    assert "warning  mail-dead: 2 dead letters  [dead-letters]" in text
+    assert "rsmq_redrive" in text and status == 0
+
+
+def test_worker_without_a_heartbeat_is_named(server: PrivateServer):
+    heartbeat("host-7", "mail")
+    heartbeat("host-8", "mail")
+    server.redis.zincrby("rsmq::workers", -120_000, "host-7")
+
+    text, _ = run()
+
+    assert ids(text) == ["stale-worker"]
+    assert "host-7: it has sent no heartbeat for 2 min" in text
+
+
+def test_evicted_keys_are_named(server: PrivateServer, monkeypatch: pytest.MonkeyPatch):
+    read = server_module._read_info
+    monkeypatch.setattr(server_module, "_read_info", lambda probe: read(probe) | {"evicted_keys": "12"})
+
+    text, status = run()
+
+    assert "warning  server: it has evicted 12 keys since it started  [evicted-keys]" in text
+    assert status == 0

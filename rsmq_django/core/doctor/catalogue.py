@@ -37,6 +37,11 @@ KINDS = {
     "memory-almost-full": Kind(WARNING, "at its limit the server refuses new messages; receiving goes on"),
     "no-persistence": Kind(WARNING, "a restart of the server loses every message; switch appendonly on"),
     "persistence-failing": Kind(ERROR, "the server may refuse writes, and a restart loses what came since"),
+    "evicted-keys": Kind(
+        WARNING,
+        "queues, messages or results may be gone; raise maxmemory, and set maxmemory-policy noeviction, which refuses "
+        "new messages instead",
+    ),
     "clock-differs": Kind(WARNING, "tasks with a time to run start early or late; queues use the server's clock only"),
     # -- Which queues there are ---------------------------------------------------------------------------------------
     "not-scanned": Kind(NOTE, "queues that no list names and data of deleted queues stay unseen"),
@@ -123,6 +128,21 @@ KINDS = {
     "orphan-counters": Kind(NOTE, "they take memory and belong to no message", "remove them"),
     "foreign-ids": Kind(NOTE, "the reference can receive these messages but neither delete nor extend them"),
     "foreign-fields": Kind(NOTE, "another client keeps data of its own in the queue's hash; nothing here touches it"),
+    # -- Whether queues are worked on --------------------------------------------------------------------------------
+    "unserved": Kind(
+        WARNING, "nothing will run until a worker starts that takes messages from it: manage.py rsmq_worker"
+    ),
+    "paused-backlog": Kind(NOTE, "workers take nothing from it until it is resumed: rsmqctl queue resume"),
+    "dead-letters": Kind(
+        WARNING,
+        "they failed for good and stay there; look at them with rsmqctl message list or in the admin, send them again "
+        "with manage.py rsmq_redrive",
+    ),
+    "stale-worker": Kind(
+        WARNING,
+        "it was killed with its supervisor, its machine is gone, or it cannot reach Redis; another worker on its "
+        "queues gives back the messages that it held",
+    ),
     # -- Our own side data --------------------------------------------------------------------------------------------
     "stale-side-data": Kind(
         NOTE,

@@ -15,6 +15,7 @@ from .own_keys import examine_own_keys
 from .probe import Probe
 from .queues import examine_attributes, examine_queue, is_queue
 from .server import examine_server
+from .service import examine_service
 from .survey import Survey, survey
 
 Settings = Mapping[str, ExpectedQueue]
@@ -48,6 +49,8 @@ def examine(
         exists = name in facts
         findings += examine_side_data(probe, name, queue_keys(client.namespace, name), exists=exists, deep=deep)
     findings += examine_own_keys(probe)
+    if any(queue.is_worked_on or queue.dead_letter for queue in expected.values()):
+        findings += examine_service(probe, expected, list(facts))
     findings += probe.findings()
     return sorted(findings, key=lambda one: (-one.severity, one.subject, one.id))
 

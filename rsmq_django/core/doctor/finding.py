@@ -59,6 +59,10 @@ class ExpectedQueue:
     delay_s: int = 0
     max_size_bytes: int = MAX_MAX_SIZE_BYTES
     vt_unit: TimeUnit = "s"
+    #: Workers of the caller take messages from it.
+    is_worked_on: bool = False
+    #: Where its dead letters go; "" when that is not known.
+    dead_letter: str = ""
 
     @property
     def stored(self) -> dict[str, int]:

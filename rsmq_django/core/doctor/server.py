@@ -63,6 +63,9 @@ def _check_memory(info: Info) -> Iterator[Finding]:
         said = f"maxmemory-policy is {policy}, the memory limit {limit or 'not set'}"
         # Without a limit nothing is evicted, until somebody sets one.
         yield found("evicting-policy", SERVER, said, severity=Severity.ERROR if limit else None)
+    if evicted := int(info.get("evicted_keys", 0)):
+        severity = Severity.ERROR if policy.startswith("allkeys") else None
+        yield found("evicted-keys", SERVER, f"it has evicted {evicted} keys since it started", severity=severity)
     if limit and used > FULL_FROM * limit:
         yield found("memory-almost-full", SERVER, f"{used} of {limit} bytes are used")
 

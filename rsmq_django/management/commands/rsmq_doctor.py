@@ -35,7 +35,8 @@ class Command(BaseCommand):
     """See the module."""
 
     help = (
-        "Examines Redis and the RSMQ queues on it: settings of the server, leftovers of other clients, lost messages."
+        "Examines Redis and the RSMQ queues on it: settings of the server, leftovers of other clients, lost messages, "
+        "and whether the queues are worked on."
     )
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
@@ -129,6 +130,8 @@ def expected_queues(alias: str) -> dict[str, ExpectedQueue]:
             delay_s=queue.delay_s,
             max_size_bytes=queue.max_size_bytes,
             vt_unit=queue.vt_unit,
+            is_worked_on=queue.name in settings.queues and not queue.for_others,
+            dead_letter=queue.dead_letter if queue.name in settings.queues else "",
         )
         for queue in every
         if queue.connection == alias

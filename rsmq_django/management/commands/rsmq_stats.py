@@ -8,7 +8,6 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -17,22 +16,24 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...cli.output import Table, as_duration, can_redraw, printable
 from ...conf import get_settings
-from ...core import RsmqError, list_queues
-from ...core.backlogs import read_backlogs
-from ...core.browse import Statistics, statistics
-from ...core.counters import COUNTERS, RESOLUTIONS, Counts, Slot, merged, read_series
+from ...core import RsmqError
+from ...core.browse import Statistics
+from ...core.counters import COUNTERS, RESOLUTIONS, Counts, Slot, merged
 from ...core.histogram import Histogram
-from ...queues import get_client
+from ...live.overview import QueueView, look_at
 
 EPILOG = """
 examples:
   manage.py rsmq_stats                     every queue, the last hour
   manage.py rsmq_stats mail --since 24h    one queue, the last day
-  manage.py rsmq_stats --watch             again every two seconds, until Ctrl-C
+  manage.py rsmq_stats --trouble           only queues with a problem, and which
+  manage.py rsmq_stats --top 5 --watch     the five busiest queues, refreshed every two seconds
   manage.py rsmq_stats --json              one JSON object per queue, for programs
 
 SENT of a queue is what any client sent; of a task, what workers have read of it so far: what waits is not among it.
-Reliable queues, and groups of topics as topic:group, stand below the other queues.
+WORKERS counts the live worker processes that take messages from the queue; of a group of a topic, its live consumers.
+Problems: no worker (messages are ready, and no live worker takes them), late (ready for over a minute), paused, dead
+letters, broken. Reliable queues, and groups of topics as topic:group, stand below the other queues.
 FAILED counts attempts that are tried again (or went to the dead-letter queue, or were lost with their process). The
 curve at the end shows how many attempts ended, from --since until now.
 """
@@ -43,19 +44,8 @@ LONGEST_S = RESOLUTIONS[-1].keep_s
 CURVE_POINTS = 30
 HEIGHTS = "▁▂▃▄▅▆▇█"
 HOME, CLEAR = "\x1b[H", "\x1b[2J"
-HEADERS = ["QUEUE / TASK", "READY", "DELAYED", "IN FLIGHT", "OLDEST", "SENT", "OK", "FAILED", "DEAD"]
+HEADERS = ["QUEUE / TASK", "READY", "DELAYED", "IN FLIGHT", "OLDEST", "WORKERS", "SENT", "OK", "FAILED", "DEAD"]
 HEADERS += ["WAIT p50", "p95", "RUN p50", "p95", "ENDED"]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueView:
-    """What is shown of one queue."""
-
-    connection: str
-    name: str
-    now: Statistics | RsmqError
-    slots: list[Slot]
-    kind: str = "queue"
 
 
 class Command(BaseCommand):
@@ -73,6 +63,8 @@ class Command(BaseCommand):
         parser.add_argument("queues", nargs="*", metavar="QUEUE", help="only these; default: all")
         parser.add_argument("--connection", action="append", metavar="ALIAS", help="only this one; may be repeated")
         parser.add_argument("--since", type=duration_s, default=3600, metavar="TIME", help="15m, 1h (default), 24h, 7d")
+        parser.add_argument("--top", type=count, metavar="N", help="only the N queues with the most attempts")
+        parser.add_argument("--trouble", action="store_true", help="only queues with a problem, and which")
         parser.add_argument("--watch", action="store_true", help="again and again, until Ctrl-C")
         parser.add_argument("--interval", type=duration_s, default=2, metavar="TIME", help="between two looks: 2s")
         parser.add_argument("--json", action="store_true", dest="as_json", help="for programs")
@@ -85,7 +77,8 @@ class Command(BaseCommand):
         try:
             while True:
                 views = self.look(options["connection"], options["queues"], options["since"])
-                text = "\n".join(as_json(view) for view in views) if options["as_json"] else self.table(views)
+                views = chosen(views, most=options["top"], only_trouble=options["trouble"])
+                text = "\n".join(map(as_json, views)) if options["as_json"] else self.table(views, options["trouble"])
                 self.stdout.write(redrawn(text) if redraws else text)
                 self.stdout.flush()
                 if not options["watch"]:
@@ -94,9 +87,10 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             return
 
-    def table(self, views: Sequence[QueueView]) -> str:
-        """Return the table; without colours where nobody looks."""
-        return table(views) if self.stdout.isatty() else click.unstyle(table(views))
+    def table(self, views: Sequence[QueueView], only_trouble: bool) -> str:
+        """Return the table, without colours where the output is no terminal."""
+        text = trouble_table(views) if only_trouble else table(views)
+        return text if self.stdout.isatty() else click.unstyle(text)
 
     def look(self, aliases: Sequence[str] | None, names: Sequence[str], since_s: float) -> list[QueueView]:
         """Read all queues that are asked for."""
@@ -113,24 +107,17 @@ class Command(BaseCommand):
         return views
 
 
-def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueView]:
-    """Read the queues of one connection."""
-    client = get_client(alias)
-    found = [name for name in list_queues(client) if not names or name in names]
-    now = client.run_many([statistics(client.namespace, name) for name in found]) if found else []
-    series = read_series(client, found, since_s=time.time() - since_s)
-    views = [QueueView(alias, name, seen, series[name]) for name, seen in zip(found, now, strict=True)]
-    return views + backlogs_at(alias, [name for name in names if name not in found] if names else None, since_s)
+def chosen(views: Sequence[QueueView], *, most: int | None, only_trouble: bool) -> list[QueueView]:
+    """Return those that were asked for: with a problem, or the busiest first."""
+    left = [view for view in views if view.trouble or not only_trouble]
+    return left if most is None else sorted(left, key=lambda view: view.activity, reverse=True)[:most]
 
 
-def backlogs_at(alias: str, names: Sequence[str] | None, since_s: float) -> list[QueueView]:
-    """Read the reliable queues and the groups of topics of one connection; those of these names, or all."""
-    client = get_client(alias)
-    if names is not None and not names:
-        return []
-    found = [backlog for backlog in read_backlogs(client) if names is None or backlog.name in names]
-    series = read_series(client, [backlog.name for backlog in found], since_s=time.time() - since_s)
-    return [QueueView(alias, backlog.name, backlog.now, series[backlog.name], backlog.kind) for backlog in found]
+def count(text: str) -> int:
+    """Read a whole number of at least 1."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
 
 
 def duration_s(text: str) -> float:
@@ -154,6 +141,13 @@ def table(views: Sequence[QueueView]) -> str:
     return "\n".join(lines if rows else ["there are no queues yet"])
 
 
+def trouble_table(views: Sequence[QueueView]) -> str:
+    """Return a table of queues with a problem, and which."""
+    rows = [[*next(queue_rows(view))[:6], ", ".join(view.trouble)] for view in views]
+    lines = Table([*HEADERS[:6], "PROBLEM"], right=HEADERS[1:6]).lines(rows)
+    return "\n".join(lines if rows else ["no queue has a problem"])
+
+
 def queue_rows(view: QueueView) -> Iterator[list[str]]:
     """Yield the row of a queue and those of its tasks, the busiest first."""
     if isinstance(view.now, RsmqError):
@@ -168,13 +162,14 @@ def queue_rows(view: QueueView) -> Iterator[list[str]]:
         printable(view.name),
         *lengths,
         oldest,
+        "-" if view.workers is None else str(view.workers),
         "?" if sent is None else str(sent),
         *count_cells(total.counts),
         curve(view.slots),
     ]
     for task, counts in sorted(total.tasks.items(), key=lambda each: -each[1].ended):
         name = f"  {printable(task) or '(no task)'}"
-        yield [name, *[""] * 4, str(counts.sent), *count_cells(counts), curve(view.slots, task)]
+        yield [name, *[""] * 5, str(counts.sent), *count_cells(counts), curve(view.slots, task)]
 
 
 def sent_by_now(slots: Sequence[Slot], now: Statistics) -> int | None:
@@ -229,7 +224,8 @@ def redrawn(text: str) -> str:
 def as_json(view: QueueView) -> str:
     """Return one queue as a JSON object on one line."""
     if isinstance(view.now, RsmqError):
-        return json.dumps({"connection": view.connection, "queue": view.name, "error": str(view.now)})
+        facts = {"connection": view.connection, "queue": view.name, "error": str(view.now), "trouble": view.trouble}
+        return json.dumps(facts)
     total, now = merged(view.slots), view.now
     return json.dumps(
         {
@@ -240,6 +236,8 @@ def as_json(view: QueueView) -> str:
             "delayed": now.delayed,
             "in_flight": now.in_flight,
             "oldest_ready_s": now.oldest_ready_s,
+            "workers": view.workers,
+            "trouble": view.trouble,
             "since_s": total.begins_s,
             **counts_as_data(total.counts),
             "sent": sent_by_now(view.slots, now) if view.kind == "queue" else None,
