@@ -55,12 +55,12 @@ demo-spark: ## take the 336,776 flights of 2013 through the whole pipeline (FLIG
 demo: $(INSTALLED) ## start the demo site on a private server (DAY=2013-07-04, ONCE=1)
 	@$(BIN)/python manage.py rsmq_demo $(if $(ONCE),--once) $(if $(DAY),--day $(DAY))
 
-test: environments ## run the tests on both ends of the supported Pythons and Djangos (SLOW=1: kill Spark, too; ARGS=... for pytest)
-	@$(MAKE) -s --no-print-directory test-default
-	@$(MAKE) -s --no-print-directory test-other
-	@$(MAKE) -s --no-print-directory test-django60
-	@$(MAKE) -s --no-print-directory -j2 test-spark test-browser
-	@$(if $(SLOW),$(MAKE) -s --no-print-directory test-spark-slow)
+test: ## run the tests on both ends of the supported Pythons and Djangos (SLOW=1: kill Spark, too; ARGS=... for pytest)
+	-@$(MAKE) -s --no-print-directory environments
+	@$(PYTHON) tools/run_parts.py $(TEST_PARTS)
+
+# Each part runs whatever became of the others, also of their environments; those joined by a plus sign run side by side.
+TEST_PARTS = test-default test-other test-django60 test-spark+test-browser $(if $(SLOW),test-spark-slow)
 
 # All that the tests need, side by side: an installation uses one core.
 environments:
@@ -146,7 +146,9 @@ messages: $(INSTALLED) ## renew the texts to be translated, and compile the tran
 	@cd rsmq_django && ../$(BIN)/django-admin makemessages --all --add-location=file --no-wrap --no-obsolete && \
 	    ../$(BIN)/django-admin compilemessages
 
-ci: environments lint test ## what continuous integration runs
+ci: ## what continuous integration runs
+	-@$(MAKE) -s --no-print-directory environments
+	@$(PYTHON) tools/run_parts.py lint $(TEST_PARTS)
 
 bench: $(INSTALLED) ## measure this project against the limit of the server (QUICK=1: two minutes, else half an hour)
 	@$(BIN)/python -m benchmarks --size $(if $(QUICK),quick,full) $(ARGS)

@@ -1,6 +1,5 @@
 """Fixtures of all tests: a private, empty server and what stands on it."""
 
-import os
 import signal
 import threading
 import time
@@ -13,8 +12,12 @@ import pytest
 from django.conf import settings
 
 from rsmq_django.core import Client, Connection, Queue
+from rsmq_django.embedded import EmbeddedServer
+from tests import deadline, leftovers
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
+
+leftovers.adopt_orphans()
 
 # A shell starts what runs in the background deaf to Ctrl-C, and what tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -30,15 +33,14 @@ hypothesis.settings.load_profile("patient")
 def _server_of_this_process() -> Iterator[PrivateServer]:
     server = PrivateServer()
     server.start()
-    os.environ["RSMQ_TEST_URL"] = server.url  # processes that a test starts use the same server
     yield server
     server.stop()
 
 
 @pytest.fixture
 def server(_server_of_this_process: PrivateServer) -> PrivateServer:
-    """The private server of this process, emptied."""
-    _server_of_this_process.empty()
+    """The private server of this process, empty, under an address that no other test has."""
+    _server_of_this_process.begin_test()
     return _server_of_this_process
 
 
@@ -87,6 +89,22 @@ def _threads_have_ended(_sockets_are_closed: None) -> Iterator[None]:
     wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("rsmq-")])
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _server_of_the_kit_belongs_to_no_test() -> Iterator[None]:
+    """Keep the server that the testing kit starts once per process, in whichever test."""
+
+    class KeptServer(EmbeddedServer):
+        def ensure(self) -> str:
+            before = leftovers.children()
+            url = super().ensure()
+            leftovers.keep(*leftovers.children() - before)
+            return url
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rsmq_django.testing.server.EmbeddedServer", KeptServer)
+        yield
+
+
 @pytest.fixture
 def mid_minute() -> None:
     """Begin well before the end of a minute (so also of an hour and a day), for tests of what is counted by them."""
@@ -111,6 +129,38 @@ def queue(client: Client) -> Queue:
     queue = Queue("jobs", client)
     queue.create()
     return queue
+
+
+# -- Each test has a deadline, and takes its processes along -----------------------------------------------------------
+
+_processes_before = pytest.StashKey[set[int]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A hook in a conftest.py does not hear of fixtures that belong to the session.
+    config.pluginmanager.register(leftovers, "leftovers")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[_processes_before] = leftovers.children()
+    with deadline.of(item, "its fixtures"):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    with deadline.of(item, "the test"):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    try:
+        with deadline.of(item, "its clean-up"):
+            return (yield)
+    finally:
+        leftovers.end_all_but(item.stash[_processes_before])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,8 +2,12 @@
 
 Knows how to start, kill, restart and empty that server. It is a plain child of the test process and ended by its pid;
 no other server is ever touched, and `empty()` looks whether the one that answers is ours before it deletes anything.
+
+Each test knows the server under an address of its own, which leads nowhere when the test is over: whatever another
+test has left, in this process or outside, is cut off and cannot come back.
 """
 
+import itertools
 import os
 import secrets
 import shutil
@@ -14,24 +18,31 @@ from pathlib import Path
 import redis
 
 from rsmq_django.embedded.binary import find_server
+from tests import leftovers
 from tests.support import wait_until
 
 #: Only a name until a server starts, so that settings can be imported without one. Short: a socket path may have 107
 #: bytes on Linux and 103 on macOS.
 RUN_DIR = Path(tempfile.gettempdir()) / f"rsmq-test-{os.getpid()}-{secrets.token_hex(3)}"
 SOCKET = RUN_DIR / "s"
+#: For this process only, and what lives as long as it. Other processes get the address of their test.
 URL = f"unix://{SOCKET}"
 
 
 class PrivateServer:
     """The server of this pytest process."""
 
-    url = URL
-
     def __init__(self) -> None:
+        self._address = SOCKET
+        self._tests = itertools.count(1)
         self.redis = redis.Redis.from_url(URL, socket_timeout=60)
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Return the address of the test that runs."""
+        return f"unix://{self._address}"
 
     @property
     def pid(self) -> int:
@@ -48,6 +59,8 @@ class PrivateServer:
         command += ["--maxmemory-policy", "noeviction", "--logfile", str(RUN_DIR / "server.log")]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         self._watch()
+        assert self._watcher is not None
+        leftovers.keep(self._process.pid, self._watcher.pid)
         wait_until(self._is_ours)
 
     def kill(self) -> None:
@@ -68,6 +81,17 @@ class PrivateServer:
             self.start()
         assert self._is_ours(), f"the server at {URL} is not the one that these tests started"
         self.redis.flushall()
+
+    def begin_test(self) -> None:
+        """Be empty, and found under a new address only; who came by the last one is cut off."""
+        self.empty()
+        if self._address != SOCKET:
+            self._address.unlink()
+        self._address = RUN_DIR / str(next(self._tests))
+        self._address.symlink_to(SOCKET)
+        os.environ["RSMQ_TEST_URL"] = self.url  # processes that a test starts use the same server
+        self.redis.execute_command("CLIENT", "KILL", "SKIPME", "yes")
+        self.redis.flushall()  # what they have written meanwhile
 
     def stop(self) -> None:
         """End the server and remove its directory."""

@@ -247,6 +247,16 @@ def test_server_stops_when_its_state_directory_is_deleted(state_dir):
     state_dir.mkdir()  # for the fixture
 
 
+def test_server_that_stops_while_its_state_directory_is_being_deleted_leaves_nothing_either(state_dir):
+    EmbeddedServer(state_dir).ensure()
+    record = recorded(state_dir)
+
+    (state_dir / "supervisor.lock").unlink()  # the directory itself comes last
+
+    wait_until(lambda: is_gone(record))
+    assert not Path(record["socket"]).parent.exists()
+
+
 @pytest.mark.slow
 def test_deleted_state_directory_gives_the_same_process_a_new_and_empty_server(state_dir):
     write(EmbeddedServer(state_dir).ensure(), "kept", "yes")

@@ -141,7 +141,7 @@ class Supervisor:
 
     def _remove_socket_directory(self) -> None:
         """Leave nothing in the temporary directory, unless a successor may be about to use it."""
-        if self._is_ours() or not self.files.directory.exists():
+        if self._is_ours() or not self.files.supervisor_lock.exists():
             with suppress(OSError):
                 self.socket.parent.rmdir()
 

@@ -9,7 +9,7 @@ import pytest
 from rsmq_django.core import Client
 from rsmq_django.core.counters import merged, read_series, read_totals
 from rsmq_django.core.events import Event, following
-from rsmq_django.queues import get_client, get_queue
+from rsmq_django.queues import ensure_queue, get_client, get_queue
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -33,6 +33,7 @@ def test_counters_and_events_of_two_processes_add_up_exactly(
     project: object, server: PrivateServer, start_worker: StartWorker
 ):
     count = 2_000
+    ensure_queue("default")  # the supervisor notes the lengths of queues that are there when it starts
     worker = start_worker("--processes", "2", "--threads", "4", events=ALL_EVENTS)
     wait_until(lambda: server.redis.pubsub_numsub("rsmq:rt:default")[0][1] == 2)  # both are there to take part
 

@@ -197,7 +197,7 @@ def test_producer_is_told_soon_that_it_could_not_send(proxy: FaultProxy, project
     declared = declare(lambda: None)
     getattr(proxy, fault)()
 
-    with pytest.raises(RedisFailure):  # and `no_hang` fails a test that waits for ever
+    with pytest.raises(RedisFailure):  # and its deadline fails a test that waits for ever
         declared.enqueue()
     with pytest.raises(RedisFailure):
         declared.enqueue_many([[]] * 5000)

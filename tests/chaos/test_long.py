@@ -36,12 +36,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 HANG_S = 500
 
 
-@pytest.fixture(autouse=True)
-def patience(no_hang: None) -> None:
-    """Give these tests longer than others before they count as hanging."""
-    signal.alarm(HANG_S)
-
-
 def left(server: PrivateServer) -> int:
     return int(server.redis.zcard("rsmq:default"))
 

@@ -14,7 +14,6 @@ from tests.worker.workshop import (  # noqa: F401
     configure,
     dead_letters,
     declare,
-    no_hang,
     own_registries,
     project,
     work,

@@ -1,6 +1,5 @@
 """Fixtures of the core's tests: a bad network between a queue and its server."""
 
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -8,9 +7,6 @@ import pytest
 from rsmq_django.core import Client, Connection, Queue, list_queues
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
-
-#: A call that hangs fails its test by then.
-HANG_S = 300
 
 
 @pytest.fixture
@@ -50,17 +46,3 @@ def lose_patience(queue: Queue) -> None:
     """Let the next call wait for a moment only, which makes a black hole cheap; later sockets wait as before."""
     for link in queue.client.connection._idle:
         link._sock.settimeout(0.3)
-
-
-@pytest.fixture
-def no_hang() -> Iterator[None]:
-    """Fail, instead of hanging for ever, when a call has no time-out of its own."""
-
-    def alarm(*_: object) -> None:
-        raise AssertionError(f"still waiting after {HANG_S} s")
-
-    before = signal.signal(signal.SIGALRM, alarm)
-    signal.alarm(HANG_S)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)

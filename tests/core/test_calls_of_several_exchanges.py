@@ -26,8 +26,6 @@ from rsmq_django.core.topics import Topic
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 
-pytestmark = pytest.mark.usefixtures("no_hang")
-
 
 def bodies(fault: Callable[[], object], *, after: int = 1000, count: int = 3000) -> Iterator[bytes]:
     for number in range(count):

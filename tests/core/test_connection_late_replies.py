@@ -6,17 +6,16 @@ that went by the proxy tells whether something was repeated.
 
 import asyncio
 import signal
+import threading
 
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure
-from tests.core.conftest import HANG_S, lose_patience
+from tests.core.conftest import lose_patience
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-
-pytestmark = pytest.mark.usefixtures("no_hang")
 
 # -- Black holes ---------------------------------------------------------------------------------------------------
 
@@ -77,7 +76,7 @@ def test_default_timeout_ends_a_call_into_a_black_hole(proxy: FaultProxy, queue:
     wait_until(lambda: has_received(by_default))
     proxy.black_hole()
 
-    with pytest.raises(OutcomeUnknown):  # the fixture no_hang ends a call that would wait for ever
+    with pytest.raises(OutcomeUnknown):  # the deadline of the test ends a call that would wait for ever
         by_default.receive()
 
 
@@ -129,13 +128,12 @@ def test_call_that_a_signal_interrupts_leaves_no_reply_behind(proxy: FaultProxy,
     def interrupt(*_: object) -> None:
         raise Interrupted
 
-    before = signal.signal(signal.SIGALRM, interrupt)
+    before = signal.signal(signal.SIGUSR1, interrupt)
     proxy.hold_replies()
     with pytest.raises(Interrupted):
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1)).start()
         distant.attributes()
-    signal.signal(signal.SIGALRM, before)
-    signal.alarm(HANG_S)
+    signal.signal(signal.SIGUSR1, before)
     proxy.release()
 
     message_id = distant.send(b"x")

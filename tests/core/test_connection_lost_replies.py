@@ -16,8 +16,6 @@ from rsmq_django.core.topics import Topic
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 
-pytestmark = pytest.mark.usefixtures("no_hang")
-
 # -- One lost reply: what is not repeated --------------------------------------------------------------------------
 
 

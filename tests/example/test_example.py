@@ -7,6 +7,7 @@ import sys
 import pytest
 
 
+@pytest.mark.deadline(900)
 def test_example_project_passes_its_tests_with_its_own_settings(request: pytest.FixtureRequest) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--ds=tests.example.settings"]
     # What this run leaves out, that one leaves out as well.

@@ -15,7 +15,7 @@ from typing import NoReturn
 import pytest
 
 from tests.interop.peers import NodePeer, PyRsmqPeer
-from tests.redis_server import PrivateServer
+from tests.redis_server import URL, PrivateServer
 
 HERE = Path(__file__).parent
 OLDEST_NODE = 18
@@ -24,7 +24,7 @@ OLDEST_NODE = 18
 @pytest.fixture(scope="session")
 def node_process(_server_of_this_process: PrivateServer) -> Iterator[NodePeer]:
     require_node()
-    with NodePeer(_server_of_this_process.url) as peer:
+    with NodePeer(URL) as peer:
         yield peer
 
 
@@ -40,7 +40,7 @@ def node(server: PrivateServer, node_process: NodePeer) -> Iterator[NodePeer]:
 def pyrsmq_process(_server_of_this_process: PrivateServer) -> Iterator[PyRsmqPeer]:
     if importlib.util.find_spec("rsmq") is None:
         missing("PyRSMQ is not installed: pip install PyRSMQ")
-    with PyRsmqPeer(_server_of_this_process.url) as peer:
+    with PyRsmqPeer(URL) as peer:
         yield peer
 
 

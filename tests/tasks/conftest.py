@@ -1,1 +1,1 @@
-from tests.worker.workshop import configure, no_hang, own_registries, project  # noqa: F401
+from tests.worker.workshop import configure, own_registries, project  # noqa: F401

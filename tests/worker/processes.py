@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.leftovers import descendants
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.site.journal import Journal
@@ -56,24 +58,25 @@ class WorkerProcess:
             raise AssertionError(f"the worker does not end; it said:\n{self.output}") from None
 
     def destroy(self) -> None:
-        """End everything at once; afterwards nothing of it writes to the server any more."""
-        try:
+        """End everything at once; afterwards nothing of it writes to the server any more.
+
+        A process that reloads has its worker in a process group of its own.
+        """
+        others = descendants(self.process.pid)
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        for pid in others:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
-        wait_until(lambda: not _lives(self.process.pid))
+        wait_until(lambda: not _lives(self.process.pid, others))
 
 
-def _lives(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    # Those that nobody has collected yet are in the group as well, and a container may have nobody who does it.
-    done = subprocess.run(["ps", "-A", "-o", "pgid=,stat="], capture_output=True, text=True, check=True)
+def _lives(group: int, others: list[int]) -> bool:
+    """Return whether a process of the group or of the others runs. One that has ended may wait to be collected."""
+    done = subprocess.run(["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
     lines = (line.split() for line in done.stdout.splitlines())
-    return any(int(pgid) == group and state[0] != "Z" for pgid, state in lines)
+    return any((int(pgid) == group or int(pid) in others) and state[0] != "Z" for pid, pgid, state in lines)
 
 
 StartWorker = Callable[..., WorkerProcess]

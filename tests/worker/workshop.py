@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,9 +24,6 @@ from rsmq_django.worker.worker import Worker, WorkerOptions, make_worker
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 
-#: A test that still waits by then hangs.
-HANG_S = 300
-
 Configure = Callable[..., None]
 
 
@@ -39,20 +35,6 @@ def own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_followers", {})
     # By its name: the package has a function that is called like this module.
     monkeypatch.setattr(import_module("rsmq_django.tasks.topic_task"), "_tasks", {})
-
-
-@pytest.fixture(autouse=True)
-def no_hang() -> Iterator[None]:
-    """Fail, instead of hanging for ever, when a worker never ends."""
-
-    def alarm(*_: object) -> None:
-        raise AssertionError(f"still waiting after {HANG_S} s")
-
-    before = signal.signal(signal.SIGALRM, alarm)
-    signal.alarm(HANG_S)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from rsmq_django.spark.session import start_session
-from tests.redis_server import PrivateServer
+from tests.redis_server import URL, PrivateServer
 from tests.spark.engine.quick import QUICK
 
 
 @pytest.fixture(scope="session")
 def _session(_server_of_this_process: PrivateServer) -> Iterator[Any]:
-    os.environ["RSMQ_REDIS_URL"] = _server_of_this_process.url
+    os.environ["RSMQ_REDIS_URL"] = URL
     session = start_session("local[2]", conf=QUICK)
     yield session
     session.stop()

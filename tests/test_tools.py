@@ -1,0 +1,46 @@
+"""The project's own commands: all parts of the test run are run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MAKEFILE = """
+fails:
+	@echo '..F'; echo '1 failed, 2 passed, 3 skipped, 1 error in 0.12s'; exit 2
+passes:
+	@echo 'SKIPPED [1] tests/x.py: no node'; echo '4786 passed in 239.05s (0:03:59)'
+beside:
+	@echo 'SKIPPED the tests in a browser: they need Chromium'
+checks:
+	@true
+"""
+
+
+def run_parts(directory: Path, *parts: str) -> tuple[int, list[str]]:
+    (directory / "Makefile").write_text(MAKEFILE)
+    command = [sys.executable, ROOT / "tools" / "run_parts.py", *parts]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_part_that_fails_stops_no_other_and_makes_the_whole_fail(tmp_path: Path):
+    status, lines = run_parts(tmp_path, "checks", "fails", "passes+beside")
+
+    assert status == 1
+    assert "..F" in lines, "what a part says is shown"
+    assert [line.split() for line in lines[-5:]] == [
+        ["part", "result", "passed", "failed", "skipped", "time"],
+        ["checks", "ok", "0:00"],
+        ["fails", "FAILED", "(2)", "2", "2", "3", "0:00"],
+        ["passes", "ok", "4786", "0", "0", "0:00"],
+        ["beside", "ok", "0:00", *"left out: the tests in a browser: they need Chromium".split()],
+    ]
+
+
+def test_whole_passes_when_every_part_does(tmp_path: Path):
+    status, _ = run_parts(tmp_path, "checks", "passes")
+
+    assert status == 0
