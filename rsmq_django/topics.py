@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from .core.limits import Body
 from .core.topics import Entry, Topic
 from .queues import get_client
-from .tasks.sending import after_commit
+from .tasks.sending import after_commit, in_transaction
 
 
 def get_topic(name: str, *, connection: str = "default") -> Topic:
@@ -42,6 +42,10 @@ async def apublish(
     key: str | None = None,
     headers: Mapping[str, str] | None = None,
     connection: str = "default",
-) -> range:
-    """Publish at once and return the indexes: Django's transactions do not span awaits, so none is open here."""
-    return await get_topic(name, connection=connection).apublish(*bodies, key=key, headers=headers)
+) -> range | None:
+    """Publish at once and return the indexes; None in a transaction of synchronous code, whose commit is waited for."""
+    topic = get_topic(name, connection=connection)
+    call = topic.publish_call(*bodies, key=key, headers=headers)
+    if await in_transaction(lambda: after_commit(lambda: topic.run(call))):
+        return None
+    return await topic.arun(call)

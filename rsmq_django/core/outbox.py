@@ -51,6 +51,16 @@ def relay(
     return Call("outbox/relay", tuple(keys), tuple(args), _read_relayed, True, queue_name)
 
 
+def keep_back(namespace: str, task_id: str, *, queue_name: str, error: str, body: str, keep_s: int) -> Call[bool]:
+    """Return the call that cancels a task which waits: no relay sends it; false when one has.
+
+    `keep_s` is how long its result is kept, 0 for none.
+    """
+    keys = (relayed_key(namespace), result_key(namespace, task_id))
+    args = (task_id, REMEMBER_UNCONFIRMED_MS, queue_name, error, body, keep_s)
+    return Call("outbox/cancel", keys, args, bool)
+
+
 def confirm(namespace: str, task_ids: Sequence[str]) -> Call[int]:
     """Return the call that says that the database knows what was sent."""
     return Call("outbox/confirm", (relayed_key(namespace),), (REMEMBER_CONFIRMED_MS, *task_ids), int, repeatable=True)

@@ -37,7 +37,7 @@ from .compat import (
 from .envelope import Unreadable
 from .lanes import by_lane, lane_of_call
 from .registry import check_no_consumer, check_queues, find_task
-from .results import read_body, read_record, task_result
+from .results import has_outbox, read_body, read_record, task_result
 from .round_trips import Sent
 from .sealing import peek
 from .sending import Outgoing, ahand_over, hand_over, prepare, split_arguments
@@ -95,10 +95,8 @@ class RSMQBackend(BaseTaskBackend):
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> TaskResult[Any, Any]:
         """See enqueue()."""
         outgoing, result = self._prepare_one(task, args, kwargs)
-        # A transaction cannot be open here: Django's transactions do not span awaits, and its connections belong to
-        # one thread.
-        sent = await ahand_over([outgoing])
-        if not result.note_sent(sent) and anybody_listens(task_enqueued):
+        sent = await ahand_over([outgoing], then=partial(self._tell, result))
+        if sent is not None and not result.note_sent(sent) and anybody_listens(task_enqueued):
             await task_enqueued.asend(type(self), task_result=result)
         return result
 
@@ -153,7 +151,7 @@ class RSMQBackend(BaseTaskBackend):
         TaskResultDoesNotExist for an unknown id, and after the result's time to live.
         """
         result = self._find(result_id)
-        if result is None and _has_outbox():
+        if result is None and has_outbox():
             # Once more, because a relay may have taken it to Redis between the two looks.
             result = self._find_in_outbox(result_id) or self._find(result_id)
         if result is None:
@@ -163,7 +161,7 @@ class RSMQBackend(BaseTaskBackend):
     async def aget_result(self, result_id: str) -> TaskResult[..., Any]:
         """See get_result()."""
         result = await self._afind(result_id)
-        if result is None and _has_outbox():
+        if result is None and has_outbox():
             result = await sync_to_async(self._find_in_outbox)(result_id) or await self._afind(result_id)
         if result is None:
             raise _does_not_exist(result_id)
@@ -237,10 +235,6 @@ def _in_order_of(ids: Sequence[str], batches: Sequence[Outgoing]) -> Iterator[No
         error.done = {sent[position]: task_id for position, task_id in error.done.items()}
         error.unknown = {sent[position]: task_id for position, task_id in error.unknown.items()}
         raise
-
-
-def _has_outbox() -> bool:
-    return any(queue.outbox for queue in get_settings().queues.values())
 
 
 def _clients() -> list[Client]:

@@ -11,19 +11,22 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from asgiref.sync import sync_to_async
+
 from ..conf import get_settings
 from ..core import Client, alist_queues, list_queues
 from ..core.call import Call
 from ..core.keys import cancellations_channel, cancelled_key, queue_keys, result_key
+from ..core.outbox import keep_back
 from ..core.replies import read_message_id
 from ..core.workflows import finishing
-from ..queues import get_client
+from ..queues import get_client, get_queue
 from .compat import TaskResultDoesNotExist, TaskResultStatus
 from .envelope import Envelope, Unreadable
 from .interrupts import TaskCancelled
 from .membership import failure_record, membership_of
 from .registry import find_task
-from .results import encode_error, read_body, read_record
+from .results import encode_error, has_outbox, read_body, read_record
 from .sealing import peek
 
 #: A worker that did not hear of it looks whether it was cancelled when it renews the lease: long before this.
@@ -41,45 +44,73 @@ def cancel(task_id: str) -> bool:
     """Cancel a task that has not finished; return whether that was in time. Not even a retry will run it then.
 
     True for one that runs: it is told, and whatever it still does, its result is discarded. False for one that has
-    finished. Raises TaskResultDoesNotExist for an id that nobody knows: it has finished and its result is gone, or its
-    transaction has not been committed. Without a result record (`result_ttl_s=0`) all queues have to be searched.
+    finished. The id of a call of a unique task that was dropped is that of the call which stands for it. Raises
+    TaskResultDoesNotExist for an unknown id: it has finished and its result is gone, or its transaction has not been
+    committed. Without a result record (`result_ttl_s=0`) all queues have to be searched.
     """
+    done = _cancel_by_record(task_id)
+    if done is None and has_outbox():
+        # Once more, because a relay may have taken it to Redis between the two looks.
+        done = cancel_in_outbox(task_id)
+        done = _cancel_by_record(task_id) if done is None else done
+    return _cancel_without_record(task_id) if done is None else done
+
+
+def _cancel_by_record(task_id: str) -> bool | None:
+    """Cancel a task that has a result record; None when there is none."""
     for client in _clients():
+        of = task_id
         for _ in range(MOST_LOOKS):
-            record = client.run(read_record(client.namespace, task_id))
+            record = client.run(read_record(client.namespace, of))
+            while record.get("of", of) != of:
+                of = record["of"]
+                record = client.run(read_record(client.namespace, of))
             if not record:
                 break
             place = _place(record)
             if place is None:
                 return False
             body = client.run(read_body(queue_keys(client.namespace, place.queue), place.message_id))
-            if client.run(_cancel(client, place, task_id, body)):
-                for call in _untag(client, place, task_id, body):
+            if client.run(_cancel(client, place, of, body)):
+                for call in _untag(client, place, of, body):
                     client.run(call)
                 return True
         else:
             return False
-    return _cancel_without_record(task_id)
+    return None
 
 
 async def acancel(task_id: str) -> bool:
     """See cancel()."""
+    done = await _acancel_by_record(task_id)
+    if done is None and has_outbox():
+        done = await sync_to_async(cancel_in_outbox)(task_id)
+        done = await _acancel_by_record(task_id) if done is None else done
+    return await _acancel_without_record(task_id) if done is None else done
+
+
+async def _acancel_by_record(task_id: str) -> bool | None:
+    """See _cancel_by_record()."""
     for client in _clients():
+        of = task_id
         for _ in range(MOST_LOOKS):
-            record = await client.arun(read_record(client.namespace, task_id))
+            record = await client.arun(read_record(client.namespace, of))
+            while record.get("of", of) != of:
+                of = record["of"]
+                record = await client.arun(read_record(client.namespace, of))
             if not record:
                 break
             place = _place(record)
             if place is None:
                 return False
             body = await client.arun(read_body(queue_keys(client.namespace, place.queue), place.message_id))
-            if await client.arun(_cancel(client, place, task_id, body)):
-                for call in _untag(client, place, task_id, body):
+            if await client.arun(_cancel(client, place, of, body)):
+                for call in _untag(client, place, of, body):
                     await client.arun(call)
                 return True
         else:
             return False
-    return await _acancel_without_record(task_id)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +131,7 @@ def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> 
     error = TaskCancelled()
     envelope = _envelope_in(body, place.queue)
     path = envelope.task
-    task = find_task(path)
-    own_s = task.options.result_ttl_s if task is not None else None
-    keep_s = get_settings().tasks.result_ttl_s if own_s is None else own_s
-    # The arguments go, but the result still says whose it is.
-    rest = json.dumps({"task": path, "id": task_id})
+    keep_s, rest = _keep_s(path), _rest(path, task_id)
     call = Call(
         "tasks/cancel",
         (
@@ -137,6 +164,49 @@ def _envelope_in(body: bytes | None, queue_name: str) -> Envelope:
         return peek(body or b"", queue_name=queue_name, message_id="-")
     except Unreadable:
         return Envelope("", "", [], {})
+
+
+def _keep_s(path: str) -> int:
+    """Return how long the result of a cancelled task is kept."""
+    task = find_task(path)
+    own_s = task.options.result_ttl_s if task is not None else None
+    return get_settings().tasks.result_ttl_s if own_s is None else own_s
+
+
+def _rest(path: str, task_id: str) -> str:
+    """Return what remains of a message: the arguments go, but the result still says whose it is."""
+    return json.dumps({"task": path, "id": task_id})
+
+
+# -- Tasks in the outbox ----------------------------------------------------------------------------------------------
+
+
+def cancel_in_outbox(task_id: str) -> bool | None:
+    """Cancel a task that waits in the outbox; None when it does not, or was sent meanwhile.
+
+    Redis remembers first that it must not be sent: a relay may have read its row already.
+    """
+    from ..outbox.writing import find_waiting
+
+    row = find_waiting(task_id)
+    if row is None:
+        return None
+    if row.refusal:
+        return False
+    client, error = get_queue(row.queue_name).client, TaskCancelled()
+    path = _envelope_in(bytes(row.body), row.queue_name).task
+    call = keep_back(
+        client.namespace,
+        task_id,
+        queue_name=row.queue_name,
+        error=encode_error(error, str(error)),
+        body=_rest(path, task_id),
+        keep_s=_keep_s(path) if row.keeps_result else 0,
+    )
+    if not client.run(call):
+        return None
+    row.delete()
+    return True
 
 
 def _untag(client: Client, place: _Place, task_id: str, body: bytes | None) -> list[Call[int]]:

@@ -37,6 +37,11 @@ Fields = Mapping[str, str]
 UNFINISHED_TTL_S = 7 * 86_400
 
 
+def has_outbox() -> bool:
+    """Return whether calls may wait in the outbox."""
+    return any(queue.outbox for queue in get_settings().queues.values())
+
+
 def read_record(namespace: str, task_id: str) -> Call[dict[str, str]]:
     """Return the call that reads a record; the result is empty when there is none."""
     return Call("tasks/read_result", (result_key(namespace, task_id),), (), _read_fields, repeatable=True)

@@ -71,7 +71,7 @@ def send(outgoing: Outgoing) -> Sent:
 def _send(outgoing: Outgoing) -> Sent:
     client, tags = outgoing.queue.client, outgoing.task.options.tags
     if tags:
-        client.run(note_tags(client.namespace, tags, outgoing.ids))
+        client.run(note_tags(client.namespace, tags, outgoing.ids, due_in_s=_due_in_s(outgoing)))
     if not outgoing.digests:
         return Sent(outgoing.ids, client.run(outgoing.call()))
     rounds = UniqueRounds(outgoing)
@@ -99,7 +99,7 @@ async def asend(outgoing: Outgoing) -> Sent:
 async def _asend(outgoing: Outgoing) -> Sent:
     client, tags = outgoing.queue.client, outgoing.task.options.tags
     if tags:
-        await client.arun(note_tags(client.namespace, tags, outgoing.ids))
+        await client.arun(note_tags(client.namespace, tags, outgoing.ids, due_in_s=_due_in_s(outgoing)))
     if not outgoing.digests:
         return Sent(outgoing.ids, await client.arun(outgoing.call()))
     rounds = UniqueRounds(outgoing)
@@ -112,6 +112,11 @@ async def _asend(outgoing: Outgoing) -> Sent:
         with suppress(RsmqError):
             await client.arun(untag(client.namespace, tag, rounds.gone))
     return Sent(*rounds.result())
+
+
+def _due_in_s(outgoing: Outgoing) -> float:
+    delay = outgoing.route.delay_ms()
+    return delay / 1000 if isinstance(delay, int) else outgoing.route.settings.delay_s
 
 
 # -- Many batches -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import AsyncToSync, sync_to_async
 from django.db import DEFAULT_DB_ALIAS, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -154,8 +154,10 @@ def hand_over(batches: Sequence[Outgoing], *, then: Callable[[Sent], object] = l
         then(send_all(batches))
 
 
-async def ahand_over(batches: Sequence[Outgoing]) -> Sent:
-    """See hand_over(); returns what `then` would get."""
+async def ahand_over(batches: Sequence[Outgoing], *, then: Callable[[Sent], object] = lambda sent: None) -> Sent | None:
+    """See hand_over(). Returns what was sent; None where a commit is waited for: `then` gets it after that."""
+    if await in_transaction(lambda: hand_over(batches, then=then)):
+        return None
     if _uses_outbox(batches):
         await sync_to_async(_write_to_outbox)(batches)
         return Sent([task_id for batch in batches for task_id in batch.ids])
@@ -226,6 +228,27 @@ def after_commit(do: Callable[[], Any]) -> None:
         transaction.on_commit(do, using=connection.alias)
     else:
         do()  # not through on_commit(), which would connect to the database to find out that nothing is open
+
+
+async def in_transaction(do: Callable[[], object]) -> bool:
+    """Call `do` in the thread of the transaction that this coroutine runs in; return False if there is none.
+
+    Django's transactions belong to a thread and span no await. But synchronous code that has opened one may run a
+    coroutine by async_to_sync(); it waits in its thread for the end of that, and sync_to_async() leads there.
+    """
+    if is_in_transaction():
+        do()
+        return True
+    if getattr(AsyncToSync.executors, "current", None) is None:
+        return False  # no synchronous caller: nothing is asked of another thread
+    return await sync_to_async(_if_in_transaction)(do)
+
+
+def _if_in_transaction(do: Callable[[], object]) -> bool:
+    is_open = is_in_transaction()
+    if is_open:
+        do()
+    return is_open
 
 
 def is_in_transaction() -> bool:

@@ -18,7 +18,7 @@ from .cancellation import cancel
 from .compat import TaskResultDoesNotExist
 from .options import MAX_TAG_LENGTH, is_tag
 
-#: For what is never struck off: messages that somebody purged. Counts from the time of sending.
+#: For what is never struck off: messages that were purged. Counts from the time at which the task is due.
 KEPT_MS = 90 * 86_400_000
 
 
@@ -62,10 +62,10 @@ def _cancel(task_id: str) -> bool:
         return False  # never sent, purged, or ended a moment ago
 
 
-def note_tags(namespace: str, tags: Sequence[str], task_ids: Sequence[str]) -> Call[int]:
+def note_tags(namespace: str, tags: Sequence[str], task_ids: Sequence[str], *, due_in_s: float) -> Call[int]:
     """Return the call that notes tags of tasks that will be sent."""
     keys = tuple(tag_key(namespace, tag) for tag in tags)
-    return Call("tasks/tag", keys, (KEPT_MS, *task_ids), int, repeatable=True)
+    return Call("tasks/tag", keys, (KEPT_MS + round(due_in_s * 1000), *task_ids), int, repeatable=True)
 
 
 def untag(namespace: str, tag: str, task_ids: Sequence[str]) -> Call[int]:

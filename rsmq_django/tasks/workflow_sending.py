@@ -21,7 +21,7 @@ from ..core.reliable.waiting import SLICE_S, patient, take_token
 from ..core.workflows import await_room, room_key, stop
 from ..queues import aensure_queue, ensure_queue
 from .round_trips import asend_each, ids_of, send_each
-from .sending import Outgoing, after_commit, is_in_transaction
+from .sending import Outgoing, after_commit, in_transaction, is_in_transaction
 from .task import Task
 from .workflow_plan import Invocation, Member, Plan
 from .workflow_state import Workflow
@@ -56,7 +56,9 @@ def enqueue_plan(plan: Plan) -> Workflow:
 
 
 async def aenqueue_plan(plan: Plan) -> Workflow:
-    """See enqueue_plan(). A transaction cannot be open here: Django's do not span awaits."""
+    """See enqueue_plan()."""
+    if await in_transaction(lambda: enqueue_plan(plan)):
+        return plan.workflow
     batches = list(plan.batches(plan.members))
     calls = [*plan.opening(), *plan.expecting(plan.members)]
     try:
@@ -78,10 +80,7 @@ def map_items(plan: Plan, task: Task[..., Any], items: Iterable[Any], *, window:
     _check_items(task, items, Iterable)
     mapping = _Mapping(plan, task, window)
     if is_in_transaction():
-        raise TransactionManagementError(
-            "map_tasks() sends at once, and its tasks would not see what this transaction writes; call it outside of "
-            "atomic(), for example in transaction.on_commit()"
-        )
+        raise _no_map_in_transaction()
     _create(plan)
     try:
         _run_all(plan, plan.opening())
@@ -97,6 +96,13 @@ def map_items(plan: Plan, task: Task[..., Any], items: Iterable[Any], *, window:
         _give_up(plan, error)
         raise
     return plan.workflow
+
+
+def _no_map_in_transaction() -> TransactionManagementError:
+    return TransactionManagementError(
+        "map_tasks() sends at once, and its tasks would not see what this transaction writes; call it outside of "
+        "atomic(), for example in transaction.on_commit()"
+    )
 
 
 def _check_items(task: object, items: object, *kinds: type) -> None:
@@ -115,6 +121,8 @@ async def amap_items(
     """See map_items()."""
     _check_items(task, items, Iterable, AsyncIterable)
     mapping = _Mapping(plan, task, window)
+    if await in_transaction(lambda: None):
+        raise _no_map_in_transaction()
     await _acreate(plan)
     try:
         await _arun_all(plan, plan.opening())

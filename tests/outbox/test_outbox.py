@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import threading
+from collections.abc import Sequence
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -18,10 +19,11 @@ from django.core.management import call_command
 from django.db import connections, transaction
 from django.utils import timezone
 
+from rsmq_django.core import Queue
 from rsmq_django.core.outbox import Parcel, Relayed, confirm, relay
 from rsmq_django.outbox.models import OutboxMessage
 from rsmq_django.queues import ensure_queue, get_client, get_queue
-from rsmq_django.tasks import Task
+from rsmq_django.tasks import Task, TaskCancelled, acancel, cancel
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_enqueued
 from rsmq_django.testing import private_queues
 from rsmq_django.worker.relay import Relay, prune
@@ -379,3 +381,76 @@ def test_outbox_that_is_not_installed_is_found_by_check(with_outbox: Configure, 
     settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "rsmq_django.outbox"]
 
     assert "rsmq.E034" in [error.id for error in checks.run_checks(tags=["rsmq"])]
+
+
+# -- Cancelling -------------------------------------------------------------------------------------------------------
+
+
+def test_call_that_waits_in_the_outbox_is_cancelled(greet: Task, server: PrivateServer):
+    result = greet.enqueue("the-secret-word")
+
+    assert cancel(result.id)
+
+    assert not rows().exists()
+    assert Relay().relay_waiting() == 0
+    assert sent_names(server) == []
+    found = greet.get_result(result.id)
+    assert (found.status, found.args, found.task.module_path) == ("FAILED", [], greet.module_path)
+    assert found.errors[0].exception_class is TaskCancelled
+    assert not cancel(result.id)
+
+
+async def test_call_that_waits_in_the_outbox_is_cancelled_from_a_coroutine(greet: Task, server: PrivateServer):
+    result = await greet.aenqueue("Ada")
+
+    assert await acancel(result.id)
+
+    assert (await greet.aget_result(result.id)).status == "FAILED"
+
+
+def test_row_that_a_relay_has_read_before_it_was_cancelled_is_not_sent(greet: Task, server: PrivateServer):
+    result = greet.enqueue("Ada")
+    greet.enqueue("Eve")
+    relay_of_before = Relay()
+    send = relay_of_before._send
+
+    def send_after_the_cancellation(queue: Queue, rows: Sequence[OutboxMessage]) -> list[Relayed]:
+        assert cancel(result.id)
+        return send(queue, rows)
+
+    relay_of_before._send = send_after_the_cancellation  # type: ignore[method-assign]
+    relay_of_before.relay_waiting()
+
+    assert sent_names(server) == ["Eve"]
+    assert greet.get_result(result.id).status == "FAILED"
+
+
+def test_call_that_a_relay_has_sent_but_not_noted_is_cancelled_in_its_queue(greet: Task, server: PrivateServer):
+    result = greet.enqueue("Ada")
+    Relay().relay_waiting()
+    rows().update(sent_at=None)  # as if the relay had died before its note
+
+    assert cancel(result.id)
+
+    assert sent_names(server) == []
+    assert greet.get_result(result.id).errors[0].exception_class is TaskCancelled
+
+
+def test_call_of_the_outbox_without_a_result_is_cancelled_and_leaves_none(
+    with_outbox: Configure, server: PrivateServer
+):
+    task: Task[..., Any] = declare(result_ttl_s=0)(lambda name: None)
+    result = task.enqueue("Ada")
+
+    assert cancel(result.id)
+
+    assert not rows().exists()
+    assert not server.redis.keys("rsmq::result:*")
+
+
+def test_record_of_a_row_that_is_due_in_a_long_time_lives_longer_than_it_waits(greet: Task, server: PrivateServer):
+    result = greet.using(run_after=timedelta(days=30)).enqueue("Ada")
+
+    Relay().relay_waiting()
+
+    assert server.redis.ttl(f"rsmq::result:{result.id}") > 36 * 86_400

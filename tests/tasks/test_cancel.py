@@ -12,7 +12,7 @@ import redis
 from django.core.management import CommandError, call_command
 
 from rsmq_django.queues import ensure_queue, get_queue
-from rsmq_django.tasks import TaskCancelled, acancel, cancel, fixed
+from rsmq_django.tasks import TaskCancelled, Unique, acancel, cancel, fixed
 from rsmq_django.tasks.compat import TaskResultDoesNotExist
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, work
@@ -195,3 +195,28 @@ def test_command_tells_what_came_too_late(project: Configure):
 
     with pytest.raises(CommandError, match="2 of 2 could not be cancelled"):
         run(result.id, "unknown")
+
+
+# -- Calls of unique tasks --------------------------------------------------------------------------------------------
+
+
+def test_id_of_a_dropped_call_cancels_the_one_that_stands_for_it(project: Configure):
+    task = declare(unique=Unique())(lambda: None)
+    first = task.enqueue()
+    (dropped,) = task.enqueue_many([[]])
+
+    assert cancel(dropped)
+
+    assert get_queue("default").attributes().messages == 0
+    assert task.get_result(dropped).status == "FAILED"
+    assert task.get_result(first.id).errors[0].exception_class is TaskCancelled
+    assert not cancel(dropped)
+
+
+async def test_id_of_a_call_that_was_replaced_again_and_again_cancels_the_last_one(project: Configure):
+    task = declare(unique=Unique(mode="replace"))(lambda: None)
+    results = [await task.aenqueue() for _ in range(20)]
+
+    assert await acancel(results[0].id)
+
+    assert get_queue("default").attributes().messages == 0

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Group
 from django.db import transaction
+from django.db.transaction import TransactionManagementError
 from django.utils.connection import ConnectionDoesNotExist
 
 from rsmq_django.core.connection import Command, Connection, Reply
 from rsmq_django.core.errors import ConnectionFailed, MessageTooLong, PartlyDone, QueueFull
 from rsmq_django.core.keys import queue_keys
 from rsmq_django.queues import get_queue
-from rsmq_django.tasks import Task
+from rsmq_django.tasks import Task, amap_tasks, call, chain
 from rsmq_django.tasks.compat import task_enqueued
+from rsmq_django.topics import apublish, get_topic
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare
 
@@ -290,3 +294,70 @@ def test_test_case_that_does_not_execute_the_callbacks_sends_nothing(
 
     assert len(callbacks) == 2
     assert sent() == 0
+
+
+# -- Coroutines that synchronous code runs ----------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_async_call_in_a_transaction_of_synchronous_code_is_sent_at_its_commit(greet: Task, sent):
+    heard: list[str] = []
+    listen = lambda task_result, **_: heard.append(task_result.id)  # noqa: E731
+    task_enqueued.connect(listen)
+
+    with transaction.atomic():
+        result = async_to_sync(greet.aenqueue)("Ada")
+        ids = async_to_sync(greet.aenqueue_many)([["Eve"], ["Grace"]])
+        assert (sent(), heard) == (0, [])
+
+    task_enqueued.disconnect(listen)
+    assert (sent(), heard) == (3, [result.id])
+    assert greet.get_result(result.id) == result
+    assert greet.get_result(ids[1]).args == ["Grace"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_async_call_of_a_transaction_that_is_rolled_back_is_dropped(greet: Task, sent):
+    async def view() -> None:
+        await asyncio.gather(greet.aenqueue("Ada"), greet.aenqueue("Eve"))
+        await sync_to_async(async_to_sync(greet.aenqueue))("Grace")
+
+    with transaction.atomic():
+        async_to_sync(view)()
+        transaction.set_rollback(True)
+
+    assert sent() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_async_call_without_a_transaction_is_sent_at_once_although_synchronous_code_waits(greet: Task, sent):
+    async_to_sync(greet.aenqueue)("Ada")
+
+    assert sent() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workflow_of_a_coroutine_in_a_transaction_of_synchronous_code_is_sent_at_its_commit(greet: Task, sent):
+    with transaction.atomic():
+        workflow = async_to_sync(chain(call(greet, "Ada"), call(greet, "Eve").without_result()).aenqueue)()
+        assert sent() == 0
+
+    assert sent() == 1
+    assert workflow.status().state == "running"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_map_of_a_coroutine_refuses_to_send_in_a_transaction_of_synchronous_code(greet: Task, sent):
+    with transaction.atomic(), pytest.raises(TransactionManagementError, match="map_tasks\\(\\) sends at once"):
+        async_to_sync(amap_tasks)(greet, ["Ada"])
+
+    assert sent() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_topic_message_of_a_coroutine_in_a_transaction_of_synchronous_code_is_published_at_its_commit(greet: Task):
+    with transaction.atomic():
+        assert async_to_sync(apublish)("orders", b"7") is None
+        assert get_topic("orders").status().last == 0
+
+    assert get_topic("orders").status().last == 1

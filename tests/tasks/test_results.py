@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from django.utils import timezone
 
 from rsmq_django.core.errors import BrokenQueue
 from rsmq_django.queues import get_queue
-from rsmq_django.tasks import Retry, TaskResultStatus, fixed, registry
+from rsmq_django.tasks import Retry, TaskResultStatus, Unique, call, chain, fixed, registry
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_backends
 from rsmq_django.tasks.results import UNFINISHED_TTL_S
 from tests.redis_server import PrivateServer
@@ -325,3 +326,75 @@ def test_asking_to_be_run_again_counts_as_an_attempt_with_an_error(backend):
 
     assert (sent.return_value, sent.attempts) == ("now", 2)
     assert sent.errors[0].exception_class is Retry
+
+
+# -- Calls that are due in a long time --------------------------------------------------------------------------------
+
+IN_A_MONTH = dt.timedelta(days=30)
+
+
+def record_lives_s(server: PrivateServer, task_id: str) -> int:
+    return server.redis.ttl(f"rsmq::result:{task_id}")
+
+
+def test_record_of_a_call_lives_longer_than_the_call_waits(server: PrivateServer, backend):
+    later = declare(lambda number: number).using(run_after=IN_A_MONTH)
+
+    ids = [later.enqueue(1).id, *later.enqueue_many([[2], [3]])]
+
+    assert all(record_lives_s(server, task_id) > 36 * 86_400 for task_id in ids)
+    assert record_lives_s(server, declare(lambda: None).enqueue().id) <= 7 * 86_400
+
+
+def test_record_of_a_call_lives_longer_than_the_delay_of_its_queue(project: Configure, server: PrivateServer):
+    project(default={"DELAY_S": 30 * 86_400})
+
+    result = declare(lambda: None).enqueue()
+
+    assert record_lives_s(server, result.id) > 36 * 86_400
+
+
+def test_record_of_a_unique_call_lives_as_long_and_so_do_those_of_calls_that_were_dropped(
+    server: PrivateServer, backend
+):
+    later = declare(unique=Unique())(lambda number: number).using(run_after=IN_A_MONTH)
+
+    first = later.enqueue(1)
+    (dropped,) = later.enqueue_many([[1]])
+
+    assert record_lives_s(server, first.id) > 36 * 86_400
+    assert record_lives_s(server, dropped) > 36 * 86_400
+
+
+def test_record_of_a_call_that_was_replaced_lives_as_long_as_the_one_in_its_place(server: PrivateServer, backend):
+    task = declare(unique=Unique(mode="replace"))(lambda number: number)
+    first = task.enqueue(1)
+
+    task.using(run_after=IN_A_MONTH).enqueue(1)
+
+    assert record_lives_s(server, first.id) > 36 * 86_400
+
+
+def test_record_of_a_step_that_is_due_in_a_long_time_lives_longer_than_it_waits(server: PrivateServer, backend):
+    first, second = declare(named(lambda: 1, "first")), declare(named(lambda number: number, "second"))
+    chain(call(first), call(second.using(run_after=IN_A_MONTH))).enqueue()
+
+    work(until_empty=False, until_drained=True)
+
+    records = {key: server.redis.hget(key, "status") for key in server.redis.keys("rsmq::result:*")}
+    (waiting,) = [key for key, status in records.items() if status == b"READY"]
+    assert server.redis.ttl(waiting) > 36 * 86_400
+
+
+def test_tag_finds_a_call_for_as_long_as_it_waits(server: PrivateServer, backend):
+    task = declare(tags=["tour"])(lambda: None)
+
+    task.using(run_after=dt.timedelta(days=100)).enqueue()
+    task.enqueue()
+
+    assert server.redis.ttl("rsmq::tag:tour") > 180 * 86_400
+
+
+def named(function: Any, name: str) -> Any:
+    function.__name__ = name
+    return function

@@ -13,6 +13,7 @@
 --#include shared/ids
 --#include shared/units
 --#include shared/counters
+--#include shared/note
 local messages, settings, remembered = KEYS[1], KEYS[2], KEYS[3]
 local channel, queue_name, memory_ms, record_ttl_s = unpack(ARGV, 1, 4)
 local FORGET_AT_ONCE = 1000
@@ -34,11 +35,12 @@ for at = 5, #ARGV, 4 do
     verdict = -2
   else
     local n, id = #ids, message_id(#ids, task_id)
+    local visible_ms = now_ms + (given_or_own_ms(delay, stored[1]) or 0)
     ids[n + 1] = id
-    scores[2 * n + 1], scores[2 * n + 2] = integer(now_ms + (given_or_own_ms(delay, stored[1]) or 0)), id
+    scores[2 * n + 1], scores[2 * n + 2] = integer(visible_ms), id
     bodies[2 * n + 1], bodies[2 * n + 2] = id, body
     memory[2 * n + 1], memory[2 * n + 2] = until_ms, task_id
-    if keeps_result == "1" then records[#records + 1] = {KEYS[key], id} end
+    if keeps_result == "1" then records[#records + 1] = {KEYS[key], id, visible_ms} end
   end
   verdicts[#verdicts + 1] = verdict
 end
@@ -48,8 +50,7 @@ redis.call("ZADD", messages, "NX", unpack(scores))
 redis.call("ZADD", remembered, unpack(memory))
 redis.call("HSET", settings, unpack(bodies))
 for _, record in ipairs(records) do
-  redis.call("HSET", record[1], "status", "READY", "queue", queue_name, "message", record[2])
-  redis.call("EXPIRE", record[1], record_ttl_s)
+  note(record[1], record_ttl_s, record[3], "status", "READY", "queue", queue_name, "message", record[2])
 end
 raise_counter(settings, "totalsent", #ids)
 local old = redis.call("ZRANGEBYSCORE", remembered, "-inf", integer(now_ms), "LIMIT", 0, FORGET_AT_ONCE)

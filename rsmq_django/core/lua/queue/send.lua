@@ -14,4 +14,4 @@
 if #ARGV == 4 then return (store_one(KEYS[1], KEYS[2], unpack(ARGV))) end
 --#include shared/message_id
 --#include shared/store
-return store(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 3)
+return (store(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 3))

@@ -17,6 +17,7 @@
 --#include shared/ids
 --#include shared/units
 --#include shared/counters
+--#include shared/note
 --#include shared/store
 local due, entries, state = KEYS[1], KEYS[2], KEYS[3]
 local name, definition, planned, next_ms, skipped, last_ms = unpack(ARGV, 1, 6)
@@ -26,11 +27,10 @@ if not score or math.floor(tonumber(score)) ~= tonumber(planned) then return 0 e
 if redis.call("HGET", entries, name) ~= definition then return 0 end
 
 if #ARGV > 10 then
-  local ids = store(KEYS[4], KEYS[5], ARGV[7], ARGV[8], 11)
+  local ids, visible_ms = store(KEYS[4], KEYS[5], ARGV[7], ARGV[8], 11)
   if ids.err then return ids end
   for n = 6, #KEYS do
-    redis.call("HSET", KEYS[n], "status", "READY", "queue", ARGV[10], "message", ids[n - 5])
-    redis.call("EXPIRE", KEYS[n], ARGV[9])
+    note(KEYS[n], ARGV[9], visible_ms, "status", "READY", "queue", ARGV[10], "message", ids[n - 5])
   end
   redis.call("HSET", state, "planned_ms:" .. name, last_ms, "fired_ms:" .. name, integer(now_ms),
     "task_id:" .. name, ARGV[#ARGV - 1])

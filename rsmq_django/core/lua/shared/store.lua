@@ -1,11 +1,12 @@
 -- Store messages with a queue's own delay unless the caller gave one.
 --   delay: milliseconds, or the unit of the queue's own (shared/units); first: index in ARGV of suffix1, body1, suffix2, body2, ...
--- Returns the new ids, or an error reply; nothing was written then.
+-- Returns the new ids and the time at which they become visible (ms), or an error reply; nothing was written then.
 local function store(messages, settings, delay, channel, first)
   local stored = redis.call("HMGET", settings, "delay", "maxsize", "vt", "totalsent")
   if not stored[3] then return redis.error_reply("RSMQ QueueNotFound") end
   local max_size = tonumber(stored[2]) or -1
-  local visible_ms = integer(now_ms + (given_or_own_ms(delay, stored[1]) or 0))
+  local visible_ms = now_ms + (given_or_own_ms(delay, stored[1]) or 0)
+  local score = integer(visible_ms)
 
   local ids, scores, bodies = {}, {}, {}
   for at = first, #ARGV, 2 do
@@ -15,7 +16,7 @@ local function store(messages, settings, delay, channel, first)
     end
     local id = message_id(n, suffix)
     ids[n + 1] = id
-    scores[2 * n + 1], scores[2 * n + 2] = visible_ms, id
+    scores[2 * n + 1], scores[2 * n + 2] = score, id
     bodies[2 * n + 1], bodies[2 * n + 2] = id, body
   end
   redis.call("ZADD", messages, "NX", unpack(scores))
@@ -23,5 +24,5 @@ local function store(messages, settings, delay, channel, first)
   redis.call("HSET", settings, unpack(bodies))
   -- A wake-up that this user may not publish must not look like a failed send: the messages are stored.
   if channel ~= "" then redis.pcall("PUBLISH", channel, redis.call("ZCARD", messages)) end
-  return ids
+  return ids, visible_ms
 end

@@ -12,20 +12,20 @@
 --#include shared/base36
 --#include shared/units
 --#include shared/raised
-local function await_result(key, id)
-  redis.call("HSET", key, "status", "READY", "queue", ARGV[4], "message", id)
-  redis.call("EXPIRE", key, ARGV[3])
-end
-
+--#include shared/note
 --#include shared/store_one
 if #ARGV == 6 then
-  local id = store_one(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[5], ARGV[6])
-  if KEYS[3] and type(id) == "string" then await_result(KEYS[3], id) end
+  local id, visible_ms = store_one(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[5], ARGV[6])
+  if KEYS[3] and visible_ms then
+    note(KEYS[3], ARGV[3], visible_ms, "status", "READY", "queue", ARGV[4], "message", id)
+  end
   return id
 end
 --#include shared/message_id
 --#include shared/store
-local ids = store(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 5)
+local ids, visible_ms = store(KEYS[1], KEYS[2], ARGV[1], ARGV[2], 5)
 if ids.err then return ids end
-for n = 3, #KEYS do await_result(KEYS[n], ids[n - 2]) end
+for n = 3, #KEYS do
+  note(KEYS[n], ARGV[3], visible_ms, "status", "READY", "queue", ARGV[4], "message", ids[n - 2])
+end
 return ids

@@ -17,17 +17,12 @@
 --#include shared/units
 --#include shared/raised
 --#include shared/remove
+--#include shared/note
 --#include shared/store_one
 local messages, settings, lock, result = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local delay, channel, record_ttl_s, queue, task = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local body, scope, mode, given_task = ARGV[6], ARGV[7], ARGV[8], ARGV[12]
 local window_ms, max_wait_ms, lock_ttl_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
-
-local function note(record, ...)
-  if record_ttl_s == "0" then return end
-  redis.call("HSET", record, ...)
-  redis.call("EXPIRE", record, record_ttl_s)
-end
 
 local held = redis.pcall("HMGET", lock, "task", "queue", "message", "first_ms", "until_ms")
 if held.err then return redis.error_reply("RSMQ BrokenLock " .. lock) end
@@ -44,7 +39,7 @@ if holder and held[2] and holder_message then
   if is_in_window then until_ms = tonumber(held[5]) end -- a window is that of the first call
   local stands = holder ~= task and ((scope == "running" and is_there) or is_in_window or is_waiting)
   if stands and not (is_waiting and mode ~= "reject") then
-    note(result, "status", "DUPLICATE", "of", holder)
+    note(result, record_ttl_s, is_there or now_ms, "status", "DUPLICATE", "of", holder)
     return {"duplicate", holder, holder_message}
   end
   if is_waiting then first_ms = tonumber(held[4]) or now_ms end
@@ -56,11 +51,11 @@ if not visible_ms then return id end
 if is_waiting then
   remove(KEYS[5], KEYS[6], {holder_message})
   redis.call("DEL", KEYS[7])
-  note(KEYS[7], "status", "DUPLICATE", "of", task)
+  note(KEYS[7], record_ttl_s, visible_ms, "status", "DUPLICATE", "of", task)
 end
 local ends_ms = scope == "window" and until_ms or visible_ms + lock_ttl_ms
 redis.call("DEL", lock)
 redis.call("HSET", lock, "task", task, "queue", queue, "message", id, "first_ms", integer(first_ms), "until_ms", until_ms)
 redis.call("PEXPIRE", lock, integer(ends_ms - now_ms))
-note(result, "status", "READY", "queue", queue, "message", id)
+note(result, record_ttl_s, visible_ms, "status", "READY", "queue", queue, "message", id)
 return {"sent", task, id, is_waiting and holder or nil}

@@ -13,6 +13,6 @@ end
 for _, key in ipairs(KEYS) do
   redis.call("ZREMRANGEBYSCORE", key, "-inf", integer(now_ms))
   redis.call("ZADD", key, unpack(entries))
-  redis.call("PEXPIRE", key, ARGV[1])
+  if redis.call("PTTL", key) < tonumber(ARGV[1]) then redis.call("PEXPIRE", key, ARGV[1]) end
 end
 return #KEYS

@@ -2,6 +2,7 @@
 --
 -- `targets` in KEYS: per target the zset and hash of its queue and its result record; in ARGV: their number, then per
 -- target: role ("next", "then", "on_failure"), field in `steps`, task id, queue, channel.
+--#include shared/note
 local targets = {}
 
 --   key, at: index in KEYS of the first target, in ARGV of their number. Returns the index behind them.
@@ -34,8 +35,5 @@ local function send(role)
   redis.call("HSET", target.settings, id, body)
   raise_counter(target.settings, "totalsent", 1)
   redis.pcall("PUBLISH", target.channel, redis.call("ZCARD", target.messages))
-  if record_ttl_s ~= "0" then
-    redis.call("HSET", target.result, "status", "READY", "queue", target.queue, "message", id)
-    redis.call("EXPIRE", target.result, record_ttl_s)
-  end
+  note(target.result, record_ttl_s, visible_ms, "status", "READY", "queue", target.queue, "message", id)
 end
