@@ -12,6 +12,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar, get_type_hints
 from urllib.parse import urlsplit
 
@@ -182,7 +183,7 @@ class OptionReader:
 
     def options(self, section: type[T], given: object, where: str, **fixed: Any) -> T:
         """Build a section. `fixed` are fields that no option sets, and defaults that depend on the place."""
-        table, rules = self.table(given, where), option_rules(section)
+        table, rules = self.table(given, where), option_rules(section)  # type: ignore[arg-type]  # classes are hashable
         self.keys(table, rules, where)
         chosen = {}
         for key, rule in rules.items():
@@ -199,8 +200,9 @@ class OptionReader:
         return False
 
 
+@cache
 def option_rules(section: type) -> dict[str, Rule]:
-    """Return the options of a section, such as "DELAY_S", with their rules."""
+    """Return the options of a section, such as "DELAY_S", with their rules; it is asked for each queue."""
     hints = get_type_hints(section, include_extras=True).items()
     return {name.upper(): hint.__metadata__[0] for name, hint in hints if hasattr(hint, "__metadata__")}
 

@@ -13,6 +13,7 @@ from django.dispatch import receiver
 from .caches import cache_url
 from .conf import ConnectionSettings, QueueSettings, get_settings
 from .core import Client, Connection, Queue
+from .core.call import Call
 from .core.errors import QueueExists
 from .core.pause import pause, paused, resume
 
@@ -73,6 +74,11 @@ def ensure_queue(name: str) -> Queue:
     except QueueExists:
         pass  # also by another process, a moment ago
     return queue
+
+
+def create_call(name: str) -> Call[None]:
+    """Return the call that creates a queue as the settings say."""
+    return get_queue(name).create_call(**_attributes(get_settings().queue(name)))
 
 
 def create_as_configured(name: str, client: Client) -> None:

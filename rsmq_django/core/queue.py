@@ -73,15 +73,16 @@ class Queue:
         `visibility_timeout_s` and `delay_s` are whole seconds from 0 to 9,999,999; `max_size_bytes` is 1,024 to 65,536,
         or -1 for no limit. Raises QueueExists, InvalidValue.
         """
-        self.client.run(self._create(visibility_timeout_s, delay_s, max_size_bytes))
+        self.client.run(self.create_call(visibility_timeout_s, delay_s, max_size_bytes))
 
     async def acreate(
         self, *, visibility_timeout_s: int = 30, delay_s: int = 0, max_size_bytes: int = MAX_MAX_SIZE_BYTES
     ) -> None:
         """See create()."""
-        await self.client.arun(self._create(visibility_timeout_s, delay_s, max_size_bytes))
+        await self.client.arun(self.create_call(visibility_timeout_s, delay_s, max_size_bytes))
 
-    def _create(self, visibility_timeout_s: int, delay_s: int, max_size_bytes: int) -> Call[None]:
+    def create_call(self, visibility_timeout_s: int, delay_s: int, max_size_bytes: int) -> Call[None]:
+        """Return create() as a call, to be run together with others."""
         args = (
             self.name,
             self._stored("visibility_timeout_s", visibility_timeout_s),

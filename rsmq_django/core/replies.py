@@ -83,11 +83,11 @@ def read_attributes(unit: TimeUnit) -> Callable[[list[Any]], QueueAttributes]:
     def read(reply: list[Any]) -> QueueAttributes:
         vt, delay, max_size, received, sent, created, modified, messages, hidden = reply
         return QueueAttributes(
-            visibility_timeout_s=stored_seconds(_number(vt), unit),
-            delay_s=stored_seconds(_number(delay), unit),
-            max_size_bytes=int(_number(max_size, -1)),
-            total_received=int(_number(received)),
-            total_sent=int(_number(sent)),
+            visibility_timeout_s=stored_seconds(number(vt), unit),
+            delay_s=stored_seconds(number(delay), unit),
+            max_size_bytes=int(number(max_size, -1)),
+            total_received=int(number(received)),
+            total_sent=int(number(sent)),
             created_s=_time_s(created),
             modified_s=_time_s(modified),
             messages=messages,
@@ -101,13 +101,13 @@ def first_received_ms(raw: bytes) -> int | None:
     """Read a time of first receive; None when another client left it out or stored something that is no time."""
     if len(raw) == 13 and raw.isdigit():  # what RSMQ writes
         return int(raw)
-    milliseconds = _number(raw, math.nan)
+    milliseconds = number(raw, math.nan)
     if math.isnan(milliseconds):
         return None
     return int(milliseconds / 1000 if milliseconds > _MICROSECONDS_FROM else milliseconds)
 
 
-def _number(raw: bytes, default: float = 0) -> float:
+def number(raw: bytes, default: float = 0) -> float:
     """Read integer or float text; whole numbers stay integers, anything else is the default."""
     try:
         value = float(raw)
@@ -120,7 +120,7 @@ def _number(raw: bytes, default: float = 0) -> float:
 
 def _time_s(raw: bytes) -> float | None:
     """Read epoch seconds, epoch milliseconds or an RFC 3339 text."""
-    value = _number(raw, math.nan)
+    value = number(raw, math.nan)
     if not math.isnan(value):
         return value / 1000 if value > _MILLISECONDS_FROM else value
     try:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 
 _TIME = struct.Struct("d")
-_POLLED_AT, _STOP_BY_AT, _HAS_ENDED_AT, _IS_QUIET_AT, _SLOTS_AT = 0, 8, 16, 17, 64
+_POLLED_AT, _STOP_BY_AT, _HAS_ENDED_AT, _IS_QUIET_AT, _TURNED_AT, _SLOTS_AT = 0, 8, 16, 17, 24, 64
 #: What stands in the place of "has ended" when the child holds nothing any more.
 _HOLDS_NOTHING = 2
 #: On the monotonic clock until when a message may run (0 for no limit) and since when it does; its id. The times come
@@ -39,6 +39,10 @@ class Board:
     def beat(self) -> None:
         """Note that the child has just looked for messages, or would have if it had room, and that all is well."""
         _TIME.pack_into(self._memory, _POLLED_AT, time.monotonic())
+
+    def note_turn(self) -> None:
+        """Note that a turn of the child's main loop begins, whether the server can be reached or not."""
+        _TIME.pack_into(self._memory, _TURNED_AT, time.monotonic())
 
     def enter(self, message_id: str, *, began_at: float, run_by: float = 0.0) -> int | None:
         """Note when on the monotonic clock a message began to run, and until when it may; returns its slot.
@@ -98,6 +102,11 @@ class Board:
     def last_poll(self) -> float | None:
         """When the child last looked for messages with success, on the machine's monotonic clock; None for never."""
         return float(_TIME.unpack_from(self._memory, _POLLED_AT)[0]) or None
+
+    @property
+    def last_turn(self) -> float:
+        """When the last turn of the child's main loop began, on the machine's monotonic clock; 0 before the first."""
+        return float(_TIME.unpack_from(self._memory, _TURNED_AT)[0])
 
     @property
     def holds_nothing(self) -> bool:

@@ -41,8 +41,21 @@ class Child:
     killed: bool = False
     #: Nobody takes its place.
     is_dismissed: bool = False
+    #: It was killed because its main loop stood still.
+    is_frozen: bool = False
     #: Ids of the messages that ran longer than they may, for which it was killed.
     overdue: frozenset[str] = frozenset()
+
+    #: The last turn of its main loop that the supervisor has seen, and for how long there was no other.
+    _seen_turn: float = 0.0
+    _still_s: float = 0.0
+
+    def stands_still(self, looked_s: float) -> float:
+        """Return for how long its main loop has stood still; `looked_s` seconds have passed since this was asked."""
+        turn = self.board.last_turn
+        self._still_s = self._still_s + looked_s if turn == self._seen_turn else 0.0
+        self._seen_turn = turn
+        return self._still_s
 
     @property
     def last_poll(self) -> float:
@@ -58,6 +71,11 @@ class Child:
     def kill(self) -> None:
         """End it at once. What it runs is not to blame."""
         self.killed = True
+        self._send(signal.SIGKILL)
+
+    def kill_frozen(self) -> None:
+        """End it at once because its main loop stands still."""
+        self.is_frozen = True
         self._send(signal.SIGKILL)
 
     def kill_for(self, overdue: frozenset[str]) -> None:

@@ -147,7 +147,7 @@ def succeed(
     work_queue: WorkQueue, deliveries: Sequence[Delivery], over: Sequence[str] = (), events: Events = NO_EVENTS
 ) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned."""
-    args: list[Argument] = [*_strikes(over)]
+    args: list[Argument] = [*strikes(over)]
     messages = [delivery.message for delivery in deliveries]
     receive_counts = {message.receive_count for message in messages}
     if len(receive_counts) == 1:  # mostly each was received for the first time
@@ -166,7 +166,7 @@ def keep_results(
 ) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned, and keeps their results."""
     keys = [*ending_keys(work_queue)]
-    args: list[Argument] = [*_strikes(over), work_queue.name, endings[0].worker_id]
+    args: list[Argument] = [*strikes(over), work_queue.name, endings[0].worker_id]
     for ending in endings:
         assert isinstance(ending.outcome, Succeeded)
         delivery, ended_ms = ending.delivery, ending.execution.finished_ms
@@ -186,7 +186,7 @@ def retry(ending: Ending, outcome: RetryIn, over: Sequence[str] = (), events: Ev
     wait_ms = round(outcome.after_s * 1000)
     record = ending.record(UNFINISHED_TTL_S + round(outcome.after_s), status="READY", **error)
     keys = (*ending_keys(delivery.work_queue), *ending.result_keys)
-    args = (*_strikes(over, [delivery]), *delivery.receipt, wait_ms, "retried", *record, *events)
+    args = (*strikes(over, [delivery]), *delivery.receipt, wait_ms, "retried", *record, *events)
     return Call("worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
 
 
@@ -198,7 +198,7 @@ def postpone(
     ttl_s = UNFINISHED_TTL_S + round(outcome.after_s)
     record = ending.record(ttl_s, status="READY") if outcome.has_run else ()
     keys = (*ending_keys(delivery.work_queue), *(ending.result_keys if record else ()))
-    args = (*_strikes(over, [delivery]), *delivery.receipt, wait_ms, "released", *record, *events)
+    args = (*strikes(over, [delivery]), *delivery.receipt, wait_ms, "released", *record, *events)
     return Call("worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
 
 
@@ -210,7 +210,7 @@ def bury(ending: Ending, outcome: Dead, over: Sequence[str] = (), events: Events
     finished_ms = f"{ending.execution.finished_ms:.3f}"
     result = ending.record(ending.keep_result_s, status="FAILED", finished_ms=finished_ms, **error)
     keys = (*ending_keys(work_queue), dead.messages, dead.settings, dead.failures)
-    args = (*_strikes(over, [delivery]), *delivery.receipt, failure_record(ending, outcome), *result, *events)
+    args = (*strikes(over, [delivery]), *delivery.receipt, failure_record(ending, outcome), *result, *events)
     return Call("worker/bury", (*keys, *ending.result_keys), args, _read_verdict, True, work_queue.name)
 
 
@@ -220,7 +220,7 @@ def release(
     """Return the call that gives messages back untouched."""
     keys = ending_keys(work_queue)
     receipts = [word for delivery in deliveries for word in delivery.receipt]
-    args = (*_strikes(over, deliveries), work_queue.queue.keys.channel, *receipts, *events)
+    args = (*strikes(over, deliveries), work_queue.queue.keys.channel, *receipts, *events)
     return Call("worker/release", keys, args, read_settlements, True, work_queue.name)
 
 
@@ -228,7 +228,7 @@ def strike_off(delivery: Delivery, over: Sequence[str] = (), events: Events = NO
     """Return the call that strikes a cancelled message off the record: it is gone from its queue."""
     work_queue, namespace = delivery.work_queue, delivery.work_queue.queue.client.namespace
     keys = (work_queue.holds_key, events_key(namespace), dropped_key(namespace))
-    args = (*_strikes(over, [delivery]), *events)
+    args = (*strikes(over, [delivery]), *events)
     return Call("worker/strike_off", keys, args, lambda _struck: [Settlement.MISSING], True, work_queue.name)
 
 
@@ -266,7 +266,7 @@ def failure_record(ending: Ending, outcome: Dead) -> str:
 
 def unhold(holds_key: str, deliveries: Sequence[Delivery], over: Sequence[str] = ()) -> Call[None]:
     """Return the call that strikes messages and batches off the record, so that nobody renews their leases."""
-    return Call("worker/unhold", (holds_key,), _strikes(over, deliveries), read_nothing, True)
+    return Call("worker/unhold", (holds_key,), strikes(over, deliveries), read_nothing, True)
 
 
 def strike_of(batch: str, message_id: str) -> tuple[Argument, ...]:
@@ -274,7 +274,7 @@ def strike_of(batch: str, message_id: str) -> tuple[Argument, ...]:
     return 1, batch, message_id
 
 
-def _strikes(over: Sequence[str], deliveries: Sequence[Delivery] = ()) -> tuple[Argument, ...]:
+def strikes(over: Sequence[str], deliveries: Sequence[Delivery] = ()) -> tuple[Argument, ...]:
     """Return what shared/strike.lua reads: batches that are over, and messages that stay in a queue."""
     words: list[Argument] = [word for batch in over for word in (batch, "")]
     for delivery in deliveries:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -37,6 +38,7 @@ from .statistics import MOST_LAST_REPORTS, ReportStep, Statistics
 from .steps import (
     AftermathStep,
     AskStep,
+    BeatStep,
     EndStep,
     Fetched,
     FetchStep,
@@ -91,6 +93,8 @@ class Fetcher:
         self._early_look = EarlyLook(self)
         #: The exchange that is under way.
         self._flight: Flight | None = None
+        #: When to send the next heartbeat, on the monotonic clock; without a supervisor there is none to send.
+        self.next_beat_at = 0.0 if board is not None else math.inf
         #: How many messages the last look brought, if that was all it asked for.
         self._filled = 0
         #: The last look found no message at all, neither ready nor hidden; None before the first look.
@@ -374,6 +378,8 @@ class Fetcher:
         if self._starts.is_time(now) or self.leases.may_be_due(now):
             self._starts.looked(now)
             steps += self._steps_for_held(endings, now)
+        if now >= self.next_beat_at:
+            steps.append(BeatStep(self))
         steps += self._let_go_steps()
         question = self.cancellations.question(self.leases.held)
         if question is not None:
@@ -450,7 +456,7 @@ class Fetcher:
         """
         if self.is_looking:
             return 0.0
-        times = []
+        times = [self.next_beat_at]
         if self.tray.endings:
             times.append(time.monotonic() + patience_s if patience_s else 0.0)
         if self.tray.late.endings:
@@ -469,9 +475,11 @@ class Fetcher:
             times.append(report_at)
         if self.leases.has_unnoted_start():
             times.append(self._starts.next_look_at(time.monotonic()))
-        return max(min(times), self.outage.next_try_at) if times else None
+        soonest = max(min(times), self.outage.next_try_at)
+        return soonest if soonest < math.inf else None
 
 
 def _is_apart(step: Step, error: RsmqError) -> bool:
     """Say whether a failure keeps nothing else from going on."""
-    return isinstance(step, ReportStep | AftermathStep) or (isinstance(step, EndStep | AskStep) and is_damage(error))
+    is_of_one_queue = isinstance(step, EndStep | AskStep) and is_damage(error)
+    return is_of_one_queue or isinstance(step, ReportStep | AftermathStep | BeatStep)

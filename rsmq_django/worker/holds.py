@@ -5,21 +5,27 @@ The record is advisory. Whatever is done because of it goes through the receipt,
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from ..core import Client, Message, Settlement
+from ..core import Client, Message, RsmqError, Settlement
 from ..core.call import Argument, Call
 from ..core.keys import worker_key, workers_key
 from ..core.limits import batches
 from ..core.replies import read_message_id, read_nothing
 from .delivery import Delivery, WorkQueue
-from .endings import release, unhold
+from .endings import release, strikes
+from .provision import SHORTEST_LEASE_S
 
-#: A worker that has not been heard of for so long is dead: six beats are missing.
+T = TypeVar("T")
+
+#: A worker without a heartbeat for this time is dead: six are missing, of its own and of its supervisor.
 DEAD_AFTER_S = 30.0
 BEAT_EVERY_S = 5.0
+_SILENCE_MS = round(DEAD_AFTER_S * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +58,47 @@ def read_holds(client: Client, holds_key: str) -> list[Hold]:
             return holds
 
 
-def renew_holds(client: Client, queues: Sequence[WorkQueue], holds_key: str) -> int:
-    """Renew all leases of a worker and return how many there were."""
-    renewed = 0
+def held_queues(client: Client, holds_keys: Sequence[str]) -> list[list[str]]:
+    """Return the names of the queues from which each of these workers holds messages: one round trip."""
+    calls = [Call("worker/held_queues", (key,), (), _read_names, repeatable=True) for key in holds_keys]
+    return [_or_raise(reply) for reply in client.run_many(calls)]
+
+
+def renew_holds(client: Client, records: Sequence[tuple[str, Sequence[WorkQueue]]]) -> float:
+    """Renew all leases on these records, in as many round trips as the longest one has pages.
+
+    Returns the shortest visibility timeout found, in seconds; infinite when there was none.
+    """
+    pages = [(holds_key, queues, b"0") for holds_key, queues in records]
+    shortest_s = math.inf
+    while pages:
+        replies = client.run_many([_renewal(*page) for page in pages])
+        following = []
+        for (holds_key, queues, _), reply in zip(pages, replies, strict=True):
+            cursor, _renewed, shortest_ms = _or_raise(reply)
+            shortest_s = min(shortest_s, float(shortest_ms) / 1000)
+            if cursor != b"0":
+                following.append((holds_key, queues, cursor))
+        pages = following
+    return shortest_s
+
+
+def _renewal(holds_key: str, queues: Sequence[WorkQueue], cursor: bytes) -> Call[list[Any]]:
     keys = (key for each in queues for key in (each.queue.keys.messages, each.queue.keys.settings))
-    words: list[Argument] = []
+    words: list[Argument] = [cursor, round(SHORTEST_LEASE_S * 1000)]
     for each in queues:
-        words += (each.name, round(each.lease_s * 1000))
-    call_keys, cursor = (holds_key, *keys), b"0"
-    while True:
-        call = Call("worker/renew", call_keys, (cursor, *words), lambda reply: reply, repeatable=True)
-        cursor, count = client.run(call)
-        renewed += int(count)
-        if cursor == b"0":
-            return renewed
+        words += (each.name, each.queue.vt_unit, round(each.lease_s * 1000))
+    return Call("worker/renew", (holds_key, *keys), tuple(words), lambda reply: reply, repeatable=True)
+
+
+def _or_raise(reply: T | RsmqError) -> T:
+    if isinstance(reply, RsmqError):
+        raise reply
+    return reply
+
+
+def _read_names(reply: list[bytes]) -> list[str]:
+    return [name.decode("utf-8", "surrogateescape") for name in reply]
 
 
 def release_unknown(client: Client, queues: Sequence[WorkQueue], holds_key: str, known: set[tuple[str, int]]) -> int:
@@ -87,33 +120,59 @@ def release_holds(client: Client, queues: Sequence[WorkQueue], holds_key: str, h
     return verdicts.count(Settlement.DONE)
 
 
-def expire_holds(client: Client, queues: Sequence[WorkQueue], holds_key: str, holds: Sequence[Hold]) -> int:
-    """Make messages visible that a dead worker held. Their deliveries count as attempts: it may have run them."""
-    verdicts: list[Settlement] = []
+class StillAlive(Exception):
+    """A worker that seemed dead has sent a heartbeat since: nothing was changed."""
+
+
+def expire_holds(client: Client, queues: Sequence[WorkQueue], worker_id: str, holds: Sequence[Hold]) -> int:
+    """Make messages visible that a dead worker held. Their deliveries count as attempts: it may have run them.
+
+    Raises StillAlive.
+    """
+    expired = 0
     for work_queue, deliveries in _by_queue(queues, holds):
         for batch in batches(deliveries):
-            verdicts += client.run(work_queue.queue.change_visibility_call([each.message for each in batch], 0))
-            client.run(unhold(holds_key, batch))
-    return verdicts.count(Settlement.DONE)
+            own = work_queue.queue.keys
+            keys = (workers_key(client.namespace), worker_key(client.namespace, worker_id), own.messages, own.settings)
+            receipts = [word for delivery in batch for word in delivery.receipt]
+            args = (worker_id, _SILENCE_MS, *strikes((), batch), *receipts)
+            count = client.run(Call("worker/expire", keys, args, int, True, work_queue.name))
+            if count < 0:
+                raise StillAlive(worker_id)
+            expired += count
+    return expired
 
 
 def beat(client: Client, worker_ids: Sequence[str]) -> tuple[int, list[str]]:
     """Say that these workers live; return the server's time (ms) and others that have been silent for too long."""
-    args: tuple[Argument, ...] = (round(DEAD_AFTER_S * 1000), *worker_ids)
-    return client.run(Call("worker/beat", (workers_key(client.namespace),), args, _read_beat, repeatable=True))
+    return client.run(beat_call(client, worker_ids))
 
 
-def forget(client: Client, worker_id: str, *, with_record: bool) -> None:
-    """Take a worker off the list, and delete the record of what it holds unless that may still grow."""
-    keys = (workers_key(client.namespace), *([worker_key(client.namespace, worker_id)] if with_record else []))
-    client.run(Call("worker/forget", keys, (worker_id,), read_nothing, repeatable=True))
+def beat_call(client: Client, worker_ids: Sequence[str]) -> Call[tuple[int, list[str]]]:
+    """Return beat() as a call."""
+    return Call(
+        "worker/beat", (workers_key(client.namespace),), (_SILENCE_MS, *worker_ids), _read_beat, repeatable=True
+    )
+
+
+def forget(client: Client, worker_id: str) -> None:
+    """Take a worker off the list. The record of its leases stays: it may still grow."""
+    client.run(Call("worker/forget", (workers_key(client.namespace),), (worker_id,), read_nothing, repeatable=True))
+
+
+def forget_dead(client: Client, worker_id: str) -> None:
+    """Take a worker off the list, and delete the record of its leases, unless it lives after all."""
+    keys = (workers_key(client.namespace), worker_key(client.namespace, worker_id))
+    client.run(Call("worker/forget", keys, (worker_id, _SILENCE_MS), read_nothing, repeatable=True))
 
 
 def _by_queue(queues: Sequence[WorkQueue], holds: Sequence[Hold]) -> Iterator[tuple[WorkQueue, list[Delivery]]]:
+    by_name: dict[str, list[Hold]] = {}
+    for hold in holds:
+        by_name.setdefault(hold.queue_name, []).append(hold)
     for work_queue in queues:
-        deliveries = [hold.delivery(work_queue) for hold in holds if hold.queue_name == work_queue.name]
-        if deliveries:
-            yield work_queue, deliveries
+        if work_queue.name in by_name:
+            yield work_queue, [hold.delivery(work_queue) for hold in by_name[work_queue.name]]
 
 
 def _read_page(reply: list[bytes]) -> tuple[bytes, list[Hold]]:

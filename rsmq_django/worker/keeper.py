@@ -1,7 +1,8 @@
-"""What a supervisor does on one connection: it says who lives, renews their leases, and frees what the dead held.
+"""What a supervisor does on one connection: heartbeats and renewals of its children, and freeing what the dead held.
 
 Each connection has a keeper of its own, so that a server that cannot be reached holds up nothing on another one. Its
-calls wait two seconds at most: the supervisor has one thread, and a stop must not wait.
+calls wait two seconds at most: the supervisor has one thread, and a stop must not wait. What grows with the number of
+queues is read in slices, or last.
 """
 
 from __future__ import annotations
@@ -14,18 +15,25 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..conf import QueueSettings, get_settings
 from ..core import Client, Queue, RsmqError
-from ..core.bands import bands_of, by_queue
-from ..core.counters import sample
 from ..core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueNotFound, RedisFailure
 from ..core.keys import worker_key
 from ..queues import get_client
 from .crew import Crew
 from .delivery import WorkQueue
-from .holds import BEAT_EVERY_S, DEAD_AFTER_S, beat, expire_holds, forget, read_holds, renew_holds
-from .lineup import read_names
-from .outage import Outage
-from .provision import SHORTEST_LEASE_S
+from .holds import (
+    BEAT_EVERY_S,
+    DEAD_AFTER_S,
+    StillAlive,
+    beat,
+    expire_holds,
+    forget_dead,
+    held_queues,
+    read_holds,
+)
+from .lengths import Lengths
+from .outage import LONGEST_WAIT_S, Outage
 from .recovery import Death, recover
+from .renewal import Renewal
 from .scheduler import Scheduler
 from .statistics import Statistics
 
@@ -39,17 +47,17 @@ CUT_OFF_S = DEAD_AFTER_S / 2
 RETURN_WAIT_S = 2 * BEAT_EVERY_S
 #: The last fetch of a killed child may still wait in the server's socket when its record is read: look again then.
 LOOK_AGAIN_AFTER_S = (1.0, 5.0)
-#: How often the lengths of queues are noted for charts: a few times in each minute, so that peaks show.
-NOTE_LENGTHS_EVERY_S = 15.0
-#: The longest time between two renewals; also the time in which a changed visibility timeout is noticed.
-LONGEST_RENEWAL_WAIT_S = 10.0
 
 
 class Chore:
     """Something to be done again and again. It takes the ids of the living children and says when to do it next."""
 
-    def __init__(self, what: str, do: Callable[[Sequence[str]], float]) -> None:
+    def __init__(
+        self, what: str, do: Callable[[Sequence[str]], float], *, at_most_s: Callable[[], float] | None = None
+    ) -> None:
         self.do = do
+        #: Returns the longest wait after a failure.
+        self._at_most_s = at_most_s or (lambda: LONGEST_WAIT_S)
         self._due_at = 0.0
         self._outage = Outage(what)
 
@@ -65,11 +73,11 @@ class Chore:
         except (ConnectionFailed, OutcomeUnknown):
             raise
         except RsmqError as error:
-            self._outage.note(error)
+            self._outage.note(error, at_most_s=self._at_most_s())
         except Exception as error:  # a mistake of ours: the other chores, above all the renewal, must go on
             if not self._outage.is_on:
-                logger.exception("a chore of the supervisor failed")
-            self._outage.note(error)
+                logger.exception("supervisor maintenance failed")
+            self._outage.note(error, at_most_s=self._at_most_s())
         else:
             self._outage.over()
 
@@ -89,10 +97,9 @@ class Keeper:
     ) -> None:
         connection = client.connection.with_timeout(min(client.connection.timeout_s, CALL_TIMEOUT_S))
         self._client = Client(connection, namespace=client.namespace)
-        self._configured = [settings.name for settings in queues]
-        self._queues: list[tuple[QueueSettings, Queue]] = []
-        self._lease_s: dict[str, float] = {}
-        self._add(self._configured)
+        self._connection = queues[0].connection if queues else ""
+        #: Queues by name, as far as they were asked for; None for those that are not of this connection.
+        self._found: dict[str, tuple[QueueSettings, Queue] | None] = {}
         self._max_crashes = max_crashes
         reporter = f"supervisor-{os.getpid()}-{secrets.token_hex(4)}"
         self._statistics = Statistics.from_settings(client.namespace, reporter, now_ms=lambda: time.time() * 1000)
@@ -103,33 +110,19 @@ class Keeper:
         self._last_beat_ms: int | None = None
         self._silence_tells_from_ms = 0.0
         self._outage = Outage(f"supervisor, {connection!r}")
+        self._renewal = Renewal(self._client, queues, self._work_queues)
         self._chores = [Chore("beats of workers", self._beat)]
-        if self._queues:
-            self._chores.append(Chore("renewal of leases", self._renew))
-        if self._queues and get_settings().statistics.enabled:
-            self._chores.append(Chore("lengths of queues", self._note_lengths))
+        if queues:
+            self._chores.append(Chore("renewal of leases", self._renewal.look, at_most_s=lambda: self._renewal.wait_s))
+        if queues and fires_schedules:
+            self._chores.append(Chore("schedules", Scheduler(self._client, self._connection).look))
+        names = [settings.name for settings in queues]
         if crew is not None:
-            self._chores.append(
-                Chore("records of processes", lambda _: crew.present(self._client, self._configured, reliable))
-            )
-        if self._queues and fires_schedules:
-            self._chores.append(Chore("schedules", Scheduler(self._client, queues[0].connection).look))
-
-    def _add(self, names: Iterable[str]) -> None:
-        for settings in map(get_settings().queue, names):
-            queue = Queue(settings.name, self._client, realtime=True, vt_unit=settings.vt_unit)
-            self._queues.append((settings, queue))
-            self._lease_s[settings.name] = float(settings.visibility_timeout_s)
-
-    def _find_bands(self) -> None:
-        """Look after the priority bands, too, that have come into use."""
-        try:
-            names = self._client.run(read_names(self._client.namespace))
-        except BrokenQueue:
-            return  # another program uses the key of the list: the children say so, and leases go on
-        grouped = by_queue(names)
-        found = [band for name in self._configured for band in bands_of(name, grouped.get(name, ()))]
-        self._add(band for band in found if band not in self._lease_s)
+            self._chores.append(Chore("records of processes", lambda _: crew.present(self._client, names, reliable)))
+        if queues and get_settings().statistics.enabled:  # last: nothing waits for a slice of them
+            names_of_all = sorted({name for each in queues for name in (each.name, each.dead_letter)})
+            lengths = Lengths(self._client, names_of_all, now_ms=lambda: self._last_beat_ms or time.time() * 1000)
+            self._chores.append(Chore("lengths of queues", lengths.look))
 
     def note_death(self, death: Death) -> None:
         """Take over the messages of a child that died; look() frees them, as soon as the server can be reached."""
@@ -148,13 +141,12 @@ class Keeper:
         if not due and not self._deaths:
             return
         try:
-            self._find_bands()
+            self._free_the_dead()
             for chore in due:
                 chore.run(living)
-            self._free_the_dead()
             self._report()
         except RsmqError as error:
-            self._outage.note(error)
+            self._outage.note(error, at_most_s=self._renewal.wait_s if living else LONGEST_WAIT_S)
         else:
             self._outage.over()
 
@@ -178,13 +170,13 @@ class Keeper:
             try:
                 recover(
                     self._client,
-                    self._work_queues(death.worker_id),
+                    self._held_queues(death.worker_id),
                     death,
                     max_crashes=self._max_crashes,
                     statistics=self._statistics,
                 )
             except RedisFailure as error:
-                if time.monotonic() < death.died_at + max(self._lease_s.values(), default=0.0):
+                if time.monotonic() < death.died_at + self._renewal.longest_s:
                     raise  # later, when the server can do it
                 logger.error("what %s held has come back by itself: %s", death.worker_id, error)
             except RsmqError as error:
@@ -198,15 +190,6 @@ class Keeper:
         self._statistics.hurry()
         self._statistics.report_to(self._client)
 
-    def _note_lengths(self, living: Sequence[str]) -> float:
-        names = {settings.name for settings, _ in self._queues} | {settings.dead_letter for settings, _ in self._queues}
-        at_s = (self._last_beat_ms or time.time() * 1000) / 1000
-        calls = [sample(self._client.namespace, name, at_s=at_s) for name in sorted(names)]
-        for reply in self._client.run_many(calls):
-            if isinstance(reply, RsmqError):
-                raise reply
-        return NOTE_LENGTHS_EVERY_S
-
     def _beat(self, living: Sequence[str]) -> float:
         known = {*living, *(death.worker_id for death in self._deaths)}
         server_ms, silent = beat(self._client, living)
@@ -219,40 +202,42 @@ class Keeper:
         return BEAT_EVERY_S
 
     def _free_stranger(self, worker_id: str) -> None:
-        """Free what a worker held whose supervisor is gone too, perhaps with its whole machine."""
-        queues, count = self._work_queues(worker_id), 0
+        """Free the messages of a worker that is silent as its supervisor is, perhaps with its whole machine."""
         holds_key = worker_key(self._client.namespace, worker_id)
+        count = 0
         try:
             holds = read_holds(self._client, holds_key)
-            if holds and not queues:
+            if holds and not self._connection:
                 return  # who works on reliable queues only can free nothing, and leaves the record to others
-            count = expire_holds(self._client, queues, holds_key, holds)
+            queues = self._work_queues(holds_key, {hold.queue_name for hold in holds})
+            count = expire_holds(self._client, queues, worker_id, holds)
+        except StillAlive:
+            return
         except (BrokenQueue, QueueNotFound) as error:
             logger.error("what worker %s held comes back when its leases are over: %s", worker_id, error)
-        forget(self._client, worker_id, with_record=True)
+        forget_dead(self._client, worker_id)
         logger.warning("worker %s has been silent for too long; %d messages of it are free again", worker_id, count)
 
-    def _renew(self, living: Sequence[str]) -> float:
-        """Renew the leases of all children and return in how many seconds to do it again: half of the shortest.
+    # -- Queues -------------------------------------------------------------------------------------------------------
 
-        The children renew for themselves at a third of a lease; this is for those that cannot.
-        """
-        self._read_leases()
-        for worker_id in living:
-            renew_holds(self._client, self._work_queues(worker_id), worker_key(self._client.namespace, worker_id))
-        return min(LONGEST_RENEWAL_WAIT_S, *(lease_s / 2 for lease_s in self._lease_s.values()))
-
-    def _read_leases(self) -> None:
-        for settings, queue in self._queues:
-            try:
-                stored_s = queue.attributes().visibility_timeout_s
-            except (BrokenQueue, QueueNotFound):
-                continue  # a child reports it and creates a missing one again; leases of other queues go on
-            self._lease_s[settings.name] = max(SHORTEST_LEASE_S, stored_s)
-
-    def _work_queues(self, worker_id: str) -> list[WorkQueue]:
+    def _held_queues(self, worker_id: str) -> list[WorkQueue]:
+        """Return the queues of which a worker holds messages."""
         holds_key = worker_key(self._client.namespace, worker_id)
-        return [WorkQueue(each, queue, self._lease_s[each.name], holds_key) for each, queue in self._queues]
+        (names,) = held_queues(self._client, [holds_key])
+        return self._work_queues(holds_key, names)
+
+    def _work_queues(self, holds_key: str, names: Iterable[str]) -> list[WorkQueue]:
+        found = [each for each in map(self._find, names) if each is not None]
+        return [WorkQueue(each, queue, float(each.visibility_timeout_s), holds_key) for each, queue in found]
+
+    def _find(self, name: str) -> tuple[QueueSettings, Queue] | None:
+        if name not in self._found:
+            settings = get_settings().queue(name) if get_settings().knows_queue(name) else None
+            self._found[name] = None
+            if settings is not None and settings.connection == self._connection:
+                queue = Queue(name, self._client, realtime=True, vt_unit=settings.vt_unit)
+                self._found[name] = settings, queue
+        return self._found[name]
 
 
 def make_keepers(

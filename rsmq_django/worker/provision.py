@@ -5,16 +5,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from ..conf import QueueSettings, get_settings
 from ..core import Queue, QueueAttributes
+from ..core.call import Argument, Call
 from ..core.errors import BrokenQueue, QueueFull
-from ..queues import ensure_queue, get_queue
+from ..core.keys import queues_key
+from ..core.replies import read_attributes
+from ..queues import create_call, ensure_queue, get_queue
 from ..tasks.registry import find_consumer, registered_tasks
 from .delivery import WorkQueue
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+#: Queues that are provided in one round trip.
+SLICE = 250
 #: Even a queue created with a visibility timeout of 0 is worked on under a lease.
 SHORTEST_LEASE_S = 1.0
 
@@ -30,14 +38,45 @@ def provision(queues: Sequence[WorkQueue]) -> None:
     damaged is reported and left alone: work on the others goes on. Raises SettingsMismatch for a factor of a thousand,
     and the errors of the connection.
     """
-    for work_queue in queues:
-        with damage_reported():
-            stored = ensure_unless_full(work_queue.name).attributes()
-            compare(work_queue.settings, stored)
-            work_queue.lease_s = max(SHORTEST_LEASE_S, stored.visibility_timeout_s)
-    for name in sorted(dead_letter_queues(queues) | queues_for_others(queues)):
-        with damage_reported():
-            ensure_unless_full(name)
+    for part in _slices(queues):
+        for work_queue, stored in zip(part, _provide([each.name for each in part]), strict=True):
+            with damage_reported():
+                stored = stored or ensure_unless_full(work_queue.name).attributes()
+                compare(work_queue.settings, stored)
+                work_queue.lease_s = max(SHORTEST_LEASE_S, stored.visibility_timeout_s)
+    for names in _slices(sorted(dead_letter_queues(queues) | queues_for_others(queues))):
+        for name, stored in zip(names, _provide(names), strict=True):
+            if stored is None:
+                with damage_reported():
+                    ensure_unless_full(name)
+
+
+def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (items[at : at + SLICE] for at in range(0, len(items), SLICE))
+
+
+def _provide(names: Sequence[str]) -> list[QueueAttributes | None]:
+    """Create the missing ones of these queues and return what is stored: one round trip.
+
+    None for a queue that is damaged, and for all of them when one is missing and the server is at its memory limit.
+    """
+    queues = [get_queue(name) for name in names]
+    client = queues[0].client
+    keys = [queues_key(client.namespace)]
+    args: list[Argument] = []
+    for queue in queues:
+        keys += (queue.keys.settings, queue.keys.messages)
+        args += create_call(queue.name).args
+    try:
+        stored = client.run(Call("worker/provision", tuple(keys), tuple(args), lambda reply: reply, repeatable=True))
+    except QueueFull:
+        return [None] * len(names)
+    return [_attributes(queue, stored[3 * at : 3 * at + 3]) for at, queue in enumerate(queues)]
+
+
+def _attributes(queue: Queue, times_and_size: Sequence[bytes]) -> QueueAttributes | None:
+    counters = (b"0", b"0", b"", b"", 0, 0)
+    return read_attributes(queue.vt_unit)([*times_and_size, *counters]) if any(times_and_size) else None
 
 
 def ensure_unless_full(name: str) -> Queue:

@@ -104,7 +104,7 @@ def recover(
     for at in range(0, len(waiting), CRASHES_AT_ONCE):
         released += _give_back(client, queues, waiting[at : at + CRASHES_AT_ONCE], death, books)
     # Not the record: its last fetch may be carried out at this very moment, and what came of it must be found later.
-    forget(client, death.worker_id, with_record=False)
+    forget(client, death.worker_id)
     begun = len(running) + len(overdue)
     if held := released + begun:
         text = "%s held %d messages, %d of them running; they are free again"

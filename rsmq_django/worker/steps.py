@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import Message, RsmqError, Settlement
 from ..core.call import Argument, Call
-from ..core.errors import RedisFailure
+from ..core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure
 from ..core.keys import paused_key, queues_key
 from ..core.replies import first_received_ms, read_message_id
 from .delivery import Delivery
 from .endings import Ending, EndingCall, start, unhold
+from .holds import BEAT_EVERY_S, beat_call
 from .lineup import Look
 from .outcomes import Postponed, Released, RetryIn
 from .provision import SHORTEST_LEASE_S
@@ -148,6 +149,26 @@ class LetGoStep:
 
 
 @dataclass(slots=True)
+class BeatStep:
+    """Sends the worker's own heartbeat, for the case that its supervisor cannot."""
+
+    fetcher: Fetcher
+    call: Call[object] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.call = beat_call(self.fetcher.client, [self.fetcher.announcer.worker_id])
+
+    def done(self, _reply: object) -> None:
+        """Send the next one later."""
+        self.fetcher.next_beat_at = time.monotonic() + BEAT_EVERY_S
+
+    def failed(self, error: RsmqError) -> None:
+        """Send it with the next exchange; when it was refused, later: the supervisor says so."""
+        if not isinstance(error, ConnectionFailed | OutcomeUnknown):
+            self.fetcher.next_beat_at = time.monotonic() + BEAT_EVERY_S
+
+
+@dataclass(slots=True)
 class AskStep:
     """Asks whether messages were cancelled."""
 
@@ -251,7 +272,7 @@ class FetchStep:
         self.fetcher.lookout.look_within(0)
 
 
-Step = EndStep | AftermathStep | RenewStep | StartStep | LetGoStep | AskStep | FetchStep | ReportStep
+Step = EndStep | AftermathStep | RenewStep | StartStep | LetGoStep | BeatStep | AskStep | FetchStep | ReportStep
 
 
 def read_fetched(reply: list[Any]) -> Fetched:

@@ -52,6 +52,11 @@ FIRST_RESTART_WAIT_S = 0.1
 LONGEST_RESTART_WAIT_S = 5.0
 #: After the time that running tasks have to end, children have this long to give the rest back before they are killed.
 KILL_AFTER_S = 5.0
+#: A main loop that stands still is not taken for frozen before this, whatever the maximum age of health is: it sleeps
+#: for five seconds at a time.
+SHORTEST_FREEZE_S = 10.0
+#: Of the time between two looks at the main loops, this much counts: the supervisor itself may have been stopped.
+MOST_COUNTED_S = 5.0
 #: So many messages of a process can be noted as running at most, however large the batches are.
 MOST_NOTED = 20_000
 
@@ -100,6 +105,8 @@ class Supervisor:
         self._short_lives = 0
         self._start_at = 0.0
         self._stop_by: float | None = None
+        #: When the main loops of children were last looked at.
+        self._looked_at = time.monotonic()
         self._presence = Presence(options.presence, self.report)
         self._attendant: Attendant | None = None
         if options.relays_outbox:
@@ -126,6 +133,7 @@ class Supervisor:
                 for keeper in self._keepers:
                     keeper.look(living)
                 self._limit_time()
+                self._replace_frozen()
                 self._limit_memory()
                 self._enforce_end()
         finally:
@@ -262,7 +270,7 @@ class Supervisor:
         ended = child.board.has_ended and code >= 0  # else a task may have chosen the status
         as_planned = ended and code in (ENDED, UNFINISHED, USED_UP, UNKNOWN_END)
         is_expected = as_planned or bool(child.overdue)
-        how = describe_exit(code)
+        how = describe_exit(code) + (", because its main loop stood still" if child.is_frozen else "")
         level = logging.INFO if is_expected else logging.ERROR
         logger.log(level, "process %d (%s) ended with %s", child.pid, child.worker_id, how)
         is_innocent = is_expected or child.killed
@@ -315,6 +323,23 @@ class Supervisor:
                 names = ", ".join(sorted(overdue))
                 logger.error("process %d is killed: message %s runs longer than its hard_timeout_s", child.pid, names)
                 child.kill_for(overdue)
+
+    def _replace_frozen(self) -> None:
+        """End processes whose main loop stands still: nothing in them renews leases, hears a stop or reports outcomes.
+
+        Only time in which this process itself was running counts, so that a machine that was suspended kills nothing.
+        """
+        now = time.monotonic()
+        looked_s, self._looked_at = min(now - self._looked_at, MOST_COUNTED_S), now
+        limit_s = max(self.options.presence.health_max_age_s, SHORTEST_FREEZE_S)
+        for child in self.children:
+            if child.stands_still(looked_s) > limit_s and not (child.killed or child.overdue or child.is_frozen):
+                logger.error(
+                    "process %d is killed and replaced: its main loop has stood still for %.0f s; its messages go back",
+                    child.pid,
+                    limit_s,
+                )
+                child.kill_frozen()
 
     def _limit_memory(self) -> None:
         limit = self.options.max_memory_bytes

@@ -23,7 +23,7 @@ from .fetcher import Fetcher
 from .herd import Member
 from .isolation import Isolation
 from .limits import admit
-from .orphan import Orphan
+from .orphan import sign_off
 from .outcomes import Released
 from .pool import Pool
 from .reliable import ReliableFetcher, make_reliable_fetchers
@@ -102,8 +102,8 @@ class Worker:
         self.isolation = Isolation(self.pool)
         self.taken = 0
         self._said_what_is_awaited = False
-        #: Set when the supervisor is gone.
-        self._orphan: Orphan | None = None
+        #: The supervisor is gone.
+        self._is_orphan = False
         self._stopping = Stopping(self.waiter, grace_s=options.shutdown_timeout_s, board=board)
 
     def _make_fetchers(self, queues: Sequence[QueueSettings]) -> list[Fetcher]:
@@ -163,7 +163,7 @@ class Worker:
 
     def _on_orphaned(self) -> None:
         logger.warning("the supervisor is gone; finishing what runs")
-        self._orphan = Orphan([fetcher.client for fetcher in self.fetchers], self.options.worker_id)
+        self._is_orphan = True
         self._stopping.stop_sooner()
 
     @property
@@ -195,6 +195,8 @@ class Worker:
 
     def _turn(self) -> None:
         self._stopping.is_news = False  # before anything heeds it: a signal may come between
+        if self.board is not None:
+            self.board.note_turn()
         if self.stop_by is not None:
             self.topics.stop_soon()  # not by the signal handler: the events of threads have locks
         if self.stop_by is not None or self.pool.is_stuck():
@@ -209,8 +211,6 @@ class Worker:
             self.waiter.step_aside()
         if self.board is not None and not any(fetcher.outage.is_on for fetcher in self.fetchers):
             self.board.beat()
-        if self._orphan is not None:
-            self._orphan.beat_if_due()
         if self._herd is not None:
             self._herd.note_idle(self._room() > 0)
         self.isolation.advance(is_quiet=self.pool.is_idle and not any(each.has_endings for each in self.fetchers))
@@ -289,8 +289,6 @@ class Worker:
         times += [self.pool.expire_limits(), self.isolation.next_look_at()]
         if self.stop_by is not None:
             times.append(self.stop_by)
-        if self._orphan is not None:
-            times.append(self._orphan.next_beat_at)
         return min((when for when in times if when is not None), default=None)
 
     # -- The end ------------------------------------------------------------------------------------------------------
@@ -341,8 +339,8 @@ class Worker:
             execution.desk.settle(execution, Released())
         for fetcher in self.fetchers:
             fetcher.flush()
-        if self._orphan is not None:
-            self._orphan.end()
+        if self._is_orphan:
+            sign_off([fetcher.client for fetcher in self.fetchers], self.options.worker_id)
         if unfinished:
             logger.warning("%d messages were given back unfinished", len(unfinished))
         return not (unfinished or stuck)

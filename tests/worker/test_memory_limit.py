@@ -11,15 +11,18 @@ import pytest
 
 from rsmq_django import schedules
 from rsmq_django.core.browse import page
+from rsmq_django.core.call import Call
+from rsmq_django.core.keys import worker_key, workers_key
 from rsmq_django.core.moves import discard, move, purge, redrive, remove, reschedule
 from rsmq_django.core.outbox import Parcel, confirm, relay
 from rsmq_django.core.pause import pause, resume
 from rsmq_django.core.processes import describe, give_order
 from rsmq_django.core.reliable import ReliableQueue
+from rsmq_django.core.replies import read_nothing
 from rsmq_django.core.topics import Bridge, Retention, Topic
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Concurrency, Rate, Unique, call, cancel, cancel_tagged, chain, fixed, group, map_tasks
-from rsmq_django.worker.holds import beat, forget
+from rsmq_django.worker.holds import beat
 from tests.core.test_processes import RECORD
 from tests.memory_limit import looked_at
 from tests.redis_server import PrivateServer
@@ -41,6 +44,7 @@ MAY_BE_REFUSED = {
     "tasks/enqueue",
     "tasks/enqueue_unique",
     "topic/publish",
+    "worker/provision",
     "topic/register",
     "topic/configure",
     "workflow/create",
@@ -172,7 +176,7 @@ def everything_around() -> None:
     beat(client, ["w1"])
     client.run(give_order("rsmq", "w1", "stop"))
     client.run(describe("rsmq", "w1", RECORD))
-    forget(client, "w1", with_record=True)
+    client.run(Call("worker/forget", (workers_key("rsmq"), worker_key("rsmq", "w1")), ("w1",), read_nothing))
     parcels = [Parcel("a" * 22, b"{}", 0, True)]
     client.run(relay("rsmq", queue.keys, "default", parcels, channel="c", record_ttl_s=60))
     client.run(confirm("rsmq", ["a" * 22]))

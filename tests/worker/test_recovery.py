@@ -193,10 +193,9 @@ def test_renewal_by_the_supervisor_leaves_alone_what_somebody_else_holds_by_now(
     server.redis.zadd("rsmq:default", {ours.id: (server.redis.time()[0] + 2) * 1000})  # a renewal shortens no lease
     before = dict(server.redis.zrange("rsmq:default", 0, -1, withscores=True))
 
-    renewed = renew_holds(worker.client, worker.queues, "rsmq::worker:dead")
+    assert renew_holds(worker.client, [("rsmq::worker:dead", worker.queues)]) == 30.0
 
     after = dict(server.redis.zrange("rsmq:default", 0, -1, withscores=True))
-    assert renewed == 1
     assert gone.id.encode() not in after
     assert after[lost.id.encode()] == before[lost.id.encode()]
     assert after[ours.id.encode()] != before[ours.id.encode()]
@@ -207,7 +206,7 @@ def test_messages_of_a_worker_on_a_machine_that_is_gone_count_as_attempts(worker
 
     holds = read_holds(worker.client, "rsmq::worker:dead")
 
-    assert expire_holds(worker.client, worker.queues, "rsmq::worker:dead", holds) == 1
+    assert expire_holds(worker.client, worker.queues, "dead", holds) == 1
 
     again = get_queue("default").receive()
     assert again is not None and again.id == message.id

@@ -3,19 +3,27 @@
 --
 --   KEYS[1]  hash  what the worker holds (shared/strike)
 --   KEYS[2..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies
---   ARGV     cursor of HSCAN ("0" at first); then per queue, in the order of KEYS: name, lease in ms
+--   ARGV     cursor of HSCAN ("0" at first); the shortest lease in ms; then per queue, in the order of KEYS: name, "s" or
+--            "ms", the unit of its visibility timeout, and the lease in ms where none is stored
 --
--- Returns the next cursor ("0" at the end) and how many leases were renewed.
+-- Returns the next cursor ("0" at the end), how many leases were renewed, and the shortest lease of these queues in ms.
+-- A queue that is damaged is left out: the leases of the others go on.
 --#include shared/clock
-local holds, queues = KEYS[1], {}
-for n = 2, #ARGV, 2 do
-  queues[ARGV[n]] = {messages = KEYS[n], settings = KEYS[n + 1], visible_ms = integer(now_ms + ARGV[n + 1])}
+--#include shared/units
+local holds, queues, longest_ms, shortest_ms = KEYS[1], {}, 0, nil
+for n = 3, #ARGV, 3 do
+  local messages, settings = KEYS[2 * n / 3], KEYS[2 * n / 3 + 1]
+  local stored = redis.pcall("HGET", settings, "vt")
+  local lease_ms = type(stored) == "string" and given_or_own_ms(ARGV[n + 1], stored) or tonumber(ARGV[n + 2])
+  lease_ms = math.max(tonumber(ARGV[2]), lease_ms)
+  longest_ms, shortest_ms = math.max(longest_ms, lease_ms), math.min(shortest_ms or lease_ms, lease_ms)
+  queues[ARGV[n]] = {messages = messages, settings = settings, visible_ms = integer(now_ms + lease_ms)}
 end
 
 local function renew(id, receive_count, queue)
-  local score = redis.call("ZSCORE", queue.messages, id)
-  if not score then return 0 end
-  if redis.call("HGET", queue.settings, id .. ":rc") ~= receive_count then return 0 end
+  local score = redis.pcall("ZSCORE", queue.messages, id)
+  if type(score) ~= "string" then return 0 end
+  if redis.pcall("HGET", queue.settings, id .. ":rc") ~= receive_count then return 0 end
   redis.call("ZREM", queue.messages, id)
   -- A task may have asked for longer than a lease.
   redis.call("ZADD", queue.messages, integer(math.max(tonumber(score), queue.visible_ms)), id)
@@ -24,7 +32,7 @@ end
 
 -- Few at a time: a batch may have many messages.
 local page = redis.call("HSCAN", holds, ARGV[1], "COUNT", 5)
-local renewed, longest_ms = 0, 0
+local renewed = 0
 for n = 1, #page[2], 2 do
   local queue = queues[page[2][n]:match("^%d+ (.+)$")]
   if queue then
@@ -33,6 +41,5 @@ for n = 1, #page[2], 2 do
     end
   end
 end
-for n = 3, #ARGV, 2 do longest_ms = math.max(longest_ms, tonumber(ARGV[n])) end
 redis.call("PEXPIRE", holds, integer(10 * longest_ms + 60000))
-return {page[1], renewed}
+return {page[1], renewed, shortest_ms or -1}
