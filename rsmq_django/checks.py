@@ -76,13 +76,20 @@ def check_caches(settings: Settings) -> Iterator[CheckMessage]:
 
 def uses_our_backend() -> bool:
     """Return whether a backend in TASKS is ours."""
-    return any(backend.get("BACKEND") == BACKEND for backend in getattr(django_settings, "TASKS", {}).values())
+    return any(backend.get("BACKEND") == BACKEND for backend in _backends().values())
+
+
+def _backends() -> dict[str, Any]:
+    return getattr(django_settings, "TASKS", {})
 
 
 def check_backend() -> Iterator[CheckMessage]:
     """Warn when no Tasks backend is ours: tasks then run where they are enqueued, in the middle of the request."""
     if not uses_our_backend():
-        said = "No backend in TASKS is ours, so no task goes through RSMQ."
+        found = (
+            ", ".join(f"{alias!r} is {each.get('BACKEND')}" for alias, each in _backends().items()) or "TASKS is empty"
+        )
+        said = f"No backend in TASKS is RSMQBackend, so no task goes through RSMQ: {found}."
         hint = f"Add TASKS = {{'default': {{'BACKEND': {BACKEND!r}, 'QUEUES': []}}}}, unless you only use queues."
         yield checks.Warning(said, hint=hint, id="rsmq.W006")
 

@@ -21,6 +21,7 @@ from django.core.signals import setting_changed
 from django.dispatch import receiver
 
 from .core.bands import split_band
+from .core.topics.keys import DEAD_LETTER_SUFFIX
 from .options import TEXT, OptionReader, Problem, nearest, shown
 from .problem_ids import MISSING, NO_SERVER, UNKNOWN_OPTION, UNKNOWN_QUEUE, WRONG_NAME, WRONG_VALUE
 from .queue_sections import find_dead_letters, read_queues, read_reliable
@@ -62,6 +63,7 @@ SECTIONS = (
     "CONNECTIONS",
     "QUEUES",
     "RELIABLE",
+    "TOPICS",
     "TASKS",
     "WORKER",
     "SCHEDULES",
@@ -98,6 +100,8 @@ class Settings:
     tracing: TracingSettings = field(default_factory=TracingSettings)
     #: What surrounds every task, outermost first: docs/middleware.md.
     middleware: tuple[Any, ...] = ()
+    #: The topics there are; None when any name will do.
+    topics: frozenset[str] | None = None
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
 
     @cached_property
@@ -131,6 +135,11 @@ class Settings:
     def _band(self, name: str) -> QueueSettings | None:
         base = self.base_name(name)
         return None if base == name else _as_band(self.queues[base], name)
+
+    def check_topic(self, name: str) -> None:
+        """Raise ImproperlyConfigured for a topic that is neither in RSMQ["TOPICS"] nor the dead-letter topic of one."""
+        if self.topics is not None and name.removesuffix(DEAD_LETTER_SUFFIX) not in self.topics:
+            raise ImproperlyConfigured(f"Topic {name!r} is not in RSMQ['TOPICS']. {nearest(name, self.topics)}")
 
     def connection(self, alias: str) -> ConnectionSettings:
         """Return the settings of a connection. Raises ImproperlyConfigured for an unknown alias."""
@@ -187,6 +196,7 @@ def read_settings(given: object) -> tuple[Settings, list[Problem]]:
         events=reader.options(EventSettings, table.get("EVENTS", {}), "RSMQ['EVENTS']"),
         tracing=reader.options(TracingSettings, table.get("TRACING", {}), "RSMQ['TRACING']"),
         pipeline=reader.options(PipelineSettings, table.get("PIPELINE", {}), "RSMQ['PIPELINE']"),
+        topics=_read_topics(reader, table.get("TOPICS")),
         middleware=_read_middleware(reader, table.get("MIDDLEWARE", ())),
     )
     return settings, reader.problems
@@ -198,6 +208,15 @@ def _read_middleware(reader: OptionReader, given: object) -> tuple[Any, ...]:
     said = f"RSMQ['MIDDLEWARE'] is {shown(given)}"
     reader.note(WRONG_VALUE, said, "It must be a list of dotted paths, or of functions that return a middleware.")
     return ()
+
+
+def _read_topics(reader: OptionReader, given: object) -> frozenset[str] | None:
+    if given is None:
+        return None
+    if isinstance(given, list | tuple | set | frozenset) and all(isinstance(name, str) for name in given):
+        return frozenset(given)
+    reader.note(WRONG_VALUE, f"RSMQ['TOPICS'] is {shown(given)}", "It must be a list of names of topics.")
+    return None
 
 
 def _read_connections(reader: OptionReader, given: object) -> dict[str, ConnectionSettings]:

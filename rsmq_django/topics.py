@@ -5,6 +5,7 @@ Refuses to know what is in a message, and who reads it.
 
 from collections.abc import Mapping
 
+from .conf import get_settings
 from .core.limits import Body
 from .core.topics import Entry, Topic
 from .queues import get_client
@@ -16,6 +17,7 @@ def get_topic(name: str, *, connection: str = "default") -> Topic:
 
     What is published with it goes out at once; see `publish()` for the commit.
     """
+    get_settings().check_topic(name)
     return Topic(name, get_client(connection))
 
 

@@ -15,6 +15,8 @@ from itertools import islice
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.apps import apps
+from django.core.checks import CheckMessage, Error
 from django.utils.module_loading import autodiscover_modules
 
 from ..conf import get_settings
@@ -23,6 +25,7 @@ from ..core.errors import PartlyDone
 from ..core.ids import random_suffixes
 from ..core.keys import queue_keys
 from ..core.limits import MAX_BATCH
+from ..problem_ids import NOT_INSTALLED
 from ..queues import get_client
 from .arguments import check_arguments
 from .compat import (
@@ -74,6 +77,14 @@ class RSMQBackend(BaseTaskBackend):
             )
         _check_types(task)
         super().validate_task(task)
+
+    def check(self, **_: Any) -> list[CheckMessage]:
+        """Return what only the backend can find; our other checks need rsmq_django in INSTALLED_APPS."""
+        if apps.is_installed("rsmq_django"):
+            return []
+        said = f"TASKS[{self.alias!r}] is an RSMQBackend, but 'rsmq_django' is not in INSTALLED_APPS."
+        hint = "Add it: without it there is no `manage.py rsmq_worker`, and settings.RSMQ is not checked."
+        return [Error(said, hint=hint, id=NOT_INSTALLED)]
 
     # -- Sending ------------------------------------------------------------------------------------------------------
 

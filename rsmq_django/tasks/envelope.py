@@ -74,10 +74,19 @@ def encode(
         # Without, only the end of the stack would stop it, which in threads with a small one kills the process.
         return "".join(_make_encoder({}, *_OPTIONS)(call, 0)).encode()
     except (TypeError, ValueError, RecursionError) as error:
+        from .json_errors import OTHERWISE, blamed_argument  # only for its words
+
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(
-            f"arguments of {task} cannot be sent as JSON: {error}; pass ids, numbers, text, lists, dicts"
-        ) from error
+        said = blamed_argument(task, args, kwargs, given=_given(meta)) or f"{error}; pass {OTHERWISE}"
+        raise kind(f"arguments of {task} cannot be sent as JSON: {said}") from error
+
+
+def _given(meta: Mapping[str, Any] | None) -> int:
+    """Return how many arguments the workflow of a call puts in front of its own."""
+    from .membership import membership_of
+
+    membership = membership_of(meta) if meta else None
+    return int(membership is not None and bool(membership.takes))
 
 
 def decode(body: bytes, *, message_id: str) -> Envelope:

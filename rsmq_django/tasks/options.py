@@ -11,7 +11,7 @@ from django.conf import settings
 from ..core.limits import MAX_BATCH
 from .call_key import By, check_is_list
 from .limits import Limit, check_limits
-from .retry import Backoff, RetryPolicy, exponential
+from .retry import Backoff, RetryPolicy, exponential, wrong_backoff
 from .unique import Unique
 
 MAX_TAG_LENGTH = 100
@@ -110,7 +110,7 @@ class TaskOptions:
         _check_classes("retry_on", self.retry_on)
         _check_classes("give_up_on", self.give_up_on)
         if not callable(self.backoff):
-            raise ValueError(f"backoff is {self.backoff!r}; it must be a function of the attempt that returns seconds")
+            raise ValueError(wrong_backoff(self.backoff))
 
     def retry_policy(self, default_max_attempts: int) -> RetryPolicy:
         """Return what to do about failures; `default_max_attempts` comes from the queue's settings."""

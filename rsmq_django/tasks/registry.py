@@ -68,6 +68,11 @@ def check_queues(path: str, queue_name: str, dead_letter_queue: str | None) -> N
         settings = get_settings()
     except ImproperlyConfigured:
         return  # `manage.py check` says what is wrong, if the project can be imported; so does enqueue()
+    if queue_name in settings.reliable:
+        raise InvalidTask(
+            f"Task {path}: {queue_name!r} is a reliable queue; its calls are pushed: "
+            f"get_reliable_queue({queue_name!r}).push(task_body(task, ...)), both of rsmq_django.reliable_queues"
+        )
     try:
         home = settings.queue(queue_name)
         for name in (queue_name, dead_letter_queue or queue_name):

@@ -25,6 +25,7 @@ from ..core.bands import split_band
 from ..core.call import Call
 from ..core.ids import sent_ms
 from ..core.keys import QueueKeys, result_key
+from .base_result import BaseResult
 from .compat import TaskError, TaskResult, TaskResultStatus
 from .envelope import Envelope, Unreadable
 from .registry import find_task
@@ -57,7 +58,7 @@ def task_result(task_id: str, record: Fields, body: bytes | None, *, backend: st
     envelope = _envelope(body, task_id, record.get("queue", ""))
     workers = _by_attempt(record, "worker:")
     enqueued_ms = sent_ms(record.get("message", ""))
-    result: TaskResult[..., Any] = TaskResult(
+    result: TaskResult[..., Any] = BaseResult(
         task=restored_task(envelope.task, queue_name=record.get("queue", ""), backend=backend),
         id=task_id,
         status=TaskResultStatus(record["status"]),

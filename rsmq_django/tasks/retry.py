@@ -42,6 +42,12 @@ def _check(name: str, value: object, *, at_least: int) -> None:
         raise ValueError(f"{name} of a backoff is {value!r}; it must be a number of at least {at_least}")
 
 
+def wrong_backoff(backoff: object) -> str:
+    """Return what is wrong with a backoff that is not a function."""
+    way = f"; write fixed({backoff!r})" if isinstance(backoff, (int, float)) else ", such as fixed(60) or exponential()"
+    return f"backoff is {backoff!r}; it must be a function of the attempt that returns seconds{way}"
+
+
 def fixed(seconds: float) -> Backoff:
     """Wait the same number of seconds after each failure."""
     _check("seconds", seconds, at_least=0)

@@ -21,13 +21,13 @@ from django.utils.module_loading import autodiscover_modules
 
 from ..conf import get_settings, project_zone
 from ..core.errors import RedisFailure, RsmqError
-from ..options import nearest
 from ..schedule_entry import Schedule, checked
 from ..timetable import can_read_cron
 from .lanes import lane_of_call
-from .registry import find_task, registered_tasks
+from .registry import find_task
 from .sending import Outgoing, prepare
 from .task import Task
+from .unknown_task import why_unknown
 
 T = TypeVar("T")
 
@@ -39,13 +39,18 @@ class UnusableSchedule(ValueError):
 
 
 def every(
-    *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, **options: Any
+    *without_unit: Any, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, **options: Any
 ) -> Callable[[T], T]:
     """Run a task at the multiples of a period, counted in UTC: `@every(hours=1)` means at each full hour.
 
     Stands above `@task`. Options as in RSMQ["SCHEDULES"], in lower case: name (default: the task's dotted path), args,
     kwargs, queue, jitter_s, missed, missed_after_s, missed_limit. Raises ValueError for wrong ones.
     """
+    if without_unit:
+        given = without_unit[0]
+        if callable(given) or isinstance(given, Task):
+            raise TypeError("every() has no period; write @every(minutes=5) above @task")
+        raise TypeError(f"every({given!r}) has no unit; write @every(minutes={given!r}), or seconds=, hours= or days=")
     period = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     return _declare({**options, "every_s": period.total_seconds()})
 
@@ -55,6 +60,8 @@ def cron(expression: str, *, time_zone: str | None = None, **options: Any) -> Ca
 
     Without `time_zone` the project's TIME_ZONE is meant. Where clocks are put forward or back, a daily job runs once.
     """
+    if not isinstance(expression, str):
+        raise TypeError(f"cron({expression!r}) has no expression; write @cron('30 3 * * *') above @task")
     if not can_read_cron():  # else it would end the worker at its first tick, far from here
         raise ValueError(f"@cron({expression!r}) needs the package cronsim: pip install 'rsmq-django[cron]'")
     return _declare({**options, "cron": expression, "time_zone": time_zone})
@@ -96,8 +103,8 @@ def task_of(entry: Schedule) -> Task[..., Any]:
         autodiscover_modules("tasks")
         task = find_task(entry.task)
     if task is None:
-        hint = nearest(entry.task, registered_tasks())
-        raise UnusableSchedule(f"schedule {entry.name!r}: no task {entry.task!r} is declared here. {hint}")
+        why = why_unknown(entry.task)
+        raise UnusableSchedule(f"schedule {entry.name!r}: no task {entry.task!r} is declared here: {why}")
     if task.options.unique is not None:
         raise UnusableSchedule(
             f"schedule {entry.name!r}: {entry.task} is unique, and a tick fires whatever else waits; schedule a task "

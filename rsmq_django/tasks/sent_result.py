@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ..core.ids import sent_ms
-from .compat import TaskResult, TaskResultStatus
+from .base_result import BaseResult
+from .compat import TaskResultStatus
 from .envelope import decode
+from .foreign_words import RESULT_WORDS, missing_attribute
 from .results import as_time
 
 if TYPE_CHECKING:
@@ -23,12 +24,11 @@ if TYPE_CHECKING:
     from .task import Task
 
 _set = object.__setattr__  # it is frozen
-_FIELDS = [each.name for each in fields(TaskResult)]
 #: Held while a field gets its place. One for all: a field is first looked at once.
 _first_look = threading.Lock()
 
 
-class SentResult(TaskResult):  # type: ignore[type-arg]  # generic only for type checkers
+class SentResult(BaseResult):
     """The result of a call that has just been sent. A field gets its place when it is first looked at."""
 
     __slots__ = ("_body", "_message_id")
@@ -58,7 +58,7 @@ class SentResult(TaskResult):  # type: ignore[type-arg]  # generic only for type
         # Python comes here only for a slot that is empty yet.
         make = _LATER.get(name)
         if make is None:
-            raise AttributeError(f"a TaskResult has no attribute {name!r}", name=name, obj=self)
+            raise missing_attribute(self, name, RESULT_WORDS, "a TaskResult")
         value = make(self)
         if value is None and name == "enqueued_at":
             return None  # until Redis has the message, whose id tells the time
@@ -81,13 +81,6 @@ class SentResult(TaskResult):  # type: ignore[type-arg]  # generic only for type
         """Give each field its place, so that no first look of another thread can come after what is read now."""
         for name in _LATER:
             getattr(self, name)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TaskResult):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
-
-    __hash__ = TaskResult.__hash__
 
 
 def _has(result: SentResult, name: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from django.utils import timezone
 from django.utils.module_loading import import_string
@@ -15,6 +15,7 @@ from ..options import nearest
 from .batch import BatchCall
 from .call_key import By, check_names
 from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, TaskResult, task_backends
+from .foreign_words import CALLED, TASK_WORDS, missing_attribute
 from .limits import Limit, check_limit_names
 from .options import CALL_OPTIONS, Ack, CallOptions, ExceptionClasses, OptionArguments, TaskOptions
 from .registry import Consumer, find_task, register_consumer, register_follower, register_task
@@ -68,6 +69,18 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
             raise ValueError(f"{self.func.__name__} takes batches; each of its calls has its context as `call.current`")
         BaseTask.__post_init__(self)  # super() without arguments fails in a dataclass with slots
         register_task(self)
+
+    def __getattr__(self, name: str) -> Any:
+        # Python comes here only for what is not there.
+        raise missing_attribute(self, name, TASK_WORDS, f"task {object.__getattribute__(self, 'func').__qualname__}")
+
+    if not TYPE_CHECKING:  # type checkers know that a task is not callable
+        #: For Django's templates.
+        do_not_call_in_templates = True
+
+        def __call__(self, *args, **kwargs):
+            """Raise TypeError, which says how to call it."""
+            raise TypeError(CALLED.format(path=self.func.__qualname__))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle it by its dotted path and what using() changed, on all versions of Django alike."""

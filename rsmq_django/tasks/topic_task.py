@@ -21,7 +21,7 @@ from ..core.topics.keys import checked_group, checked_topic
 from ..options import nearest
 from .compat import InvalidTask
 from .options import CallOptions, OptionArguments
-from .retry import Backoff, exponential
+from .retry import Backoff, exponential, wrong_backoff
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -106,6 +106,8 @@ def topic_task(
     def declare(function: F) -> F:
         path = f"{function.__module__}.{function.__qualname__}"
         _check_timeout(path, visibility_timeout_s)
+        if backoff is not None and not callable(backoff):
+            raise InvalidTask(f"{path}: {wrong_backoff(backoff)}")
         tries = {"max_deliveries": max_deliveries, "visibility_timeout_s": visibility_timeout_s}
         declared = TopicTask(
             func=function,
@@ -195,6 +197,7 @@ def check_topic_tasks() -> None:
             alias = declared.connection
         else:
             alias = settings.queue(declared.queue).connection
+        settings.check_topic(declared.topic)
         try:
             checked_topic(declared.topic, namespace=settings.connection(alias).namespace)
         except RsmqError as error:

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from .compat import TaskResult
 from .task import Task
 from .workflow_plan import KEEP_S, Invocation, Plan
 from .workflow_sending import aenqueue_plan, amap_items, enqueue_plan, map_items
@@ -25,7 +26,9 @@ from .workflow_state import Workflow
 def call(task: Task[..., Any], /, *args: Any, **kwargs: Any) -> Invocation:
     """Return a call of a task, for a workflow. Options of this call: `call(task.using(priority=50), ...)`."""
     if not isinstance(task, Task):
-        raise TypeError(f"{task!r} is no task of an RSMQ backend; decorate the function with @task")
+        raise TypeError(
+            f"{_named(task)} is not a task of an RSMQ backend: write call(task, ...), with a @task function"
+        )
     return Invocation(task, args, kwargs)
 
 
@@ -92,7 +95,7 @@ def chain(*calls: Invocation, on_failure: Invocation | None = None, name: str = 
         raise ValueError("a chain needs at least one call")
     for step in calls:
         if not isinstance(step, Invocation):
-            raise TypeError(f"{_named(step)} is no step of a chain; write call(task, ...) for each")
+            raise TypeError(f"{_named(step)} is not a step of a chain: write call(task, ...) for each")
     _check_callbacks(on_failure=on_failure)
     return Chain(steps=calls, on_failure=on_failure, name=name, keep_s=keep_s)
 
@@ -122,7 +125,7 @@ def _steps_of(member: Invocation | Chain) -> tuple[Invocation, ...]:
     if isinstance(member, Invocation):
         return (member,)
     if not isinstance(member, Chain):
-        raise TypeError(f"{_named(member)} is no member of a group; write call(task, ...) or chain(...) for each")
+        raise TypeError(f"{_named(member)} is not a member of a group: write call(task, ...) or chain(...) for each")
     if member.on_failure is not None:
         raise ValueError("a chain inside a group has no on_failure of its own; give it to the group")
     return member.steps
@@ -131,10 +134,12 @@ def _steps_of(member: Invocation | Chain) -> tuple[Invocation, ...]:
 def _check_callbacks(**callbacks: object) -> None:
     for name, callback in callbacks.items():
         if callback is not None and not isinstance(callback, Invocation):
-            raise TypeError(f"{_named(callback)} is no callback for {name}; write call(task, ...)")
+            raise TypeError(f"{_named(callback)} is not a callback for {name}: write call(task, ...)")
 
 
 def _named(value: object) -> str:
+    if isinstance(value, TaskResult):
+        return f"a call of {value.task.module_path} that enqueue() has sent already"
     return f"task {value.module_path}" if isinstance(value, Task) else repr(value)
 
 

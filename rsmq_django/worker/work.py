@@ -19,6 +19,7 @@ from ..tasks.registry import Consumer, Function, find_consumer, find_followers, 
 from ..tasks.route import result_ttl_s
 from ..tasks.sealing import unseal
 from ..tasks.task import Task
+from ..tasks.unknown_task import why_unknown
 from .followers import followed_by
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def find_work(execution: Execution) -> Work:
     if task is None:
         raise Unreadable(
             "unknown_task",
-            f"no task {envelope.task!r} is declared in this worker; is its app in INSTALLED_APPS, was it renamed?",
+            f"no task {envelope.task!r} is declared in this worker: {why_unknown(envelope.task)}",
             envelope,
         )
     execution.args, execution.kwargs, execution.meta = envelope.args, envelope.kwargs, envelope.meta

@@ -140,7 +140,7 @@ def test_mistake_is_refused_with_what_to_do(greet: Task, options: dict[str, Any]
 
 def test_unknown_task_is_refused(greet: Task):
     with pytest.raises(
-        UnusableSchedule, match="no task 'tests.tasks.test_schedules.gret' is declared here. Did you mean"
+        UnusableSchedule, match="no task 'tests.tasks.test_schedules.gret' is declared here: module .* Did you mean"
     ):
         schedules.add("hello", "tests.tasks.test_schedules.gret", every_s=60)
 

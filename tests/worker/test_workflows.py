@@ -540,7 +540,7 @@ def test_a_step_of_a_chain_cannot_be_unique(project: Configure):
 
 
 def test_only_tasks_can_be_called():
-    with pytest.raises(TypeError, match="is no task of an RSMQ backend"):
+    with pytest.raises(TypeError, match="is not a task of an RSMQ backend"):
         call(len, "x")
 
 
@@ -557,7 +557,7 @@ def test_only_tasks_can_be_called():
 def test_a_task_without_its_call_is_refused_with_what_to_write(configure: Configure, make: Any):
     configure()
 
-    with pytest.raises(TypeError, match=r"task .* is no .*write call\(task, \.\.\.\)"):
+    with pytest.raises(TypeError, match=r"task .* is not .*write call\(task, \.\.\.\)"):
         make(doubling())
 
 

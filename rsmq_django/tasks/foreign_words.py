@@ -1,0 +1,67 @@
+"""What methods of other task queues are called here, for whoever moves from one: the words of an AttributeError."""
+
+from __future__ import annotations
+
+import difflib
+
+_CALL_IN_WORKFLOW = "write rsmq_django.tasks.call(task, ...) for a step of a chain or group"
+#: Of tasks: Celery, Dramatiq, Huey, RQ, procrastinate.
+TASK_WORDS = {
+    "delay": "send a call with .enqueue(...)",
+    "delay_on_commit": "send a call with .enqueue(...), which waits for the commit by itself",
+    "send": "send a call with .enqueue(...)",
+    "send_with_options": "send a call with .using(queue_name=..., run_after=...).enqueue(...)",
+    "defer": "send a call with .enqueue(...)",
+    "defer_async": "send a call with .aenqueue(...)",
+    "configure": "give options to one call with .using(queue_name=..., run_after=...).enqueue(...)",
+    "schedule": "send a delayed call with .using(run_after=timedelta(...)).enqueue(...)",
+    "apply_async": "send a call with .enqueue(...), with options .using(run_after=..., queue_name=...).enqueue(...)",
+    "apply": "run it here with .call(...)",
+    "call_local": "run it here with .call(...)",
+    "fn": "run it here with .call(...)",
+    "run": "run it here with .call(...), in a worker with .enqueue(...)",
+    "s": _CALL_IN_WORKFLOW,
+    "si": _CALL_IN_WORKFLOW,
+    "signature": _CALL_IN_WORKFLOW,
+    "message": _CALL_IN_WORKFLOW,
+    "map": "send many calls with .enqueue_many([...]), as one workflow with map_tasks(task, [...])",
+    "starmap": "send many calls with .enqueue_many([...])",
+    "chunks": "send many calls with .enqueue_many([...])",
+    "retry": "raise rsmq_django.tasks.Retry(after_s=...) inside the task",
+    "request": "ask for current_task() of rsmq_django.tasks inside the task, or declare it with takes_context=True",
+    "update_state": "call current_task().progress(...) of rsmq_django.tasks inside the task",
+    "AsyncResult": "read a result with .get_result(id)",
+}
+#: Of results.
+RESULT_WORDS = {
+    "get": "a result is not waited for: call .refresh() and look at .is_finished, then at .return_value",
+    "wait": "a result is not waited for: call .refresh() and look at .is_finished",
+    "get_result": "call .refresh() and look at .return_value",
+    "result": "call .refresh() and look at .return_value",
+    "value": "call .refresh() and look at .return_value",
+    "state": "call .refresh() and look at .status",
+    "ready": "call .refresh() and look at .is_finished",
+    "done": "call .refresh() and look at .is_finished",
+    "successful": "call .refresh() and compare .status with TaskResultStatus.SUCCESSFUL",
+    "failed": "call .refresh() and compare .status with TaskResultStatus.FAILED",
+    "revoke": "cancel it with rsmq_django.tasks.cancel(result.id)",
+    "cancel": "cancel it with rsmq_django.tasks.cancel(result.id)",
+    "forget": "it goes by itself after result_ttl_s",
+    "traceback": "call .refresh() and look at .errors",
+    "task_id": "its id is .id",
+    "args_list": "its arguments are .args and .kwargs",
+}
+CALLED = (
+    "a task is not called: {path}.enqueue(...) sends it to a worker, {path}.call(...) runs it here and returns what "
+    "the function returns"
+)
+
+
+def missing_attribute(value: object, name: str, words: dict[str, str], what: str) -> AttributeError:
+    """Return the error for an attribute that a task or result lacks, with the way or the nearest name."""
+    if name in words:
+        return AttributeError(f"{what} has no {name!r}: {words[name]}")
+    known = [each for each in dir(type(value)) if not each.startswith("_")]
+    close = difflib.get_close_matches(name, known, n=1) if not name.startswith("_") else []
+    hint = f". Did you mean {close[0]!r}?" if close else ""
+    return AttributeError(f"{what} has no attribute {name!r}{hint}")

@@ -1,0 +1,81 @@
+"""Which argument of a call JSON lacks, and what to pass instead: the words of an error."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from enum import Enum
+from itertools import islice
+from typing import Any
+
+from .arguments import signature_of
+from .registry import find_task
+
+#: Deeper, or after so many values, nothing is looked for: arguments may refer to themselves.
+MAX_DEPTH, MAX_VALUES = 50, 100_000
+OTHERWISE = "ids, numbers, text, lists, dicts"
+
+
+def blamed_argument(path: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, given: int) -> str:
+    """Return what is wrong with the first argument that JSON lacks; "" when none is found.
+
+    `given` arguments will be put in front of the positional ones.
+    """
+    values = [*zip(_names(path, len(args), given), args, strict=True), *((repr(name), kwargs[name]) for name in kwargs)]
+    looks = (said for where, value in values for said in _problems(value, f"argument {where}", 0))
+    return next(filter(None, islice(looks, MAX_VALUES)), "")
+
+
+def _names(path: str, count: int, given: int) -> list[str]:
+    """Return the names of positional arguments, their numbers where they have none."""
+    task, names = find_task(path), list[str]()
+    if task is not None and task.options.batch is None:
+        try:
+            parameters = list(signature_of(task.func).parameters.values())[task.takes_context + given :]
+        except ValueError:  # written in C
+            parameters = []
+        names = [repr(p.name) for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [*names[:count], *(str(number + 1) for number in range(len(names), count))]
+
+
+def _problems(value: Any, where: str, depth: int) -> Iterator[str]:
+    """Yield a text for each value that is looked at, "" for one that JSON has."""
+    yield ""
+    if depth > MAX_DEPTH or value is None or isinstance(value, (bool, int, str)):
+        return
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            yield f"{where} is {value!r}, which JSON lacks; pass None or a text instead"
+    elif isinstance(value, (list, tuple)):
+        for number, each in enumerate(value):
+            yield from _problems(each, f"{where}[{number}]", depth + 1)
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            if key is not None and not isinstance(key, (str, int, float, bool)):
+                yield f"{where} has the key {key!r}, which JSON lacks; keys are texts"
+            yield from _problems(each, f"{where}[{key!r}]", depth + 1)
+    else:
+        yield f"{where} is a {type(value).__name__}, which JSON lacks; pass {_instead(value)}"
+
+
+def _instead(value: Any) -> str:
+    if isinstance(value, type) or inspect.isroutine(value):
+        return "its name, and look it up in the task"
+    if hasattr(value, "values_list"):
+        return "the primary keys (list(queryset.values_list('pk', flat=True)))"
+    if hasattr(value, "pk"):
+        return "its primary key (.pk), and read the row in the task"
+    if hasattr(value, "isoformat"):
+        return "its text (.isoformat()), and read it with fromisoformat() in the task"
+    if isinstance(value, timedelta):
+        return "its seconds (.total_seconds())"
+    if isinstance(value, Enum):
+        return "its value (.value)"
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return "text, or store it and pass its id"
+    if isinstance(value, Iterable):
+        return "a list (list(value))"
+    has_text = any("__str__" in vars(kind) for kind in type(value).__mro__[:-1])  # the last one is object
+    return "its text (str(value))" if has_text else OTHERWISE

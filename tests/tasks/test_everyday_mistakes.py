@@ -1,0 +1,252 @@
+"""Mistakes that everybody makes once: the error names the cause and the next step."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import uuid
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+
+from rsmq_django.tasks import Task, call, chain, cron, every, group, schedule, topic_task
+from rsmq_django.tasks.compat import InvalidTask, task_backends
+from rsmq_django.tasks.topic_task import check_topic_tasks
+from rsmq_django.tasks.unknown_task import why_unknown
+from rsmq_django.topics import get_topic, publish
+from tests.worker.workshop import Configure, dead_letters, declare, send_raw, work
+
+
+@pytest.fixture
+def paint(project: Configure) -> Any:
+    """A task in the queue "default"."""
+    return declare(lambda colour, *, on="wall": None)
+
+
+# -- Words of other task queues ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "way"),
+    [
+        ("delay", r"\.enqueue\("),
+        ("delay_on_commit", r"\.enqueue\("),
+        ("send", r"\.enqueue\("),
+        ("defer", r"\.enqueue\("),
+        ("apply_async", r"\.using\(run_after="),
+        ("apply", r"\.call\("),
+        ("s", r"rsmq_django\.tasks\.call"),
+        ("si", r"rsmq_django\.tasks\.call"),
+        ("signature", r"rsmq_django\.tasks\.call"),
+        ("retry", r"raise rsmq_django\.tasks\.Retry"),
+        ("AsyncResult", r"\.get_result\("),
+        ("map", "enqueue_many"),
+    ],
+)
+def test_words_of_other_task_queues_name_ours(paint: Task[..., Any], word: str, way: str):
+    with pytest.raises(AttributeError, match=way):
+        getattr(paint, word)
+    assert not hasattr(paint, word)
+
+
+def test_misspelt_methods_are_suggested(paint: Task[..., Any]):
+    with pytest.raises(AttributeError, match=r"no attribute 'enqeue'\. Did you mean 'enqueue'\?"):
+        paint.enqeue  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_task_that_is_called_says_how_to_call_it(paint: Task[..., Any]):
+    with pytest.raises(TypeError, match=r"\.enqueue\(\.\.\.\) sends it to a worker, .*\.call\(\.\.\.\) runs it here"):
+        paint("red")  # type: ignore[operator]
+
+
+def test_tasks_are_copied_and_pickled_as_before(paint: Task[..., Any]):
+    assert copy.copy(paint) == paint
+    assert pickle.loads(pickle.dumps(paint)) == paint
+
+
+@pytest.mark.parametrize(
+    ("word", "way"),
+    [("get", "refresh"), ("wait", "refresh"), ("result", "return_value"), ("state", "status"), ("ready", "is_finished"),
+     ("successful", "status"), ("revoke", "cancel"), ("traceback", "errors")],
+)  # fmt: skip
+@pytest.mark.parametrize("is_read", [False, True])
+def test_words_of_other_results_name_ours(paint: Task[..., Any], word: str, way: str, is_read: bool):
+    result = paint.enqueue("red")
+    if is_read:
+        result = task_backends["default"].get_result(result.id)
+
+    with pytest.raises(AttributeError, match=way):
+        getattr(result, word)
+
+
+def test_results_are_copied_and_pickled_as_before(paint: Task[..., Any]):
+    result = task_backends["default"].get_result(paint.enqueue("red").id)
+
+    assert copy.copy(result) == result
+    assert pickle.loads(pickle.dumps(result)) == result
+
+
+# -- Arguments that JSON lacks -------------------------------------------------------------------------------------
+
+
+class Customer:
+    """Looks like a row."""
+
+    pk = 7
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (Customer(), r"argument 'colour' is a Customer, which JSON lacks; pass its primary key \(\.pk\)"),
+        (datetime(2026, 1, 1, tzinfo=UTC), r"argument 'colour' is a datetime, .* pass its text \(\.isoformat\(\)\)"),
+        (date(2026, 1, 1), r"argument 'colour' is a date, .*\.isoformat\(\)"),
+        (Decimal("1.5"), r"argument 'colour' is a Decimal, .* pass its text \(str\(value\)\)"),
+        (uuid.UUID(int=7), r"argument 'colour' is a UUID, .* \(str\(value\)\)"),
+        ({1, 2}, r"argument 'colour' is a set, .* pass a list \(list\(value\)\)"),
+        (b"x", r"argument 'colour' is a bytes, .* pass text, or store it and pass its id"),
+        ({"by": [1, Customer()]}, r"argument 'colour'\['by'\]\[1\] is a Customer, .*\.pk"),
+        (float("nan"), r"argument 'colour' is nan, which JSON lacks; pass None"),
+        ({(1, 2): 3}, r"argument 'colour' has the key \(1, 2\), which JSON lacks; keys are texts"),
+        (object(), r"argument 'colour' is a object, which JSON lacks; pass ids, numbers, text, lists, dicts"),
+    ],
+)
+def test_argument_that_json_lacks_is_named_with_what_to_pass_instead(paint: Task[..., Any], value: Any, said: str):
+    with pytest.raises((TypeError, ValueError), match=said):
+        paint.enqueue(value)
+
+
+def test_keyword_argument_that_json_lacks_is_named(paint: Task[..., Any]):
+    with pytest.raises(TypeError, match=r"argument 'on' is a Customer"):
+        paint.enqueue("red", on=Customer())
+
+
+def test_argument_behind_the_context_has_its_own_name(project: Configure):
+    declared = declare(takes_context=True)(lambda context, colour: None)
+
+    with pytest.raises(TypeError, match=r"argument 'colour' is a Customer"):
+        declared.enqueue(Customer())
+
+
+# -- Options and declarations --------------------------------------------------------------------------------------
+
+
+def test_number_as_backoff_names_fixed(project: Configure):
+    with pytest.raises(ValueError, match=r"backoff is 5; .* write fixed\(5\)"):
+        declare(backoff=5)(lambda: None)
+    with pytest.raises(InvalidTask, match=r"backoff is 5; .* write fixed\(5\)"):
+        topic_task("orders", group="billing", backoff=5)(lambda message: None)  # type: ignore[arg-type]
+
+
+def test_period_without_a_unit_asks_for_one(project: Configure, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(schedule, "_declared", {})
+    with pytest.raises(TypeError, match=r"every\(5\) has no unit; write @every\(minutes=5\)"):
+        every(5)
+    with pytest.raises(TypeError, match=r"write @every\(minutes=5\) above @task"):
+        every(lambda: None)
+    with pytest.raises(TypeError, match=r"write @cron\('30 3 \* \* \*'\) above @task"):
+        cron(lambda: None)  # type: ignore[arg-type]
+
+
+def test_call_that_was_sent_is_no_step_of_a_workflow(paint: Task[..., Any]):
+    sent: Any = paint.enqueue("red")
+    for make in (lambda: chain(sent), lambda: group([sent]), lambda: chain(call(paint, "red"), on_failure=sent)):
+        with pytest.raises(TypeError, match=r"enqueue\(\) has sent already .*write call\(task, \.\.\.\)"):
+            make()
+
+
+def test_reliable_queue_is_no_queue_of_a_task(paint: Task[..., Any], settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "RELIABLE": {"orders": {}}}
+
+    with pytest.raises(
+        InvalidTask, match=r"'orders' is a reliable queue; .*get_reliable_queue\('orders'\)\.push\(task_body"
+    ):
+        paint.using(queue_name="orders")
+
+
+# -- Topics --------------------------------------------------------------------------------------------------------
+
+
+def test_topic_that_the_settings_do_not_name_is_asked_for(project: Configure, settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "TOPICS": ["orders"]}
+    publish("orders", "a")
+
+    for use in (lambda: publish("ordres", "a"), lambda: get_topic("ordres")):
+        with pytest.raises(
+            ImproperlyConfigured, match=r"Topic 'ordres' is not in RSMQ\['TOPICS'\]. Did you mean 'orders'"
+        ):
+            use()
+    assert get_topic("orders.dlt").name == "orders.dlt"
+
+
+def test_without_a_list_of_topics_every_name_is_one(project: Configure):
+    publish("whatever", "a")
+
+
+def test_worker_does_not_start_with_a_function_that_follows_an_unlisted_topic(project: Configure, settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "TOPICS": ["orders"]}
+    topic_task("ordres", group="billing")(lambda message: None)
+
+    with pytest.raises(ImproperlyConfigured, match=r"Topic 'ordres' is not in RSMQ\['TOPICS'\]"):
+        check_topic_tasks()
+
+
+# -- Tasks that a worker does not know -----------------------------------------------------------------------------
+
+
+def test_module_that_is_not_imported_is_named_with_what_to_do(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (app := tmp_path / "app_with_jobs").mkdir()
+    (app / "__init__.py").touch()
+    (app / "jobs.py").write_text("raise AssertionError('nothing is imported because of a message')")
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "app_with_jobs"]
+
+    assert why_unknown("app_with_jobs.jobs.send") == (
+        "only modules named tasks are imported; app_with_jobs.jobs exists: import it in ready() of the AppConfig of "
+        "'app_with_jobs', or in app_with_jobs.tasks"
+    )
+    assert why_unknown("app_with_jobs.work.send").startswith("app 'app_with_jobs' has no module app_with_jobs.work")
+    assert why_unknown("app_with_jobs/../x.send").startswith("no installed app has a module")
+
+
+def test_misspelt_task_is_suggested(project: Configure):
+    declared = declare(lambda: None)
+    path = declared.module_path.replace("lambda", "lamda")
+
+    assert why_unknown(path).endswith(f"Did you mean {declared.module_path!r}?")
+
+
+def test_dead_letter_of_an_unknown_task_says_why(project: Configure):
+    send_raw('{"task": "shopp.tasks.send"}')
+
+    work()
+
+    ((_, record),) = dead_letters()
+    assert record["message"] == (
+        "no task 'shopp.tasks.send' is declared in this worker: no installed app has a module 'shopp.tasks'; "
+        "is its app in INSTALLED_APPS, was it renamed?"
+    )
+
+
+def test_backend_without_the_application_is_an_error(project: Configure, settings: Any):
+    settings.INSTALLED_APPS = [name for name in settings.INSTALLED_APPS if name != "rsmq_django"]
+
+    (message,) = task_backends["default"].check()
+
+    assert (message.id, message.level) == ("rsmq.E013", checks.ERROR)
+    assert "'rsmq_django' is not in INSTALLED_APPS" in message.msg
+
+
+def test_backends_that_are_not_ours_are_named(project: Configure, settings: Any):
+    settings.TASKS = {"default": {"BACKEND": "django_tasks.backends.dummy.DummyBackend"}}
+
+    (message,) = [each for each in checks.run_checks(tags=["rsmq"]) if each.id == "rsmq.W006"]
+
+    assert message.msg.endswith("'default' is django_tasks.backends.dummy.DummyBackend.")
