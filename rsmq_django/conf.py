@@ -107,7 +107,17 @@ class Settings:
     @cached_property
     def dead_letter_places(self) -> frozenset[tuple[str, str]]:
         """Return connection and name of every queue that dead letters are sent to."""
-        return frozenset((queue.connection, queue.dead_letter) for queue in self.queues.values())
+        queues = self.queues.values()
+        return frozenset((queue.connection, queue.dead_letter) for queue in queues if queue.dead_letter is not None)
+
+    def dead_letter_chain(self, name: str) -> list[str]:
+        """Return a dead-letter queue, the one where its own dead letters go when workers take from it, and so on."""
+        chain: list[str] = []
+        following: str | None = name
+        while following is not None and following not in chain:
+            chain.append(following)
+            following = self.queues[following].dead_letter if following in self.queues else None
+        return chain
 
     def queue(self, name: str) -> QueueSettings:
         """Return the settings of a queue, one of its priority bands, or a dead-letter queue.

@@ -130,6 +130,7 @@ FLAG_OR_TEXT = Rule("True, False or a text", lambda value: isinstance(value, boo
 QUEUE_NAME = Rule(
     "a queue name: 1 to 160 characters of A-Z, a-z, 0-9, _ and -, but not QUEUES or rt", _passes(checked_name)
 )
+QUEUE_NAME_OR_NONE = Rule(f"{QUEUE_NAME.expects}, or None", lambda value: value is None or QUEUE_NAME.accepts(value))
 NAMESPACE = Rule("a text without a colon at its end", _passes(checked_namespace))
 SIGNING_KEYS = Rule(
     "a list of secret texts of at least 32 characters, for example of secrets.token_urlsafe(32)",

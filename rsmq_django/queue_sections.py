@@ -32,7 +32,7 @@ def read_queues(
         if queue.signing_keys and queue.encryption_keys:
             said = f"{where} has both SIGNING_KEYS and ENCRYPTION_KEYS"
             reader.note(WRONG_VALUE, said, "Leave SIGNING_KEYS out: what is encrypted cannot be changed either.")
-        if not QUEUE_NAME.accepts(queue.dead_letter):
+        if queue.dead_letter is not None and not QUEUE_NAME.accepts(queue.dead_letter):
             said = f"{where} has a name that is too long to add '{DEAD_LETTER_SUFFIX}' to"
             reader.note(WRONG_DEAD_LETTER, said, "Name its DEAD_LETTER queue, or give it a shorter name.")
         queues[name] = queue
@@ -103,6 +103,8 @@ def find_dead_letters(reader: OptionReader, queues: Mapping[str, QueueSettings])
     found: dict[str, QueueSettings] = {}
     for queue in queues.values():
         where, target = f"RSMQ['QUEUES'][{queue.name!r}]['DEAD_LETTER']", queue.dead_letter
+        if target is None:
+            continue
         if target not in queues and target not in found:
             # Unlimited, because a message that fitted its queue must fit here, too.
             # And in the same unit of time, because the same clients read both.
@@ -130,7 +132,7 @@ def find_dead_letters(reader: OptionReader, queues: Mapping[str, QueueSettings])
 def _circle_from(start: str, queues: Mapping[str, QueueSettings]) -> list[str]:
     """Return the names from `start` back to it along the dead-letter queues; nothing when they end elsewhere."""
     path, name = [start], queues[start].dead_letter
-    while name in queues and name not in path:
+    while name is not None and name in queues and name not in path:
         path.append(name)
         name = queues[name].dead_letter
     return path if name == start else []

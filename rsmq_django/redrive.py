@@ -89,7 +89,7 @@ def transfer_from(
 
 def dead_letter_queues() -> list[str]:
     """Return the names of all dead-letter queues of the settings, in the order of their queues."""
-    return list(dict.fromkeys(queue.dead_letter for queue in get_settings().queues.values()))
+    return list(dict.fromkeys(filter(None, (queue.dead_letter for queue in get_settings().queues.values()))))
 
 
 def _kind(message: StoredMessage) -> tuple[str, str, str]:

@@ -25,7 +25,7 @@ from .options import (
     FLAG,
     FLAG_OR_TEXT,
     NAMESPACE,
-    QUEUE_NAME,
+    QUEUE_NAME_OR_NONE,
     SECONDS_BY_QUEUE,
     SIGNING_KEYS,
     TEXT,
@@ -89,8 +89,8 @@ class QueueSettings:
     signing_keys: Annotated[tuple[str, ...], SIGNING_KEYS] = field(default=(), repr=False)
     #: Fernet keys: only messages encrypted with one of these run; the first one encrypts.
     encryption_keys: Annotated[tuple[str, ...], FERNET_KEYS] = field(default=(), repr=False)
-    #: Where messages go that failed for good. Left out, it is the queue's name and "-dead".
-    dead_letter: Annotated[str, QUEUE_NAME]
+    #: Where messages go that failed for good. Left out, it is the queue's name and "-dead"; None: they are deleted.
+    dead_letter: Annotated[str | None, QUEUE_NAME_OR_NONE]
 
     @property
     def is_sealed(self) -> bool:

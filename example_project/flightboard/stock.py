@@ -93,18 +93,25 @@ def demo_queues() -> list[str]:
     return list(get_settings().queues)
 
 
+def dead_letters_of(name: str) -> str:
+    """Return the dead-letter queue of a queue; the site discards nothing."""
+    found = get_settings().queue(name).dead_letter
+    assert found is not None
+    return found
+
+
 def create_queues() -> None:
     """Create the site's queues and their dead-letter queues, as far as they do not exist."""
     for name in demo_queues():
         ensure_queue(name)
-        ensure_queue(get_settings().queue(name).dead_letter)
+        ensure_queue(dead_letters_of(name))
 
 
 def delete_queues() -> None:
     """Delete the site's queues with everything in them; their counters start at 0 again when they are created."""
     existing = list_queues(get_client())
     for name in demo_queues():
-        for queue_name in (name, *bands_of(name, existing), get_settings().queue(name).dead_letter):
+        for queue_name in (name, *bands_of(name, existing), dead_letters_of(name)):
             try:
                 get_queue(queue_name).delete_queue()
             except QueueNotFound:
@@ -123,7 +130,7 @@ def read_queues() -> list[QueueFigures]:
     """Read all queues and their dead-letter queues in one round trip."""
     names = demo_queues()
     alive = [get_queue(name) for name in names]
-    dead = [get_queue(get_settings().queue(name).dead_letter) for name in names]
+    dead = [get_queue(dead_letters_of(name)) for name in names]
     attributes = _attributes([*alive, *dead])
     return [
         QueueFigures(
@@ -183,6 +190,6 @@ def _reasons(names: list[str]) -> Counter[Reason]:
 
 def failure_records(name: str) -> list[dict[str, Any]]:
     """Return the failure records beside the dead letters of a queue."""
-    dead = get_queue(get_settings().queue(name).dead_letter)
+    dead = get_queue(dead_letters_of(name))
     (values,) = dead.client.connection.exchange([("HVALS", dead.keys.failures)])
     return [json.loads(value) for value in values]

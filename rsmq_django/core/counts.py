@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from .histogram import Histogram
 
 #: Messages that a worker was the first to receive are `sent`; the others say how attempts begin and end: `dead` went to
-#: the dead-letter queue, `released` were given back unrun or unfinished, `lost` died with their process or lost their
-#: lease.
-COUNTERS = ("sent", "started", "succeeded", "retried", "dead", "released", "lost", "cancelled")
+#: the dead-letter queue, `discarded` were deleted instead, `released` were given back unrun or unfinished, `lost` died
+#: with their process or lost their lease.
+COUNTERS = ("sent", "started", "succeeded", "retried", "dead", "discarded", "released", "lost", "cancelled")
 HISTOGRAMS = ("wait", "run")
 
 
@@ -27,6 +27,7 @@ class Counts:
     succeeded: int = 0
     retried: int = 0
     dead: int = 0
+    discarded: int = 0
     released: int = 0
     lost: int = 0
     cancelled: int = 0
@@ -37,8 +38,8 @@ class Counts:
 
     @property
     def failed(self) -> int:
-        """Return how many attempts did not do what they should: retried, dead and lost."""
-        return self.retried + self.dead + self.lost
+        """Return how many attempts did not do what they should: retried, dead, discarded and lost."""
+        return self.retried + self.dead + self.discarded + self.lost
 
     @property
     def ended(self) -> int:

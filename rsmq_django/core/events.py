@@ -36,6 +36,8 @@ class Kind(Enum):
     RETRIED = "retried"
     #: It failed for good: the message went to the dead-letter queue.
     DEAD = "dead"
+    #: It failed for good, and there is no dead-letter queue: the message was deleted.
+    DISCARDED = "discarded"
     #: Given back before it ran, or unfinished because its worker stopped.
     RELEASED = "released"
     #: Its process died, or its lease ended while it ran and the result was discarded. `error_type` tells which.

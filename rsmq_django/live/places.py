@@ -52,9 +52,14 @@ class Place:
 
     @property
     def dead_letters(self) -> Place | None:
-        """Return where the settings send its dead letters; None for a priority band: they are those of its queue."""
+        """Return where the settings send its dead letters; None when they are deleted.
+
+        None for a priority band as well: its dead letters are those of its queue.
+        """
         found = get_settings().queues.get(self.name)
-        return Place(self.alias, found.dead_letter) if found is not None and found.connection == self.alias else None
+        if found is None or found.connection != self.alias or found.dead_letter is None:
+            return None
+        return Place(self.alias, found.dead_letter)
 
     @property
     def unit(self) -> TimeUnit:

@@ -66,6 +66,9 @@ def replay(lake: Lake, fingerprint: str, *, dry_run: bool, limit: int | None = N
         except ImproperlyConfigured:
             result.stayed[f"{queue} is not in RSMQ['QUEUES'] any more"] += len(ids)
             continue
+        if settings.dead_letter is None:
+            result.stayed[f"{queue} discards what fails for good"] += len(ids)
+            continue
         client = get_client(settings.connection)
         transfer = Transfer(client, settings.dead_letter, ids=ids, limit=limit)
         try:

@@ -6,6 +6,7 @@ from .compat import TaskResult, TaskResultStatus
 from .expiry import TaskExpired
 from .interrupts import HardTimeout, TaskCancelled
 from .limits import Concurrency, Rate
+from .options import DISCARD
 from .retry import Postpone, Retry, TaskTimeout, exponential, fixed
 from .running import TaskContext, current_task, is_cancelled, lease_lost, progress_of
 from .schedule import cron, every
@@ -17,6 +18,7 @@ from .workflow import amap_tasks, call, chain, group, map_tasks
 from .workflow_state import Failure, Workflow, get_workflow, newest_workflows
 
 __all__ = [
+    "DISCARD",
     "BatchCall",
     "Concurrency",
     "Failure",

@@ -68,7 +68,7 @@ class RSMQBackend(BaseTaskBackend):
 
     def validate_task(self, task: Any) -> None:
         """Raise InvalidTask when the task cannot work here. Runs where the task is declared, and at each enqueue."""
-        check_queues(task.module_path, task.queue_name, task.options.dead_letter_queue)
+        check_queues(task.module_path, task.queue_name, task.options.named_dead_letters)
         check_no_consumer(task.module_path, task.queue_name)
         if self.queues and task.queue_name not in self.queues:
             raise InvalidTask(

@@ -140,6 +140,7 @@ def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> 
             keys.releases,
             result_key(client.namespace, task_id),
             cancelled_key(client.namespace),
+            keys.failures,
         ),
         (
             place.message_id,

@@ -35,7 +35,7 @@ from .running import CurrentTask
 
 logger = logging.getLogger(__name__)
 
-HOOKS = ("sending", "around", "before", "after", "on_retry", "on_dead_letter")
+HOOKS = ("sending", "around", "before", "after", "on_retry", "on_dead_letter", "on_discard")
 
 
 @dataclass(slots=True)
@@ -56,7 +56,10 @@ class Chain:
             name: [getattr(member, name) for member in members if hasattr(member, name)] for name in HOOKS
         }
         self._sending, self._around, self._before = hooks["sending"], hooks["around"], hooks["before"]
-        self._after, self._on = hooks["after"], {name: hooks[name] for name in ("on_retry", "on_dead_letter")}
+        self._after, self._on = (
+            hooks["after"],
+            {name: hooks[name] for name in ("on_retry", "on_dead_letter", "on_discard")},
+        )
 
     def context_of(self, task_path: str, queue_name: str) -> dict[str, Any]:
         """Return what travels with a call. An error is the sender's: nothing is sent."""
@@ -76,7 +79,7 @@ class Chain:
             yield
 
     def tell(self, run: CurrentTask, outcome: object, event: str | None) -> None:
-        """Tell what became of an attempt; `event` is on_retry, on_dead_letter or None."""
+        """Tell what became of an attempt; `event` is on_retry, on_dead_letter, on_discard or None."""
         for tell in [*self._after, *(self._on[event] if event else ())]:
             try:
                 tell(run, outcome)
@@ -167,6 +170,10 @@ class ErrorReport:
 
     def on_dead_letter(self, run: CurrentTask, outcome: Any) -> None:
         """Report a failure that is final."""
+        self._tell(run, outcome)
+
+    def on_discard(self, run: CurrentTask, outcome: Any) -> None:
+        """See on_dead_letter()."""
         self._tell(run, outcome)
 
     def _tell(self, run: CurrentTask, outcome: Any) -> None:

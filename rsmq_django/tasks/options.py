@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Literal, TypedDict, TypeGuard, get_args
 
 from django.conf import settings
@@ -18,6 +19,15 @@ MAX_TAG_LENGTH = 100
 MOST_ATTEMPTS = 1_000_000
 #: When Redis hears that a run has ended: together with others within milliseconds, or before the next one begins.
 Ack = Literal["batch", "each"]
+
+
+class Discard(Enum):
+    """In the place of a dead-letter queue: messages that failed for good are deleted."""
+
+    DISCARD = "discard"
+
+
+DISCARD = Discard.DISCARD
 
 ExceptionClasses = tuple[type[BaseException], ...] | type[BaseException]
 
@@ -44,7 +54,7 @@ class OptionArguments(CallOptions, total=False):
     give_up_on: ExceptionClasses
     timeout_s: float | None
     hard_timeout_s: float | None
-    dead_letter_queue: str | None
+    dead_letter_queue: str | Discard | None
     once: bool
     limits: Sequence[Limit]
     ack: Ack
@@ -63,7 +73,8 @@ class TaskOptions:
     timeout_s: float | None = None
     #: A run that takes longer is stopped with its whole process, whatever it does; counts as a failure.
     hard_timeout_s: float | None = None
-    dead_letter_queue: str | None = None
+    #: Where messages go that failed for good; DISCARD: they are deleted.
+    dead_letter_queue: str | Discard | None = None
     #: How long a finished result can be read; 0 keeps none and saves its cost in Redis.
     result_ttl_s: int | None = None
     #: Run in a transaction that also notes the task's id, so that a repeat of the same task does nothing.
@@ -95,6 +106,8 @@ class TaskOptions:
                 f"hard_timeout_s is {self.hard_timeout_s!r} and timeout_s is {self.timeout_s!r}; it must be longer, so "
                 "that the task can end by itself first"
             )
+        if not isinstance(self.dead_letter_queue, str | Discard | None):
+            raise ValueError(f"dead_letter_queue is {self.dead_letter_queue!r}; it must be a queue's name or DISCARD")
         _check("result_ttl_s", self.result_ttl_s, at_least=0)
         if self.once and not _has_inbox():
             raise ValueError("once=True needs a table: add 'rsmq_django.outbox' to INSTALLED_APPS and migrate")
@@ -111,6 +124,11 @@ class TaskOptions:
         _check_classes("give_up_on", self.give_up_on)
         if not callable(self.backoff):
             raise ValueError(wrong_backoff(self.backoff))
+
+    @property
+    def named_dead_letters(self) -> str | None:
+        """Return the dead-letter queue that these options name; None when they name none."""
+        return self.dead_letter_queue if isinstance(self.dead_letter_queue, str) else None
 
     def retry_policy(self, default_max_attempts: int) -> RetryPolicy:
         """Return what to do about failures; `default_max_attempts` comes from the queue's settings."""

@@ -81,6 +81,11 @@ def check_queues(path: str, queue_name: str, dead_letter_queue: str | None) -> N
                     f"Task {path}: {name!r} holds what was sent to {base!r} with a priority; name that queue and the "
                     "priority instead"
                 )
+        if dead_letter_queue and queue_name in (chain := settings.dead_letter_chain(dead_letter_queue)):
+            way = " -> ".join([queue_name, *chain[: chain.index(queue_name) + 1]])
+            raise InvalidTask(
+                f"Task {path}: its dead letters would come back to its own queue: {way}; name another dead-letter queue"
+            )
         if dead_letter_queue and settings.queue(dead_letter_queue).connection != home.connection:
             raise InvalidTask(
                 f"Task {path}: its dead-letter queue {dead_letter_queue!r} is on another connection than "
@@ -116,7 +121,7 @@ def register_consumer(consumer: Consumer) -> None:
     Raises InvalidTask when the settings do not have its queues, or when the queue has tasks or another consumer.
     """
     if not _is_of_reliable_queue(consumer):
-        check_queues(consumer.module_path, consumer.queue_name, consumer.options.dead_letter_queue)
+        check_queues(consumer.module_path, consumer.queue_name, consumer.options.named_dead_letters)
     _check_no_task(consumer)
     known = _consumers.get(consumer.queue_name)
     if known is not None and known.module_path != consumer.module_path:
@@ -202,7 +207,7 @@ def registered_consumers() -> list[Consumer]:
 def holds_dead_letters(queue_name: str) -> bool:
     """Return whether the settings or a declared task send dead letters to a queue."""
     options = [task.options for task in _tasks.values()] + [consumer.options for consumer in _consumers.values()]
-    names = {name for _, name in get_settings().dead_letter_places} | {each.dead_letter_queue for each in options}
+    names = {name for _, name in get_settings().dead_letter_places} | {each.named_dead_letters for each in options}
     return queue_name in names
 
 

@@ -17,7 +17,7 @@ from .call_key import By, check_names
 from .compat import DEFAULT_TASK_QUEUE_NAME, BaseTask, TaskResult, task_backends
 from .foreign_words import CALLED, TASK_WORDS, missing_attribute
 from .limits import Limit, check_limit_names
-from .options import CALL_OPTIONS, Ack, CallOptions, ExceptionClasses, OptionArguments, TaskOptions
+from .options import CALL_OPTIONS, Ack, CallOptions, Discard, ExceptionClasses, OptionArguments, TaskOptions
 from .registry import Consumer, find_task, register_consumer, register_follower, register_task
 from .retry import Backoff, exponential
 from .running import TaskContext
@@ -44,7 +44,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     give_up_on: ExceptionClasses = ()
     timeout_s: float | None = None
     hard_timeout_s: float | None = None
-    dead_letter_queue: str | None = None
+    dead_letter_queue: str | Discard | None = None
     result_ttl_s: int | None = None
     once: bool = False
     unique: Unique | None = None
@@ -210,10 +210,10 @@ def task(
     Django's own options, and: `max_attempts` (runs in all; default: the queue's), `backoff` (function of the failed
     attempt that returns seconds; default: `exponential()`), `retry_on` and `give_up_on` (exception classes; default:
     every exception is retried), `timeout_s` (per run; default: none), `hard_timeout_s` (per run, after which its
-    process is killed; default: none), `dead_letter_queue` (default: the queue's), `result_ttl_s` (seconds a finished
-    result is kept; 0 keeps none), `unique` (a `Unique`: of equal calls, one is enough), `expires_in_s` (a call that
-    nobody has begun so long after it was due is not run), `tags` (to find and cancel tasks by), `fair_by` (whose calls
-    take turns: names of arguments or a function of them), `limits`
+    process is killed; default: none), `dead_letter_queue` (default: the queue's; DISCARD: none), `result_ttl_s`
+    (seconds a finished result is kept; 0 keeps none), `unique` (a `Unique`: of equal calls, one is enough),
+    `expires_in_s` (a call that nobody has begun so long after it was due is not run), `tags` (to find and cancel tasks
+    by), `fair_by` (whose calls take turns: names of arguments or a function of them), `limits`
     (`Concurrency` and `Rate`: how many run at a time, and how many start in a span of time), `batch` (the function gets
     a list of at most so many `BatchCall`s). Raises InvalidTask or ValueError where it is declared when one of them
     cannot work.

@@ -134,8 +134,8 @@ class Kit:
     def dead_letters(self, queue_name: str | None = None) -> list[DeadLetter]:
         """Return what failed for good: in one dead-letter queue, or in all."""
         settings = get_settings()
-        own = (task.options.dead_letter_queue for task in registered_tasks().values())
-        names = dict.fromkeys([*(queue.dead_letter for queue in settings.queues.values()), *filter(None, own)])
+        own = (task.options.named_dead_letters for task in registered_tasks().values())
+        names = dict.fromkeys(filter(None, [*(queue.dead_letter for queue in settings.queues.values()), *own]))
         return [
             DeadLetter(stored.id, stored.body, stored.failure())
             for name in ([queue_name] if queue_name else names)

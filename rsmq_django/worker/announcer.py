@@ -17,7 +17,7 @@ from ..tasks.results import as_time, restored_task
 from ..tasks.running import CurrentTask
 from .delivery import Delivery
 from .error_text import dotted_path, one_line, text_of
-from .outcomes import Cancelled, Dead, Outcome, Postponed, Released, RetryIn, Succeeded
+from .outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -29,6 +29,7 @@ EVENT_NAMES: dict[type[Outcome], str] = {
     Succeeded: "succeeded",
     RetryIn: "retried",
     Dead: "dead",
+    Discarded: "discarded",
     Released: "released",
     Postponed: "released",
     Cancelled: "cancelled",
@@ -82,7 +83,7 @@ class Announcer:
         if isinstance(outcome, _FINAL) and _is_task(execution) and anybody_listens(task_finished):
             result = self._finished_result(execution, outcome)
             task_finished.send_robust(sender=type(result.task.get_backend()), task_result=result)
-        if isinstance(outcome, Dead):
+        if type(outcome) is Dead:
             message_dead_lettered.send_robust(sender=Queue, **_dead_letter(execution, outcome))
 
     async def afinished(self, execution: Execution, outcome: Outcome) -> None:
@@ -92,7 +93,7 @@ class Announcer:
         if isinstance(outcome, _FINAL) and _is_task(execution) and anybody_listens(task_finished):
             result = self._finished_result(execution, outcome)
             await task_finished.asend_robust(sender=type(result.task.get_backend()), task_result=result)
-        if isinstance(outcome, Dead):
+        if type(outcome) is Dead:
             await message_dead_lettered.asend_robust(sender=Queue, **_dead_letter(execution, outcome))
 
     def lost(self, delivery: Delivery) -> None:
@@ -175,7 +176,8 @@ def log_outcome(execution: Execution, outcome: Outcome) -> None:
             text = "%s failed on attempt %d of %d, retry in %.1f s: %s [%s]"
             logger.warning(text, what, attempt, most, after_s, one_line(error), message_id, extra=extra)
         case Dead(reason, error, traceback_text):
-            text = "%s failed for good (%s) on attempt %d, moved to its dead-letter queue: %s [%s]%s"
+            fate = "discarded" if isinstance(outcome, Discarded) else "moved to its dead-letter queue"
+            text = f"%s failed for good (%s) on attempt %d, {fate}: %s [%s]%s"
             details = f"\n{traceback_text.rstrip()}" if traceback_text else ""
             why = one_line(error).removeprefix(f"{Unreadable.__name__}: ")  # the reason says that it is unreadable
             logger.error(text, what, reason, attempt, why, message_id, details, extra=extra)
@@ -213,7 +215,7 @@ def log_fields(execution: Execution, outcome: Outcome) -> dict[str, Any]:
 
 
 #: Which method of a middleware an outcome calls, besides `after`.
-_MIDDLEWARE_EVENTS: dict[type[Outcome], str] = {RetryIn: "on_retry", Dead: "on_dead_letter"}
+_MIDDLEWARE_EVENTS: dict[type[Outcome], str] = {RetryIn: "on_retry", Dead: "on_dead_letter", Discarded: "on_discard"}
 
 
 def _tell_middleware(execution: Execution, outcome: Outcome) -> None:

@@ -18,7 +18,7 @@ from .delivery import Delivery, WorkQueue
 from .error_text import dotted_path, text_of
 from .event_log import NO_EVENTS, EventLog, Events
 from .execution import Execution
-from .outcomes import Cancelled, Dead, Outcome, Postponed, Released, RetryIn, Succeeded
+from .outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
 from .workflow import counted, is_member
 
 Verdicts = list[Settlement]
@@ -158,14 +158,14 @@ def succeed(
             args += (message.id, message.receive_count)
     args += events
     read = _read_refused(len(deliveries))
-    return Call("worker/succeed", ending_keys(work_queue), tuple(args), read, True, work_queue.name)
+    return Call("worker/succeed", _final_keys(work_queue), tuple(args), read, True, work_queue.name)
 
 
 def keep_results(
     work_queue: WorkQueue, endings: Sequence[Ending], over: Sequence[str] = (), events: Events = NO_EVENTS
 ) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned, and keeps their results."""
-    keys = [*ending_keys(work_queue)]
+    keys = [*_final_keys(work_queue)]
     args: list[Argument] = [*strikes(over), work_queue.name, endings[0].worker_id]
     for ending in endings:
         assert isinstance(ending.outcome, Succeeded)
@@ -203,14 +203,17 @@ def postpone(
 
 
 def bury(ending: Ending, outcome: Dead, over: Sequence[str] = (), events: Events = NO_EVENTS) -> Call[Verdicts]:
-    """Return the call that moves a message to its dead-letter queue."""
+    """Return the call that moves a message to its dead-letter queue, or deletes it when it is discarded."""
     delivery, work_queue = ending.delivery, ending.delivery.work_queue
-    dead = queue_keys(work_queue.queue.client.namespace, dead_letter_queue(ending))
+    target = None if isinstance(outcome, Discarded) else ending.execution.dead_letter_queue
+    # A script is given keys of one slot only: in the place of those of no queue stand those of the message's own.
+    dead = queue_keys(work_queue.queue.client.namespace, target or work_queue.name)
+    record = failure_record(ending, outcome) if target else ""
     error = {f"error:{delivery.attempt}": encode_error(outcome.error, outcome.traceback or text_of(outcome.error))}
     finished_ms = f"{ending.execution.finished_ms:.3f}"
     result = ending.record(ending.keep_result_s, status="FAILED", finished_ms=finished_ms, **error)
-    keys = (*ending_keys(work_queue), dead.messages, dead.settings, dead.failures)
-    args = (*strikes(over, [delivery]), *delivery.receipt, failure_record(ending, outcome), *result, *events)
+    keys = (*_final_keys(work_queue), dead.messages, dead.settings, dead.failures, dead.releases)
+    args = (*strikes(over, [delivery]), *delivery.receipt, record, *result, *events)
     return Call("worker/bury", (*keys, *ending.result_keys), args, _read_verdict, True, work_queue.name)
 
 
@@ -237,13 +240,6 @@ def start(ending: Ending) -> Call[Verdicts]:
     keys = (*_queue_keys(ending.delivery.work_queue), *ending.result_keys)
     args = (*ending.delivery.receipt, *ending.record(UNFINISHED_TTL_S, status="RUNNING"))
     return Call("worker/start", keys, args, _read_verdict, True, ending.delivery.work_queue.name)
-
-
-def dead_letter_queue(ending: Ending) -> str:
-    """Return the task's own dead-letter queue, or the one of its queue."""
-    work = ending.execution.work
-    own = work.options.dead_letter_queue if work else None
-    return own or ending.delivery.work_queue.settings.dead_letter
 
 
 def failure_record(ending: Ending, outcome: Dead) -> str:
@@ -293,6 +289,11 @@ def ending_keys(work_queue: WorkQueue) -> tuple[str, ...]:
     """Return the keys that every script begins with that ends leases."""
     namespace = work_queue.queue.client.namespace
     return *_queue_keys(work_queue), events_key(namespace), dropped_key(namespace)
+
+
+def _final_keys(work_queue: WorkQueue) -> tuple[str, ...]:
+    """Return the keys that every script begins with after which a message is not in its queue any more."""
+    return *ending_keys(work_queue), work_queue.queue.keys.failures
 
 
 def _read_verdict(reply: int) -> Verdicts:

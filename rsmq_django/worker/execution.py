@@ -29,7 +29,7 @@ from .clock import ServerClock
 from .delivery import Delivery
 from .error_text import one_line, traceback_of
 from .interruption import interrupt
-from .outcomes import NOTHING_RETURNED, Cancelled, Dead, Outcome, Postponed, Released, RetryIn, Succeeded
+from .outcomes import NOTHING_RETURNED, Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
 from .time_limit import TimeLimit
 from .work import Work, find_work
 from .workflow import WorkflowGone
@@ -239,7 +239,7 @@ class Execution:
         if isinstance(result, Returned):
             return NOTHING_RETURNED if result.value is None else self._decide_return(result.value)
         if isinstance(result, Unreadable):
-            return Dead(result.reason, result)
+            return self.give_up(result.reason, result)
         if self.interrupted:
             return Released()  # the worker stops: no failure of the task
         return self._decide_error(result.error)
@@ -270,6 +270,11 @@ class Execution:
         """Give up on this attempt without an outcome: something other than the function failed."""
         self.desk.let_go(self)
 
+    def give_up(self, reason: str, error: BaseException, traceback: str = "") -> Dead:
+        """Return the outcome of a message that no further attempt is made at."""
+        kind = Dead if self.dead_letter_queue is not None else Discarded
+        return kind(reason, error, traceback)
+
     # -- What the steps ask -------------------------------------------------------------------------------------------
 
     @property
@@ -294,6 +299,21 @@ class Execution:
         return self.work.options.retry_policy(self.max_attempts) if self.work else RetryPolicy(self.max_attempts)
 
     @property
+    def dead_letter_queue(self) -> str | None:
+        """Return where the message goes when it fails for good; None: it is deleted.
+
+        That is the task's own dead-letter queue, or the one of its queue. A message that is in the former already, or
+        in one of those that follow on it, goes on to the next one. So no message goes round in a circle.
+        """
+        options = self.work.options if self.work is not None else None
+        following = self.delivery.work_queue.settings.dead_letter
+        if options is None or options.dead_letter_queue is None:
+            return following
+        own = options.named_dead_letters
+        is_there = own is not None and self.delivery.work_queue.base_name in get_settings().dead_letter_chain(own)
+        return following if is_there else own
+
+    @property
     def will_run(self) -> bool:
         """Say whether the function would be called now."""
         return self.reason_not_to_run() is None
@@ -305,29 +325,29 @@ class Execution:
             encoded = _encode(value)
         except Exception as error:  # TypeError and ValueError, and whatever the methods of its own classes raise
             # Its effect is done; running it again would do it twice and fail again.
-            return Dead("bad_return_value", TypeError(f"{self.path} returned what JSON cannot hold: {error}"))
+            return self.give_up("bad_return_value", TypeError(f"{self.path} returned what JSON cannot hold: {error}"))
         limit = get_settings().tasks.max_result_bytes
         if len(encoded) > limit and (self.keep_result_s or META in (self.meta or ())):
             text = (
                 f"{self.path} returned {len(encoded)} bytes of JSON, RSMQ['TASKS']['MAX_RESULT_BYTES'] allows {limit}"
             )
-            return Dead("bad_return_value", ValueError(f"{text}; store the value elsewhere and return its id"))
+            return self.give_up("bad_return_value", ValueError(f"{text}; store the value elsewhere and return its id"))
         return Succeeded(encoded)
 
     def _decide_error(self, error: BaseException) -> Outcome:
         if isinstance(error, _WorkerDied):
-            return Dead("worker_died", error)
+            return self.give_up("worker_died", error)
         if isinstance(error, TaskExpired):
-            return Dead("expired", error)
+            return self.give_up("expired", error)
         if isinstance(error, WorkflowGone):
-            return Dead("workflow_gone", error)
+            return self.give_up("workflow_gone", error)
         if isinstance(error, Postpone):
             return Postponed(min(max(0.0, error.after_s), MAX_SECONDS), str(error))
         text = traceback_of(error)
         if self.policy.gives_up_on(error):
-            return Dead("gave_up", error, text)
+            return self.give_up("gave_up", error, text)
         if self.delivery.attempt >= self.max_attempts:
-            return Dead("attempts_used_up", error, text)
+            return self.give_up("attempts_used_up", error, text)
         return RetryIn(self._wait_s(error), error, text)
 
     def _wait_s(self, error: BaseException) -> float:

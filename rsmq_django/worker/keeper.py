@@ -120,7 +120,9 @@ class Keeper:
         if crew is not None:
             self._chores.append(Chore("records of processes", lambda _: crew.present(self._client, names, reliable)))
         if queues and get_settings().statistics.enabled:  # last: nothing waits for a slice of them
-            names_of_all = sorted({name for each in queues for name in (each.name, each.dead_letter)})
+            names_of_all = sorted(
+                {name for each in queues for name in (each.name, each.dead_letter) if name is not None}
+            )
             lengths = Lengths(self._client, names_of_all, now_ms=lambda: self._last_beat_ms or time.time() * 1000)
             self._chores.append(Chore("lengths of queues", lengths.look))
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from django.db import connections
+
 from ..core import Client, RsmqError
 from ..core.call import Argument, Call
 from ..core.keys import queue_keys
@@ -82,6 +84,15 @@ def admit(client: Client, arrived: Sequence[Execution]) -> list[Execution]:
                 execution.places = ()
             _postpone(execution, answer.wait_s)
     return [execution for execution in arrived if execution not in refused]
+
+
+def note_places(execution: Execution) -> None:
+    """Find out in which limits a message may hold places that another process has run; free() frees them."""
+    if execution.work is not None and execution.work.options.limits:
+        _keys(execution)
+        # A function given as `by` may have connected to a database, and this process forks.
+        if any(callable(limit.by) for limit in execution.work.options.limits):
+            connections.close_all()
 
 
 def free(execution: Execution) -> Call[int]:

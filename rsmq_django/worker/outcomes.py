@@ -48,6 +48,11 @@ class Dead:
 
 
 @dataclass(frozen=True, slots=True)
+class Discarded(Dead):
+    """No further attempt, and no dead-letter queue: the message is deleted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Released:
     """The message is given back untouched: visible at once, and the delivery counts as no attempt."""
 

@@ -131,8 +131,8 @@ def dead_letter_queues(queues: Sequence[WorkQueue]) -> set[str]:
     options = [task.options for task in registered_tasks().values()]
     options += [consumer.options for consumer in consumers if consumer is not None]
     found = {work_queue.settings.dead_letter for work_queue in queues}
-    found |= {option.dead_letter_queue for option in options if option.dead_letter_queue}
-    return {name for name in found if get_settings().queue(name).connection in connections}
+    found |= {option.named_dead_letters for option in options}
+    return {name for name in found if name is not None and get_settings().queue(name).connection in connections}
 
 
 def queues_for_others(queues: Sequence[WorkQueue]) -> set[str]:

@@ -32,7 +32,8 @@ from .endings import Ending, ending_calls, ending_keys, strike_of
 from .event_log import NO_EVENTS, EventLog, Events
 from .execution import Execution
 from .holds import Hold, forget, read_holds, release_holds
-from .outcomes import Dead, Outcome, Released
+from .limits import free, note_places
+from .outcomes import Outcome, Released
 from .statistics import Statistics
 
 logger = logging.getLogger(__name__)
@@ -153,6 +154,7 @@ def _after_crash(
 ) -> None:
     crashes, body, first, released = reply
     execution = _execution(_delivery(hold, work_queue, body, first, released), death)
+    note_places(execution)
     if crashes < max_crashes:
         if books.statistics is not None:
             books.statistics.ended(work_queue.name, execution.path, "lost")
@@ -165,10 +167,11 @@ def _after_crash(
             max_crashes,
             CRASH_WAIT_S * crashes,
         )
+        _tidy_up(client, execution, [free(execution)] if execution.places else [])
         return
     text = f"the process that ran it ended with {death.how}, {crashes} times in all; see the log of the worker"
     try:
-        _end(client, execution, Dead("crashed", ProcessDied(text)), books)
+        _end(client, execution, execution.give_up("crashed", ProcessDied(text)), books)
     except RsmqError as error:
         logger.error("message %s stays in queue %s for another attempt: %s", hold.message_id, work_queue.name, error)
 
@@ -176,6 +179,7 @@ def _after_crash(
 def _fail(client: Client, queues: Sequence[WorkQueue], hold: Hold, death: Death, books: Books) -> None:
     """Let the task's own policy decide what becomes of a message that ran too long."""
     for execution in _read_executions(client, _known(queues, [hold]), death).values():
+        note_places(execution)
         limit_s = execution.work.options.hard_timeout_s if execution.work else None
         _end(client, execution, execution.decide(Raised(HardTimeout(limit_s))), books)
 
@@ -239,12 +243,14 @@ def _end(client: Client, execution: Execution, outcome: Outcome, books: Books) -
     verdicts = client.run(ending_call.call)
     if books.statistics is not None:
         books.statistics.settled([ending], verdicts)
-    calls = aftermath_calls([ending])
+    _tidy_up(client, execution, aftermath_calls([ending]))
+
+
+def _tidy_up(client: Client, execution: Execution, calls: Sequence[Call[Any]]) -> None:
     for reply in client.run_many(calls) if calls else ():
         if isinstance(reply, RsmqError):
-            logger.warning(
-                "what message %s has left behind stays until it expires: %s", ending.delivery.message.id, reply
-            )
+            message_id = execution.delivery.message.id
+            logger.warning("what message %s has left behind stays until it expires: %s", message_id, reply)
 
 
 class _NoDesk:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from rsmq_django.core import Client, Message
 from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.tasks import Concurrency, fixed
+from rsmq_django.tasks.limits import keys_of_limit
 from rsmq_django.tasks.tags import note_tags, tagged
 from rsmq_django.worker.assignment import queue_settings, work_queues_by_client
 from rsmq_django.worker.delivery import WorkQueue
@@ -15,7 +19,7 @@ from rsmq_django.worker.holds import expire_holds, read_holds, release_unknown, 
 from rsmq_django.worker.recovery import Death, recover
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
-from tests.worker.workshop import Configure, the_dead_letter
+from tests.worker.workshop import Configure, declare, the_dead_letter
 
 NEVER_S = 1000
 
@@ -28,6 +32,7 @@ class DeadWorker:
     client: Client
     queues: list[WorkQueue]
     running: set[str] = field(default_factory=set)
+    overdue: set[str] = field(default_factory=set)
     batches: list[str] = field(default_factory=list)
 
     def holds(self, body: bytes, *, is_running: bool) -> Message:
@@ -44,7 +49,9 @@ class DeadWorker:
 
     def is_recovered(self, *, max_crashes: int = 3) -> None:
         """Free what it held, as its supervisor does."""
-        death = Death(worker_id="dead", how="signal 9 (SIGKILL)", running=frozenset(self.running))
+        death = Death(
+            worker_id="dead", how="signal 9 (SIGKILL)", running=frozenset(self.running), overdue=frozenset(self.overdue)
+        )
         recover(self.client, self.queues, death, max_crashes=max_crashes)
 
 
@@ -60,6 +67,27 @@ def worker(project: Configure, server: PrivateServer) -> DeadWorker:
     server.redis.zadd("rsmq::workers", {"dead": 1})
     ((_, queues),) = work_queues_by_client(queue_settings(["default"]), "dead")
     return DeadWorker(server, get_client(), queues)
+
+
+@pytest.mark.parametrize("end", ["crash", "last crash", "hard timeout"])
+@pytest.mark.parametrize(
+    "by", [None, ["number"], lambda number: number], ids=["all calls", "an argument", "a function"]
+)
+def test_places_in_limits_are_free_at_once(worker: DeadWorker, server: PrivateServer, end: str, by: Any):
+    def pay(number: int) -> None: ...
+
+    declare(limits=[Concurrency(1, by=by)], backoff=fixed(3600))(pay)
+    limit, body = Concurrency(1, by=by), json.dumps({"task": f"{__name__}.pay", "args": [7]})
+    key, _ = keys_of_limit(limit, "rsmq", f"{__name__}.pay", pay, [7], {}, takes_context=False)
+    message = worker.holds(body.encode(), is_running=end != "hard timeout")
+    if end == "hard timeout":
+        worker.overdue.add(message.id)
+    server.redis.hset(key, message.id, f"1 {9 * 10**12} default")
+
+    worker.is_recovered(max_crashes=1 if end == "last crash" else 3)
+
+    assert not server.redis.exists(key)
+    assert get_queue("default").attributes().messages == (0 if end == "last crash" else 1)
 
 
 def counted(server: PrivateServer) -> dict[bytes, bytes]:
@@ -139,7 +167,7 @@ def test_message_whose_processes_die_too_often_is_dead_with_the_reason(worker: D
 
 
 def test_message_that_is_buried_for_its_crashes_is_found_by_its_tags_no_more(worker: DeadWorker, client: Client):
-    client.run(note_tags("rsmq", ["tour"], ["pLq0"]))
+    client.run(note_tags("rsmq", ["tour"], ["pLq0"], due_in_s=0))
     worker.holds(b'{"task": "shop.tasks.ship", "id": "pLq0", "meta": {"tags": ["tour"]}}', is_running=True)
 
     worker.is_recovered(max_crashes=1)

@@ -131,7 +131,7 @@ def expected_queues(alias: str) -> dict[str, ExpectedQueue]:
             max_size_bytes=queue.max_size_bytes,
             vt_unit=queue.vt_unit,
             is_worked_on=queue.name in settings.queues and not queue.for_others,
-            dead_letter=queue.dead_letter if queue.name in settings.queues else "",
+            dead_letter=(queue.dead_letter or "") if queue.name in settings.queues else "",
         )
         for queue in every
         if queue.connection == alias

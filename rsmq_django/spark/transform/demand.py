@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from ..burn import PERIOD, PERIOD_S, WINDOWS_S, Objective
 from ..capacity import ARRIVAL_SLOT_S
+from .rollup import DEAD
 
 #: Hours with fewer runs have no mean worth comparing.
 _LEAST_RUNS_OF_AN_HOUR = 30
@@ -75,6 +76,7 @@ def _column(objective: Objective, window: str, what: str) -> str:
 def _judged(objective: Objective) -> tuple[Any, Any]:
     """Return which events an objective counts, and which of them are bad. A retry is no failure."""
     if objective.limit_us is None:
-        return F.col("event").isin("succeeded", "dead", "lost"), F.col("event").isin("dead", "lost")
+        bad = (*DEAD, "lost")
+        return F.col("event").isin("succeeded", *bad), F.col("event").isin(*bad)
     is_counted = (F.col("attempt") == 1) & F.col("wait_us").isNotNull()
     return is_counted, F.col("wait_us") > objective.limit_us

@@ -13,6 +13,8 @@ from ..histogram import LOG_BASE
 from ..schemas import FAILURES, HOURLY
 
 OUTCOMES = ("succeeded", "retried", "dead", "released", "lost", "cancelled")
+#: What is counted as dead: a message that failed for good, whether it was kept or not.
+DEAD = ("dead", "discarded")
 _KEYS = ("hour", "queue", "task")
 
 
@@ -26,7 +28,7 @@ def hourly(events: Any) -> Any:
     totals = events.groupBy(*_KEYS).agg(
         F.count_if(is_attempt).alias("attempts"),
         F.count_if(is_attempt & (F.col("attempt") == 1)).alias("first_attempts"),
-        *[F.count_if(F.col("event") == outcome).alias(outcome) for outcome in OUTCOMES],
+        *[F.count_if(F.col("event").isin(*_events(outcome))).alias(outcome) for outcome in OUTCOMES],
         F.coalesce(F.sum("run_us"), F.lit(0)).alias("busy_us"),
         F.coalesce(F.sum(F.pow(F.col("run_us") / 1e6, 2)), F.lit(0.0)).alias("run_s_squared"),
         F.coalesce(F.sum("body_bytes"), F.lit(0)).alias("body_bytes"),
@@ -35,6 +37,10 @@ def hourly(events: Any) -> Any:
     for metric in ("wait", "run"):
         totals = totals.join(_histograms(events, metric), [*_KEYS], "left")
     return _as(HOURLY, totals)
+
+
+def _events(outcome: str) -> tuple[str, ...]:
+    return DEAD if outcome == "dead" else (outcome,)
 
 
 def _histograms(events: Any, metric: str) -> Any:
@@ -54,7 +60,7 @@ def failures(events: Any) -> Any:
         .agg(
             F.count("*").alias("n"),
             F.count_if(F.col("event") == "retried").alias("retried"),
-            F.count_if(F.col("event") == "dead").alias("dead"),
+            F.count_if(F.col("event").isin(*DEAD)).alias("dead"),
             F.min("event_at").alias("first_at"),
             F.max("event_at").alias("last_at"),
             F.max_by("error", "event_at").alias("sample"),

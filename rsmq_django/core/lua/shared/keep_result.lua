@@ -5,8 +5,9 @@
 local RESULT_WORDS = 7
 
 local function keep_result(key, at, queue, worker, body)
-  local id, _, attempt, keep_s, began_ms, ended_ms, value = unpack(ARGV, at, at + RESULT_WORDS - 1)
+  local id, receive_count, attempt, keep_s, began_ms, ended_ms, value = unpack(ARGV, at, at + RESULT_WORDS - 1)
   local is_first = attempt == "1"
+  if is_first and receive_count ~= "1" then begin_anew(key) end
   -- When the first attempt began stays as it is: a later one says its own begin twice.
   local begin = is_first and "started_ms" or "attempted_ms"
   local added = set_fields(key, "body", body or "", "worker:" .. attempt, worker, "attempted_ms", began_ms,

@@ -1,3 +1,4 @@
+--#include moves/earlier_attempts
 -- Write fields and values into a result record. Where another program keeps something under its key, that is left alone
 -- and there is no result: neither the message is held up by it, nor those that end together with it.
 -- Returns how many fields are new; nil where nothing was written.
@@ -20,12 +21,20 @@ local function forget_old_attempts(key, attempt)
   if #fields > 0 then redis.pcall("HDEL", key, unpack(fields)) end
 end
 
+-- The first attempt at a dead letter that a worker took: those before it, which its record says to have failed for good,
+-- get numbers below 1.
+local function begin_anew(key)
+  local status = redis.pcall("HGET", key, "status")
+  if status == "FAILED" then make_attempts_earlier(key) end
+end
+
 -- Write fields into a result record and keep it for `ttl_s` more seconds.
 --   at: index in ARGV of the number of words, which are fields and values in turn, beginning with "worker:<attempt>"
 -- Returns the index behind the last word.
 local function write_result(key, ttl_s, at)
   local last = at + tonumber(ARGV[at])
-  forget_old_attempts(key, tonumber(ARGV[at + 1]:match("^worker:(%d+)$")) or 1)
+  local attempt = tonumber(ARGV[at + 1]:match("^worker:(%d+)$")) or 1
+  if attempt == 1 then begin_anew(key) else forget_old_attempts(key, attempt) end
   if set_fields(key, unpack(ARGV, at + 1, last)) then redis.call("EXPIRE", key, ttl_s) end
   return last + 1
 end

@@ -3,6 +3,7 @@
 --#include shared/remove
 --#include moves/seen
 local messages, settings, releases, result, cancelled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local dead_records = KEYS[6]
 
 -- first: index in ARGV of the arguments. Returns what tasks/cancel does.
 local function cancel(first)
@@ -15,6 +16,7 @@ local function cancel(first)
 
   remove(messages, settings, {id})
   redis.call("HDEL", releases, unpack(release_fields({id})))
+  redis.pcall("HDEL", dead_records, id)
   if redis.call("EXISTS", result) == 1 then
     -- An attempt that has failed already keeps its error.
     if redis.call("HEXISTS", result, "error:" .. attempt) == 1 then attempt = attempt + 1 end

@@ -1,17 +1,19 @@
 -- End a lease for good: the message moves to the dead-letter queue with its id, body, receive count and first receive,
--- and a failure record says why.
+-- and a failure record says why. A worker that takes it from there begins with its first attempt: all deliveries so far
+-- count as given back unused. A message that is discarded is deleted instead.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> deliveries that were given back unused; id:lives -> what went wrong in earlier lives
 --   KEYS[4]  hash  what this worker holds (shared/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
---   KEYS[7], KEYS[8]  zset and hash of the dead-letter queue
---   KEYS[9]  hash  message id -> failure record (JSON) of the dead-letter queue
---   KEYS[10]  hash  result record; absent when none is kept
---   ARGV     strikes; id, receive count, failure record; if a result is kept: seconds to keep it, number of words, words;
+--   KEYS[7]  hash  message id -> failure record (JSON), of those that were dead letters before
+--   KEYS[8..11]  zset, hash, failure records and releases of the dead-letter queue; of a message that is discarded, those
+--            of its own queue, which are left alone
+--   KEYS[12]  hash  result record; absent when none is kept
+--   ARGV     strikes; id, receive count, failure record, or "" to discard the message; if a result is kept: seconds to keep it, number of words, words;
 --            events (shared/events)
 --
 -- Returns 1 done, 0 no such message, -1 lease lost. Errors: DeadLetterQueueNotFound; nothing was written then.
 --#include worker/burying
-return bury(1, KEYS[10])
+return bury(1, KEYS[12])

@@ -5,16 +5,18 @@
 --   KEYS[3]  hash  message id -> deliveries that were given back unused
 --   KEYS[4]  hash  what this worker holds (shared/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
---   KEYS[7..] hash  result record of each message, in order
+--   KEYS[7]  hash  message id -> failure record, of those that were dead letters
+--   KEYS[8..] hash  result record of each message, in order
 --   ARGV     strikes; name of the queue; worker; then per message the words of shared/keep_result; events (shared/events)
 --
 -- Returns only what was not deleted, position (from 0) and verdict in turn: 0 no such message, -1 lease lost.
 --#include shared/strike
 --#include shared/remove
 --#include shared/events
+--#include shared/past
 --#include shared/keep_result
 local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local log, dropped = KEYS[5], KEYS[6]
+local log, dropped, failures = KEYS[5], KEYS[6], KEYS[7]
 
 local first = strike(holds, 1)
 local queue, worker, starts, fields, n = ARGV[first], ARGV[first + 1], {}, {}, 0
@@ -33,8 +35,8 @@ for i = 1, n do
   local id, receive_count = fields[2 * i - 1], ARGV[starts[i] + 1]
   if stored[2 * i] == receive_count then
     done[#done + 1] = id
-    if receive_count ~= "1" then redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives") end
-    keep_result(KEYS[6 + i], starts[i], queue, worker, stored[2 * i - 1])
+    if receive_count ~= "1" then forget_past(releases, failures, id) end
+    keep_result(KEYS[7 + i], starts[i], queue, worker, stored[2 * i - 1])
     log_event(log, dropped, i, "succeeded")
   else
     local is_there = redis.call("ZSCORE", messages, id)

@@ -5,14 +5,16 @@
 --   KEYS[3]  hash  message id -> deliveries that were given back unused
 --   KEYS[4]  hash  what this worker holds (shared/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
+--   KEYS[7]  hash  message id -> failure record, of those that were dead letters
 --   ARGV     strikes; the receive count of all messages, then their ids; or "", then per message: id, receive count;
 --            events (shared/events)
 --
 -- Returns only what was not deleted, position (from 0) and verdict in turn: 0 no such message, -1 lease lost.
 --#include shared/strike
 --#include shared/events
+--#include shared/past
 local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local log, dropped = KEYS[5], KEYS[6]
+local log, dropped, failures = KEYS[5], KEYS[6], KEYS[7]
 
 local first = strike(holds, 1)
 local common_count, ids, counts, count_fields, n = ARGV[first], {}, {}, {}, 0
@@ -33,7 +35,7 @@ for i = 1, n do
     fields[3 * d - 2] = id
     fields[3 * d - 1] = count_fields[i]
     fields[3 * d] = id .. ":fr"
-    if receive_count ~= "1" then redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives") end
+    if receive_count ~= "1" then forget_past(releases, failures, id) end
   else
     local is_there = redis.call("ZSCORE", messages, id)
     refused[#refused + 1] = i - 1

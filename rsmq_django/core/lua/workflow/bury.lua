@@ -15,6 +15,6 @@
 local own_keys, record = tonumber(ARGV[1]), ARGV[2]
 local first = read_member(own_keys + 1, 3)
 local awaited = is_awaited()
-local verdict = bury(first, own_keys == 10 and KEYS[10])
+local verdict = bury(first, own_keys == 12 and KEYS[12])
 if verdict == 1 and awaited then member_failed(record) end
 return verdict

@@ -5,7 +5,8 @@
 --   KEYS[3]  hash  message id -> deliveries that were given back unused
 --   KEYS[4]  hash  what this worker holds (shared/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
---   KEYS[7]  hash  result record; absent when none is kept
+--   KEYS[7]  hash  message id -> failure record, of those that were dead letters
+--   KEYS[8]  hash  result record; absent when none is kept
 --   then the keys of the workflow (parts/state) and of its targets (parts/sending)
 --   ARGV     number of keys before the workflow's; value (JSON); member (parts/progress); strikes; receive count, id; or, if
 --            a result is kept: name of the queue, worker, and the words of shared/keep_result; events
@@ -20,6 +21,7 @@
 --#include shared/remove
 --#include shared/strike
 --#include shared/events
+--#include shared/past
 --#include shared/keep_result
 --#include workflow/parts/state
 --#include workflow/parts/sending
@@ -27,7 +29,7 @@
 --#include workflow/parts/ends
 local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local log, dropped, own_keys, value = KEYS[5], KEYS[6], tonumber(ARGV[1]), ARGV[2]
-local result = own_keys == 7 and KEYS[7]
+local dead_records, result = KEYS[7], own_keys == 8 and KEYS[8]
 
 local first = read_member(own_keys + 1, 3)
 local awaited = is_awaited()
@@ -40,7 +42,7 @@ if verdict == -1 then log_event(log, dropped, 1, "lost") end
 if verdict ~= 1 then return {0, verdict} end
 local body = redis.call("HGET", settings, id)
 remove(messages, settings, {id})
-if receive_count ~= "1" then redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives") end
+if receive_count ~= "1" then forget_past(releases, dead_records, id) end
 log_event(log, dropped, 1, "succeeded")
 if result then keep_result(result, at + 2, ARGV[at], ARGV[at + 1], body) end
 if awaited then member_succeeded(value) end

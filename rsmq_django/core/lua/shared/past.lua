@@ -1,0 +1,7 @@
+-- Forget what we noted about a message beside its queue, because it is leaving the queue: how often it was given back
+-- unused, how often its process died, earlier lives, and why it was a dead letter. Only a message that was received
+-- before has any of that: a dead letter was received before it died.
+local function forget_past(releases, failures, id)
+  redis.call("HDEL", releases, id, id .. ":crashes", id .. ":lives")
+  redis.pcall("HDEL", failures, id) -- damage there is no reason to keep the message
+end
