@@ -31,6 +31,7 @@ from redis.retry import Retry
 from .errors import ConnectionFailed, OutcomeUnknown, PermissionDenied, RedisFailure, ServerRefused
 from .listener import Listener
 from .route import ASK_FOR_NODES, Route, moved
+from .silence import Silence
 
 SCHEMES = ("redis", "rediss", "unix")
 
@@ -281,10 +282,12 @@ class Connection:
 
     async def _aconverse(self, link: Any, commands: Sequence[Command]) -> list[Reply]:
         replies: list[Reply] = []
+        silence: Silence = link.silence
         try:
             # Our own time-out: redis-py's wait_for() loses a cancellation now and then before Python 3.12.
-            async with asyncio.timeout(self.timeout_s):
+            async with asyncio.timeout(self.timeout_s) as timeout:
                 await link.send_packed_command(packed(commands), check_health=False)
+                silence.begin(timeout, self.timeout_s)
                 for _ in commands:
                     replies.append(await _aread(link))
                 return replies
@@ -298,6 +301,8 @@ class Connection:
         except BaseException:  # cancelled too: the replies to come belong to nobody
             await link.disconnect(nowait=True)
             raise
+        finally:
+            silence.end()
 
     async def _afollow(self, pool: _LoopPool, link: Any, commands: Sequence[Command], replies: list[Reply]) -> None:
         """See _follow()."""
@@ -354,8 +359,13 @@ class _LoopPool:
                 await self.idle.pop().disconnect()
 
     async def take(self, url: str, timeout_s: float, route: Route) -> Any:
-        link = self.idle.pop() if self.idle else _new_link(self.factory)
+        link = self.idle.pop() if self.idle else self._new_link()
         await self.connect(link, url, timeout_s, route)
+        return link
+
+    def _new_link(self) -> Any:
+        link = _new_link(self.factory)
+        link.silence = Silence()
         return link
 
     async def connect(self, link: Any, url: str, timeout_s: float, route: Route) -> None:
@@ -368,6 +378,7 @@ class _LoopPool:
                     await link.disconnect(nowait=True)
                     route.aim(link)
                     await link.connect()
+            link.silence.listen_to(link._reader)
         except (redis.RedisError, OSError) as error:
             await link.disconnect(nowait=True)
             route.leave(link)
