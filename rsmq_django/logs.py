@@ -28,4 +28,6 @@ class JsonFormatter(logging.Formatter):
         fields |= {name.removeprefix(PREFIX): value for name, value in vars(record).items() if name.startswith(PREFIX)}
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
+        elif record.exc_text:  # of a dead letter: only the text is left of its error
+            fields["traceback"] = record.exc_text
         return json.dumps(fields, default=str)

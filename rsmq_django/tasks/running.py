@@ -18,9 +18,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 from ..conf import get_settings
-from ..core import Settlement
+from ..core import Client, RsmqError, Settlement
 from ..core.call import Call
 from ..core.keys import result_key
 from ..core.limits import milliseconds
@@ -29,6 +30,18 @@ from .compat import BaseTaskContext
 
 if TYPE_CHECKING:
     from ..worker.delivery import Delivery
+
+
+logger = logging.getLogger(__name__)
+
+#: After a failure no progress is noted for this time: a task must not wait for Redis again and again.
+NOT_NOTED_FOR_S = 5.0
+_not_noted_until: WeakKeyDictionary[Client, float] = WeakKeyDictionary()
+
+
+def _is_not_noted(client: Client) -> bool:
+    """Say whether noting progress has failed a moment ago."""
+    return time.monotonic() < _not_noted_until.get(client, 0.0)
 
 
 class Run(Protocol):
@@ -162,19 +175,41 @@ class CurrentTask:
         """Note how far the task is: one round trip. Returns False when the lease is lost.
 
         `progress_of()` reads it. Without a result record (`result_ttl_s=0`, or in a reliable queue) there is nowhere to
-        note it.
+        note it. Redis that is slow, full or away never costs the run: that progress is not noted, and nor is any other
+        of this process for the next five seconds.
         """
-        return self._check_in(json.dumps({"done": done, "total": total, "note": note}), 0)
+        text = json.dumps({"done": done, "total": total, "note": note})
+        if _is_not_noted(self._client):
+            return not self.lease_lost
+        try:
+            return self._check_in(text, 0)
+        except RsmqError as error:
+            return self._not_noted(error)
 
     async def aprogress(self, done: float, total: float | None = None, note: str = "") -> bool:
         """See progress()."""
-        return await self._acheck_in(json.dumps({"done": done, "total": total, "note": note}), 0)
+        text = json.dumps({"done": done, "total": total, "note": note})
+        if _is_not_noted(self._client):
+            return not self.lease_lost
+        try:
+            return await self._acheck_in(text, 0)
+        except RsmqError as error:
+            return self._not_noted(error)
+
+    @property
+    def _client(self) -> Client:
+        return self._run.delivery.work_queue.queue.client
+
+    def _not_noted(self, error: RsmqError) -> bool:
+        _not_noted_until[self._client] = time.monotonic() + NOT_NOTED_FOR_S
+        logger.debug("progress is not noted for %.0f s: %s [%s]", NOT_NOTED_FOR_S, error, self.message_id)
+        return not self.lease_lost
 
     def extend(self, seconds: float) -> bool:
         """Keep the message hidden for at least so many seconds from now. Returns False when the lease is lost.
 
-        The worker renews leases by itself; this is for a task whose work goes on outside. When the process that runs
-        it dies, its supervisor frees the message all the same.
+        Raises RedisFailure when that is unknown. The worker renews leases by itself; this is for a task whose work goes
+        on outside. When the process that runs it dies, its supervisor frees the message all the same.
         """
         return self._check_in("", milliseconds("seconds", seconds))
 
@@ -184,12 +219,12 @@ class CurrentTask:
 
     def _check_in(self, progress: str, hidden_ms: int) -> bool:
         called_at = time.monotonic()
-        done = self._run.delivery.work_queue.queue.client.run(self._call(progress, hidden_ms))
+        done = self._client.run(self._call(progress, hidden_ms))
         return self._checked_in(done, called_at + hidden_ms / 1000)
 
     async def _acheck_in(self, progress: str, hidden_ms: int) -> bool:
         called_at = time.monotonic()
-        done = await self._run.delivery.work_queue.queue.client.arun(self._call(progress, hidden_ms))
+        done = await self._client.arun(self._call(progress, hidden_ms))
         return self._checked_in(done, called_at + hidden_ms / 1000)
 
     def _checked_in(self, done: Settlement, hidden_until: float) -> bool:

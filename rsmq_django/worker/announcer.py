@@ -177,10 +177,9 @@ def log_outcome(execution: Execution, outcome: Outcome) -> None:
             logger.warning(text, what, attempt, most, after_s, one_line(error), message_id, extra=extra)
         case Dead(reason, error, traceback_text):
             fate = "discarded" if isinstance(outcome, Discarded) else "moved to its dead-letter queue"
-            text = f"%s failed for good (%s) on attempt %d, {fate}: %s [%s]%s"
-            details = f"\n{traceback_text.rstrip()}" if traceback_text else ""
+            text = f"%s failed for good (%s) on attempt %d, {fate}: %s [%s]"
             why = one_line(error).removeprefix(f"{Unreadable.__name__}: ")  # the reason says that it is unreadable
-            logger.error(text, what, reason, attempt, why, message_id, details, extra=extra)
+            _log_error(text, (what, reason, attempt, why, message_id), traceback_text.rstrip(), extra)
         case Cancelled():
             logger.info("%s was cancelled on attempt %d [%s]", what, attempt, message_id, extra=extra)
         case Postponed(after_s, why):
@@ -188,6 +187,15 @@ def log_outcome(execution: Execution, outcome: Outcome) -> None:
         case Released():
             text = "%s given back unfinished, another worker takes it at once [%s]"
             logger.info(text, what, message_id, extra=extra)
+
+
+def _log_error(text: str, args: tuple[object, ...], traceback_text: str, extra: dict[str, Any]) -> None:
+    """Log an error whose traceback is known as text only, where formatters look for it."""
+    if logger.isEnabledFor(logging.ERROR):
+        path, line, function, _ = logger.findCaller(stacklevel=2)
+        record = logger.makeRecord(logger.name, logging.ERROR, path, line, text, args, None, func=function, extra=extra)
+        record.exc_text = traceback_text or None
+        logger.handle(record)
 
 
 def log_fields(execution: Execution, outcome: Outcome) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class Cancellations:
         #: Messages of which somebody should ask whether they were cancelled.
         self._suspects: list[str] = []
         self._suspects_all = False
-        self._outage = Outage(f"cancellations on {client.connection!r}")
+        self._outage = Outage(f"cancellations on {client.connection!r}", server=client.connection)
 
     def suspect(self, deliveries: Iterable[Delivery]) -> None:
         """Ask about messages that are gone although they are worked on here."""

@@ -80,7 +80,7 @@ class Fetcher:
         #: None when they are switched off.
         self.statistics = Statistics.from_settings(client.namespace, announcer.worker_id, now_ms=self.clock.now_ms)
         self.event_log = EventLog.from_settings(get_settings().events, announcer.worker_id)
-        self.outage = Outage(f"{client.connection!r}")
+        self.outage = Outage(f"{client.connection!r}", server=client.connection)
         self.lookout = Lookout(poll_interval_s=poll_interval_s, herd=herd, connection_number=connection_number)
         self.tray = Tray(client)
         self.cancellations = Cancellations(client)

@@ -109,7 +109,7 @@ class Keeper:
         #: Server time of the latest beat (ms), and from when on the silence of others means that they are dead.
         self._last_beat_ms: int | None = None
         self._silence_tells_from_ms = 0.0
-        self._outage = Outage(f"supervisor, {connection!r}")
+        self._outage = Outage(f"supervisor, {connection!r}", server=connection)
         self._renewal = Renewal(self._client, queues, self._work_queues)
         self._chores = [Chore("beats of workers", self._beat)]
         if queues:

@@ -1,10 +1,18 @@
-"""How a worker behaves while Redis cannot be reached: it waits, longer each time, and says so once a minute."""
+"""How a worker behaves while Redis cannot be reached: it waits, longer each time, and says so once a minute.
+
+A process has several connections to a server, and each notices for itself that it is gone. The log has one line for all
+of them, and one when the server works again.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import random
 import time
+
+from ..core import Connection
+from ..core.errors import ConnectionFailed, OutcomeUnknown, ServerRefused
 
 logger = logging.getLogger(__name__)
 
@@ -12,12 +20,21 @@ FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
 LOG_EVERY_S = 60.0
 
+#: What says that a server as a whole cannot be used.
+_OF_A_SERVER = (ConnectionFailed, OutcomeUnknown, ServerRefused)
+#: When the log last said of a server, by its URL, that it cannot be used. Those that work are not in it.
+_said_at: dict[str, float] = {}
+os.register_at_fork(after_in_child=_said_at.clear)
+
 
 class Outage:
     """The trouble with one server, or none."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, *, server: Connection | None = None) -> None:
         self._where = where
+        #: The server that it is about, if the log is to tell of it once for all that use it.
+        self._server = server.url if server is not None else ""
+        self._is_of_server = False
         self._failures = 0
         self._began = 0.0
         self._logged = 0.0
@@ -45,13 +62,27 @@ class Outage:
         longest_s = min(LONGEST_WAIT_S, at_most_s, FIRST_WAIT_S * 2 ** min(self._failures, 10))
         self._failures += 1
         self.next_try_at = now + random.uniform(min(FIRST_WAIT_S, longest_s) / 2, longest_s)  # noqa: S311 - spreads load
-        if self._failures == 1 or now - self._logged >= LOG_EVERY_S:
+        if self._is_news(error, now):
             self._logged = now
             text = str(error).rstrip(".")
-            logger.error("%s: %s Trying again until it works.", self._where, text if text.endswith("?") else f"{text}.")
+            text = text if text.endswith("?") else f"{text}."
+            logger.error(
+                "%s: %s Trying again until it works, at least every %.0f s.", self._where, text, LONGEST_WAIT_S
+            )
+
+    def _is_news(self, error: Exception, now: float) -> bool:
+        self._is_of_server = bool(self._server) and isinstance(error, _OF_A_SERVER)
+        if not self._is_of_server:
+            return self._failures == 1 or now - self._logged >= LOG_EVERY_S
+        said_at = _said_at.get(self._server)
+        if said_at is not None and now - said_at < LOG_EVERY_S:
+            return False
+        _said_at[self._server] = now
+        return True
 
     def over(self) -> None:
         """Note a success."""
         if self.is_on:
-            logger.info("%s: works again after %.1f s", self._where, time.monotonic() - self._began)
+            if not self._is_of_server or _said_at.pop(self._server, None) is not None:
+                logger.info("%s: works again after %.1f s", self._where, time.monotonic() - self._began)
             self._failures, self.next_try_at = 0, 0.0

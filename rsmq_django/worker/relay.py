@@ -64,7 +64,8 @@ class Relay:
         return OutboxMessage.objects.using(self.database).filter(WAITING)
 
     def _relay_queue(self, name: str) -> int:
-        outage = self._outages.setdefault(name, Outage(f"outbox of queue {name}"))
+        server = get_queue(name).client.connection if get_settings().knows_queue(name) else None
+        outage = self._outages.setdefault(name, Outage(f"outbox of queue {name}", server=server))
         count = 0
         while time.monotonic() >= outage.next_try_at:
             try:

@@ -60,7 +60,7 @@ class ReliableFetcher:
         self.announcer = announcer
         self.leases = Leases()
         self.clock = ServerClock()
-        self.outage = Outage(f"reliable queues on {client.connection!r}")
+        self.outage = Outage(f"reliable queues on {client.connection!r}", server=client.connection)
         self.wake_up = ReliableWakeUp([work.queue for work in works], on_token=self.look_now)
         self._poll_interval_s = poll_interval_s
         self._wake = wake

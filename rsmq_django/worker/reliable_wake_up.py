@@ -32,7 +32,7 @@ class ReliableWakeUp:
         self._on_token = on_token
         self._is_expected = threading.Event()
         self._is_stopping = False
-        self._outage = Outage(f"wake-ups from {self._connection!r}")
+        self._outage = Outage(f"wake-ups from {self._connection!r}", server=self._connection)
         self._thread = threading.Thread(target=self._wait, name="rsmq-reliable-wake-up", daemon=True)
 
     def start(self) -> None:

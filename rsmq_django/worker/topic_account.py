@@ -21,7 +21,7 @@ class TopicAccount:
     """Counts for the topic tasks of one process on one connection. Threads may share it."""
 
     def __init__(self, client: Client, worker_id: str) -> None:
-        self._client = client
+        self.client = client
         self._lock = threading.Lock()
         self._statistics = Statistics.from_settings(client.namespace, worker_id, now_ms=ServerClock().now_ms)
         self._event_log = EventLog.from_settings(get_settings().events, worker_id)
@@ -58,14 +58,14 @@ class TopicAccount:
         log = self._event_log
         if log is not None and messages and (log.records_successes or end != "succeeded"):
             lines = [_line(task, message, each_us) for message in messages]
-            log.write(self._client, end, log.words_of_lines(queue, lines, error))
+            log.write(self.client, end, log.words_of_lines(queue, lines, error))
 
     def report(self) -> None:
         """Send what was counted, once a second."""
         if self._statistics is not None:
             with self._lock:
                 steps = self._statistics.steps()
-            carry_out(self._client, steps)
+            carry_out(self.client, steps)
 
     def report_the_rest(self) -> None:
         """Send everything: the process ends."""

@@ -64,7 +64,7 @@ class TopicThread(threading.Thread):
         self.has_ended = False
         self._plan = plan
         self._block_ms = 0 if plan.ends else READ_WITHIN_MS
-        self._outage = Outage(f"topic {group.topic.name!r}, group {group.name!r}")
+        self._outage = Outage(f"topic {group.topic.name!r}, group {group.name!r}", server=group.topic.client.connection)
 
     def run(self) -> None:
         """Work until stopped; while the server is away, wait."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ..core import RsmqError
+from ..core import Client, RsmqError
 from ..core.topics import Bridge, Group, Topic
 from ..core.topics.lag import look_at_groups, note_lag_call
 from ..queues import get_client, get_queue
@@ -91,7 +91,7 @@ class TopicThreads:
                 thread.join(max(0.0, deadline - time.monotonic()))
         self._stopping.set()
         for account in self._accounts.values():
-            self._do("counters of topic tasks", account.report_the_rest)
+            self._do("counters of topic tasks", account.report_the_rest, account.client)
         if unfinished:
             logger.warning("%d topic tasks were given back unfinished", len(unfinished))
         return not unfinished
@@ -101,21 +101,21 @@ class TopicThreads:
     def _tend(self) -> None:
         while not self._stopping.wait(TEND_EVERY_S):
             for thread in self.threads:
-                self._do(f"what {thread.name} holds", thread.renew)
+                self._do(f"what {thread.name} holds", thread.renew, thread.group.client)
             for account in self._accounts.values():
-                self._do("counters of topic tasks", account.report)
+                self._do("counters of topic tasks", account.report, account.client)
             if time.monotonic() >= self._sweep_at:
                 self._sweep_at = time.monotonic() + SWEEP_EVERY_S
                 for topic in self._topics():
-                    self._do(f"old messages of {topic!r}", topic.trim)
+                    self._do(f"old messages of {topic!r}", topic.trim, topic.client)
             if time.monotonic() >= self._note_lag_at:
                 self._note_lag_at = time.monotonic() + NOTE_LAG_EVERY_S
                 for topic in self._topics():
-                    self._do(f"the lag of groups of {topic!r}", partial(note_lag, topic))
+                    self._do(f"the lag of groups of {topic!r}", partial(note_lag, topic), topic.client)
 
-    def _do(self, what: str, step: Callable[[], object]) -> None:
+    def _do(self, what: str, step: Callable[[], object], client: Client) -> None:
         """Do something for one of them: what fails for it must not keep the others waiting."""
-        outage = self._outages.setdefault(what, Outage(what))
+        outage = self._outages.setdefault(what, Outage(what, server=client.connection))
         try:
             step()
         except RsmqError as error:

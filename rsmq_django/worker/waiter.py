@@ -142,7 +142,7 @@ class Subscription:
         #: Says that what was published would be no news: nothing is listened to then.
         self._is_told = is_told
         self._namespace = client.namespace
-        self._outage = Outage(f"wake-ups from {client.connection!r}")
+        self._outage = Outage(f"wake-ups from {client.connection!r}", server=client.connection)
         #: Monotonic time at which to ask for rights again that were missing.
         self._refused_until = 0.0
         self._has_said_so = False

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from rsmq_django.core.call import load_script
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Postpone, Task, TaskContext, current_task, progress_of
 from rsmq_django.tasks.compat import TaskResultStatus
+from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
 from tests.worker.workshop import (
@@ -70,6 +72,37 @@ def test_progress_can_be_read_while_the_task_runs_and_afterwards(project: Config
     assert progress is not None
     assert (progress.done, progress.total, progress.note) == (3, 10, "three of ten")
     assert progress.at is not None
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_progress_never_costs_the_run_when_redis_does_not_answer(
+    configure: Configure, server: PrivateServer, is_async: bool
+):
+    seen: list[bool] = []
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url, timeout_s=0.2)
+
+        def run() -> str:
+            proxy.black_hole()
+            seen.extend(current_task().progress(number, 100) for number in range(100))
+            proxy.release()
+            return "done"
+
+        async def arun() -> str:
+            proxy.black_hole()
+            seen.extend([await current_task().aprogress(number, 100) for number in range(100)])
+            proxy.release()
+            return "done"
+
+        result = declare(max_attempts=1)(arun if is_async else run).enqueue()
+        with working():
+            wait_until(lambda: seen and server.redis.zcard("rsmq:default") == 0)
+
+        result.refresh()
+
+    assert seen == [True] * 100, "the lease is not lost"
+    assert (result.status, result.return_value) == ("SUCCESSFUL", "done")
+    assert proxy.times_seen(load_script("worker/check_in").sha1.encode()) <= 2, "it is not tried a hundred times"
 
 
 def test_progress_of_a_task_without_a_result_goes_nowhere(project: Configure, server: PrivateServer):

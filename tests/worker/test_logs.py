@@ -82,3 +82,18 @@ def test_formatter_adds_the_traceback_of_an_exception():
 
     assert fields["message"] == "broke it"
     assert fields["traceback"].endswith("KeyError: 'x'")
+
+
+def test_traceback_of_a_dead_letter_is_a_field_and_not_a_part_of_the_message(caplog: pytest.LogCaptureFixture):
+    @declare(max_attempts=1)
+    def failing():
+        raise ValueError("no paint left")
+
+    failing.enqueue()
+    work()
+
+    fields = json.loads(JsonFormatter().format(outcomes(caplog)[0]))
+
+    assert "Traceback" not in fields["message"] and "no paint left" in fields["message"]
+    assert fields["traceback"].startswith("Traceback (most recent call last):\n")
+    assert fields["traceback"].endswith("ValueError: no paint left")

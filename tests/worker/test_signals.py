@@ -166,7 +166,8 @@ def test_failure_is_logged_with_what_happens_next(project: Configure, caplog):
     assert end.getMessage().startswith(
         f"{path} failed for good (attempts_used_up) on attempt 2, moved to its dead-letter queue: OSError: attempt 2 ["
     )
-    assert "Traceback" in end.getMessage()
+    assert end.exc_text is not None and end.exc_text.startswith("Traceback")
+    assert "Traceback" in logging.Formatter().format(end)
 
 
 def test_success_is_worth_a_line_only_to_those_who_debug(project: Configure, caplog):
