@@ -28,6 +28,7 @@ INSTALLED := .venv/.installed-$(CHECKSUM)
 OTHER_INSTALLED := .venv-other/.installed-$(CHECKSUM)
 SPARK_INSTALLED := .venv-spark/.installed-$(CHECKSUM)
 BROWSER_INSTALLED := .venv/.installed-browser-$(CHECKSUM)
+OTHER_BROWSER_INSTALLED := .venv-other/.installed-browser-$(CHECKSUM)
 CHROMIUM := $(shell for p in chromium chromium-browser google-chrome; do command -v $$p && break; done; \
     ls -d /Applications/Chromium.app "/Applications/Google Chrome.app" 2>/dev/null)
 PEERS := tests/interop/node_modules/.package-lock.json
@@ -66,7 +67,7 @@ TEST_PARTS = test-default test-other test-django60 test-spark+test-browser $(if 
 environments:
 	@java=$$(java -version >/dev/null 2>&1 && echo yes); \
 	$(MAKE) -s --no-print-directory -j3 $(INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_INSTALLED)) \
-	    $(if $(CHROMIUM),$(BROWSER_INSTALLED)) peers $${java:+$(SPARK_INSTALLED)}
+	    $(if $(CHROMIUM),$(BROWSER_INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_BROWSER_INSTALLED))) peers $${java:+$(SPARK_INSTALLED)}
 
 # Most of what takes long waits for other processes: two test processes for each core.
 PROCESSES := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
@@ -126,15 +127,26 @@ spark-tests:
 	    test -z "$$CI"; \
 	fi
 
-# A process of its own: while Playwright is at work, an event loop runs in the main thread.
-test-browser: ## run the tests that look at the admin in Chromium
+# Each version of Django lays the admin out in its own way; with Django 6.0, which lies between the two ends, only that is
+# looked at. Processes of their own: while Playwright is at work, an event loop runs in the main thread.
+# The pictures of all pages that they leave are in .screenshots/.
+test-browser: ## run the tests that look at the admin in Chromium, on each supported Django
 	@if test -n '$(CHROMIUM)'; then \
-	    $(MAKE) -s --no-print-directory $(BROWSER_INSTALLED) && \
-	    $(BIN)/python -m pytest -q -m browser tests/browser $(ARGS); \
+	    $(MAKE) -s --no-print-directory browser-environments && \
+	    failed=; for venv in .venv $(if $(OTHER_PYTHON),.venv-other); do \
+	        $$venv/bin/python -c 'import django; print("Chromium, Django", django.__version__)'; \
+	        $$venv/bin/python -m pytest -q -m browser tests/browser $(ARGS) || failed=yes; \
+	    done; \
+	    $(MAKE) -s --no-print-directory test-django60 DJANGO_60_TESTS=tests/browser/test_layout.py ARGS='-m browser -n 0 $(ARGS)' \
+	        || failed=yes; \
+	    test -z "$$failed"; \
 	else \
 	    echo "SKIPPED the tests in a browser: they need Chromium (Debian: apt-get install chromium; macOS: brew install --cask chromium)"; \
 	    test -z "$$CI"; \
 	fi
+
+browser-environments:
+	@$(MAKE) -s --no-print-directory -j2 $(BROWSER_INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_BROWSER_INSTALLED))
 
 lint: $(INSTALLED) ## check style, types and migrations
 	@$(BIN)/ruff check
@@ -180,6 +192,10 @@ $(BROWSER_INSTALLED): $(INSTALLED)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group browser
 	@touch $@
 
+$(OTHER_BROWSER_INSTALLED): $(OTHER_INSTALLED)
+	@$(OTHER_BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group browser
+	@touch $@
+
 $(OTHER_INSTALLED):
 	@$(call install,.venv-other,$(OTHER_PYTHON))
 
@@ -202,4 +218,4 @@ $(BENCH_PEERS):
 print-%:
 	@echo '$($*)'
 
-.PHONY: help demo demo-spark environments test test-default test-other test-django60 test-spark test-spark-slow spark-tests test-browser lint ci peers bench bench-peers bench-spark
+.PHONY: help demo demo-spark environments test test-default test-other test-django60 test-spark test-spark-slow spark-tests test-browser browser-environments lint ci peers bench bench-peers bench-spark

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import django
 import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.models import Permission, User
@@ -27,6 +28,8 @@ from tests.worker.processes import journal, start_worker  # noqa: F401
 
 HAS_PLAYWRIGHT = importlib.util.find_spec("playwright") is not None
 collect_ignore_glob = [] if HAS_PLAYWRIGHT else ["test_*.py"]
+#: Once is enough: their templates are the same with each version of Django.
+collect_ignore = [] if django.VERSION >= (6, 1) else ["test_themes.py"]
 
 CSP = "tests.browser.csp.strict_csp"
 QUEUES: dict[str, dict[str, object]] = {"default": {}, "mail": {}}

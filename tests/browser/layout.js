@@ -1,6 +1,6 @@
 "use strict";
 // Returns what a person would see go wrong on the page that is shown, one sentence each. Called with the page's window
-// as it is: {minimum share of the content that a table must take, whether the page has one History button}.
+// as it is, and with what is expected of the page: {hasHistory, hasBreadcrumbs, theme: which has breadcrumbs of its own}.
 (expected) => {
   const problems = [];
   const shown = (element) => element.checkVisibility({opacityProperty: true, visibilityProperty: true});
@@ -51,7 +51,7 @@
   }
 
   const slack = 3;
-  const drawn = carriers.filter((one) => one.width > slack && one.height > slack).sort((a, b) => a.top - b.top);
+  const drawn = carriers.filter((one) => one.width > slack && one.height > slack && one.bottom > 0).sort((a, b) => a.top - b.top);
   const overlaps = new Set();
   drawn.forEach((one, at) => {
     for (let next = at + 1; next < drawn.length && drawn[next].top < one.bottom - slack; next++) {
@@ -92,13 +92,13 @@
     if (!shown(table) || box.height < 20) { problems.push(`${what} cannot be seen`); continue; }
     if (box.width < 0.5 * room) { problems.push(`${what} takes ${Math.round(box.width)} of ${Math.round(room)} px`); }
     const cut = table.getBoundingClientRect().right - box.right;
-    if (cut > 1 && (table.id || window.innerWidth > 1000)) { problems.push(`${Math.round(cut)} px of ${what} are cut at its right`); }
+    if (cut > 1 && !expected.theme && (table.id || window.innerWidth > 1000)) { problems.push(`${Math.round(cut)} px of ${what} are cut at its right`); }
   }
 
   const histories = [...document.querySelectorAll("#container a, #page a, .app-wrapper a")].filter((link) => link.textContent.trim() === "History" && shown(link));
   if (histories.length !== (expected.hasHistory ? 1 : 0)) { problems.push(`${histories.length} History buttons`); }
 
-  const crumbs = document.querySelector(".breadcrumbs");
+  const crumbs = expected.theme ? null : document.querySelector(".breadcrumbs");
   if (crumbs) {
     const tops = [...crumbs.querySelectorAll("*"), crumbs].flatMap((element) => [...element.childNodes])
       .filter((node) => node.nodeType === Node.TEXT_NODE && node.data.trim())

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import time
+from collections.abc import Sequence
 
 from django.contrib.admin.utils import quote
 from django.utils import timezone
@@ -15,6 +16,7 @@ from rsmq_django.core.topics.lag import note_lag_call
 from rsmq_django.pipeline.models import CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
 from rsmq_django.queues import ensure_queue
 from rsmq_django.tasks import call, group
+from tests.browser.chromium import Visitor
 from tests.browser.scenery import PAY, run_a_day
 from tests.redis_server import PrivateServer
 from tests.worker.site.tasks import write
@@ -140,3 +142,38 @@ def remember_weeks() -> None:
     PipelineRun.objects.create(
         run_id="r1", step="archive", started_at=now, seconds=31, rows_in=90_000, rows_out=90_000, lost=0, exit_code=0
     )
+
+
+#: What can be done on a page, by the texts of its links, buttons and choices.
+ACTIONS: dict[str, tuple[str, ...]] = {
+    "queues": ("1 hour", "24 hours", "7 days", "Delete selected queues"),
+    "queue": ("Send a message", "Enqueue a task", "Purge", "Pause", "History", "7 days", "Save", "Delete"),
+    "queue-delete": ("Yes, I’m sure",),
+    "queue-send": ("Send",),
+    "queue-purge": ("Purge",),
+    "queue-failures": ("Redrive…", "Delete…"),
+    "queue-redrive": ("Redrive",),
+    "messages": ("Delete…", "Run now"),
+    "message": ("Redrive", "Move to", "Delete", "Download body", "History"),
+    "workers": ("Restart",),
+    "worker": ("Restart", "History"),
+    "schedules": ("Run now", "Pause", "Resume"),
+    "schedule": ("Run now", "Pause", "History"),
+    "task": ("Messages", "24 hours"),
+    "topic": ("Set…", "History", "Show", "‹ older"),
+    "seek": ("Show what that does",),
+    "workflow": ("Cancel…", "History"),
+    "reliable-queue": ("Acknowledge", "Redrive", "History"),
+    "history": ("1 year",),
+    "history-failures": ("Redrive…",),
+}
+
+
+def missing_actions(visitor: Visitor, actions: Sequence[str]) -> list[str]:
+    """Return which of these a person does not find on the page that is shown."""
+    found = visitor.page.evaluate(
+        """() => [...document.querySelectorAll("a, button, input[type=submit], select[name=action] option")]
+            .filter((each) => each.localName === "option" || each.checkVisibility({visibilityProperty: true}))
+            .map((each) => (each.value && each.localName === "input" ? each.value : each.textContent).trim())"""
+    )
+    return [action for action in actions if not any(text.startswith(action) for text in found)]

@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 
 from rsmq_django.core import Queue
 from tests.browser.chromium import Visitor
-from tests.browser.pages import PAGES, fill_pages
+from tests.browser.pages import ACTIONS, PAGES, fill_pages, missing_actions
 from tests.redis_server import PrivateServer
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("mid_minute")]
@@ -23,6 +23,7 @@ WIDTHS = (1920, 1280, 768, 390)
 PICTURED = 1280
 PICTURES = Path(__file__).parents[2] / ".screenshots" / "django-{}.{}".format(*django.VERSION)
 FIND_PROBLEMS = (Path(__file__).parent / "layout.js").read_text()
+FIND_PALE_TEXTS = (Path(__file__).parent / "contrast.js").read_text()
 #: Pages of one thing whose changes the admin remembers.
 WITH_HISTORY = {"queue", "message", "worker", "schedule", "topic", "workflow", "reliable-queue"}
 
@@ -43,9 +44,56 @@ def test_every_page_looks_right_in_every_window(
             root.page.set_viewport_size({"width": width, "height": 900})
             found = root.page.evaluate(FIND_PROBLEMS, expected)
             problems += [f"{name} at {width} px: {problem}" for problem in found]
-            if width == PICTURED or os.environ.get("RSMQ_SCREENSHOTS") == "all":
+            if width == PICTURED:
+                problems += [f"{name}: {problem}" for problem in pale_texts(root)]
+                problems += [f"{name}: {action} is missing" for action in missing_actions(root, ACTIONS.get(name, ()))]
+                keep_picture(root, name)
+            elif os.environ.get("RSMQ_SCREENSHOTS") == "all":
                 keep_picture(root, f"{name}-{width}")
     assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize(
+    ("styles", "expected"),
+    [
+        # The list of queues on Django 6.1 when its filter was laid out beside it.
+        ({"#changelist form": "width: 18px"}, ["the list takes 18 of", "px of the list are cut"]),
+        ({".rsmq-charts": "width: 40px", ".rsmq-figure": "overflow: visible"}, ["overlap"]),
+        ({".rsmq-summary": "width: 12px; overflow-wrap: anywhere"}, ["is broken into"]),
+        ({"#content": "width: 3000px"}, ["wider than its window"]),
+        ({".breadcrumbs": "background: none; white-space: normal; width: 8em"}, ["have no style", "breadcrumbs take"]),
+    ],
+    ids=["strip", "charts", "letters", "wide", "breadcrumbs"],
+)
+def test_the_check_finds_pages_that_are_out_of_shape(
+    root: Visitor, mail: Queue, styles: dict[str, str], expected: list[str]
+):
+    root.page.set_viewport_size({"width": 1280, "height": 900})
+    root.open("/admin/rsmq/queue/")
+    assert root.page.evaluate(FIND_PROBLEMS, {"hasBreadcrumbs": True}) == []
+
+    for selector, style in styles.items():
+        set_style = "(elements, style) => elements.forEach((element) => { element.style.cssText = style; })"
+        root.page.locator(selector).evaluate_all(set_style, style)
+
+    found = "\n".join(root.page.evaluate(FIND_PROBLEMS, {"hasBreadcrumbs": True}))
+    assert [words for words in expected if words not in found] == []
+
+
+def test_the_check_finds_pale_texts(root: Visitor, mail: Queue):
+    root.open("/admin/rsmq/queue/")
+    root.page.evaluate("document.querySelector('h1').style.color = '#aaa'")
+
+    assert "Queues" in str(pale_texts(root))
+
+
+def pale_texts(visitor: Visitor) -> list[str]:
+    """Return the texts that can hardly be read, in light and in dark."""
+    found = []
+    for scheme in ("dark", "light"):
+        visitor.page.emulate_media(color_scheme=scheme)
+        found += [f"{text} in {scheme}" for text in visitor.page.evaluate(FIND_PALE_TEXTS)]
+    return found
 
 
 def keep_picture(visitor: Visitor, name: str) -> None:
