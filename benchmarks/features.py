@@ -120,13 +120,13 @@ def _set_up(url: str, apps: Sequence[str]) -> None:
         RSMQ={"CONNECTIONS": {"default": {"URL": url}}},
     )
     django.setup()
-    from rsmq_django.worker import pool, starts, statistics, worker
+    from rsmq_django.worker import pace, pool, starts, statistics, worker
 
     # All takes longer here: what is done every so many milliseconds shall be done for as many tasks as elsewhere.
     sys.setswitchinterval(sys.getswitchinterval() * SLOWER)
     worker.SETTLE_WITHIN_S *= SLOWER
     starts.NOTE_START_AFTER_S *= SLOWER
-    pool.PREFETCH_S *= SLOWER
+    pace.PREFETCH_S *= SLOWER
     pool.STUCK_AFTER_S *= SLOWER
     statistics.REPORT_EVERY_S *= SLOWER
 

@@ -32,7 +32,7 @@ from .queues import get_client
 BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 #: So many queues are read in one round trip.
 QUEUES_A_TIME = 50
-OUTCOMES = tuple(name for name in COUNTERS if name not in ("sent", "started"))
+OUTCOMES = tuple(name for name in COUNTERS if name not in ("sent", "started", "interrupted"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +164,9 @@ def _attempt_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
     labels = ["connection", "queue", "task"]
     sent = CounterMetricFamily("rsmq_task_sent", "Messages that workers were the first to receive.", labels=labels)
     started = CounterMetricFamily("rsmq_attempts_started", "Attempts that workers began to run.", labels=labels)
+    interrupted = CounterMetricFamily(
+        "rsmq_interruptions", "Functions that were interrupted; each has its process replaced.", labels=labels
+    )
     ended = CounterMetricFamily("rsmq_attempts", "Attempts that ended, by outcome.", labels=[*labels, "outcome"])
     wait = HistogramMetricFamily(
         "rsmq_wait_seconds", "From when a message could be received until a worker had it.", labels=labels
@@ -175,11 +178,12 @@ def _attempt_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
                 own = [sight.alias, queue, task]
                 sent.add_metric(own, counts.sent)
                 started.add_metric(own, counts.started)
+                interrupted.add_metric(own, counts.interrupted)
                 for outcome in OUTCOMES:
                     ended.add_metric([*own, outcome], getattr(counts, outcome))
                 wait.add_metric(own, buckets(counts.wait), counts.wait.sum_us / 1e6)
                 run.add_metric(own, buckets(counts.run), counts.run.sum_us / 1e6)
-    yield from (sent, started, ended, wait, run)
+    yield from (sent, started, interrupted, ended, wait, run)
 
 
 def buckets(histogram: Histogram) -> list[tuple[str, float]]:

@@ -12,8 +12,19 @@ from .histogram import Histogram
 
 #: Messages that a worker was the first to receive are `sent`; the others say how attempts begin and end: `dead` went to
 #: the dead-letter queue, `discarded` were deleted instead, `released` were given back unrun or unfinished, `lost` died
-#: with their process or lost their lease.
-COUNTERS = ("sent", "started", "succeeded", "retried", "dead", "discarded", "released", "lost", "cancelled")
+#: with their process or lost their lease. `interrupted` are functions that were, however they ended.
+COUNTERS = (
+    "sent",
+    "started",
+    "interrupted",
+    "succeeded",
+    "retried",
+    "dead",
+    "discarded",
+    "released",
+    "lost",
+    "cancelled",
+)
 HISTOGRAMS = ("wait", "run")
 
 
@@ -24,6 +35,8 @@ class Counts:
     #: Messages that nobody had received before a worker did, whoever sent them; what still waits is not among them.
     sent: int = 0
     started: int = 0
+    #: Functions in which an exception was raised from outside; each costs a process.
+    interrupted: int = 0
     succeeded: int = 0
     retried: int = 0
     dead: int = 0

@@ -33,8 +33,15 @@ class Postpone(Exception):
         self.after_s = after_s
 
 
-class TaskTimeout(Exception):
-    """Raised inside a task that runs longer than its `timeout_s`; counts as a failed attempt."""
+class TaskTimeout(BaseException):
+    """Raised inside a function that runs longer than its `timeout_s`; counts as a failed attempt.
+
+    Not an `Exception`, so that a task which catches those does not carry on by mistake. For `retry_on` and `give_up_on`
+    it counts as one.
+    """
+
+    def __init__(self, text: str = "it ran longer than its timeout_s") -> None:
+        super().__init__(text)
 
 
 def _check(name: str, value: object, *, at_least: int) -> None:
@@ -100,13 +107,17 @@ class RetryPolicy:
         cause: BaseException | None = error
         seen: set[int] = set()  # `raise error from error` makes a circle
         while cause is not None and id(cause) not in seen:
-            if isinstance(cause, self.give_up_on):
+            if _is_one_of(cause, self.give_up_on):
                 return True
             seen.add(id(cause))
             cause = cause.__cause__
-        return not isinstance(error, self.retry_on)
+        return not _is_one_of(error, self.retry_on)
 
     def wait_s(self, attempt: int, error: BaseException) -> float:
         """Return how long to wait after failed attempt number `attempt`."""
         asked_for = error.after_s if isinstance(error, Retry) else None
         return max(0.0, self.backoff(attempt) if asked_for is None else asked_for)
+
+
+def _is_one_of(error: BaseException, kinds: tuple[type[BaseException], ...]) -> bool:
+    return isinstance(error, kinds) or (isinstance(error, TaskTimeout) and Exception in kinds)

@@ -83,6 +83,7 @@ class _Desk:
         self.began = fetcher.began
         self.hurry = fetcher.hurry
         self.let_go = fetcher.let_go
+        self.note_interruption = fetcher.note_interruption
         self._fetcher = fetcher
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:

@@ -31,7 +31,8 @@ class Batch:
     def __init__(self, first: Execution) -> None:
         #: Those without an outcome, in the order of their messages.
         self._open: dict[Execution, None] = {}
-        self._lead = first
+        #: The member whose call is that of all.
+        self.lead = first
         self.executions: list[Execution] = []
         self.is_async = first.is_async
         self.is_suspect = first.is_suspect
@@ -101,9 +102,14 @@ class Batch:
         """Say whether nobody wants any of it any more."""
         return all(each.delivery.cancelled for each in self._open)
 
-    def cancel(self) -> None:
-        """Interrupt the call."""
-        self._lead.cancel()
+    @property
+    def was_interrupted(self) -> bool:
+        """Return whether a call of it was interrupted."""
+        return any(each.was_interrupted for each in self.executions)
+
+    def interrupt(self, kind: type[BaseException]) -> bool:
+        """Interrupt the call; return whether it runs."""
+        return self.lead.interrupt(kind)
 
     def let_go(self) -> None:
         """Give up on what has no outcome: something other than the function failed."""
@@ -119,7 +125,7 @@ class Batch:
     @contextmanager
     def _lent(self, members: Sequence[Execution]) -> Iterator[Execution]:
         """Make the first of them call the function for all."""
-        lead = self._lead = members[0]
+        lead = self.lead = members[0]
         own, own_args, own_kwargs, own_limit = lead.work, lead.args, lead.kwargs, lead.time_limit
         assert own is not None
         function, items = own.func, [_item(each) for each in members]

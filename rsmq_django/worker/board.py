@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 
 _TIME = struct.Struct("d")
-_POLLED_AT, _STOP_BY_AT, _HAS_ENDED_AT, _IS_QUIET_AT, _TURNED_AT, _SLOTS_AT = 0, 8, 16, 17, 24, 64
+_POLLED_AT, _STOP_BY_AT, _HAS_ENDED_AT, _IS_QUIET_AT, _TURNED_AT, _INTERRUPTED_AT, _SLOTS_AT = 0, 8, 16, 17, 24, 32, 64
 #: What stands in the place of "has ended" when the child holds nothing any more.
 _HOLDS_NOTHING = 2
 #: On the monotonic clock until when a message may run (0 for no limit) and since when it does; its id. The times come
@@ -76,6 +76,11 @@ class Board:
         """Note that the child ends by itself. A task that ends the process can choose any exit status, but not this."""
         self._memory[_HAS_ENDED_AT] = _HOLDS_NOTHING if holds_nothing else 1
 
+    def note_interruption(self) -> None:
+        """Note when a function was first interrupted in this process, which is to be replaced for that."""
+        if self.interrupted_at is None:
+            _TIME.pack_into(self._memory, _INTERRUPTED_AT, time.monotonic())
+
     # -- Written by the supervisor ------------------------------------------------------------------------------------
 
     def tell_to_stop(self, by: float) -> None:
@@ -107,6 +112,11 @@ class Board:
     def last_turn(self) -> float:
         """When the last turn of the child's main loop began, on the machine's monotonic clock; 0 before the first."""
         return float(_TIME.unpack_from(self._memory, _TURNED_AT)[0])
+
+    @property
+    def interrupted_at(self) -> float | None:
+        """When a function was first interrupted in the child, on the machine's monotonic clock; None for never."""
+        return float(_TIME.unpack_from(self._memory, _INTERRUPTED_AT)[0]) or None
 
     @property
     def holds_nothing(self) -> bool:

@@ -22,6 +22,7 @@ from .database import (
     close_stale_connections,
     close_unusable_connections,
     close_unusable_connections_async,
+    drop_connections,
     is_look_due,
 )
 from .forks import await_in_one_process, call_in_one_process
@@ -71,7 +72,10 @@ def result_of(execution: Execution) -> Result:
     finally:
         execution.ended_at = time.monotonic()
         execution.run_us = int((execution.ended_at - execution.began_at) * 1e6)
-        close_unusable_connections()
+        if execution.was_interrupted:
+            drop_connections()
+        else:
+            close_unusable_connections()
 
 
 async def aresult_of(execution: Execution) -> Result:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import sys
+import threading
 import time
 from dataclasses import dataclass, field
 
 from .board import Board
 
+logger = logging.getLogger(__name__)
+
 #: Exit statuses of a child: everything ended; something was given back unfinished; its main loop failed; the settings
-#: do not fit; it has run as many tasks as one process may. Not 1, which tasks choose that end their process.
-ENDED, UNFINISHED, BROKEN, MISCONFIGURED, USED_UP = 0, 75, 70, 78, 79
+#: do not fit; it has run as many tasks as one process may; a function was interrupted in it. Not 1, which tasks choose
+#: that end their process.
+ENDED, UNFINISHED, BROKEN, MISCONFIGURED, USED_UP, INTERRUPTED = 0, 75, 70, 78, 79, 80
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +45,8 @@ class Child:
     started_at: float = field(default_factory=time.monotonic)
     asked_to_stop: bool = False
     killed: bool = False
+    #: The log says that a function was interrupted in it.
+    interruption_is_noted: bool = False
     #: Nobody takes its place.
     is_dismissed: bool = False
     #: It was killed because its main loop stood still.
@@ -61,6 +69,17 @@ class Child:
     def last_poll(self) -> float:
         """When it, or the one before it, last looked for messages with success, on the monotonic clock."""
         return max(self.board.last_poll or 0.0, self.seat.last_poll)
+
+    def note_interruption(self) -> None:
+        """Take over that a function was interrupted in it and that it stops by itself; log it once.
+
+        Not in the process, where the log's handlers may hang.
+        """
+        if self.interruption_is_noted or self.board.interrupted_at is None:
+            return
+        self.interruption_is_noted = self.asked_to_stop = True
+        text = "a function was interrupted in process %d; the process is replaced when its tasks have ended"
+        logger.warning(text, self.pid)
 
     def ask_to_stop(self, *, by: float) -> None:
         """Let it end what runs until `by` on the monotonic clock, and then itself."""
@@ -102,9 +121,12 @@ class Child:
 _MEANINGS = {
     UNFINISHED: "messages were given back unfinished",
     USED_UP: "it has taken as many messages as one process may",
+    INTERRUPTED: "a function was interrupted in it",
 }
 #: No process ends with it: statuses are below 256.
 UNKNOWN_END = 256
+#: A process in which a function was interrupted has this long to write out its log.
+FLUSH_WITHIN_S = 1.0
 
 
 def describe_exit(code: int) -> str:
@@ -122,3 +144,19 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return "real-time"  # most of those have no name
+
+
+def flush_output(*, may_hang: bool) -> None:
+    """Write out what the log and the standard streams still buffer; for a second at most if a lock may be lost."""
+    if not may_hang:
+        _flush()
+        return
+    thread = threading.Thread(target=_flush, daemon=True)
+    thread.start()
+    thread.join(FLUSH_WITHIN_S)
+
+
+def _flush() -> None:
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections
+from django.db import close_old_connections, connections
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
@@ -43,6 +43,22 @@ def close_unusable_connections() -> None:
     if _here.has_connected and not _here.are_kept:
         _here.looked_at = time.monotonic()
         close_old_connections()
+
+
+def drop_connections() -> None:
+    """Throw this thread's connections away after an interruption, whatever state they are in.
+
+    It may have come at any step of Django's: an atomic block may be left open, or its connection be closed for good.
+    """
+    if not _here.has_connected or _here.are_kept:
+        return
+    for connection in connections.all(initialized_only=True):
+        with suppress(Exception):
+            connection.close()
+        with suppress(Exception):  # Django leaves that of an SQLite database in memory open
+            connection.connection.close()
+        with suppress(Exception):
+            del connections[connection.alias]
 
 
 @contextmanager

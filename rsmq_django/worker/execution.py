@@ -56,6 +56,8 @@ class Desk(Protocol):
 
     def let_go(self, execution: Execution) -> None: ...
 
+    def note_interruption(self, execution: Execution) -> None: ...
+
 
 class Execution:
     """One attempt at one message."""
@@ -76,6 +78,7 @@ class Execution:
         "ended_at",
         "envelope",
         "finished_ms",
+        "unfinished_as",
         "hard_timeout_s",
         "interrupted",
         "is_async",
@@ -93,6 +96,7 @@ class Execution:
         "thread_id",
         "time_limit",
         "unreadable",
+        "was_interrupted",
         "work",
     )
 
@@ -133,12 +137,15 @@ class Execution:
         #: On which thread the function runs, and what it is to be interrupted with; see interruption.py.
         self.thread_id: int | None = None
         self.asked_to_end_with: type[BaseException] | None = None
+        self.was_interrupted = False
         #: How long the finished result is kept; 0 for messages without one.
         self.keep_result_s = 0
         #: What it runs in together with others; None for functions that take no batches.
         self.batch: Batch | None = None
-        #: Set by the pool when it cancels the task because the worker stops.
+        #: Set when the worker stops and no longer waits for it.
         self.interrupted = False
+        #: What became of it then, if it is not given back.
+        self.unfinished_as: Outcome | None = None
         #: Made when a signal or the task's context first asks for it.
         self.task_result: TaskResult[..., Any] | None = None
         self.read()
@@ -241,7 +248,7 @@ class Execution:
         if isinstance(result, Unreadable):
             return self.give_up(result.reason, result)
         if self.interrupted:
-            return Released()  # the worker stops: no failure of the task
+            return self.unfinished_as or Released()  # the worker stops: no failure of the task
         return self._decide_error(result.error)
 
     def end(self, result: Result) -> Outcome:
@@ -262,9 +269,20 @@ class Execution:
             await self.announcer.afinished(self, outcome)
         return outcome
 
-    def cancel(self) -> None:
-        """Interrupt the function on its thread; of a coroutine, the pool cancels the asyncio task instead."""
-        interrupt(self, TaskCancelled)
+    def interrupt(self, kind: type[BaseException]) -> bool:
+        """Interrupt the function on its thread; return whether it runs."""
+        return interrupt(self, kind)
+
+    def end_unfinished(self) -> Outcome:
+        """Return what becomes of it because the worker ends before it does, and let nothing else come of it.
+
+        One that does not end although it was interrupted has failed; all others are given back.
+        """
+        call = self if self.batch is None else self.batch.lead
+        if call.was_interrupted and call.asked_to_end_with is not None:
+            self.unfinished_as = self.decide(Raised(call.asked_to_end_with()))
+        self.interrupted = True
+        return self.unfinished_as or Released()
 
     def let_go(self) -> None:
         """Give up on this attempt without an outcome: something other than the function failed."""
@@ -284,8 +302,8 @@ class Execution:
 
     @property
     def is_settled(self) -> bool:
-        """Say whether the run is over and nothing but Redis' answer is waited for."""
-        return any(each.is_awaited for each in self.acknowledgements)
+        """Say whether the outcome was handed over, and nothing but Redis' answer is waited for."""
+        return self.finished_ms is not None
 
     @property
     def task_id(self) -> str:

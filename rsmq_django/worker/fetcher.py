@@ -126,6 +126,11 @@ class Fetcher:
         execution.finished_ms = (execution.ended_at or time.monotonic()) * 1000 + self.clock.offset_ms
         self.tray.endings.append(Ending(execution, outcome))
 
+    def note_interruption(self, execution: Execution) -> None:
+        """Count that a function was interrupted."""
+        if self.statistics is not None:
+            self.statistics.interrupted(execution.delivery.work_queue.name, execution.path)
+
     def hurry(self) -> None:
         """Let the next exchange come soon."""
         self._wake()

@@ -1,9 +1,13 @@
 """Interrupting a function on the thread that runs it, from another thread, at any moment and nowhere else.
 
-Python cannot stop a thread, but it can raise an exception in one, at its next step in Python. It must not be raised in
-the worker's own code around the function. Both sides write before they read: the one that interrupts sets
-`asked_to_end_with` and then looks where the function runs; the function's thread clears that place and then looks
-whether it was asked. So one of them always sees the other, and undisturbed runs, which are nearly all, need no lock.
+Python cannot stop a thread, but it can raise an exception in one, at its next step in Python. That may be any step,
+also one between taking a lock and the `try` that gives it back: after an interruption nothing on the thread, and no
+lock of the process, can be relied on. See docs/decisions/0020-an-interruption-costs-the-process.md.
+
+It must not be raised in the worker's own code around the function. Both sides write before they read: the one that
+interrupts sets `asked_to_end_with` and then looks where the function runs; the function's thread clears that place and
+then looks whether it was asked. So one of them always sees the other, and undisturbed runs, which are nearly all, need
+no lock.
 """
 
 from __future__ import annotations
@@ -18,10 +22,14 @@ _interrupting = threading.Lock()
 
 
 class Interruptible(Protocol):
-    """One call of a function that another thread may interrupt with an exception. Both are None at first."""
+    """One call of a function that another thread may interrupt with an exception."""
 
+    #: None until it was asked to end.
     asked_to_end_with: type[BaseException] | None
+    #: None while the function does not run.
     thread_id: int | None
+    #: Whether an exception was raised in its thread.
+    was_interrupted: bool
 
 
 Run = TypeVar("Run", bound=Interruptible)
@@ -29,21 +37,34 @@ Run = TypeVar("Run", bound=Interruptible)
 
 def call_interruptibly(function: Callable[[Run], Any], run: Run) -> Any:
     """Call `function(run)` on this thread; raises what it was interrupted with, also before it began."""
-    run.thread_id = threading.get_ident()
+    thread_id = threading.get_ident()
     try:
+        run.thread_id = thread_id
         if run.asked_to_end_with is not None:
             raise run.asked_to_end_with
         return function(run)
     finally:
-        thread_id, run.thread_id = run.thread_id, None
-        if run.asked_to_end_with is not None:
-            with _interrupting:  # one that is on its way has been raised, or can be taken back
-                _raise_in_thread(ctypes.c_ulong(thread_id or 0), None)
+        # Python does not raise it between the end of the call and the end of this assignment.
+        run.thread_id = None
+        is_over = run.asked_to_end_with is None
+        while not is_over:
+            try:
+                with _interrupting:  # one that is on its way has been raised, or can be taken back
+                    _raise_in_thread(ctypes.c_ulong(thread_id), None)
+                is_over = True
+            except BaseException:  # noqa: S112 - it was raised here: the function had ended
+                continue
 
 
-def interrupt(run: Interruptible, kind: type[BaseException]) -> None:
-    """Raise in the call, as soon as its thread comes to its next step in Python; nothing when it is over."""
+def interrupt(run: Interruptible, kind: type[BaseException]) -> bool:
+    """Raise in the call, as soon as its thread comes to its next step in Python; return whether it runs.
+
+    One that has not begun raises as soon as it does, which damages nothing. May be repeated.
+    """
     with _interrupting:
         run.asked_to_end_with = kind
-        if run.thread_id is not None:
-            _raise_in_thread(ctypes.c_ulong(run.thread_id), ctypes.py_object(kind))
+        if run.thread_id is None:
+            return False
+        run.was_interrupted = True
+        _raise_in_thread(ctypes.c_ulong(run.thread_id), ctypes.py_object(kind))
+        return True

@@ -14,19 +14,16 @@ from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from ..tasks.interrupts import TaskCancelled
 from .acknowledgement import Acknowledgement
 from .contexts import share_handlers
-from .time_limit import TimeLimit
+from .pace import SMOOTHING, Pace
+from .time_limit import Interruptions, TimeLimit
 
 logger = logging.getLogger(__name__)
 
-#: Messages wait in this process for at most about this much work, so that none waits here while another worker is idle.
-PREFETCH_S = 0.05
-MOST_PREFETCHED = 200
 #: When nothing has finished for so long, what waits behind the running tasks is given back.
 STUCK_AFTER_S = 0.5
-#: Weight of the latest run in the moving average of run times.
-_SMOOTHING = 0.05
 
 
 class Runnable(Protocol):
@@ -42,38 +39,34 @@ class Runnable(Protocol):
     @property
     def acknowledgements(self) -> list[Acknowledgement]: ...
 
+    @property
+    def was_interrupted(self) -> bool: ...
+
     def run(self) -> object: ...
 
     async def arun(self) -> object: ...
 
-    def cancel(self) -> None: ...
+    def interrupt(self, kind: type[BaseException]) -> bool: ...
 
     def let_go(self) -> None: ...
-
-
-class Pace:
-    """How long runs take, and so how many messages to fetch ahead."""
-
-    def __init__(self) -> None:
-        self._seen = 0
-        self._average_s = 0.0
-
-    def note(self, run_s: float) -> None:
-        """Learn from a run that has ended. From any thread: should two meet, one run counts for little."""
-        self._seen += 1
-        weight = _SMOOTHING if self._seen * _SMOOTHING > 1 else 1 / self._seen
-        self._average_s += (run_s - self._average_s) * weight
-
-    def ahead(self, threads: int) -> int:
-        """Return how many messages are PREFETCH_S of work; never more than runs were seen, so it doubles at first."""
-        return min(MOST_PREFETCHED, self._seen, int(threads * PREFETCH_S / max(self._average_s, 1e-6)))
 
 
 class Pool:
     """Runs executions: at most `threads` functions and `async_tasks` coroutines at a time."""
 
-    def __init__(self, *, threads: int, async_tasks: int, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        *,
+        threads: int,
+        async_tasks: int,
+        wake: Callable[[], None],
+        on_interruption: Callable[[Runnable], None],
+        renews_threads: bool,
+    ) -> None:
         self._threads = threads
+        self._interruptions = Interruptions(on_interruption)
+        #: Whether another thread takes the place of one whose function was interrupted.
+        self._renews_threads = renews_threads
         self._async_tasks = async_tasks
         self._wake = wake
         self._todo: SimpleQueue[Runnable | None] = SimpleQueue()
@@ -109,7 +102,7 @@ class Pool:
         self._loop_thread = threading.Thread(target=self._run_loop, args=(loop_is_up,), name="rsmq-async", daemon=True)
         self._loop_thread.start()
         for number in range(self._threads):
-            threading.Thread(target=self._work, args=(number,), name=f"rsmq-task-{number}", daemon=True).start()
+            self._start_thread(number)
         loop_is_up.wait()
 
     def stop(self) -> None:
@@ -172,7 +165,7 @@ class Pool:
 
     def submit(self, execution: Runnable) -> None:
         """Run it as soon as there is a thread for it, or on the event loop."""
-        self._sync_share += ((not execution.is_async) - self._sync_share) * _SMOOTHING
+        self._sync_share += ((not execution.is_async) - self._sync_share) * SMOOTHING
         if execution.is_async:
             assert self._loop is not None
             if not self._arrived:
@@ -215,17 +208,20 @@ class Pool:
         """Fetch nothing ahead until short runs have been seen again."""
         self._pace, self._async_pace = Pace(), Pace()
 
-    def expire_limits(self) -> float | None:
-        """Interrupt functions whose time limit has passed; return the next deadline, None when there is none."""
-        now = time.monotonic()
-        limits = [execution.time_limit for execution in self._now if execution is not None and execution.time_limit]
-        for limit in limits:
-            limit.expire(now)
-        return min((limit.deadline for limit in limits), default=None)
+    def interrupt_overdue(self) -> None:
+        """Interrupt functions whose time limit has passed, and once more those that go on all the same."""
+        self._interruptions.repeat(self._running_functions())
+
+    def next_interruption_at(self) -> float | None:
+        """Return when to call interrupt_overdue() again; None when nothing has a limit."""
+        return self._interruptions.next_at(self._running_functions())
+
+    def _running_functions(self) -> list[Runnable]:
+        return [execution for execution in self._now if execution is not None]
 
     def running(self) -> list[Runnable]:
         """Return everything that runs now, on threads and on the loop."""
-        return [*(execution for execution in self._now if execution is not None), *list(self._coroutines)]
+        return [*self._running_functions(), *list(self._coroutines)]
 
     def cancel_coroutines(self) -> None:
         """Cancel all coroutines; they end as interrupted, not as failed."""
@@ -238,12 +234,15 @@ class Pool:
     def cancel(self, execution: Runnable) -> None:
         """Stop one that runs, as far as Python can. One that has not begun knows by itself."""
         if not execution.is_async:
-            execution.cancel()
+            self._interruptions.interrupt(execution, TaskCancelled)
         elif (coroutine := self._coroutines.get(execution)) is not None:
             assert self._loop is not None
             self._loop.call_soon_threadsafe(coroutine.cancel)
 
     # -- Threads ------------------------------------------------------------------------------------------------------
+
+    def _start_thread(self, number: int) -> None:
+        threading.Thread(target=self._work, args=(number,), name=f"rsmq-task-{number}", daemon=True).start()
 
     def _work(self, number: int) -> None:
         share_handlers()
@@ -258,13 +257,18 @@ class Pool:
                     self._wait_for_acks(number, execution)
             except BaseException:
                 _let_go(execution)
+            was_interrupted = execution.was_interrupted
             now_running[number] = None
             ended[number] += 1
             self._moved_at = now = time.monotonic()
             if execution.began_at:
                 self._pace.note(now - execution.began_at)
-            if self._todo.qsize() <= self._few:
+            if self._todo.qsize() <= self._few or was_interrupted:
                 self._wake()
+            if was_interrupted:  # no other function meets what that has broken on this thread
+                if self._renews_threads:
+                    self._start_thread(number)
+                return
 
     def _wait_for_acks(self, number: int, execution: Runnable) -> None:
         self._awaits_ack[number] = True

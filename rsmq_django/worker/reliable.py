@@ -100,6 +100,11 @@ class ReliableFetcher:
         execution.finished_ms = self.clock.now_ms()
         self._settled.append(Settled(execution, outcome))
 
+    def note_interruption(self, execution: Execution) -> None:
+        """Count that a function was interrupted."""
+        if self.statistics is not None:
+            self.statistics.interrupted(execution.delivery.work_queue.name, execution.path)
+
     def hurry(self) -> None:
         """Let the next exchange come soon."""
         self._wake()

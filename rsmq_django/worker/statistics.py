@@ -92,6 +92,10 @@ class Statistics:
         """Count an attempt that begins to run. From any thread."""
         self._begun.append((queue, task))
 
+    def interrupted(self, queue: str, task: str) -> None:
+        """Count a function that was interrupted. Only the main thread does that."""
+        self._grown.setdefault(queue, Counter())[f"interrupted:{task}"] += 1
+
     def ended(self, queue: str, task: str, end: str, *, wait_us: int | None = None, run_us: int | None = None) -> None:
         """Count an attempt that ended, when Redis has carried it out."""
         times = self._times(queue, task, end)

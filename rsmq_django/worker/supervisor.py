@@ -26,7 +26,19 @@ from django.db import connections
 from ..conf import QueueSettings
 from ..tasks.registry import largest_batch
 from .board import Board
-from .children import BROKEN, ENDED, MISCONFIGURED, UNFINISHED, UNKNOWN_END, USED_UP, Child, Seat, describe_exit
+from .children import (
+    BROKEN,
+    ENDED,
+    INTERRUPTED,
+    MISCONFIGURED,
+    UNFINISHED,
+    UNKNOWN_END,
+    USED_UP,
+    Child,
+    Seat,
+    describe_exit,
+    flush_output,
+)
 from .crew import Crew
 from .health import Report, make_report
 from .herd import Herd, Member
@@ -135,6 +147,7 @@ class Supervisor:
                 self._limit_time()
                 self._replace_frozen()
                 self._limit_memory()
+                self._replace_interrupted()
                 self._enforce_end()
         finally:
             if self._attendant is not None:
@@ -212,7 +225,9 @@ class Supervisor:
             has_finished = worker.run()
             holds_nothing = worker.holds_nothing
             is_used_up = options.max_tasks is not None and worker.taken >= options.max_tasks
-            status = UNFINISHED if not has_finished else USED_UP if is_used_up else ENDED
+            was_interrupted = board.interrupted_at is not None
+            status = INTERRUPTED if was_interrupted else USED_UP if is_used_up else ENDED
+            status = status if has_finished else UNFINISHED
         except SettingsMismatch as error:
             status = MISCONFIGURED
             logger.critical("%s", error)
@@ -220,9 +235,7 @@ class Supervisor:
             logger.exception("the worker's main loop failed; its messages are given back")
         finally:
             try:
-                logging.shutdown()
-                sys.stdout.flush()
-                sys.stderr.flush()
+                flush_output(may_hang=board.interrupted_at is not None)
             finally:  # whatever happened to the output: nothing of the supervisor may run here
                 board.note_end(holds_nothing=holds_nothing)
                 os._exit(status)
@@ -267,8 +280,9 @@ class Supervisor:
                 self._on_death(child, code)
 
     def _on_death(self, child: Child, code: int) -> None:
+        child.note_interruption()
         ended = child.board.has_ended and code >= 0  # else a task may have chosen the status
-        as_planned = ended and code in (ENDED, UNFINISHED, USED_UP, UNKNOWN_END)
+        as_planned = ended and code in (ENDED, UNFINISHED, USED_UP, INTERRUPTED, UNKNOWN_END)
         is_expected = as_planned or bool(child.overdue)
         how = describe_exit(code) + (", because its main loop stood still" if child.is_frozen else "")
         level = logging.INFO if is_expected else logging.ERROR
@@ -292,7 +306,8 @@ class Supervisor:
             self._stop(by=time.monotonic() + self.options.worker.shutdown_timeout_s)  # the others would find the same
         is_done = code == ENDED or (code == UNFINISHED and not child.asked_to_stop)
         if not (child.is_dismissed or (ended and is_done and self._ends_when_done)):
-            self._restart(child, is_at_fault=code == UNKNOWN_END or not (is_expected or running or child.asked_to_stop))
+            is_at_fault = code == UNKNOWN_END or not (is_expected or running or child.asked_to_stop)
+            self._restart(child, is_at_fault=is_at_fault or child.interruption_is_noted)
 
     @property
     def _ends_when_done(self) -> bool:
@@ -348,6 +363,16 @@ class Supervisor:
             if not child.asked_to_stop and used is not None and used > (limit or 0):
                 logger.info("process %d uses %d MiB; it is replaced when its tasks have ended", child.pid, used >> 20)
                 child.ask_to_stop(by=math.inf)
+
+    def _replace_interrupted(self) -> None:
+        """Kill processes that do not end although a function was interrupted in them: a lost lock may hang them."""
+        now, grace_s = time.monotonic(), self.options.worker.shutdown_timeout_s + KILL_AFTER_S
+        for child in self.children:
+            child.note_interruption()
+            at = child.board.interrupted_at
+            if at is not None and now >= at + grace_s and not (child.killed or child.overdue):
+                logger.error("process %d does not end after an interruption; it is killed", child.pid)
+                child.kill()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         grace_s = self.options.worker.shutdown_timeout_s if self._stop_by is None else 0.0

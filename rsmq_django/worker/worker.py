@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from ..conf import QueueSettings, WorkerSettings
 from ..core.limits import MAX_BATCH
-from .announcer import Announcer
+from .announcer import Announcer, log_outcome
 from .assignment import split_reliable, work_queues_by_client
 from .batches import executions_of, in_batches, to_interrupt
 from .board import Board
@@ -24,8 +24,8 @@ from .herd import Member
 from .isolation import Isolation
 from .limits import admit
 from .orphan import sign_off
-from .outcomes import Released
-from .pool import Pool
+from .outcomes import Outcome, Released
+from .pool import Pool, Runnable
 from .reliable import ReliableFetcher, make_reliable_fetchers
 from .reliable_wake_up import ReliableWakeUp
 from .stopping import Stopping
@@ -95,7 +95,13 @@ class Worker:
         self.board = board
         self.announcer = Announcer(options.worker_id)
         self.waiter = Waiter()
-        self.pool = Pool(threads=options.threads, async_tasks=options.async_tasks, wake=self.waiter.wake)
+        self.pool = Pool(
+            threads=options.threads,
+            async_tasks=options.async_tasks,
+            wake=self.waiter.wake,
+            on_interruption=self._on_interruption,
+            renews_threads=board is None,
+        )
         self.fetchers: list[Fetcher | ReliableFetcher] = [*self._make_fetchers(queues), *self._make_reliable_fetchers()]
         plan = Plan(self.waiter.wake, until_drained=options.until_drained, until_empty=options.until_empty)
         self.topics = TopicThreads(plan, names=options.topics, worker_id=options.worker_id)
@@ -166,6 +172,17 @@ class Worker:
         self._is_orphan = True
         self._stopping.stop_sooner()
 
+    def _on_interruption(self, runnable: Runnable) -> None:
+        """Have the process replaced: an interruption may have broken a lock or a connection of any of its threads.
+
+        Without a supervisor nothing can replace it: it goes on, on a new thread.
+        """
+        if self.board is not None and self.board.interrupted_at is None:
+            self.board.note_interruption()
+            self._stopping.stop_sooner()
+        for execution in executions_of([runnable]):
+            execution.desk.note_interruption(execution)
+
     @property
     def stop_by(self) -> float | None:
         """Return the monotonic time at which running tasks are given up; None while the worker is not stopping."""
@@ -214,7 +231,7 @@ class Worker:
         if self._herd is not None:
             self._herd.note_idle(self._room() > 0)
         self.isolation.advance(is_quiet=self.pool.is_idle and not any(each.has_endings for each in self.fetchers))
-        self.pool.expire_limits()
+        self.pool.interrupt_overdue()
         self._say_what_is_awaited()
 
     def _get_ready(self) -> None:
@@ -286,7 +303,7 @@ class Worker:
         room = self._room()
         patience_s = SETTLE_WITHIN_S if self.pool.is_ahead else 0.0
         times = [fetcher.next_exchange_at(room, patience_s=patience_s) for fetcher in self.fetchers]
-        times += [self.pool.expire_limits(), self.isolation.next_look_at()]
+        times += [self.pool.next_interruption_at(), self.isolation.next_look_at()]
         if self.stop_by is not None:
             times.append(self.stop_by)
         return min((when for when in times if when is not None), default=None)
@@ -332,18 +349,27 @@ class Worker:
             )
         # Before the coroutines are cancelled: one that ends at once because of that is unfinished, too.
         left = executions_of([*self.pool.take_back(), *self.pool.running()])
-        unfinished = [each for each in left if not each.is_settled]
+        unfinished = [(each, each.end_unfinished()) for each in left if not each.is_settled]
         self.pool.cancel_coroutines()
-        for execution in unfinished:
-            execution.interrupted = True
-            execution.desk.settle(execution, Released())
+        for execution, outcome in unfinished:
+            execution.desk.settle(execution, outcome)
         for fetcher in self.fetchers:
             fetcher.flush()
         if self._is_orphan:
             sign_off([fetcher.client for fetcher in self.fetchers], self.options.worker_id)
-        if unfinished:
-            logger.warning("%d messages were given back unfinished", len(unfinished))
-        return not (unfinished or stuck)
+        # Only now: a function that was interrupted may have left the locks of a log's handlers behind.
+        return not (_log_unfinished(unfinished) or stuck)
+
+
+def _log_unfinished(unfinished: Sequence[tuple[Execution, Outcome]]) -> int:
+    """Log what became of unfinished messages; return how many were given back."""
+    given_back = sum(isinstance(outcome, Released) for _, outcome in unfinished)
+    if given_back:
+        logger.warning("%d messages were given back unfinished", given_back)
+    for execution, outcome in unfinished:
+        if not isinstance(outcome, Released):
+            log_outcome(execution, outcome)
+    return given_back
 
 
 def _give_back(executions: Iterable[Execution]) -> None:

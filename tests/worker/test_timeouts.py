@@ -6,10 +6,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import pytest
+from django.db import connection, transaction
 
 from rsmq_django.tasks import TaskTimeout, fixed
+from rsmq_django.tasks.compat import task_finished
 from rsmq_django.worker.time_limit import TimeLimit
 from tests.worker.workshop import Configure, declare, the_dead_letter, work
 
@@ -117,16 +121,16 @@ def test_task_may_return_although_its_time_is_over(project: Configure, time_is_u
     assert result.return_value == "half a result"
 
 
-def test_next_task_on_the_same_thread_is_not_stopped(project: Configure, time_is_up: TimeIsUp):
-    threads = []
+def test_next_task_is_not_stopped_and_has_a_thread_that_was_never_interrupted(project: Configure, time_is_up: TimeIsUp):
+    threads: list[threading.Thread] = []
 
     def run() -> None:
-        threads.append(threading.get_ident())
+        threads.append(threading.current_thread())
         time_is_up()
         count_for_ever()
 
     def good() -> int:
-        threads.append(threading.get_ident())
+        threads.append(threading.current_thread())
         return sum(range(100_000))
 
     declare(timeout_s=60, max_attempts=1)(run).enqueue()
@@ -137,7 +141,92 @@ def test_next_task_on_the_same_thread_is_not_stopped(project: Configure, time_is
     for result in results:
         result.refresh()
     assert [result.status for result in results] == ["SUCCESSFUL"] * 5
-    assert len(set(threads)) == 1
+    assert threads[0] not in threads[1:]
+    assert len(set(threads)) == 2
+
+
+def test_task_that_catches_exceptions_does_not_catch_it(project: Configure, time_is_up: TimeIsUp):
+    def run() -> None:
+        while True:
+            with suppress(Exception):
+                time_is_up()
+                count_for_ever()
+
+    declare(timeout_s=60, max_attempts=1)(run).enqueue()
+
+    work()
+
+    assert the_dead_letter()[1]["error"] == "rsmq_django.tasks.retry.TaskTimeout"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("place", ["an except block for everything", "a finalizer"])
+def test_interruption_that_was_swallowed_is_repeated(project: Configure, time_is_up: TimeIsUp, place: str):
+    class Guard:
+        def __del__(self) -> None:  # Python prints what is raised here, and goes on
+            time_is_up()
+            count_for_ever()
+
+    def run() -> None:
+        with suppress(BaseException):
+            if place == "a finalizer":
+                Guard()
+            time_is_up()
+            count_for_ever()
+        count_for_ever()
+
+    declare(timeout_s=60, max_attempts=1)(run).enqueue()
+
+    work()
+
+    assert the_dead_letter()[1]["error"] == "rsmq_django.tasks.retry.TaskTimeout"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"retry_on": Exception}, "attempts_used_up"), ({"give_up_on": Exception}, "gave_up")],
+    ids=["retry_on", "give_up_on"],
+)
+def test_exception_stands_for_it_in_options(
+    project: Configure, time_is_up: TimeIsUp, options: dict[str, Any], reason: str
+):
+    def run() -> None:
+        time_is_up()
+        count_for_ever()
+
+    declare(timeout_s=60, max_attempts=2, backoff=fixed(0), **options)(run).enqueue()
+
+    work()
+
+    assert the_dead_letter()[1]["reason"] == reason
+
+
+@pytest.mark.django_db(transaction=True)
+def test_connections_of_the_thread_are_dropped_before_receivers_hear_of_the_end(
+    project: Configure, time_is_up: TimeIsUp
+):
+    states: list[tuple[bool, bool]] = []
+
+    def run() -> None:
+        # As if the interruption had come at the first step of leaving the block: it is never left.
+        transaction.atomic().__enter__()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        states.append((connection.in_atomic_block, connection.connection is None))
+        time_is_up()
+        count_for_ever()
+
+    def receive(**_: object) -> None:
+        states.append((connection.in_atomic_block, connection.connection is None))
+
+    declare(timeout_s=60, max_attempts=1)(run).enqueue()
+    task_finished.connect(receive)
+    try:
+        work(threads=1)
+    finally:
+        task_finished.disconnect(receive)
+
+    assert states == [(True, False), (False, True)]
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

@@ -19,6 +19,8 @@ DATABASES = {
         "CONN_MAX_AGE": int(os.environ.get("RSMQ_TEST_CONN_MAX_AGE", "0")),  # type: ignore[dict-item]
     }
 }
+if "RSMQ_TEST_DATABASES" in os.environ:
+    DATABASES = json.loads(os.environ["RSMQ_TEST_DATABASES"])
 RSMQ = {
     "CONNECTIONS": {"default": {"URL": os.environ.get("RSMQ_TEST_WORKER_URL") or REDIS_URL, "TIMEOUT_S": 15}},
     "QUEUES": json.loads(os.environ.get("RSMQ_TEST_QUEUES", '{"default": {}}')),

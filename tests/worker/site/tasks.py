@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import signal
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
+from django.utils import translation
 
 from rsmq_django.core.topics import TopicMessage
 from rsmq_django.tasks import Concurrency, TaskContext, current_task, fixed, task, topic_task
@@ -83,6 +88,98 @@ def look_at_database(name: str) -> None:
     note("database", name, "open" if connection.connection is not None else "closed")
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
+
+
+# -- Functions that are interrupted ------------------------------------------------------------------------------------
+
+#: Has a handler with a lock that all threads share, as the log of a project has.
+log = logging.getLogger("tests.worker.site.interrupted")
+log.addHandler(logging.FileHandler(os.devnull))
+log.propagate = False
+#: Long enough that a process that is replaced for it has not lived for a suspiciously short time.
+SOON_S = 1.1
+
+
+def use_database() -> None:
+    with transaction.atomic(), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+
+
+@task(max_attempts=1)
+def ordinary(name: str) -> None:
+    """Do what most tasks do: a short transaction, a line in the log."""
+    use_database()
+    log.warning("ordinary %s", name)
+    note("end", name)
+
+
+@task(max_attempts=1, timeout_s=SOON_S)
+def endless_transactions(name: str) -> None:
+    note("start", name)
+    while True:
+        use_database()
+
+
+@task(max_attempts=1, timeout_s=SOON_S)
+def endless_log(name: str) -> None:
+    note("start", name)
+    while True:
+        log.warning("again and again")
+
+
+@task(max_attempts=1, timeout_s=SOON_S)
+def endless_excepts(name: str) -> None:
+    note("start", name)
+    while True:
+        try:
+            int("no number")
+        except Exception:
+            translation.gettext("")
+
+
+@task(max_attempts=1, timeout_s=SOON_S)
+async def endless_coroutine() -> None:
+    await asyncio.sleep(GATE_TIMEOUT_S)
+
+
+@task(max_attempts=1, timeout_s=0.1)
+def endless_call() -> None:
+    """Be where nothing can be raised."""
+    time.sleep(GATE_TIMEOUT_S)
+
+
+@task(max_attempts=1, timeout_s=0.1)
+def brief() -> None:
+    while True:
+        pass
+
+
+_lock = threading.Lock()
+
+
+def lock_called(name: str) -> Any:
+    return _lock if name == "a lock" else logging.getLogger("rsmq_django").handlers[0]
+
+
+@task(max_attempts=1, timeout_s=SOON_S)
+def lose_lock(name: str) -> None:
+    """Be interrupted where a lock was taken and nothing gives it back."""
+    lock_called(name).acquire()
+    Path(os.environ["RSMQ_TEST_JOURNAL"]).with_suffix(".lost").touch()
+    while True:
+        pass
+
+
+@task(max_attempts=1)
+def want_lock(name: str) -> None:
+    """Hang where the lock was lost."""
+    wait_for(Path(os.environ["RSMQ_TEST_JOURNAL"]).with_suffix(".lost"))
+    lock_called(name).acquire()
+    note("got", "lock")
+    lock_called(name).release()
+
+
+ENDLESS = (endless_transactions, endless_log, endless_excepts)
 
 
 def _fork(how: str) -> str:
