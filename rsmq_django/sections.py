@@ -123,6 +123,9 @@ class TaskSettings:
     max_attempts: Annotated[int, whole("attempts", least=1, most=1_000_000)] = 5
     #: Deaths of a process in the middle of a message after which it goes to the dead-letter queue.
     max_crashes: Annotated[int, whole("crashes", least=1, most=1_000_000)] = 3
+    #: For how long a call of a task that a worker does not know is given back, for workers that know it: a rolling
+    #: deployment is over by then. 0: it goes to the dead-letter queue at once.
+    unknown_task_grace_s: Annotated[float, seconds(least=0, most=604_800)] = 900.0
     #: A day: results can be looked at the next morning, and Redis does not fill up with them. 0 keeps none.
     result_ttl_s: Annotated[int, whole("seconds", least=0, most=31_622_400)] = 86_400
     #: What a task returns, as JSON. A longer value would delay the outcomes of other tasks; store it elsewhere and

@@ -27,7 +27,7 @@ KEEP_RECORD_S = 60
 KEEP_ORDER_S = 3600
 #: Of the messages that a process runs, so many are named.
 MAX_RUNNING = 50
-_WORDS_PER_PROCESS = 10
+_WORDS_PER_PROCESS = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,8 @@ class ProcessRecord:
     told_ms_ago: int = 0
     #: Names of the reliable queues that it works on.
     reliable: tuple[str, ...] = ()
+    #: Number and digest of the tasks that it knows; "" when it does not say.
+    tasks: str = ""
 
 
 def describe(namespace: str, worker_id: str, record: ProcessRecord) -> Call[str]:
@@ -73,6 +75,7 @@ def describe(namespace: str, worker_id: str, record: ProcessRecord) -> Call[str]
         "state": record.state,
         "queues": "\n".join(record.queues),
         "reliable": "\n".join(record.reliable),
+        "tasks": record.tasks,
         "running": lines,
     }
     args: list[Argument] = [KEEP_RECORD_S]
@@ -103,6 +106,15 @@ def read_processes(namespace: str, worker_ids: Sequence[str]) -> Call[dict[str, 
     return Call("browse/processes", keys, (), read, repeatable=True)
 
 
+def with_different_tasks(records: Mapping[str, ProcessRecord]) -> dict[str, dict[str, list[str]]]:
+    """Return the queues that processes take from which know different tasks: worker ids by what they know."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for worker_id, record in records.items():
+        for name in (*record.queues, *record.reliable) if record.tasks else ():
+            found.setdefault(name, {}).setdefault(record.tasks, []).append(worker_id)
+    return {name: by_tasks for name, by_tasks in found.items() if len(by_tasks) > 1}
+
+
 def held_in(namespace: str, worker_id: str) -> Call[dict[str, str]]:
     """Return the call that reads from which queues the messages are that a worker notes to hold: id -> queue.
 
@@ -113,7 +125,7 @@ def held_in(namespace: str, worker_id: str) -> Call[dict[str, str]]:
 
 def _record(now_ms: int, words: list[bytes]) -> ProcessRecord:
     texts = (word.decode("utf-8", "replace") for word in words)
-    told, host, pid, version, age, memory, state, queues, running, reliable = texts
+    told, host, pid, version, age, memory, state, queues, running, reliable, tasks = texts
     ago_ms = max(0, now_ms - _whole(told))
     return ProcessRecord(
         host=host,
@@ -126,6 +138,7 @@ def _record(now_ms: int, words: list[bytes]) -> ProcessRecord:
         running=tuple(Running(name, _whole(ms) + ago_ms) for name, ms in _pairs(running)),
         told_ms_ago=ago_ms,
         reliable=tuple(reliable.split("\n")) if reliable else (),
+        tasks=tasks,
     )
 
 

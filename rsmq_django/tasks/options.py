@@ -58,6 +58,7 @@ class OptionArguments(CallOptions, total=False):
     once: bool
     limits: Sequence[Limit]
     ack: Ack
+    aliases: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,8 @@ class TaskOptions:
     limits: Sequence[Limit] = ()
     #: The function gets a list of at most so many; None: it gets one.
     batch: int | None = None
+    #: Other dotted paths under which calls name it: those that it had before it was renamed or moved.
+    aliases: Sequence[str] = ()
     #: "each": who ran it begins nothing else before Redis knows how it went.
     ack: Ack = "batch"
 
@@ -115,6 +118,8 @@ class TaskOptions:
             raise ValueError(f"unique is {self.unique!r}; it must be a Unique(...)")
         _check("expires_in_s", self.expires_in_s, at_least=0.001)
         _check_tags(self.tags)
+        if isinstance(self.aliases, str) or not all(isinstance(each, str) and each for each in self.aliases):
+            raise ValueError(f"aliases is {self.aliases!r}; it must be a list of dotted paths")
         check_is_list(self.fair_by, option="fair_by")
         check_limits(self.limits)
         _check_batch(self)

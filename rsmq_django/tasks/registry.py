@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
@@ -49,12 +50,38 @@ def register_task(task: Task[..., Any]) -> None:
     """Remember a declared task under its dotted path. Copies made by using() share the function and change nothing."""
     known = _tasks.get(task.module_path)
     if known is None or known.func is not task.func:
+        _check_aliases(task)
         _tasks[task.module_path] = task
 
 
+def _check_aliases(task: Task[..., Any]) -> None:
+    """Raise InvalidTask when calls that name one of two tasks could mean both."""
+    own = {task.module_path, *task.options.aliases}
+    for other in _tasks.values():
+        if (task.options.aliases or other.options.aliases) and other.module_path != task.module_path:
+            shared = own & {other.module_path, *other.options.aliases}
+            if shared:
+                raise InvalidTask(
+                    f"Task {task.module_path}: {min(shared)!r} is a path or an alias of {other.module_path}, too; "
+                    "leave it out of the aliases of one of them"
+                )
+
+
 def find_task(path: str) -> Task[..., Any] | None:
-    """Return the task declared under a dotted path, or None."""
-    return _tasks.get(path)
+    """Return the task declared under a dotted path or as its alias, or None."""
+    found = _tasks.get(path)
+    return found if found is not None else _find_renamed(path)
+
+
+def _find_renamed(path: str) -> Task[..., Any] | None:
+    return next((task for task in _tasks.values() if path in task.options.aliases), None)
+
+
+def digest_of_tasks() -> str:
+    """Return what two processes have in common that know the same tasks: their number, and a digest of their paths."""
+    paths = {path for task in _tasks.values() for path in (task.module_path, *task.options.aliases)}
+    digest = hashlib.sha256("\n".join(sorted(paths)).encode()).hexdigest()
+    return f"{len(paths)} {digest[:12]}"
 
 
 def registered_tasks() -> dict[str, Task[..., Any]]:

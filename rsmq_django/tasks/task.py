@@ -54,6 +54,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
     limits: Sequence[Limit] = ()
     batch: int | None = None
     ack: Ack = "batch"
+    aliases: Sequence[str] = ()
     options: TaskOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -213,10 +214,10 @@ def task(
     process is killed; default: none), `dead_letter_queue` (default: the queue's; DISCARD: none), `result_ttl_s`
     (seconds a finished result is kept; 0 keeps none), `unique` (a `Unique`: of equal calls, one is enough),
     `expires_in_s` (a call that nobody has begun so long after it was due is not run), `tags` (to find and cancel tasks
-    by), `fair_by` (whose calls take turns: names of arguments or a function of them), `limits`
-    (`Concurrency` and `Rate`: how many run at a time, and how many start in a span of time), `batch` (the function gets
-    a list of at most so many `BatchCall`s). Raises InvalidTask or ValueError where it is declared when one of them
-    cannot work.
+    by), `fair_by` (whose calls take turns: names of arguments or a function of them), `limits` (`Concurrency` and
+    `Rate`: how many run at a time, and how many start in a span of time), `batch` (the function gets a list of at most
+    so many `BatchCall`s), `aliases` (dotted paths that the task had before). Raises InvalidTask or ValueError where it
+    is declared when one of them cannot work.
     """
 
     def declare(function: Callable[..., Any]) -> Any:

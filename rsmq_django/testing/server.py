@@ -46,4 +46,6 @@ def settings_on_private_server() -> dict[str, Any]:
     for number, (alias, options) in enumerate(given.get("CONNECTIONS", {"default": {}}).items()):
         kept = {key: value for key, value in options.items() if key not in ("URL", "CACHE", "EMBEDDED")}
         connections[alias] = {**kept, "URL": f"{private_server_url()}?db={number}", "TIMEOUT_S": TIMEOUT_S}
-    return {**given, "CONNECTIONS": connections}
+    # No other worker will ever know a task that this process does not know.
+    tasks = {**given.get("TASKS", {}), "UNKNOWN_TASK_GRACE_S": 0}
+    return {**given, "CONNECTIONS": connections, "TASKS": tasks}

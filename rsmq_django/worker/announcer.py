@@ -182,6 +182,8 @@ def log_outcome(execution: Execution, outcome: Outcome) -> None:
             _log_error(text, (what, reason, attempt, why, message_id), traceback_text.rstrip(), extra)
         case Cancelled():
             logger.info("%s was cancelled on attempt %d [%s]", what, attempt, message_id, extra=extra)
+        case Postponed(after_s, why, has_run=False):
+            logger.debug("%s is given back for %.1f s: %s [%s]", what, after_s, why, message_id, extra=extra)
         case Postponed(after_s, why):
             logger.info("%s is postponed by %.1f s: %s [%s]", what, after_s, why, message_id, extra=extra)
         case Released():

@@ -5,11 +5,21 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from .. import __version__
+from ..conf import get_settings
 from ..core import Client, RsmqError
-from ..core.processes import ProcessRecord, Running, describe
+from ..core.listing import workers
+from ..core.processes import (
+    SILENT_AFTER_S,
+    ProcessRecord,
+    Running,
+    describe,
+    read_processes,
+    with_different_tasks,
+)
+from ..tasks.registry import digest_of_tasks
 from .children import Child
 from .holds import BEAT_EVERY_S
 from .memory import resident_bytes
@@ -27,13 +37,17 @@ class Crew:
         self._host = socket.gethostname()
         #: The last order of each server to each worker that was carried out.
         self._obeyed: dict[tuple[Client, str], str] = {}
+        #: What tasks this project has; they are imported before the first process begins.
+        self._tasks = ""
+        #: The servers whose other workers were looked at.
+        self._compared: set[Client] = set()
 
     def present(self, client: Client, queues: Sequence[str], reliable: Sequence[str] = ()) -> float:
         """Tell one server about all processes and the queues there, and carry out what it orders.
 
         Returns when to do that again.
         """
-        children = list(self._children)
+        children, self._tasks = list(self._children), self._tasks or digest_of_tasks()
         names = tuple(queues), tuple(reliable)
         calls = [describe(client.namespace, child.worker_id, self._record(child, *names)) for child in children]
         alive = {child.worker_id for child in children}
@@ -44,7 +58,27 @@ class Crew:
             if order and order != self._obeyed.get((client, child.worker_id)):
                 self._obeyed[client, child.worker_id] = order
                 self._obey(child, order.partition(" ")[0])
+        if children and client not in self._compared:
+            self._compared.add(client)
+            self._compare_tasks(client, alive)
         return BEAT_EVERY_S
+
+    def _compare_tasks(self, client: Client, own: Set[str]) -> None:
+        """Warn of live workers on the same queues that know other tasks; asked once, when the processes have begun."""
+        beats = client.run(workers(client.namespace))
+        live = [beat.worker_id for beat in beats if beat.now_ms - beat.beat_ms < SILENT_AFTER_S * 1000]
+        records = client.run(read_processes(client.namespace, live)) if live else {}
+        found = with_different_tasks(records)
+        names = [name for name, by_tasks in found.items() if own & set(by_tasks.get(self._tasks, ()))]
+        others = {each for name in names for tasks, ids in found[name].items() if tasks != self._tasks for each in ids}
+        if names:
+            logger.warning(
+                "%s: shared with workers that know other tasks (%s); a worker gives back what it does not know, for up "
+                "to %.0f s, and then moves it to the dead-letter queue",
+                ", ".join(names),
+                ", ".join(sorted(others)[:5]),
+                get_settings().tasks.unknown_task_grace_s,
+            )
 
     def _record(self, child: Child, queues: tuple[str, ...], reliable: tuple[str, ...]) -> ProcessRecord:
         now = time.monotonic()
@@ -58,6 +92,7 @@ class Crew:
             state="stopping" if child.asked_to_stop else "quiet" if child.board.is_quiet else "working",
             queues=queues,
             reliable=reliable,
+            tasks=self._tasks,
             running=tuple(Running(message_id, _ms(now - began_at)) for message_id, began_at in since),
         )
 

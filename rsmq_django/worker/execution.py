@@ -22,6 +22,7 @@ from ..tasks.interrupts import TaskCancelled
 from ..tasks.membership import META, Membership
 from ..tasks.options import is_number_of_attempts
 from ..tasks.retry import Postpone, RetryPolicy, exponential
+from . import unknown_tasks
 from .acknowledgement import Acknowledgement
 from .announcer import Announcer
 from .calling import Raised, Result, Returned, aresult_of, result_of
@@ -246,6 +247,8 @@ class Execution:
         if isinstance(result, Returned):
             return NOTHING_RETURNED if result.value is None else self._decide_return(result.value)
         if isinstance(result, Unreadable):
+            if result.reason == unknown_tasks.REASON and (outcome := self._left_to_others(result)) is not None:
+                return outcome
             return self.give_up(result.reason, result)
         if self.interrupted:
             return self.unfinished_as or Released()  # the worker stops: no failure of the task
@@ -335,6 +338,13 @@ class Execution:
     def will_run(self) -> bool:
         """Say whether the function would be called now."""
         return self.reason_not_to_run() is None
+
+    def _left_to_others(self, error: Unreadable) -> Postponed | None:
+        wait_s = unknown_tasks.wait_s(self.delivery, now_ms=self.desk.clock.now_ms())
+        if wait_s is None:
+            return None
+        unknown_tasks.log_once(error)
+        return Postponed(wait_s, str(error), has_run=False)
 
     def _decide_return(self, value: Any) -> Outcome:
         if self.work is None or self.work.task is None:

@@ -32,7 +32,7 @@ class Postponed:
 
     after_s: float
     why: str = ""
-    #: False when its limits did not let it begin: no run is told of then.
+    #: False when its limits did not let it begin, or its task is not known here: no run is told of then.
     has_run: bool = True
 
 

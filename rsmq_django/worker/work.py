@@ -21,6 +21,7 @@ from ..tasks.sealing import unseal
 from ..tasks.task import Task
 from ..tasks.unknown_task import why_unknown
 from .followers import followed_by
+from .unknown_tasks import REASON as UNKNOWN_TASK
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -65,7 +66,7 @@ def find_work(execution: Execution) -> Work:
     task = find_task(envelope.task)
     if task is None:
         raise Unreadable(
-            "unknown_task",
+            UNKNOWN_TASK,
             f"no task {envelope.task!r} is declared in this worker: {why_unknown(envelope.task)}",
             envelope,
         )
@@ -83,7 +84,7 @@ def find_work(execution: Execution) -> Work:
     work = _work.get(envelope.task)
     if work is None or work.task is not task:
         is_async = inspect.iscoroutinefunction(task.func)
-        work = Work(envelope.task, task.func, task.options, is_async, task, result_ttl_s(task))
+        work = Work(task.module_path, task.func, task.options, is_async, task, result_ttl_s(task))
         _work[envelope.task] = work
     return work
 

@@ -289,6 +289,19 @@ def test_backlog_has_a_worker_when_a_live_one_takes_messages_from_it(
     assert ids(run()[0]) == findings
 
 
+def test_queue_whose_workers_know_different_tasks_is_named():
+    client = get_client()
+    for worker_id, tasks in (("new-1", "8 abc"), ("old-1", "7 def"), ("old-2", "7 def"), ("ancient-1", "")):
+        record = ProcessRecord("host", 7, "1", 0, None, "working", ("mail",), (), tasks=tasks)
+        beat(client, [worker_id])
+        client.run(describe(client.namespace, worker_id, record))
+
+    text, _ = run()
+
+    assert ids(text) == ["mixed-tasks"]
+    assert "live workers on it know different tasks (7 tasks: old-1, old-2; 8 tasks: new-1)" in text
+
+
 def test_paused_queue_with_a_backlog_is_a_note():
     get_queue("mail").send("x")
     pause_queue("mail")

@@ -50,7 +50,8 @@ def configure(settings: Any, server: PrivateServer) -> Configure:
         settings.RSMQ = {
             "CONNECTIONS": {"default": {"URL": url, "TIMEOUT_S": timeout_s}},
             "QUEUES": queues or {"default": {}},
-            "TASKS": {"ENQUEUE_ON_COMMIT": on_commit},
+            # Workers of tests end by themselves, and no other one will know a task.
+            "TASKS": {"ENQUEUE_ON_COMMIT": on_commit, "UNKNOWN_TASK_GRACE_S": 0},
         }
 
     return write

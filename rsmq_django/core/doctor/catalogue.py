@@ -132,6 +132,12 @@ KINDS = {
     "unserved": Kind(
         WARNING, "nothing will run until a worker starts that takes messages from it: manage.py rsmq_worker"
     ),
+    "mixed-tasks": Kind(
+        WARNING,
+        "a call of a task that one of them does not know is given back for UNKNOWN_TASK_GRACE_S and goes to the "
+        "dead-letter queue then; it passes with a rolling deployment, and two projects need queues or a NAMESPACE of "
+        "their own",
+    ),
     "paused-backlog": Kind(NOTE, "workers take nothing from it until it is resumed: rsmqctl queue resume"),
     "dead-letters": Kind(
         WARNING,

@@ -8,7 +8,7 @@ from ..bands import by_queue
 from ..browse import Statistics, statistics
 from ..listing import WorkerBeat, workers
 from ..pause import paused
-from ..processes import SILENT_AFTER_S, ProcessRecord, read_processes
+from ..processes import SILENT_AFTER_S, ProcessRecord, read_processes, with_different_tasks
 from .catalogue import found
 from .finding import ExpectedQueue, Finding
 from .probe import Probe
@@ -23,7 +23,13 @@ def examine_service(probe: Probe, expected: Mapping[str, ExpectedQueue], names: 
     for beat in beats:
         if beat not in live:
             yield found("stale-worker", beat.worker_id, f"it has sent no heartbeat for {_duration(_silent_s(beat))}")
-    served = _served(_records(probe, live))
+    records = _records(probe, live)
+    served = _served(records)
+    for name, by_tasks in sorted(with_different_tasks(records).items()):
+        groups = "; ".join(
+            f"{tasks.partition(' ')[0]} tasks: {', '.join(sorted(ids)[:3])}" for tasks, ids in sorted(by_tasks.items())
+        )
+        yield found("mixed-tasks", name, f"live workers on it know different tasks ({groups})")
     counts = _counts(probe, [name for name in names if name in _relevant(expected, names)])
     bands = by_queue(counts)
     on_hold = probe.run(paused(probe.client.namespace), about=ABOUT) or frozenset()

@@ -1,0 +1,50 @@
+"""Calls of tasks that are not declared in this worker, but perhaps in another one.
+
+During a rolling deployment old workers get calls of new tasks, and two projects may share a queue. Such a call is given
+back without counting an attempt, later each time, until UNKNOWN_TASK_GRACE_S after it was first received.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+
+from ..conf import get_settings
+from ..tasks.envelope import Unreadable
+from .delivery import Delivery
+
+logger = logging.getLogger(__name__)
+
+REASON = "unknown_task"
+#: The waits of one message double from the first to the longest.
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 60.0
+#: So many names are remembered as logged; a message may name anything.
+MOST_NAMES = 1000
+
+_logged: set[str] = set()
+
+
+def wait_s(delivery: Delivery, *, now_ms: float) -> float | None:
+    """Return for how long a call is given back; None when its grace is over, or nothing tells when that began."""
+    message, grace_s = delivery.message, get_settings().tasks.unknown_task_grace_s
+    if grace_s == 0 or message.first_received_ms is None:
+        return None
+    # A redriven message has kept the time of an earlier receive.
+    left_s = grace_s - (now_ms - max(message.first_received_ms, message.sent_ms or 0)) / 1000
+    if left_s <= 0:
+        return None
+    times_before = min(message.receive_count - delivery.attempt, 10)
+    longest_s: float = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**times_before)
+    return min(longest_s * random.uniform(0.5, 1.0), left_s)  # noqa: S311 - spreads load
+
+
+def log_once(error: Unreadable) -> None:
+    """Log that calls of a task are given back; once for each task in this process."""
+    name = error.envelope.task if error.envelope is not None else ""
+    if name in _logged or len(_logged) >= MOST_NAMES:
+        return
+    _logged.add(name)
+    grace_s = get_settings().tasks.unknown_task_grace_s
+    text = "%s; its calls are given back to their queue, each for up to %.0f s, and go to the dead-letter queue then"
+    logger.warning(text, error, grace_s)
