@@ -17,7 +17,7 @@ from django.core import signing
 from django.utils.translation import gettext as _
 
 from ..core.browse import ALL, START, Position, StoredMessage
-from ..core.fingerprint import fingerprint
+from ..core.fingerprint import fingerprint_of
 from ..core.limits import MAX_BATCH
 from ..core.listing import search
 from ..live.messages import READY, RECEIVED
@@ -118,7 +118,7 @@ class Job:
             return True
         found = message.failure()
         if self.failure:
-            return fingerprint(found) == self.failure
+            return fingerprint_of(found) == self.failure
         return found is not None and _is_named(found.task, self.task) and _is_named(found.error, self.error)
 
 

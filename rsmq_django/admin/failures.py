@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ..core.browse import START, Failure, Position, StoredMessage, count
-from ..core.fingerprint import fingerprint, pattern_of
+from ..core.fingerprint import fingerprint_of, pattern_of
 from ..core.limits import MAX_BATCH
 from ..core.listing import digest
 from ..live.messages import scan_limit
@@ -93,7 +93,7 @@ def failure_groups(place: Place) -> FailureGroups:
         page = client.run(digest(client.namespace, place.name, after=after, count=MAX_BATCH))
         for message in page.messages:
             failure = message.failure()
-            key = fingerprint(failure)
+            key = fingerprint_of(failure)
             found.setdefault(key, FailureGroup(key, failure)).add(message)
         looked_at += len(page.messages)
         after = page.end

@@ -197,7 +197,7 @@ def failures_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -
     operation = OPERATIONS.get(request.POST.get("action", ""))
     if request.method == "POST" and operation is not None and operation.name in ("redrive", "delete_selected"):
         model_admin.demand(request, operation.codename)
-        job = bulk_pages.new_job(request, operation, queue.key, failure=request.POST.get("failure", "")[:12] or "-")
+        job = bulk_pages.new_job(request, operation, queue.key, failure=request.POST.get("failure", "")[:32] or "-")
         if job is not None:
             return bulk_pages.ask(model_admin, request, job)
     groups = failure_groups(queue.place)

@@ -1,4 +1,8 @@
-"""Which failures are the same one: dead letters that differ in their data only belong together."""
+"""Which failures are the same one: those that differ in their data only belong together.
+
+The admin groups dead letters by it, and the history of the pipeline the failed attempts of the event log and the
+archive of dead letters, so that all of them show the same groups. Plain Python over what all three know of a failure.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,29 @@ import hashlib
 import re
 
 from .browse import Failure
+from .events import MAX_ERROR_CHARACTERS
 
 LONGEST_PATTERN = 200
+#: The error of a message that no task understood. The event log has no task for it, the failure record what it names.
+_UNREADABLE = "rsmq_django.tasks.envelope.Unreadable"
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`")
-_HEX = re.compile(r"\b(?:0x)?[0-9a-fA-F]*\d[0-9a-fA-F]*(?:-[0-9a-fA-F]+)*\b|\d+")
+_HEX = re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-fA-F]*\d[0-9a-fA-F]*(?:-[0-9a-fA-F]+)*\b|\d+")
 
 
 def pattern_of(message: str) -> str:
     """Return the first line of an error's text with its data taken out: "Flight # is gone"."""
-    line = message.strip().partition("\n")[0][: 4 * LONGEST_PATTERN]
+    # Cut as the event log does, before anything else, so that what follows is the same for both.
+    line = message[:MAX_ERROR_CHARACTERS].strip().partition("\n")[0]
     return _HEX.sub("#", _QUOTED.sub("'…'", line))[:LONGEST_PATTERN]
 
 
-def fingerprint(failure: Failure | None) -> str:
-    """Return twelve hex digits: equal for failures of one task by one error with one pattern of text."""
-    if failure is None:
-        return "none"
-    words = (failure.task, failure.reason, failure.error, pattern_of(failure.message))
+def fingerprint(task: str, error_type: str, error: str) -> str:
+    """Return 32 hex digits: equal for failures of one task by one kind of error with one pattern of text."""
+    words = ("" if error_type == _UNREADABLE else task, error_type, pattern_of(error))
     # Half a surrogate pair is legal in JSON, and no UTF-8.
-    data = "\0".join(words).encode("utf-8", "backslashreplace")
-    return hashlib.sha256(data).hexdigest()[:12]
+    return hashlib.sha256("\0".join(words).encode("utf-8", "backslashreplace")).hexdigest()[:32]
+
+
+def fingerprint_of(failure: Failure | None) -> str:
+    """Return the fingerprint of a dead letter; "none" when no failure is on record."""
+    return "none" if failure is None else fingerprint(failure.task, failure.error, failure.message)

@@ -12,9 +12,9 @@ from typing import Any
 
 from ..core.browse import NO_BODY, StoredMessage, pick
 from ..core.events import MAX_ERROR_CHARACTERS
+from ..core.fingerprint import fingerprint
 from ..core.keys import queue_keys
 from .columns import Rows, columns
-from .fingerprint import fingerprint
 from .options import Options
 from .snapshot import Ids, Snapshot, sent_us
 
@@ -82,7 +82,7 @@ def _row(dead_queue: str, letter: StoredMessage) -> tuple[Any, ...]:
         failure.worker or None,
         failure.error or None,
         error or None,
-        # That of the event log, so that both speak of the same group.
+        # That of the event log and of the admin, so that all of them speak of the same group.
         fingerprint(failure.task, failure.error, error) if failure.error else None,
         letter.size_bytes,
     )

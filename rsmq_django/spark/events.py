@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..core.events import FIELDS as NAMES
 from ..core.events import MAX_ERROR_CHARACTERS, values_of
+from ..core.fingerprint import fingerprint
 from .columns import Column, Rows, columns
-from .fingerprint import fingerprint
 from .log import Entry, Range, StreamLog
 from .options import Options
 

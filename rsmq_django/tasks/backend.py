@@ -115,14 +115,22 @@ class RSMQBackend(BaseTaskBackend):
         """See Task.enqueue_many()."""
         batches, ids = self._prepare_many(task, calls)
         with _in_order_of(ids, batches):
-            hand_over(batches)
+            hand_over(batches, then=partial(self._tell_many, task, batches))
         return ids
+
+    def _tell_many(self, task: Any, batches: Sequence[Outgoing], sent: Sent) -> None:
+        if anybody_listens(task_enqueued):
+            for result in _new_results(task, batches, sent):
+                task_enqueued.send(type(self), task_result=result)
 
     async def aenqueue_many(self, task: Any, calls: Iterable[Arguments]) -> list[str]:
         """See Task.enqueue_many()."""
         batches, ids = self._prepare_many(task, calls)
         with _in_order_of(ids, batches):
-            await ahand_over(batches)
+            sent = await ahand_over(batches, then=partial(self._tell_many, task, batches))
+            if sent is not None and anybody_listens(task_enqueued):
+                for result in _new_results(task, batches, sent):
+                    await task_enqueued.asend(type(self), task_result=result)
         return ids
 
     def _check_once(self, task: Any) -> None:
@@ -225,6 +233,16 @@ class RSMQBackend(BaseTaskBackend):
             # are imported, never what a record names.
             autodiscover_modules("tasks")
         return task_result(result_id, record, body, backend=self.alias)
+
+
+def _new_results(task: Any, batches: Sequence[Outgoing], sent: Sent) -> Iterator[SentResult]:
+    """Yield the results of calls that were sent together, without those for which an equal call stands."""
+    calls = [call for batch in batches for call in zip(batch.ids, batch.written, strict=True)]
+    message_ids = sent.message_ids or [""] * len(calls)
+    for (task_id, body), stands, message_id in zip(calls, sent.ids, message_ids, strict=True):
+        result = SentResult.of(task, task_id, body)
+        if not result.note_sent(Sent([stands], [message_id] if message_id else [])):
+            yield result
 
 
 def _check_types(task: Any) -> None:

@@ -13,8 +13,8 @@ from django.utils import timezone
 from django.utils.formats import date_format
 
 from rsmq_django.core import Queue
+from rsmq_django.core.fingerprint import fingerprint
 from rsmq_django.pipeline.models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
-from rsmq_django.spark.fingerprint import fingerprint
 from rsmq_django.spark.lake import Lake
 from tests.admin.pages import rows_of, text_of, told
 from tests.pipeline.conftest import write_events

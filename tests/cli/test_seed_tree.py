@@ -372,3 +372,31 @@ def test_output_is_ascii_and_json(rsmqctl: Run, queue: Queue):
 
     assert printed.output.isascii()
     assert json.loads(printed.output)["message"] == "\x1b[31m\u202e grün 🎉"
+
+
+# -- What differs from the first rsmqctl ---------------------------------------------------------------------------
+
+
+def test_body_above_the_maximum_is_refused(script: Run):
+    script("queue", "create", "-n", "small", "-m", "1024")
+
+    sent = script("message", "send", "-n", "small", "-m", "x" * 1025)
+
+    assert (sent.exit_code, sent.output) == (1, "")
+    assert sent.errors.startswith("Error: message too long: 1025 bytes, maximum 1024")
+
+
+def test_pop_of_an_empty_queue_warns_of_nothing(script: Run):
+    script("queue", "create", "-n", "empty")
+
+    popped = script("message", "pop", "-n", "empty")
+
+    assert (popped.exit_code, popped.output, popped.errors) == (0, "No messages on queue: empty\n", "")
+
+
+@pytest.mark.parametrize("words", [(), ("queue",), ("message",)])
+def test_without_a_subcommand_the_help_is_on_stderr_and_the_exit_code_is_2(script: Run, words: tuple[str, ...]):
+    asked = script(*words)
+
+    assert (asked.exit_code, asked.output) == (2, "")
+    assert asked.errors.startswith("Usage: ")

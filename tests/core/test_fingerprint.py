@@ -1,9 +1,11 @@
 """Failures are grouped by what went wrong, not by what it went wrong with."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rsmq_django.core.browse import Failure
-from rsmq_django.core.fingerprint import LONGEST_PATTERN, fingerprint, pattern_of
+from rsmq_django.core.fingerprint import LONGEST_PATTERN, fingerprint, fingerprint_of, pattern_of
 
 
 def failure(**fields: str) -> Failure:
@@ -31,14 +33,29 @@ def test_a_pattern_of_a_long_text_is_short():
 
 
 def test_equal_failures_with_other_data_have_one_fingerprint():
-    assert fingerprint(failure(message="Flight 1 is gone")) == fingerprint(failure(message="Flight 22 is gone"))
+    for some in (
+        ["Flight 1 is gone", "Flight 22 is gone"],
+        ["no row 7 in 0x7f3a", "no row 12345 in 0xdeadbeef"],
+        ["gone: 6f1c7a60-8d2e-4b39-9a51-0242ac120002", "gone: 00000000-0000-4000-8000-000000000000"],
+        ["no row 'a'", "no row 'b'\nDETAIL: 7"],
+    ):
+        assert len({fingerprint("send", "ValueError", message) for message in some}) == 1
 
 
-@pytest.mark.parametrize("other", [{"task": "a.c"}, {"error": "F"}, {"reason": "crashed"}, {"message": "no"}])
-def test_other_failures_have_other_fingerprints(other: dict[str, str]):
-    assert fingerprint(failure()) != fingerprint(failure(**other))
+@pytest.mark.parametrize("other", [("b", "E", "x"), ("a", "F", "x"), ("a", "E", "y")])
+def test_other_failures_have_other_fingerprints(other: tuple[str, str, str]):
+    assert fingerprint("a", "E", "x") != fingerprint(*other)
+
+
+def test_reasons_do_not_part_what_the_event_log_cannot_tell_apart():
+    assert fingerprint_of(failure(reason="gave_up")) == fingerprint_of(failure(reason="attempts_used_up"))
+
+
+@given(st.text(max_size=700))
+def test_any_text_has_a_fingerprint(text: str):
+    assert len(fingerprint(text, text, text)) == 32
 
 
 def test_odd_records_have_a_fingerprint_too():
-    assert fingerprint(None) == "none"
-    assert len(fingerprint(failure(message="half a pair: \ud800"))) == 12
+    assert fingerprint_of(None) == "none"
+    assert len(fingerprint_of(failure(message="half a pair: \ud800"))) == 32

@@ -10,13 +10,13 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from rsmq_django.core import Queue
+from rsmq_django.core.fingerprint import fingerprint
 from rsmq_django.management.commands.rsmq_pipeline import Command
 from rsmq_django.pipeline.health import java_version
 from rsmq_django.pipeline.models import TaskHour
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.spark.bulk import BulkSender
 from rsmq_django.spark.config import JobConfig
-from rsmq_django.spark.fingerprint import fingerprint
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import Options
 from rsmq_django.spark.runs import Run, read_runs

@@ -1,4 +1,4 @@
-"""Histograms, capacity, burn rates, anomalies, fingerprints: plain Python, against what they must equal."""
+"""Histograms, capacity, burn rates, anomalies: plain Python, against what they must equal."""
 
 import datetime as dt
 import math
@@ -14,7 +14,6 @@ from rsmq_django.spark.anomalies import HourMetrics, find_anomalies
 from rsmq_django.spark.burn import Objective, budget_left, burn, read_objectives
 from rsmq_django.spark.capacity import Demand, advise, arrival_rate_per_s, slots_needed
 from rsmq_django.spark.errors import PipelineError
-from rsmq_django.spark.fingerprint import fingerprint, normalized
 
 TIMES = st.lists(st.integers(1, 10**12), min_size=1, max_size=200)
 
@@ -175,27 +174,6 @@ def test_first_failures_ever_are_found_and_too_few_attempts_say_nothing():
 
     assert [(item.metric, item.z) for item in found] == [("failure_rate", math.inf)]
     assert quiet == []
-
-
-# -- Fingerprints -----------------------------------------------------------------------------------------------------
-
-
-def test_failures_that_differ_in_numbers_and_ids_are_the_same():
-    messages = [
-        "no row 7 in 0x7f3a",
-        "no row 12345 in 0xdeadbeef",
-    ]
-    uuids = ["gone: 6f1c7a60-8d2e-4b39-9a51-0242ac120002", "gone: 00000000-0000-4000-8000-000000000000"]
-
-    for some in (messages, uuids):
-        assert len({fingerprint("send", "ValueError", message) for message in some}) == 1
-    assert fingerprint("send", "ValueError", messages[0]) != fingerprint("send", "KeyError", messages[0])
-    assert normalized("bad face, added deed") == "bad face, added deed"
-
-
-@given(st.text(max_size=700))
-def test_fingerprint_takes_any_text(text: str):
-    assert len(fingerprint(text, text, text)) == 32
 
 
 def test_buckets_rise_with_the_values():

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
+from django.db import transaction
 
 from rsmq_django.queues import get_queue
+from rsmq_django.tasks import Unique
 from rsmq_django.tasks.backend import RSMQBackend
 from rsmq_django.tasks.compat import task_enqueued
 from tests.worker.workshop import Configure, declare
@@ -57,3 +60,35 @@ def test_call_that_is_refused_is_not_told(project: Configure, heard):
         declare(lambda what: None).enqueue(object())
 
     assert heard == []
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_each_of_many_calls_is_told_with_its_own_id_and_arguments(project: Configure, heard, is_async: bool):
+    declared = declare(lambda number: None)
+    calls = [[1], {"number": 2}, [3]]
+
+    ids = async_to_sync(declared.aenqueue_many)(calls) if is_async else declared.enqueue_many(calls)
+
+    assert [sender for sender, _ in heard] == [RSMQBackend] * 3
+    assert [result.id for _, result in heard] == ids
+    assert [(result.args, result.kwargs) for _, result in heard] == [([1], {}), ([], {"number": 2}), ([3], {})]
+    assert [result.enqueued_at for _, result in heard] == [declared.get_result(each).enqueued_at for each in ids]
+
+
+def test_of_many_unique_calls_only_those_are_told_that_were_sent(project: Configure, heard):
+    declared = declare(unique=Unique())(lambda number: None)
+
+    declared.enqueue_many([[1], [1], [2]])
+
+    assert [result.args for _, result in heard] == [[1], [2]]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_calls_of_a_transaction_are_told_when_they_are_sent(configure: Configure, heard):
+    configure(on_commit=True)
+    declared = declare(lambda number: None)
+    with transaction.atomic():
+        ids = declared.enqueue_many([[1], [2]])
+        assert heard == []
+
+    assert [result.id for _, result in heard] == ids

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from rsmq_django.admin.failures import failure_groups
 from rsmq_django.core.counters import read_totals
 from rsmq_django.core.events import Event, following, state
+from rsmq_django.core.fingerprint import fingerprint
+from rsmq_django.live.places import Place
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import cancel
 from rsmq_django.worker.assignment import work_queues_by_client
@@ -351,3 +354,25 @@ def test_wait_is_unknown_where_another_client_stores_other_units(log: Log, serve
     (event,) = events()
     assert event.wait_us is None
     assert event.run_us is not None
+
+
+# -- One group of failures everywhere ------------------------------------------------------------------------------
+
+
+def test_events_and_dead_letters_are_in_the_same_group_of_failures(log: Log):
+    def fail(text: str) -> None:
+        raise ValueError(text)
+
+    paths = declare(max_attempts=1)(fail)
+    for text in ("no row 7", "no 'x'\nDETAIL: 8", f"{'long ' * 200}'quoted' 9", "é" * 600, ""):
+        paths.enqueue(text)
+    send_raw(json.dumps({"task": "shop.gone", "args": []}))
+    send_raw(json.dumps({"task": paths.module_path, "args": []}))
+    send_raw("no JSON")
+
+    work(threads=1)
+
+    of_events = [fingerprint(event.task, event.error_type, event.error) for event in events() if event.kind == "dead"]
+    groups = failure_groups(Place("default", "default-dead"))
+    assert len(of_events) == 8
+    assert {group.fingerprint for group in groups.groups} == set(of_events)
