@@ -3,7 +3,7 @@
 Refuses to know what is in a message, and who reads it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from .conf import get_settings
 from .core.limits import Body
@@ -35,7 +35,7 @@ def publish(
     """
     topic = get_topic(name, connection=connection)
     call = topic.publish_call(*bodies, key=key, headers=headers)
-    after_commit(lambda: topic.run(call))
+    after_commit(lambda: topic.run(call), _described(name, bodies))
 
 
 async def apublish(
@@ -48,6 +48,12 @@ async def apublish(
     """Publish at once and return the indexes; None in a transaction of synchronous code, whose commit is waited for."""
     topic = get_topic(name, connection=connection)
     call = topic.publish_call(*bodies, key=key, headers=headers)
-    if await in_transaction(lambda: after_commit(lambda: topic.run(call))):
+    if await in_transaction(lambda: after_commit(lambda: topic.run(call), _described(name, bodies))):
         return None
     return await topic.arun(call)
+
+
+def _described(name: str, bodies: Sequence[object]) -> str:
+    """Return what log lines call messages that were not sent."""
+    count = "a message" if len(bodies) == 1 else f"each of {len(bodies)} messages"
+    return f"{count} for topic {name!r}"

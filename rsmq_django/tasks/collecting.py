@@ -2,27 +2,63 @@
 
 Django forgets the hooks of a savepoint that is rolled back. So calls share a hook only when they were made one after
 the other at the same savepoints, with no other hook between them: then all of them happen, or none, and in order.
+
+The transaction is committed when they are sent, and other hooks may wait behind them. So a hook of ours never raises:
+what could not be sent is logged, with the ids of its tasks.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..core.errors import MessageTooLong, RedisFailure
-from ..core.limits import MAX_BATCH
+from ..core import RsmqError
+from ..core.errors import MessageTooLong, OutcomeUnknown, PartlyDone, RedisFailure
+from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
 from .round_trips import Account, Outcome, Sent, joined, parted
 
 if TYPE_CHECKING:
     from .sending import Outgoing
 
+logger = logging.getLogger(__name__)
+
 #: Sends batches one after the other, and yields what became of each.
 Send = Callable[[Sequence["Outgoing"]], Iterator[Outcome]]
 Then = Callable[[Sent], object]
+#: How many ids of lost calls a log line names.
+IDS_LOGGED = 20
+
+
+class AfterCommit:
+    """A hook of the commit that logs what it could not send, so that the hooks behind it are called."""
+
+    def __init__(self, do: Callable[[], Any], what: str) -> None:
+        self._do, self._what = do, what
+        self.__qualname__ = what  # Django names a hook by it when something else than sending has failed
+
+    def __call__(self) -> None:
+        try:
+            self._do()
+        except RsmqError as error:
+            log_lost(self._what, error)
+
+
+def log_lost(what: str, error: RsmqError) -> None:
+    """Log that something of a committed transaction was not sent."""
+    is_certain = not isinstance(error, OutcomeUnknown) or (isinstance(error, PartlyDone) and not error.unknown)
+    logger.error(
+        "the transaction is committed, but %s %s: %s. It is not sent again. Calls for a queue with OUTBOX are stored "
+        "in the transaction itself and cannot be lost like this",
+        what,
+        "was not sent" if is_certain else "may not have been sent",
+        str(error).rstrip("."),
+        exc_info=error,
+    )
 
 
 class Collected:
@@ -30,6 +66,7 @@ class Collected:
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self.__qualname__ = "enqueue()"
         self._waiting: list[tuple[Sequence[Outgoing], Then]] = []
 
     def add(self, batches: Sequence[Outgoing], then: Then) -> None:
@@ -42,17 +79,27 @@ class Collected:
         for outgoing in waiting:
             account.note(outgoing, outcomes.get(id(outgoing)))
         try:
-            for batches, then in self._waiting:
-                sent = [outcomes.get(id(outgoing)) for outgoing in batches]
-                if all(isinstance(each, Sent) for each in sent):
-                    then(joined(sent))
-        finally:
             account.result(waiting)
+        except RsmqError as error:
+            log_lost(_described([each for each in waiting if not isinstance(outcomes.get(id(each)), Sent)]), error)
+        for batches, then in self._waiting:
+            sent = [outcomes.get(id(outgoing)) for outgoing in batches]
+            if all(isinstance(each, Sent) for each in sent):
+                then(joined(sent))
 
     def _send_all(self, groups: Sequence[Sequence[Outgoing]]) -> dict[int, Outcome]:
         """Send calls, and return what became of each by its identity; nothing is known of one that was not sent."""
         outcomes: dict[int, Outcome] = {}
-        for group, outcome in zip(groups, self._send([_joined(group) for group in groups]), strict=True):
+        while groups:
+            groups = self._send_until_a_server_fails(groups, outcomes)
+        return outcomes
+
+    def _send_until_a_server_fails(
+        self, groups: Sequence[Sequence[Outgoing]], outcomes: dict[int, Outcome]
+    ) -> Sequence[Sequence[Outgoing]]:
+        """Send calls and note what became of them. Returns those that are left: the ones for other servers."""
+        for number, outcome in enumerate(self._send([_joined(group) for group in groups])):
+            group = groups[number]
             if isinstance(outcome, MessageTooLong) and len(group) > 1:
                 # Nothing was stored; the others must not fail with the one that is too long.
                 own: Sequence[Outcome] = [next(self._send([outgoing])) for outgoing in group]
@@ -60,8 +107,19 @@ class Collected:
                 own = parted(outcome, len(group))
             outcomes |= zip(map(id, group), own, strict=True)
             if any(isinstance(each, RedisFailure) for each in own):
-                break  # the others need the same server
-        return outcomes
+                # The request has waited long enough for this server.
+                client = group[0].queue.client
+                return [each for each in groups[number + 1 :] if each[0].queue.client is not client]
+        return []
+
+
+def _described(outgoings: Sequence[Outgoing]) -> str:
+    """Return what log lines call some calls: how many, of which tasks, and the ids of the first ones."""
+    paths = sorted({outgoing.route.path for outgoing in outgoings})
+    ids = [task_id for outgoing in outgoings for task_id in outgoing.ids]
+    more = f" and {len(ids) - IDS_LOGGED} more" if len(ids) > IDS_LOGGED else ""
+    count = "a call" if len(ids) == 1 else f"each of {len(ids)} calls"
+    return f"{count} of {', '.join(paths)} ({', '.join(ids[:IDS_LOGGED])}{more})"
 
 
 def send_at_commit(connection: BaseDatabaseWrapper, batches: Sequence[Outgoing], then: Then, *, send: Send) -> None:
@@ -69,7 +127,7 @@ def send_at_commit(connection: BaseDatabaseWrapper, batches: Sequence[Outgoing],
     collected = _latest_hook(connection)
     if collected is None:
         collected = Collected(send)
-        transaction.on_commit(collected, using=connection.alias)
+        transaction.on_commit(collected, using=connection.alias, robust=True)
     collected.add(batches, then)
 
 
@@ -88,12 +146,16 @@ def merged(waiting: Sequence[Outgoing]) -> list[list[Outgoing]]:
     """Return what can be sent in one call each. The order within a queue stays as it is."""
     groups: list[list[Outgoing]] = []
     latest: dict[str, list[Outgoing]] = {}
+    sizes: dict[str, int] = {}
     for outgoing in waiting:
-        group = latest.get(outgoing.queue.name)
-        if group is None or not _fits(group, outgoing):
-            group = latest[outgoing.queue.name] = []
+        name, size = outgoing.queue.name, outgoing.size_bytes
+        group = latest.get(name)
+        if group is None or not _fits(group, outgoing) or sizes[name] + size > MAX_TRIP_BYTES:
+            group, sizes[name] = [], 0
+            latest[name] = group
             groups.append(group)
         group.append(outgoing)
+        sizes[name] += size
     return groups
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..core import RsmqError
 from ..core.errors import PartlyDone, QueueNotFound
-from ..core.limits import MAX_BATCH
+from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
+from ..core.portions import portions
 from ..core.steps import is_unknown, partly_done
 from ..queues import aensure_queue, ensure_queue
 from ..tracing import sending
@@ -203,18 +204,42 @@ def ids_of(outcome: Outcome) -> list[str]:
 def round_trips(batches: Sequence[Outgoing]) -> Iterator[list[Outgoing]]:
     """Yield batches that can travel together; unique and tagged calls are sent by more than one script."""
     together: list[Outgoing] = []
+    count, size = 0, 0
     for outgoing in batches:
         is_alone = bool(outgoing.digests or outgoing.task.options.tags)
-        count = sum(len(each.ids) for each in together) + len(outgoing.ids)
-        if together and (is_alone or count > MAX_BATCH or together[0].queue.client is not outgoing.queue.client):
+        count, size = count + len(outgoing.ids), size + outgoing.size_bytes
+        is_full = count > MAX_BATCH or size > MAX_TRIP_BYTES
+        if together and (is_alone or is_full or together[0].queue.client is not outgoing.queue.client):
             yield together
-            together = []
+            together, count, size = [], len(outgoing.ids), outgoing.size_bytes
         together.append(outgoing)
         if is_alone:
             yield together
-            together = []
+            together, count, size = [], 0, 0
     if together:
         yield together
+
+
+def in_portions(outgoing: Outgoing) -> Iterator[Outgoing]:
+    """Yield calls of one task in portions that a slow network carries within TIMEOUT_S; most are one already."""
+    if len(outgoing.ids) == 1 or outgoing.size_bytes <= MAX_TRIP_BYTES:
+        yield outgoing
+        return
+    first = 0
+    for bodies in portions(outgoing.bodies, len):
+        yield _portion(outgoing, first, first + len(bodies))
+        first += len(bodies)
+
+
+def _portion(outgoing: Outgoing, first: int, end: int) -> Outgoing:
+    return replace(
+        outgoing,
+        ids=outgoing.ids[first:end],
+        written=outgoing.written[first:end],
+        bodies=outgoing.bodies[first:end],
+        digests=outgoing.digests[first:end],
+        span=None if first else outgoing.span,  # a span ends once: with the first portion
+    )
 
 
 def _send_again(outgoing: Outgoing) -> Outcome:

@@ -23,12 +23,12 @@ from ..core.keys import result_key
 from ..core.limits import MAX_BODY_BYTES
 from ..core.replies import read_ids
 from ..tracing import Span, carried_by, sending, start_sending
-from .collecting import send_at_commit
+from .collecting import AfterCommit, send_at_commit
 from .compat import InvalidTask
 from .envelope import encode
 from .middleware import chain
 from .results import UNFINISHED_TTL_S
-from .round_trips import Sent, asend_all, send_all, send_each
+from .round_trips import Sent, asend_all, in_portions, send_all, send_each
 from .route import Route, route_of
 from .sealing import seal
 from .task import Arguments, Task
@@ -54,6 +54,11 @@ class Outgoing:
     def is_plain(self) -> bool:
         """Say whether it is one call with nothing that others could not share when they are sent together."""
         return len(self.ids) == 1 and not self.digests and self.span is None
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how much they weigh together."""
+        return sum(map(len, self.bodies))
 
     @property
     def task(self) -> Task[..., Any]:
@@ -145,8 +150,9 @@ def hand_over(batches: Sequence[Outgoing], *, then: Callable[[Sent], object] = l
     if _uses_outbox(batches):
         _write_to_outbox(batches)
         sent = Sent([task_id for batch in batches for task_id in batch.ids])
-        after_commit(lambda: then(sent))
+        after_commit(lambda: then(sent), "the news of calls in the outbox")
         return
+    batches = [portion for batch in batches for portion in in_portions(batch)]
     connection = _in_transaction()
     if connection is not None:
         send_at_commit(connection, batches, then, send=send_each)
@@ -161,7 +167,7 @@ async def ahand_over(batches: Sequence[Outgoing], *, then: Callable[[Sent], obje
     if _uses_outbox(batches):
         await sync_to_async(_write_to_outbox)(batches)
         return Sent([task_id for batch in batches for task_id in batch.ids])
-    return await asend_all(batches)
+    return await asend_all([portion for batch in batches for portion in in_portions(batch)])
 
 
 def _uses_outbox(batches: Sequence[Outgoing]) -> bool:
@@ -221,11 +227,14 @@ def _metas(
 # -- Waiting for a commit ---------------------------------------------------------------------------------------------
 
 
-def after_commit(do: Callable[[], Any]) -> None:
-    """Do it when the transaction of the configured database commits, or at once when none is open."""
+def after_commit(do: Callable[[], Any], what: str) -> None:
+    """Do it when the transaction of the configured database commits, or at once when none is open.
+
+    Errors are raised when it is done at once. After a commit they are logged, with the words for what was to be sent.
+    """
     connection = _in_transaction()
     if connection is not None:
-        transaction.on_commit(do, using=connection.alias)
+        transaction.on_commit(AfterCommit(do, what), using=connection.alias, robust=True)
     else:
         do()  # not through on_commit(), which would connect to the database to find out that nothing is open
 

@@ -17,6 +17,7 @@ from ..core.bands import band_name
 from ..core.call import Call
 from ..core.ids import random_suffix
 from ..core.limits import MAX_BATCH
+from ..core.portions import portions
 from ..core.workflows import MAX_MEMBERS, create, expect, prepare, seal, skip
 from ..queues import get_client
 from ..tracing import sending
@@ -26,6 +27,7 @@ from .compat import InvalidTask
 from .lanes import by_lane, lane_of_call, lane_of_later_call
 from .membership import META, Membership, Ref, Takes, callbacks
 from .results import UNFINISHED_TTL_S
+from .round_trips import in_portions
 from .route import result_ttl_s
 from .sending import Outgoing
 from .sending import prepare as prepare_calls
@@ -172,7 +174,9 @@ class Plan:
                 calls = [(member.steps[0].args, member.steps[0].kwargs) for member in part]
                 for lane, positions in by_lane(part[0].steps[0].task, calls).items():
                     own = [part[position] for position in positions]
-                    yield own, self._outgoing(own, lane)
+                    for portion in in_portions(self._outgoing(own, lane)):
+                        yield own[: len(portion.ids)], portion
+                        own = own[len(portion.ids) :]
 
     def _outgoing(self, members: Sequence[Member], lane: int | None) -> Outgoing:
         firsts = [member.steps[0] for member in members]
@@ -283,9 +287,8 @@ class Plan:
 
     def _preparations(self, steps: Sequence[tuple[str, bytes]]) -> list[Call[Any]]:
         namespace = self.client.namespace
-        return [
-            prepare(namespace, self._id, steps[at : at + STEPS_AT_ONCE]) for at in range(0, len(steps), STEPS_AT_ONCE)
-        ]
+        parts = portions(steps, lambda step: len(step[1]), count=STEPS_AT_ONCE)
+        return [prepare(namespace, self._id, part) for part in parts]
 
 
 def _ref(invocation: Invocation | None) -> Ref | None:

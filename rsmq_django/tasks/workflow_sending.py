@@ -17,6 +17,7 @@ from ..core.call import Call
 from ..core.connection import Command
 from ..core.errors import OutcomeUnknown
 from ..core.limits import MAX_BATCH
+from ..core.portions import portions, size_of_call
 from ..core.reliable.waiting import SLICE_S, patient, take_token
 from ..core.workflows import await_room, room_key, stop
 from ..queues import aensure_queue, ensure_queue
@@ -51,7 +52,7 @@ def enqueue_plan(plan: Plan) -> Workflow:
             _give_up(plan, error)
             raise
 
-    after_commit(start)
+    after_commit(start, f"workflow {plan.workflow.id}")
     return plan.workflow
 
 
@@ -221,11 +222,13 @@ async def _acreate(plan: Plan) -> None:
 
 
 def _run_all(plan: Plan, calls: Sequence[Call[Any]]) -> None:
-    _raise_first(plan.client.run_many(calls))
+    for portion in portions(calls, size_of_call):
+        _raise_first(plan.client.run_many(portion))
 
 
 async def _arun_all(plan: Plan, calls: Sequence[Call[Any]]) -> None:
-    _raise_first(await plan.client.arun_many(calls))
+    for portion in portions(calls, size_of_call):
+        _raise_first(await plan.client.arun_many(portion))
 
 
 def _raise_first(replies: Sequence[Any]) -> None:

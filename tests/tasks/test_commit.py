@@ -15,13 +15,13 @@ from django.db import transaction
 from django.db.transaction import TransactionManagementError
 from django.utils.connection import ConnectionDoesNotExist
 
-from rsmq_django.core.connection import Command, Connection, Reply
-from rsmq_django.core.errors import ConnectionFailed, MessageTooLong, PartlyDone, QueueFull
+from rsmq_django.core.connection import Command, Connection, Reply, packed
+from rsmq_django.core.errors import MessageTooLong, PartlyDone, QueueFull
 from rsmq_django.core.keys import queue_keys
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Task, amap_tasks, call, chain
 from rsmq_django.tasks.compat import task_enqueued
-from rsmq_django.topics import apublish, get_topic
+from rsmq_django.topics import apublish, get_topic, publish
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare
 
@@ -122,25 +122,37 @@ def test_what_waits_for_the_same_commit_between_two_calls_happens_between_them(g
     assert (seen, sent()) == ([1], 2)
 
 
+def logged_error(caplog: pytest.LogCaptureFixture) -> BaseException | None:
+    """Return the error of the one log record."""
+    (record,) = caplog.records
+    assert record.levelname == "ERROR" and record.exc_info
+    return record.exc_info[1]
+
+
 @pytest.mark.django_db(transaction=True)
-def test_call_that_turns_out_too_long_at_the_commit_does_not_drop_those_before_it(greet: Task, sent):
+def test_call_that_turns_out_too_long_at_the_commit_does_not_drop_the_others(
+    greet: Task, sent, caplog: pytest.LogCaptureFixture
+):
     greet.enqueue("nobody")
     get_queue("default").set_attributes(max_size_bytes=1024)
 
-    with pytest.raises(PartlyDone) as caught, transaction.atomic():
+    with transaction.atomic():
         first = greet.enqueue("Ada")
-        greet.enqueue("x" * 2000)
+        too_long = greet.enqueue("x" * 2000)
         last = greet.enqueue("Eve")
 
     assert sent() == 3
-    assert isinstance(caught.value.__cause__, MessageTooLong)
-    assert caught.value.done == {0: first.id, 2: last.id}
+    (record,) = caplog.records
+    assert f"a call of {greet.module_path} ({too_long.id}) was not sent" in record.message
+    error = logged_error(caplog)
+    assert isinstance(error, PartlyDone) and isinstance(error.__cause__, MessageTooLong)
+    assert error.done == {0: first.id, 2: last.id}
     assert greet.get_result(last.id) == last
 
 
 @pytest.mark.django_db(transaction=True)
 def test_server_that_is_full_in_the_middle_of_a_commit_is_not_said_to_have_stored_nothing(
-    greet: Task, sent, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+    greet: Task, sent, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     exchange = Connection.exchange
 
@@ -154,16 +166,17 @@ def test_server_that_is_full_in_the_middle_of_a_commit_is_not_said_to_have_store
     listen = lambda task_result, **_: heard.append(task_result.id)  # noqa: E731
     task_enqueued.connect(listen)
     try:
-        with pytest.raises(PartlyDone, match="^1000 were carried out, the others were not") as caught:
-            with transaction.atomic():
-                results = [greet.enqueue(str(number)) for number in range(1500)]
-                monkeypatch.setattr(Connection, "exchange", fill_up)
+        with transaction.atomic():
+            results = [greet.enqueue(str(number)) for number in range(1500)]
+            monkeypatch.setattr(Connection, "exchange", fill_up)
     finally:
         task_enqueued.disconnect(listen)
         server.redis.config_set("maxmemory", 0)
 
-    assert isinstance(caught.value.__cause__, QueueFull)
-    assert list(caught.value.done.values()) == heard == [result.id for result in results[:1000]]
+    error = logged_error(caplog)
+    assert "1000 were carried out, the others were not" in caplog.text and "each of 500 calls" in caplog.text
+    assert isinstance(error, PartlyDone) and isinstance(error.__cause__, QueueFull)
+    assert list(error.done.values()) == heard == [result.id for result in results[:1000]]
     assert sent() == 1001
 
 
@@ -233,14 +246,90 @@ def test_mistakes_surface_where_the_call_is_made_and_not_at_the_commit(greet: Ta
 
 
 @pytest.mark.django_db(transaction=True)
-def test_server_that_is_down_at_the_commit_is_reported_and_the_rows_stay(configure: Configure, greet: Task):
+def test_server_that_is_down_at_the_commit_is_logged_with_what_is_lost_and_no_hook_is_dropped(
+    configure: Configure, greet: Task, caplog: pytest.LogCaptureFixture
+):
     configure(on_commit=True, url="unix:///nowhere/at/all")
+    called: list[str] = []
 
-    with pytest.raises(ConnectionFailed), transaction.atomic():
+    with transaction.atomic():
         Group.objects.create(name="team")
+        first, second = greet.enqueue("Ada"), greet.enqueue("Grace")
+        transaction.on_commit(lambda: called.append("between"))
+        chained = chain(call(greet, "Joan")).enqueue()
+        publish("orders", "one")
+        transaction.on_commit(lambda: called.append("behind"))
+
+    assert called == ["between", "behind"]
+    assert Group.objects.exists()
+    lost = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert len(lost) == 3
+    assert "the transaction is committed, but each of 2 calls of" in lost[0].message
+    assert first.id in lost[0].message and second.id in lost[0].message
+    assert "OUTBOX" in lost[0].message
+    assert f"workflow {chained.id} was not sent" in lost[1].message
+    assert "topic 'orders' was not sent" in lost[2].message
+
+
+@pytest.mark.django_db(transaction=True)
+def test_receiver_that_raises_at_the_commit_drops_no_hook(greet: Task, sent, caplog: pytest.LogCaptureFixture):
+    def refuse(**_: Any) -> None:
+        raise ZeroDivisionError
+
+    called: list[str] = []
+    task_enqueued.connect(refuse)
+    try:
+        with transaction.atomic():
+            greet.enqueue("Ada")
+            transaction.on_commit(lambda: called.append("behind"))
+    finally:
+        task_enqueued.disconnect(refuse)
+
+    assert (called, sent()) == (["behind"], 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_server_that_is_down_does_not_keep_calls_from_another_one(
+    configure: Configure, greet: Task, sent, settings: Any, caplog: pytest.LogCaptureFixture
+):
+    rsmq = settings.RSMQ
+    settings.RSMQ = {
+        **rsmq,
+        "CONNECTIONS": {**rsmq["CONNECTIONS"], "away": {"URL": "unix:///nowhere/at/all"}},
+        "QUEUES": {**rsmq["QUEUES"], "away": {"CONNECTION": "away"}},
+    }
+
+    with transaction.atomic():
+        greet.using(queue_name="away").enqueue("lost")
         greet.enqueue("Ada")
 
-    assert Group.objects.exists()
+    assert sent() == 1
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_large_calls_of_one_transaction_go_out_in_portions(
+    configure: Configure, greet: Task, sent, monkeypatch: pytest.MonkeyPatch
+):
+    sizes: list[int] = []
+    exchange = Connection.exchange
+
+    def measured(self: Connection, commands: Any) -> Any:
+        sizes.append(len(packed(commands)))
+        return exchange(self, commands)
+
+    monkeypatch.setattr(Connection, "exchange", measured)
+    greet.enqueue("x")
+    sizes.clear()
+
+    with transaction.atomic():
+        for _ in range(50):
+            greet.enqueue("x" * 60_000)
+        greet.enqueue_many([["y" * 60_000] for _ in range(50)])
+
+    assert sent() == 101
+    assert len(sizes) == 6
+    assert max(sizes) < 1_100_000
 
 
 # -- Which transaction ---------------------------------------------------------------------------------------------

@@ -1,0 +1,33 @@
+"""Many things in portions that a slow network carries within the time-out of a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from .call import Call
+from .limits import MAX_BATCH, MAX_TRIP_BYTES
+
+T = TypeVar("T")
+
+
+def portions(
+    items: Iterable[T], size_of: Callable[[T], int], *, count: int = MAX_BATCH, size_bytes: int = MAX_TRIP_BYTES
+) -> Iterator[list[T]]:
+    """Yield items in their order, up to `count` and `size_bytes` together; one that is larger comes alone."""
+    portion: list[T] = []
+    total = 0
+    for item in items:
+        size = size_of(item)
+        if portion and (len(portion) == count or total + size > size_bytes):
+            yield portion
+            portion, total = [], 0
+        portion.append(item)
+        total += size
+    if portion:
+        yield portion
+
+
+def size_of_call(call: Call[Any]) -> int:
+    """Return how many bytes the arguments of a call take, up to those of numbers."""
+    return sum(len(word) for word in call.args if not isinstance(word, int))
