@@ -108,6 +108,14 @@ class Connection:
         self._idle.append(link)
         return replies
 
+    def exchange_with_one_node(self, commands: Sequence[Command]) -> list[Reply]:
+        """Do what exchange() does, but do not send commands on to the node of a cluster that has their keys."""
+        link = self._take()
+        replies = self._converse(link, packed(commands), len(commands))
+        link.is_elsewhere = False
+        self._idle.append(link)
+        return replies
+
     def begin(self, request: bytes) -> Any | None:
         """Send packed commands on a socket that is open and return it, for finish(); None when none is at hand.
 

@@ -1,9 +1,10 @@
 """From the table to Redis: rows are sent in order, queue by queue, and noted as sent afterwards.
 
-Dying between the two steps, or a lost reply, makes the next relay send the same rows again; the script that sends
-remembers their ids and leaves them out. So order and "once" do not depend on there being one relay. On databases that
-can, relays lock the first waiting row of a queue, so that they do not do the same work; SQLite has one writer anyway,
-and no lock is held there while Redis is talked to.
+A row is noted as sent only when a replica of the server has its message, where there are replicas. Dying between the
+two steps, or a lost reply, makes the next relay send the same rows again; the script that sends remembers their ids and
+leaves them out. So order and "once" do not depend on there being one relay. On databases that can, relays lock the
+first waiting row of a queue, so that they do not do the same work; SQLite has one writer anyway, and no lock is held
+there while Redis is talked to.
 """
 
 from __future__ import annotations
@@ -17,24 +18,25 @@ from datetime import datetime, timedelta
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Length
 from django.utils import timezone
 
 from ..conf import get_settings
-from ..core import Queue, RsmqError
+from ..core import Client, Queue, RsmqError
 from ..core.bands import split_band
 from ..core.call import Argument
-from ..core.errors import QueueNotFound
+from ..core.errors import OutcomeUnknown, QueueNotFound
 from ..core.outbox import Parcel, Relayed, confirm, relay
 from ..outbox.models import WAITING, InboxEntry, OutboxMessage
 from ..outbox.writing import outbox_database
 from ..queues import ensure_queue, get_queue
 from ..tasks.results import UNFINISHED_TTL_S
 from .outage import Outage
+from .portion import Portion
+from .replicas import Replicas
 
 logger = logging.getLogger(__name__)
 
-#: Rows that are sent in one round trip and noted in one transaction.
-BATCH = 500
 #: Old rows are deleted so many at a time, so that no transaction takes long.
 PRUNE_BATCH = 1000
 
@@ -45,6 +47,8 @@ class Relay:
     def __init__(self) -> None:
         self.database = outbox_database()
         self._outages: dict[str, Outage] = {}
+        self._portions: dict[str, Portion] = {}
+        self._replicas: dict[Client, Replicas] = {}
 
     def relay_waiting(self) -> int:
         """Send everything that waits and can be sent now, and return how many rows that was.
@@ -75,12 +79,13 @@ class Relay:
                 break
             outage.over()
             count += done
-            if done < BATCH:
+            if not done or not self._portions[name].leaves_some:
                 break
         return count
 
     def _relay_batch(self, name: str) -> int:
-        with self._claimed(name) as rows:
+        portion = self._portions.setdefault(name, Portion())
+        with self._claimed(name, portion) as rows:
             if not rows:
                 return 0
             try:
@@ -88,27 +93,37 @@ class Relay:
             except ImproperlyConfigured as error:
                 self._refuse(rows, str(error))
                 return len(rows)
-            verdicts = self._send(queue, rows)
+            try:
+                verdicts = self._send(queue, rows, portion)
+            except OutcomeUnknown:
+                portion.halve(len(rows))
+                raise
             self._note_sent(queue, rows, verdicts)
+        portion.grow()
         # After the commit: until then the note may be lost, and the ids must be remembered for long.
         queue.client.run(confirm(queue.client.namespace, [row.task_id for row in rows]))
         return len(rows)
 
     @contextmanager
-    def _claimed(self, name: str) -> Iterator[list[OutboxMessage]]:
+    def _claimed(self, name: str, portion: Portion) -> Iterator[list[OutboxMessage]]:
         """Yield the first waiting rows of a queue; none when another relay is at them."""
         waiting = self._waiting().filter(queue_name=name).order_by("pk")
         if not connections[self.database].features.has_select_for_update_skip_locked:
-            yield list(waiting[:BATCH])
+            yield _first(waiting, portion)
             return
         with transaction.atomic(using=self.database):
             head = waiting.values_list("pk", flat=True).first()
-            if head is None or not list(waiting.filter(pk=head).select_for_update(skip_locked=True)):
+            if head is None or not list(waiting.filter(pk=head).select_for_update(skip_locked=True).only("pk")):
                 yield []
                 return
-            yield list(waiting[:BATCH])
+            yield _first(waiting, portion)
 
-    def _send(self, queue: Queue, rows: Sequence[OutboxMessage]) -> list[Relayed]:
+    def _send(self, queue: Queue, rows: Sequence[OutboxMessage], portion: Portion) -> list[Relayed]:
+        client = queue.client
+        replicas = self._replicas.setdefault(client, Replicas())
+        if portion.patience > 1:
+            connection = client.connection.with_timeout(client.connection.timeout_s * portion.patience)
+            client = Client(connection, namespace=client.namespace)
         base, _ = split_band(queue.name)
         call = relay(
             queue.client.namespace,
@@ -120,10 +135,13 @@ class Relay:
             record_ttl_s=UNFINISHED_TTL_S,
         )
         try:
-            return queue.client.run(call)
+            return replicas.run(client, call)
         except QueueNotFound:  # nothing was sent
             ensure_queue(queue.name)
-            return queue.client.run(call)
+            return replicas.run(client, call)
+        finally:
+            if client is not queue.client:
+                client.connection.close()
 
     def _note_sent(self, queue: Queue, rows: Sequence[OutboxMessage], verdicts: Sequence[Relayed]) -> None:
         pairs = list(zip(rows, verdicts, strict=True))
@@ -159,6 +177,13 @@ def _delete_in_slices(old: QuerySet[OutboxMessage] | QuerySet[InboxEntry]) -> in
     while pks := list(old.values_list("pk", flat=True)[:PRUNE_BATCH]):
         count += old.filter(Q(pk__in=pks)).delete()[0]
     return count
+
+
+def _first(waiting: QuerySet[OutboxMessage], portion: Portion) -> list[OutboxMessage]:
+    """Return the first rows that go out together. Their sizes are read before their bodies, which may be large."""
+    sizes = waiting.annotate(size=Length("body")).values_list("pk", "size")[: portion.rows]
+    pks = portion.choose(list(sizes))
+    return list(waiting.filter(pk__in=pks)) if pks else []
 
 
 def _delay(row: OutboxMessage, queue: Queue) -> Argument:

@@ -26,7 +26,9 @@ from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Task, TaskCancelled, acancel, cancel
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_enqueued
 from rsmq_django.testing import private_queues
+from rsmq_django.worker.portion import Portion
 from rsmq_django.worker.relay import Relay, prune
+from tests.fault_proxy import FaultProxy
 from tests.outbox.conftest import LEDGER
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -414,9 +416,9 @@ def test_row_that_a_relay_has_read_before_it_was_cancelled_is_not_sent(greet: Ta
     relay_of_before = Relay()
     send = relay_of_before._send
 
-    def send_after_the_cancellation(queue: Queue, rows: Sequence[OutboxMessage]) -> list[Relayed]:
+    def send_after_the_cancellation(queue: Queue, rows: Sequence[OutboxMessage], portion: Portion) -> list[Relayed]:
         assert cancel(result.id)
-        return send(queue, rows)
+        return send(queue, rows, portion)
 
     relay_of_before._send = send_after_the_cancellation  # type: ignore[method-assign]
     relay_of_before.relay_waiting()
@@ -454,3 +456,54 @@ def test_record_of_a_row_that_is_due_in_a_long_time_lives_longer_than_it_waits(g
     Relay().relay_waiting()
 
     assert server.redis.ttl(f"rsmq::result:{result.id}") > 36 * 86_400
+
+
+# -- Slow networks -------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_do_not_fit_into_the_time_out_go_out_in_smaller_portions(
+    with_outbox: Configure, greet: Task, server: PrivateServer
+):
+    names = [f"{number:03}" + "x" * 50_000 for number in range(40)]  # 2 MB
+    greet.enqueue_many([[name] for name in names])
+    with FaultProxy(server.url) as proxy:
+        proxy.delay_s = 0.05  # for each 64 KB, so that 400 KB fit
+        with_outbox(on_commit=LEDGER, url=proxy.url, timeout_s=0.5, default={"OUTBOX": True})
+        relay = Relay()
+
+        wait_until(lambda: relay.relay_waiting() and not rows().filter(sent_at=None).exists())
+
+    assert sent_names(server) == names
+    assert server.redis.hget("rsmq:default:Q", "totalsent") == b"40"
+
+
+def test_single_row_that_does_not_fit_gets_more_time(with_outbox: Configure, greet: Task, server: PrivateServer):
+    large = {"OUTBOX": True, "MAX_SIZE_BYTES": -1}
+    with_outbox(on_commit=LEDGER, default=large)
+    greet.enqueue("x" * 1_000_000)
+    greet.enqueue("behind")
+    with FaultProxy(server.url) as proxy:
+        proxy.delay_s = 0.05
+        with_outbox(on_commit=LEDGER, url=proxy.url, timeout_s=0.4, default=large)
+        relay = Relay()
+
+        wait_until(lambda: relay.relay_waiting() and not rows().filter(sent_at=None).exists())
+
+    assert [len(name) for name in sent_names(server)] == [1_000_000, 6]
+
+
+def test_portions_follow_the_rows_and_what_the_network_carries():
+    portion = Portion()
+    assert (portion.choose([(1, 400_000), (2, 400_000), (3, 400_000)]), portion.leaves_some) == ([1, 2], True)
+    assert portion.choose([(1, 5_000_000), (2, 10)]) == [1]
+    assert (portion.choose([(1, 10), (2, 10)]), portion.leaves_some) == ([1, 2], False)
+
+    portion.halve(2)
+    assert portion.rows == 1
+    portion.halve(1)
+    assert (portion.rows, portion.patience) == (1, 2)
+    portion.grow()
+    assert portion.rows == 1  # not a moment later
+    portion._grow_at = 0.0
+    portion.grow()
+    assert (portion.rows, portion.patience) == (2, 1)

@@ -1,5 +1,6 @@
 -- Put task messages of an outbox on their queue, in the order given. One that was sent before is left out, as long as it
--- is remembered: the sender may have died before it could note that it had sent it.
+-- is remembered or has a result record: the sender may have died before it could note that it had sent it, or somebody
+-- lets rows be sent again after a failover.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
@@ -23,14 +24,17 @@ if not stored[3] then return redis.error_reply("RSMQ QueueNotFound") end
 local max_size = tonumber(stored[2]) or -1
 local until_ms = integer(now_ms + memory_ms)
 
-local verdicts, ids, scores, bodies, memory, records = {}, {}, {}, {}, {}, {}
+local verdicts, ids, scores, bodies, memory, records, repeated = {}, {}, {}, {}, {}, {}, {}
 local key = 3
 for at = 5, #ARGV, 4 do
   local task_id, delay, keeps_result, body = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   if keeps_result == "1" then key = key + 1 end
   local verdict = 1
-  if redis.call("ZSCORE", remembered, task_id) then
+  local is_known = redis.call("ZSCORE", remembered, task_id)
+  if is_known or (keeps_result == "1" and redis.call("EXISTS", KEYS[key]) == 1) then
     verdict = 0
+    -- A write in any case: whoever waits for replicas waits for the writes of this call.
+    repeated[#repeated + 1], repeated[#repeated + 2] = until_ms, task_id
   elseif max_size >= 0 and #body > max_size then
     verdict = -2
   else
@@ -44,6 +48,7 @@ for at = 5, #ARGV, 4 do
   end
   verdicts[#verdicts + 1] = verdict
 end
+if #repeated > 0 then redis.call("ZADD", remembered, unpack(repeated)) end
 if #ids == 0 then return verdicts end
 
 redis.call("ZADD", messages, "NX", unpack(scores))

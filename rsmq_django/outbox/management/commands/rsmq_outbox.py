@@ -1,4 +1,4 @@
-"""`./manage.py rsmq_outbox`: look at the outbox, relay it, try again what was refused, delete what is old."""
+"""`./manage.py rsmq_outbox`: look at the outbox, relay it, send rows again, delete old ones."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import argparse
 import json
 import signal
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
+from click import ClickException
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, OperationalError, ProgrammingError
 from django.db.models import Count, Max, Min, Q
 from django.utils import timezone
 
+from ....cli.options import Moment
 from ....conf import get_settings
 from ....timetable import in_words
 from ....worker.attendant import StopRequest, relay_until
@@ -30,6 +34,9 @@ examples:
   manage.py rsmq_outbox relay          send what comes in, until it is stopped
   manage.py rsmq_outbox relay --once   send what waits now, for scripts
   manage.py rsmq_outbox retry          let what was set aside wait again, once the reason is mended
+  manage.py rsmq_outbox resend --since 10m
+                                       send rows again that were sent since then: after a failover of Redis that may
+                                       have lost the last messages. Calls that Redis knows are left out
   manage.py rsmq_outbox prune          delete rows that are older than RSMQ["OUTBOX"] says; the relay does so, too
 
 Exit status 1: status found messages that were set aside; relay --once left some waiting.
@@ -54,6 +61,9 @@ class Command(BaseCommand):
         relay = actions.add_parser("relay", help="send what waits")
         relay.add_argument("--once", action="store_true", help="send what waits now, and end")
         actions.add_parser("retry", help="let what was set aside wait again")
+        resend = actions.add_parser("resend", help="send again what was sent since a time")
+        resend.add_argument("--since", required=True, metavar="TIME", help="an age (10m) or a time (2026-03-01T12:00)")
+        resend.add_argument("--dry-run", action="store_true", help="only count the messages")
         actions.add_parser("prune", help="delete old rows of both tables")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -66,6 +76,8 @@ class Command(BaseCommand):
             elif options["action"] == "retry":
                 count = OutboxMessage.objects.using(outbox_database()).exclude(refusal="").update(refusal="")
                 self.stdout.write(f"{_messages(count)} wait{'s' * (count == 1)} again")
+            elif options["action"] == "resend":
+                self.resend(_moment(options["since"]), dry_run=options["dry_run"])
             else:
                 self.prune()
         except (OperationalError, ProgrammingError) as error:  # so the drivers say that a table is missing
@@ -126,11 +138,31 @@ class Command(BaseCommand):
         self.stdout.flush()
         relay_until(stop)
 
+    def resend(self, since: datetime, *, dry_run: bool) -> None:
+        """Let rows wait again that were sent since a time."""
+        sent = OutboxMessage.objects.using(outbox_database()).filter(sent_at__gte=since)
+        if dry_run:
+            self.stdout.write(f"{_messages(sent.count())} would wait again")
+            return
+        count = sent.update(sent_at=None)
+        self.stdout.write(f"{_messages(count)} wait{'s' * (count == 1)} again; those that Redis knows are left out")
+        kept_s = get_settings().outbox.keep_sent_s
+        if (timezone.now() - since).total_seconds() > kept_s:
+            self.stdout.write(f"rows that were sent more than {in_words(kept_s)} ago have been deleted (KEEP_SENT_S)")
+
     def prune(self) -> None:
         """Delete what is old."""
         settings = get_settings().outbox
         sent, done = prune(keep_sent_s=settings.keep_sent_s, keep_done_s=settings.keep_done_s)
         self.stdout.write(f"deleted {_messages(sent)} that had been sent, and {done} notes of tasks that were done")
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromtimestamp(Moment().convert(text, None, None) / 1000, UTC)
+    except (ClickException, OverflowError, ValueError) as error:
+        raise CommandError(f"--since: {getattr(error, 'message', error)}") from error
+    return moment if settings.USE_TZ else timezone.make_naive(moment)
 
 
 def _messages(count: int) -> str:

@@ -1,0 +1,274 @@
+"""A row is noted as sent when a replica has its message; after a failover rows can be sent again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.utils import timezone
+
+from rsmq_django.embedded.binary import find_server
+from rsmq_django.outbox.models import OutboxMessage
+from rsmq_django.queues import get_queue
+from rsmq_django.tasks import Task
+from rsmq_django.worker import replicas
+from rsmq_django.worker.relay import Relay
+from tests.outbox.conftest import LEDGER
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.workshop import Configure, declare, work
+
+
+class Server:
+    """A server on a free port."""
+
+    def __init__(self, directory: Path, *words: str) -> None:
+        directory.mkdir()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        command = [find_server().path, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(directory)]
+        command += ["--save", "", "--repl-diskless-sync-delay", "0", *words]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self.url = f"redis://127.0.0.1:{self.port}"
+        self.redis = redis.Redis(port=self.port, socket_timeout=60)
+        wait_until(self._answers)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.redis.ping())
+        except redis.ConnectionError:
+            return False
+
+    def stand_still(self) -> None:
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        self.redis.close()
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def primary(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path / "primary")
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def replica(tmp_path: Path, primary: Server) -> Iterator[Server]:
+    server = Server(tmp_path / "replica", "--replicaof", "127.0.0.1", str(primary.port))
+    wait_until(lambda: server.redis.info("replication")["master_link_status"] == "up")
+    wait_until(lambda: primary.redis.wait(1, 1) == 1)
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def configured(with_outbox: Configure, primary: Server) -> Any:
+    """The function that lets the project use a server."""
+
+    def configure(server: Server, **options: Any) -> None:
+        with_outbox(on_commit=LEDGER, url=server.url, default={"OUTBOX": True}, **options)
+
+    configure(primary)
+    return configure
+
+
+@pytest.fixture
+def greet(configured: Any) -> Task[..., Any]:
+    def greeting(name: str) -> None: ...
+
+    declared: Task[..., Any] = declare(greeting)
+    return declared
+
+
+def waiting() -> int:
+    return OutboxMessage.objects.using(LEDGER).filter(sent_at=None).count()
+
+
+def messages(server: Server) -> int:
+    return int(server.redis.zcard("rsmq:default"))
+
+
+def resend(*words: str) -> str:
+    out = StringIO()
+    call_command("rsmq_outbox", "resend", *words, stdout=out)
+    return out.getvalue()
+
+
+def test_row_is_noted_as_sent_when_a_replica_has_its_message(
+    greet: Task, primary: Server, replica: Server, caplog: pytest.LogCaptureFixture
+):
+    relay = Relay()
+    greet.enqueue("first")
+    assert relay.relay_waiting() == 1
+
+    replica.stand_still()
+    greet.enqueue("second")
+    assert relay.relay_waiting() == 0
+    assert waiting() == 1
+    assert "has a replica that did not confirm the write in time" in caplog.text
+
+    replica.go_on()
+    wait_until(relay.relay_waiting)
+    assert waiting() == 0
+    assert (messages(primary), messages(replica)) == (2, 2)  # what was sent twice is stored once
+
+
+def test_call_that_only_a_dying_primary_knew_of_is_sent_to_its_successor(
+    greet: Task, configured: Any, primary: Server, replica: Server
+):
+    relay = Relay()
+    greet.enqueue("first")
+    relay.relay_waiting()
+    replica.stand_still()
+    greet.enqueue("second")
+    assert relay.relay_waiting() == 0
+    assert messages(primary) == 2
+
+    primary.kill()  # with the second one
+    replica.go_on()
+    replica.redis.replicaof("NO", "ONE")
+    configured(replica)
+
+    relay = Relay()
+    wait_until(lambda: relay.relay_waiting() or not waiting())
+    assert waiting() == 0
+    assert messages(replica) == 2
+
+
+def test_server_without_replicas_is_not_waited_for(greet: Task, primary: Server, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(replicas, "WAIT_MS", 600_000)
+    for number in range(3):
+        greet.enqueue(str(number))
+        assert Relay().relay_waiting() == 1
+
+    assert waiting() == 0
+
+
+def test_replica_that_comes_later_is_noticed(
+    greet: Task, primary: Server, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(replicas, "PROBE_EVERY_S", 0.0)
+    relay = Relay()
+    greet.enqueue("first")
+    assert relay.relay_waiting() == 1
+
+    replica = request.getfixturevalue("replica")
+    greet.enqueue("second")
+    assert relay.relay_waiting() == 1
+    replica.stand_still()
+    greet.enqueue("third")
+
+    assert relay.relay_waiting() == 0
+    replica.go_on()
+
+
+def test_server_whose_replica_has_gone_for_good_is_used_without_it(
+    greet: Task, primary: Server, replica: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    relay = Relay()
+    greet.enqueue("first")
+    assert relay.relay_waiting() == 1
+    replica.kill()
+    wait_until(lambda: primary.redis.info("replication")["connected_slaves"] == 0)
+    greet.enqueue("second")
+    assert relay.relay_waiting() == 0  # it may come back
+
+    monkeypatch.setattr(replicas, "WITHOUT_REPLICA_S", 0.0)
+
+    wait_until(relay.relay_waiting)
+    assert waiting() == 0
+    assert "has had no replica for a minute" in caplog.text
+
+
+def test_user_who_may_not_wait_is_told_so_once(
+    greet: Task, configured: Any, with_outbox: Configure, primary: Server, caplog: pytest.LogCaptureFixture
+):
+    primary.redis.execute_command("ACL", "SETUSER", "hasty", "on", ">secret", "~*", "&*", "+@all", "-wait")
+    with_outbox(
+        on_commit=LEDGER, url=primary.url.replace("redis://", "redis://hasty:secret@"), default={"OUTBOX": True}
+    )
+    relay = Relay()
+    for number in range(3):
+        greet.enqueue(str(number))
+        assert relay.relay_waiting() == 1
+
+    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert ["+wait" in record.message for record in told] == [True]
+
+
+# -- Sending again -------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_sent_again_after_a_failover_that_lost_them(greet: Task, configured: Any, primary: Server):
+    began = timezone.now()
+    for number in range(5):
+        greet.enqueue(str(number))
+    Relay().relay_waiting()
+    lost = sorted(primary.redis.zrange("rsmq:default", 0, -1))[3:]
+    for message in lost:  # as if these two had not reached the replica that took over
+        primary.redis.zrem("rsmq:default", message)
+        primary.redis.delete("rsmq::result:" + message[10:].decode())
+    primary.redis.delete("rsmq::relayed")
+
+    assert resend("--since", began.isoformat()) == "5 messages wait again; those that Redis knows are left out\n"
+    Relay().relay_waiting()
+
+    bodies = [message.body for message in get_queue("default").receive_many(10)]
+    assert len(bodies) == len(set(bodies)) == 5
+    assert waiting() == 0
+
+
+def test_calls_that_have_run_are_not_sent_again(configured: Any, primary: Server):
+    seen: list[str] = []
+    declared = declare(lambda name: seen.append(name))
+    declared.enqueue("Ada")
+    Relay().relay_waiting()
+    work()
+    primary.redis.delete("rsmq::relayed")
+
+    assert resend("--since", "10m").startswith("1 message waits again")
+    Relay().relay_waiting()
+    work()
+
+    assert seen == ["Ada"]
+
+
+def test_only_rows_since_the_time_are_sent_again(greet: Task, configured: Any):
+    greet.enqueue("Ada")
+    Relay().relay_waiting()
+    OutboxMessage.objects.using(LEDGER).update(sent_at=timezone.now() - timedelta(hours=2))
+
+    assert resend("--since", "1h").startswith("0 messages wait again")
+    assert resend("--since", "3h", "--dry-run") == "1 message would wait again\n"
+    assert waiting() == 0
+    assert resend("--since", "3h").startswith("1 message waits again")
+    assert waiting() == 1
+
+
+@pytest.mark.parametrize("words", ["yesterday", "-5m", "", "2026-13-01"])
+def test_time_that_is_none_is_refused(greet: Task, words: str):
+    with pytest.raises(CommandError, match="--since"):
+        resend("--since", words)
+
+
+def test_time_before_the_oldest_row_that_is_kept_is_told(greet: Task, settings: Any, server: PrivateServer):
+    assert "rows that were sent more than 1 d ago have been deleted" in resend("--since", "3d")
