@@ -287,12 +287,13 @@ class Fetcher:
         if self._flight is not None:  # nobody will run what it brings: it is given back as what was never known here
             self.forget(self._land(self._flight), struck=())
             self._ghosts.suspect(are_likely=True)
-        failures = 0
-        while self.tray.count and failures < MOST_LAST_FAILURES:
-            left = self.tray.count
+        left, failures = -1, 0
+        while left and failures < MOST_LAST_FAILURES:  # once in any case: messages that nobody here knows go back, too
+            before = self.tray.count
             self.tray.late.next_try_at = 0.0
             self._exchange(0)
-            failures = 0 if self.tray.count < left else failures + 1
+            left = self.tray.count
+            failures = 0 if left < before else failures + 1
         self._report_the_rest()
 
     def _report_the_rest(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import math
 import os
@@ -40,7 +41,8 @@ class Waiter:
         self._aside = select.poll()
         self._aside.register(self._reader, select.POLLIN)
         self._is_asleep = False
-        self._watched: dict[int, Callable[[], None]] = {}
+        #: Which file a descriptor stood for when it was given to us, and what to call.
+        self._watched: dict[int, tuple[tuple[int, int], Callable[[], None]]] = {}
         self._subscriptions: list[Subscription] = []
 
     def subscribe(self, subscription: Subscription) -> None:
@@ -49,7 +51,7 @@ class Waiter:
 
     def watch(self, descriptor: int, on_ready: Callable[[], None]) -> None:
         """Let a file descriptor that can be read end one sleep, and call `on_ready` then."""
-        self._watched[descriptor] = on_ready
+        self._watched[descriptor] = _file_behind(descriptor), on_ready
 
     def watch_signals(self) -> None:
         """Let signals end a sleep. Only the main thread may ask for it."""
@@ -77,9 +79,19 @@ class Waiter:
             self._empty_pipe()
         for descriptor in ready:
             if descriptor in self._watched:
-                self._watched.pop(descriptor)()  # once: a pipe without a writer stays readable, and nobody could sleep
+                self._heed(descriptor)
             if descriptor in listening:
                 listening[descriptor].hear_and_ask()
+
+    def _heed(self, descriptor: int) -> None:
+        """Call who watches a descriptor, once: a pipe without a writer stays readable, and nobody could sleep.
+
+        Raises OSError when a task has closed it, which is no news from the other end: this process is damaged.
+        """
+        file, on_ready = self._watched.pop(descriptor)
+        if _file_behind(descriptor) != file:
+            raise OSError(errno.EBADF, f"file descriptor {descriptor} of the worker was closed by a task")
+        on_ready()
 
     def step_aside(self) -> None:
         """Leave the interpreter to the other threads until one of them calls wake(), but not for long.
@@ -109,6 +121,11 @@ class Waiter:
             signal.set_wakeup_fd(-1)
         os.close(self._reader)
         os.close(self._writer)
+
+
+def _file_behind(descriptor: int) -> tuple[int, int]:
+    stat = os.fstat(descriptor)
+    return stat.st_dev, stat.st_ino
 
 
 class Subscription:

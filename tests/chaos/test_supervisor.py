@@ -148,6 +148,26 @@ def test_closed_lifeline_ends_one_sleep_and_no_more():
     os.close(reader)
 
 
+@pytest.mark.parametrize("is_open_again", [False, True])
+def test_lifeline_that_a_task_has_closed_says_nothing_about_the_supervisor(is_open_again: bool):
+    waiter, calls = Waiter(), []
+    reader, writer = os.pipe()
+    waiter.watch(reader, lambda: calls.append("the supervisor is gone"))
+
+    os.close(reader)
+    other, other_writer = os.pipe()  # gets the number of the one that was closed
+    os.write(other_writer, b"what somebody else reads")
+    if not is_open_again:
+        os.close(other)
+
+    with pytest.raises(OSError):
+        waiter.sleep(lambda: None, at_most_s=60)
+    assert calls == []
+    waiter.close()
+    for descriptor in (other, other_writer, writer) if is_open_again else (other_writer, writer):
+        os.close(descriptor)
+
+
 # -- Stops -------------------------------------------------------------------------------------------------------------
 
 
