@@ -1,5 +1,6 @@
 """The async methods: the same signatures and the same behaviour as the sync ones."""
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator
 
@@ -7,8 +8,9 @@ import pytest
 
 from rsmq_django.core import Client, Connection, Queue, Settlement, alist_queues, list_queues
 from rsmq_django.core.errors import LeaseLost, QueueExists, QueueNotFound
+from rsmq_django.core.queue import list_call
 from tests.redis_server import PrivateServer
-from tests.support import pass_time
+from tests.support import pass_time, wait_until
 
 TWINS = [
     "create",
@@ -131,3 +133,14 @@ async def test_scripts_lost_by_the_server_are_loaded_again(server: PrivateServer
     await async_queue.asend(b"b")
 
     assert (await async_queue.aattributes()).messages == 2
+
+
+async def test_closing_closes_the_idle_sockets_of_the_loop(server: PrivateServer):
+    client = Client(Connection(server.url, timeout_s=15))
+    before = server.redis.info("clients")["connected_clients"]
+    await asyncio.gather(*(client.arun(list_call("rsmq")) for _ in range(3)))
+    assert server.redis.info("clients")["connected_clients"] > before
+
+    await client.connection.aclose()
+
+    wait_until(lambda: server.redis.info("clients")["connected_clients"] == before)

@@ -128,3 +128,10 @@ def test_asking_to_be_run_again_is_never_hopeless():
 
     assert not picky.gives_up_on(Retry())
     assert not picky.gives_up_on(caused_by(Retry(), ValueError()))
+
+
+def test_longest_wait_of_a_backoff_may_be_less_than_a_second():
+    backoff = exponential(max_s=0.5, jitter=0)
+
+    assert [backoff(attempt) for attempt in (1, 2, 1000)] == [0.5, 0.5, 0.5]
+    assert exponential(max_s=0, jitter=0)(3) == 0

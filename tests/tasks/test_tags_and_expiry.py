@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 
 from rsmq_django.core import Message
 from rsmq_django.queues import get_queue
@@ -247,3 +248,12 @@ def test_a_coroutine_expires_too(project: Configure):
     work()
 
     assert the_dead_letter()[1]["reason"] == "expired"
+
+
+async def test_call_that_is_enqueued_on_the_event_loop_is_found_by_its_tags(project: Configure):
+    result = await declare(tags=["tour"])(_nothing).aenqueue()
+
+    assert await sync_to_async(tagged)("tour") == [result.id]
+
+
+def _nothing() -> None: ...

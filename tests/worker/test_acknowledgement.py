@@ -132,3 +132,23 @@ async def test_coroutine_that_is_cancelled_while_it_waits_has_ended():
 def test_what_is_no_way_to_acknowledge_is_refused(ack: Any):
     with pytest.raises(ValueError, match="ack is .* must be 'batch' or 'each'"):
         declare(ack=ack)(lambda: None)
+
+
+def test_run_that_only_waits_for_redis_when_a_shutdown_ends_is_not_given_back(
+    project: Configure, server: PrivateServer, caplog: pytest.LogCaptureFixture
+):
+    declare(ack="each")(function).enqueue()
+    worker = new_worker(threads=1)
+    (fetcher,) = worker.fetchers
+    worker.pool.start()
+    (delivery,) = wait_until(lambda: fetcher.exchange(1))
+    worker.pool.submit(Execution(delivery, desk=fetcher, announcer=worker.announcer))
+    wait_until(lambda: delivery.acknowledgement.is_awaited)
+
+    assert worker._give_up_the_rest(), "everything has ended"
+
+    assert left() == 0
+    assert server.redis.hgetall("rsmq::released:default") == {}
+    assert "given back unfinished" not in caplog.text
+    worker.pool.stop()
+    worker.waiter.close()

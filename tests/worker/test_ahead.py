@@ -12,7 +12,7 @@ from rsmq_django.queues import get_queue
 from rsmq_django.worker.delivery import Delivery
 from rsmq_django.worker.execution import Execution
 from rsmq_django.worker.fetcher import Fetcher
-from rsmq_django.worker.outcomes import NOTHING_RETURNED, Released
+from rsmq_django.worker.outcomes import NOTHING_RETURNED, Dead, Released
 from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
@@ -135,3 +135,37 @@ def test_coroutines_wait_for_a_place_and_are_given_back_when_none_becomes_free(p
         assert len(begun) == 1
         gate.set()
         wait_until(lambda: sorted(begun) == [0, 1, 2])
+
+
+def test_nothing_is_fetched_ahead_while_a_damaged_queue_refuses_outcomes(project: Configure, server: PrivateServer):
+    worker, fetcher, (first, _) = worker_that_holds(2, of=4)
+    server.redis.set("rsmq:default-dead", "not a sorted set")
+    execution = Execution(first, desk=fetcher, announcer=worker.announcer)
+    fetcher.settle(execution, Dead("crashed", OSError("no disk")))
+    fetcher.exchange(0)
+    assert fetcher.tray.refused and not fetcher.outage.is_on
+    fetcher._filled = 2  # what the last look found
+
+    fetcher.ask_ahead(2, at_most=1000)
+    assert fetcher.next_exchange_at(0) != 0.0, "nothing is under way"
+
+    server.redis.delete("rsmq:default-dead")
+    wait_until(lambda: not fetcher.exchange(0) and not fetcher.tray.refused)
+    fetcher._filled = 2
+    fetcher.ask_ahead(2, at_most=1000)
+    assert fetcher.is_looking
+    fetcher.flush()
+
+
+def test_server_without_its_replicas_is_an_outage_and_no_damaged_queue(project: Configure, server: PrivateServer):
+    worker, fetcher, (first, _) = worker_that_holds(2, of=2)
+    fetcher.settle(Execution(first, desk=fetcher, announcer=worker.announcer), NOTHING_RETURNED)
+    server.redis.config_set("min-replicas-to-write", 1)
+    try:
+        fetcher.exchange(0)
+        assert fetcher.outage.is_on and not fetcher.tray.refused
+    finally:
+        server.redis.config_set("min-replicas-to-write", 0)
+
+    wait_until(lambda: fetcher.exchange(0) == [] and not fetcher.tray.count)
+    assert get_queue("default").attributes().messages == 1

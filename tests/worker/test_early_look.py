@@ -9,6 +9,7 @@ import pytest
 
 from rsmq_django.core import Client, Connection
 from rsmq_django.core.call import load_script
+from rsmq_django.core.errors import OutcomeUnknown
 from rsmq_django.core.keys import cancellations_channel
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import consumer
@@ -217,3 +218,33 @@ def test_other_users_of_the_connection_are_not_disturbed(project: Configure):
 
 def test_nothing_is_sent_without_an_open_socket(server: PrivateServer):
     assert Client(Connection(server.url)).connection.begin(b"*1\r\n$4\r\nPING\r\n") is None
+
+
+def test_worker_without_room_sleeps_although_messages_wait(project: Configure):
+    fetcher = fetcher_at_rest()
+    send_raw(b"hello")
+    fetcher.heard()
+
+    assert fetcher.next_exchange_at(1) == 0.0
+    assert fetcher.next_exchange_at(0) is None
+
+
+def test_messages_of_an_early_look_whose_answer_nobody_can_read_come_back_without_an_attempt(
+    project: Configure, monkeypatch: pytest.MonkeyPatch
+):
+    fetcher = fetcher_at_rest()
+    message_id = send_raw(b"hello")
+    send = fetcher._early_look.send
+
+    def send_and_lose() -> None:
+        flight = send()
+        assert flight is not None
+        wait_until(lambda: get_queue("default").attributes().hidden_messages == 1)
+        raise OutcomeUnknown("the socket broke while it was written to")
+
+    monkeypatch.setattr(fetcher._early_look, "send", send_and_lose)
+    assert fetcher.ask_early()
+    assert not fetcher.holds_nothing
+
+    (delivery,) = wait_until(lambda: fetcher.exchange(2))
+    assert (delivery.message.id, delivery.attempt) == (message_id, 1)

@@ -18,6 +18,7 @@ from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import Concurrency, Rate, Task, TaskContext, consumer, fixed
 from rsmq_django.tasks.compat import TaskResultStatus
 from rsmq_django.tasks.limits import keys_of_limit
+from rsmq_django.worker import limits
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
 from tests.worker.processes import StartWorker
@@ -419,3 +420,23 @@ def most_at_a_time(lines: list[list[str]]) -> int:
             change[at] += 1
             change[following[0] if lines[following[0]][0] == "end" else killed_at] -= 1
     return max(itertools.accumulate(change[at] for at in range(len(lines))))
+
+
+def test_call_whose_limits_still_ask_for_other_queues_after_three_rounds_waits(
+    project: Configure, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[int] = []
+
+    def ask_on(client: Client, questions: list[Any]) -> list[limits.Answer]:
+        asked.append(len(questions))
+        return [limits.Answer(False, look_at=["default"]) for _ in questions]
+
+    monkeypatch.setattr(limits, "_answers", ask_on)
+    seen: list[int] = []
+    declare(limits=[Concurrency(1)])(lambda: seen.append(1)).enqueue()
+
+    work(until_empty=False, until_drained=True)
+
+    assert (asked, seen) == ([1, 1, 1], [])
+    attributes = get_queue("default").attributes()
+    assert (attributes.messages, attributes.hidden_messages) == (1, 1), "it waits for the longest time"

@@ -9,7 +9,8 @@ import pytest
 
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import consumer
-from rsmq_django.worker.scan import MANY
+from rsmq_django.worker.assignment import queue_settings, work_queues_by_client
+from rsmq_django.worker.scan import MANY, Scan
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.workshop import Configure, declare, send_raw, work, working
@@ -116,3 +117,18 @@ def test_fetch_names_only_queues_that_have_something(seen: list[str], server: Pr
     ]
     assert str(3 + 4).encode() in named
     assert max(int(keys) for keys in named) == 2 + len(NAMES)
+
+
+def test_scan_of_very_many_queues_leaves_out_those_that_are_paused(project: Configure, server: PrivateServer):
+    project(first={}, second={}, third={})
+    send_to(["first", "second", "third"])
+    ((client, queues),) = work_queues_by_client(queue_settings(["first", "second", "third"]), "w1")
+    scan = Scan("rsmq", queues, in_turn=list)
+    assert client.run(scan.call).positions == [1, 2, 3]
+
+    server.redis.sadd("rsmq::paused", "second")
+    assert client.run(scan.call).positions == [1, 3]
+
+    server.redis.sadd("rsmq::paused", "first", "third")
+    found = client.run(scan.call)
+    assert (found.positions, found.next_ms) == ([], -1)

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core import Message
-from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.core import Message, Settlement
+from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Retry, TaskContext, consumer, fixed
-from tests.support import pass_time
+from rsmq_django.worker.endings import Ending, ending_calls
+from rsmq_django.worker.execution import Execution
+from rsmq_django.worker.outcomes import NOTHING_RETURNED
+from tests.support import pass_time, wait_until
 from tests.worker.workshop import (
     Configure,
     dead_letters,
@@ -509,3 +512,21 @@ def test_every_bad_message_of_a_hundred_arrives_in_the_dead_letter_queue(project
 
     assert sorted(seen) == list(range(100))
     assert sorted(message.body for message, _ in dead_letters()) == sorted(b"bad %d" % n for n in range(100))
+
+
+def test_successes_of_first_and_later_deliveries_end_in_one_call(project: Configure):
+    queue = ensure_queue("default")
+    again = queue.send("again")
+    assert queue.receive() is not None
+    queue.change_visibility(again, 0)
+    queue.send("first")
+    worker = new_worker()
+    (fetcher,) = worker.fetchers
+    deliveries = wait_until(lambda: fetcher.exchange(2))
+    assert sorted(delivery.message.receive_count for delivery in deliveries) == [1, 2]
+    executions = [Execution(delivery, desk=fetcher, announcer=worker.announcer) for delivery in deliveries]
+
+    (ending_call,) = ending_calls([Ending(execution, NOTHING_RETURNED) for execution in executions])
+
+    assert get_client().run(ending_call.call) == [Settlement.DONE] * 2
+    assert queue.attributes().messages == 0

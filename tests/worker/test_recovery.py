@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,8 @@ from rsmq_django.tasks.tags import note_tags, tagged
 from rsmq_django.worker.assignment import queue_settings, work_queues_by_client
 from rsmq_django.worker.delivery import WorkQueue
 from rsmq_django.worker.holds import expire_holds, read_holds, release_unknown, renew_holds
-from rsmq_django.worker.recovery import Death, recover
+from rsmq_django.worker.recovery import Death, _read_held, recover
+from rsmq_django.worker.statistics import Statistics
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
 from tests.worker.workshop import Configure, declare, the_dead_letter
@@ -47,12 +49,12 @@ class DeadWorker:
             self.running.add(message.id)
         return message
 
-    def is_recovered(self, *, max_crashes: int = 3) -> None:
+    def is_recovered(self, *, max_crashes: int = 3, statistics: Statistics | None = None) -> None:
         """Free what it held, as its supervisor does."""
         death = Death(
             worker_id="dead", how="signal 9 (SIGKILL)", running=frozenset(self.running), overdue=frozenset(self.overdue)
         )
-        recover(self.client, self.queues, death, max_crashes=max_crashes)
+        recover(self.client, self.queues, death, max_crashes=max_crashes, statistics=statistics)
 
 
 def noted(server: PrivateServer, message: Message, *, batch: str) -> None:
@@ -239,3 +241,63 @@ def test_messages_of_a_worker_on_a_machine_that_is_gone_count_as_attempts(worker
     again = get_queue("default").receive()
     assert again is not None and again.id == message.id
     assert counted(server) == {}  # nobody knows whether it ran
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_message_whose_first_receive_nobody_noted_comes_back(
+    worker: DeadWorker, server: PrivateServer, is_running: bool
+):
+    message = worker.holds(b"x", is_running=is_running)
+    server.redis.hdel("rsmq:default:Q", f"{message.id}:fr")
+
+    worker.is_recovered(statistics=Statistics("rsmq", "supervisor", now_ms=lambda: 0.0))
+
+    field = f"{message.id}:crashes" if is_running else message.id
+    assert counted(server) == {field.encode(): b"1"}
+    pass_time(get_queue("default"), seconds=2)
+    again = get_queue("default").receive()
+    assert again is not None and again.id == message.id
+
+
+def test_nothing_is_read_of_a_message_that_another_worker_holds(worker: DeadWorker):
+    message = worker.holds(b"x", is_running=False)
+    (hold,) = read_holds(worker.client, "rsmq::worker:dead")
+    reads = _read_held(hold, worker.queues[0])
+    assert worker.client.run(reads)[0] == b"x"
+
+    get_queue("default").change_visibility(message, 0)
+    assert get_queue("default").receive(visibility_timeout_s=NEVER_S) is not None
+
+    assert worker.client.run(reads) == []
+
+
+def test_task_of_a_process_that_died_too_often_finished_just_now(worker: DeadWorker):
+    task = declare(_ship)
+    result = task.enqueue()
+    message = get_queue("default").receive(visibility_timeout_s=NEVER_S)
+    assert message is not None
+    noted(worker.server, message, batch="0 default")
+    worker.running.add(message.id)
+    before = time.time()
+
+    worker.is_recovered(max_crashes=1)
+
+    result.refresh()
+    assert result.finished_at is not None
+    assert before <= result.finished_at.timestamp() <= time.time()
+    assert before * 1000 - 1 <= the_dead_letter()[1]["died_ms"] <= time.time() * 1000 + 1
+
+
+def _ship() -> None: ...
+
+
+def test_record_of_leases_outlives_recovery_because_a_late_fetch_may_add_to_it(
+    worker: DeadWorker, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.worker.recovery.read_holds", lambda *_: [])  # the fetch is carried out after it
+    worker.holds(b"x", is_running=False)
+
+    worker.is_recovered()
+
+    assert not server.redis.exists("rsmq::workers")
+    assert server.redis.exists("rsmq::worker:dead")

@@ -16,7 +16,8 @@ from rsmq_django.core.histogram import Histogram
 from rsmq_django.queues import get_client
 from rsmq_django.tasks import Retry, current_task
 from rsmq_django.worker.statistics import Statistics
-from tests.worker.workshop import Configure, declare, send_raw, work
+from tests.support import wait_until
+from tests.worker.workshop import Configure, declare, send_raw, work, working
 
 
 def new_statistics(reporter: str = "w1") -> Statistics:
@@ -172,3 +173,27 @@ def test_any_history_adds_up(history: list):
         field = f"{'started' if name == 'began' else name}:t"
         assert sum(by for found, by in received if found == field) == history.count(name)
     assert statistics.is_empty
+
+
+def test_idle_worker_reports_what_its_last_tasks_have_counted(project: Configure):
+    client = get_client()
+    with working(poll_interval_s=600.0) as worker:
+        declare(_named).enqueue()
+
+        wait_until(lambda: sum(counts.succeeded for counts in totals(client, "default").values()))
+        assert worker.stop_by is None
+
+
+def _named() -> None: ...
+
+
+def test_worker_without_statistics_works_sleeps_and_works_again(project: Configure, settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "STATISTICS": {"ENABLED": False}}
+    seen: list[int] = []
+    task = declare(lambda number: seen.append(number))
+    with working(poll_interval_s=600.0) as worker:
+        for number in range(2):
+            wait_until(lambda: worker.waiter._is_asleep and worker.fetchers[0].is_empty)
+            task.enqueue(number)
+            wait_until(lambda: len(seen) == number + 1)  # noqa: B023 - asked in the same round
+    assert totals(get_client(), "default") == {}

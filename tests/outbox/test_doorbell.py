@@ -1,0 +1,98 @@
+"""The command and the listener of the outbox: what is old is deleted, and the relay sleeps and wakes."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from datetime import timedelta
+from io import StringIO
+from typing import Any, cast
+
+import pytest
+from django.core.management import call_command
+from django.utils import timezone
+
+from rsmq_django.outbox.listening import Doorbell
+from rsmq_django.tasks import Task
+from rsmq_django.worker.relay import Relay
+from tests.outbox.conftest import LEDGER, Site
+from tests.outbox.test_outbox import rows
+from tests.support import wait_until
+from tests.worker.site.journal import Journal
+from tests.worker.workshop import Configure, declare
+
+
+@pytest.fixture
+def greet(with_outbox: Configure) -> Task[..., Any]:
+    return cast("Task[..., Any]", declare(lambda name: None))
+
+
+def test_prune_is_a_command(with_outbox: Configure, greet: Task, settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "OUTBOX": {"KEEP_SENT_S": 3600}}
+    greet.enqueue_many([["old"], ["new"]])
+    Relay().relay_waiting()
+    rows().filter(pk=rows().first().pk).update(sent_at=timezone.now() - timedelta(hours=2))
+
+    out = StringIO()
+    call_command("rsmq_outbox", "prune", stdout=out)
+
+    assert out.getvalue() == "deleted 1 message that had been sent, and 0 notes of tasks that were done\n"
+    assert rows().count() == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_relay_is_a_command_that_a_signal_ends_well(site: Site, journal: Journal, number: signal.Signals):
+    relay = site.start("rsmq_outbox", "relay")
+    wait_until(lambda: "relaying the outbox; Ctrl-C stops it" in relay.output)
+    assert relay.process.poll() is None
+
+    relay.send(number)
+
+    assert relay.wait() == 0, relay.output
+
+
+# -- What wakes the relay ------------------------------------------------------------------------------------------
+
+
+def test_relay_sleeps_until_its_time_is_over_or_it_is_told_to_stop(with_outbox: Configure):
+    doorbell = Doorbell(LEDGER)
+    doorbell.listen()
+    reader, writer = os.pipe()
+
+    doorbell.wait(0.01, watched=[reader])  # comes back by itself
+    os.write(writer, b"stop")
+    doorbell.wait(60, watched=[reader])
+
+    os.close(reader)
+    os.close(writer)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_new_row_wakes_the_relay_and_wakes_it_once(with_outbox: Configure, greet: Task):
+    doorbell = Doorbell(LEDGER)
+    doorbell.listen()
+    greet.enqueue("wake up")
+
+    doorbell.wait(60)
+
+    descriptor = doorbell._listening.fileno()
+    assert select.select([descriptor], [], [], 0)[0] == [], "what was said is read, or nobody could sleep"
+    reader, writer = os.pipe()
+    os.write(writer, b"x")
+    doorbell.wait(60, watched=[reader])  # it looks at what is watched: nothing has rung since
+    os.close(reader)
+    os.close(writer)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_row_that_came_before_the_relay_sleeps_keeps_it_awake(with_outbox: Configure, greet: Task):
+    doorbell = Doorbell(LEDGER)
+    doorbell.listen()
+    greet.enqueue("early")
+    Relay().relay_waiting()  # a query makes the driver read what was said
+
+    doorbell.wait(60)  # does not sleep
+
+    assert not doorbell._has_rung
