@@ -400,7 +400,7 @@ def test_async_call_in_a_transaction_of_synchronous_code_is_sent_at_its_commit(g
         assert (sent(), heard) == (0, [])
 
     task_enqueued.disconnect(listen)
-    assert (sent(), heard) == (3, [result.id])
+    assert (sent(), heard) == (3, [result.id, *ids])
     assert greet.get_result(result.id) == result
     assert greet.get_result(ids[1]).args == ["Grace"]
 
