@@ -128,14 +128,21 @@ def processing(
 
 @contextmanager
 def _process_span(own: Tracer, name: str, traceparent: object, attributes: Mapping[str, Any]) -> Iterator[None]:
-    from opentelemetry.trace import SpanKind
+    from opentelemetry.trace import SpanKind, Status, StatusCode
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    from .tasks.retry import TaskTimeout  # tasks import this module
 
     # Anybody may have written the message: what is no traceparent begins a trace of its own.
     carrier = {"traceparent": traceparent} if isinstance(traceparent, str) else {}
     parent = TraceContextTextMapPropagator().extract(carrier)
-    with own.start_as_current_span(name, context=parent, kind=SpanKind.CONSUMER, attributes=attributes):
-        yield
+    with own.start_as_current_span(name, context=parent, kind=SpanKind.CONSUMER, attributes=attributes) as span:
+        try:
+            yield
+        except TaskTimeout as error:  # of what is no `Exception`, OpenTelemetry records nothing
+            span.record_exception(error)
+            span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+            raise
 
 
 def _attributes(operation: str, queue_name: str, task_path: str) -> dict[str, Any]:

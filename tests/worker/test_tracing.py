@@ -78,6 +78,20 @@ def test_every_attempt_is_a_child_of_the_send(traced: InMemorySpanExporter):
     assert "hunter2" not in str([dict(span.attributes) for span in [sent, *runs]])
 
 
+def test_time_out_is_an_error_of_its_span(traced: InMemorySpanExporter):
+    @declare(max_attempts=1, timeout_s=0.1)
+    def dawdle() -> None:
+        while True:
+            pass
+
+    dawdle.enqueue()
+    work()
+
+    (run,) = spans(traced, "process default")
+    assert run.status.status_code is StatusCode.ERROR
+    assert run.events[0].attributes["exception.type"] == "rsmq_django.tasks.retry.TaskTimeout"
+
+
 def test_coroutines_are_traced_too(traced: InMemorySpanExporter):
     seen = []
 
