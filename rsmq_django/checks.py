@@ -20,6 +20,7 @@ from django.utils.version import get_version_tuple
 from .caches import cache_url
 from .conf import ConnectionSettings, Settings, read_settings
 from .options import nearest, shown
+from .task_modules import unimported_modules
 from .timetable import can_read_cron
 
 TAG = "rsmq"
@@ -167,6 +168,11 @@ def check_functions(settings: Settings) -> Iterator[CheckMessage]:
     except Exception as error:  # whatever importing the project's tasks raises
         said = f"The project's tasks cannot be imported: {error!r}"
         yield checks.Warning(said, hint="The worker will not start, either.", id="rsmq.W030")
+    else:
+        for app, module in unimported_modules():
+            hint = f"Import it in ready() of the AppConfig of {app.name!r}, or in {app.name}.tasks."
+            said = f"{module} declares tasks, and workers do not import it: only modules named tasks are imported."
+            yield checks.Warning(said, hint=hint, id="rsmq.W031")
 
 
 def check_schedules(settings: Settings) -> Iterator[CheckMessage]:

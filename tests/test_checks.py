@@ -199,6 +199,47 @@ def test_tasks_that_cannot_be_imported_are_a_warning(tasks_module: Callable[[str
     assert "division by zero" in message.msg
 
 
+JOBS = """
+from rsmq_django.tasks import task
+
+@task
+def paint(): ...
+"""
+
+
+def test_module_with_tasks_that_no_worker_imports_is_a_warning(
+    tasks_module: Callable[[str], None], tmp_path: Path, settings
+):
+    tasks_module("")
+    (app,) = (place for place in tmp_path.iterdir() if place.is_dir())
+    (app / "jobs.py").write_text(JOBS)
+    (app / "plain.py").write_text("raise AssertionError('not imported')")
+    (app / "tests").mkdir()
+    (app / "tests" / "jobs.py").write_text(JOBS)
+
+    message = the_only_one()
+
+    assert (message.id, message.level) == ("rsmq.W031", checks.WARNING)
+    assert message.msg.startswith(f"{app.name}.jobs declares tasks, and workers do not import it")
+    assert message.hint == f"Import it in ready() of the AppConfig of {app.name!r}, or in {app.name}.tasks."
+
+
+@pytest.mark.parametrize("by", ["tasks", "urls"])
+def test_module_with_tasks_that_something_imports_is_fine(
+    tasks_module: Callable[[str], None], tmp_path: Path, settings, by: str
+):
+    tasks_module("")
+    (app,) = (place for place in tmp_path.iterdir() if place.is_dir())
+    (app / "jobs.py").write_text(JOBS)
+    if by == "tasks":
+        (app / "tasks.py").write_text("from . import jobs")
+    else:
+        (app / "urls.py").write_text(f"from {app.name} import jobs\nurlpatterns = []")
+        settings.ROOT_URLCONF = f"{app.name}.urls"
+
+    assert found() == []
+
+
 def test_tasks_are_not_imported_where_no_backend_is_ours(tasks_module: Callable[[str], None], settings):
     settings.TASKS = {}
     tasks_module("1 / 0")

@@ -1,0 +1,66 @@
+"""Modules that declare tasks and that no worker imports: found by their text, nothing is imported for it.
+
+A worker imports the modules named `tasks` of the installed apps, and what those import. A task that is declared
+elsewhere can be sent by a view that imports it, and no worker knows it.
+"""
+
+from __future__ import annotations
+
+import re
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from django.apps import AppConfig, apps
+from django.conf import settings
+from django.urls import get_resolver
+
+#: Files of one app that are looked at; a larger one is no app.
+MAX_FILES = 2000
+#: Never imported by a worker, and not meant to be.
+LEFT_OUT = frozenset({"tests", "test", "migrations", "node_modules"})
+_IMPORTS = re.compile(rb"^from (?:rsmq_django\.tasks|django\.tasks|django_tasks) import ", re.MULTILINE)
+_DECLARES = re.compile(rb"^@(?:task|consumer|topic_task)\b", re.MULTILINE)
+
+
+def unimported_modules() -> list[tuple[AppConfig, str]]:
+    """Return the app and dotted path of each module of the project that declares tasks and is not imported.
+
+    To be called when the modules named `tasks` were imported.
+    """
+    found = list(_candidates())
+    if any(name not in sys.modules for _, name in found) and getattr(settings, "ROOT_URLCONF", None):
+        with suppress(Exception):  # Django's own checks report what is wrong with the URLs
+            get_resolver().check()  # a worker runs the checks, too, and so imports all views
+    return [(app, name) for app, name in found if name not in sys.modules]
+
+
+def _candidates() -> Iterator[tuple[AppConfig, str]]:
+    libraries = [Path(place) for place in {*site.getsitepackages(), sysconfig.get_path("stdlib")}]
+    for app in apps.get_app_configs():
+        place = Path(app.path)
+        if any(place.is_relative_to(library) for library in libraries):
+            continue
+        for count, file in enumerate(place.rglob("*.py")):
+            if count >= MAX_FILES:
+                break
+            words = file.relative_to(place).with_suffix("").parts
+            if _may_declare(words) and _declares_tasks(file):
+                yield app, ".".join([app.name, *words]).removesuffix(".__init__")
+
+
+def _may_declare(words: tuple[str, ...]) -> bool:
+    if not LEFT_OUT.isdisjoint(words) or words[-1].startswith("test_") or words[-1] == "conftest":
+        return False
+    return all(word.isidentifier() for word in words)
+
+
+def _declares_tasks(file: Path) -> bool:
+    try:
+        text = file.read_bytes()
+    except OSError:
+        return False
+    return _IMPORTS.search(text) is not None and _DECLARES.search(text) is not None
