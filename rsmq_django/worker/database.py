@@ -46,7 +46,7 @@ def close_unusable_connections() -> None:
 
 
 def drop_connections() -> None:
-    """Throw this thread's connections away after an interruption, whatever state they are in.
+    """Throw this thread's connections away after an interruption, in any state.
 
     It may have come at any step of Django's: an atomic block may be left open, or its connection be closed for good.
     """

@@ -4,10 +4,9 @@ Python cannot stop a thread, but it can raise an exception in one, at its next s
 also one between taking a lock and the `try` that gives it back: after an interruption nothing on the thread, and no
 lock of the process, can be relied on. See docs/decisions/0020-an-interruption-costs-the-process.md.
 
-It must not be raised in the worker's own code around the function. Both sides write before they read: the one that
-interrupts sets `asked_to_end_with` and then looks where the function runs; the function's thread clears that place and
-then looks whether it was asked. So one of them always sees the other, and undisturbed runs, which are nearly all, need
-no lock.
+It must not be raised in the worker's own code around the function. Both threads write before they read: the
+interrupting thread sets `asked_to_end_with` and then reads `thread_id`; the function's thread clears `thread_id` and
+then reads `asked_to_end_with`. So one of them always sees the other, and a call without an interruption needs no lock.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def call_interruptibly(function: Callable[[Run], Any], run: Run) -> Any:
         is_over = run.asked_to_end_with is None
         while not is_over:
             try:
-                with _interrupting:  # one that is on its way has been raised, or can be taken back
+                with _interrupting:  # an exception on its way has been raised by now, or is taken back
                     _raise_in_thread(ctypes.c_ulong(thread_id), None)
                 is_over = True
             except BaseException:  # noqa: S112 - it was raised here: the function had ended
@@ -59,7 +58,7 @@ def call_interruptibly(function: Callable[[Run], Any], run: Run) -> Any:
 def interrupt(run: Interruptible, kind: type[BaseException]) -> bool:
     """Raise in the call, as soon as its thread comes to its next step in Python; return whether it runs.
 
-    One that has not begun raises as soon as it does, which damages nothing. May be repeated.
+    A call that has not begun raises when it begins, which damages nothing. May be repeated.
     """
     with _interrupting:
         run.asked_to_end_with = kind

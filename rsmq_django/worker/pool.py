@@ -65,7 +65,7 @@ class Pool:
     ) -> None:
         self._threads = threads
         self._interruptions = Interruptions(on_interruption)
-        #: Whether another thread takes the place of one whose function was interrupted.
+        #: Whether a new thread replaces a thread whose function was interrupted.
         self._renews_threads = renews_threads
         self._async_tasks = async_tasks
         self._wake = wake
@@ -209,7 +209,7 @@ class Pool:
         self._pace, self._async_pace = Pace(), Pace()
 
     def interrupt_overdue(self) -> None:
-        """Interrupt functions whose time limit has passed, and once more those that go on all the same."""
+        """Interrupt functions whose time limit has passed, and again functions that were interrupted and go on."""
         self._interruptions.repeat(self._running_functions())
 
     def next_interruption_at(self) -> float | None:

@@ -15,7 +15,7 @@ INTERRUPT_EVERY_S = 1.0
 
 
 class TimeLimit:
-    """A deadline for the block it guards. The pool reads it from another thread, and interrupts what is over it."""
+    """A deadline for the block it guards. The pool reads it from another thread, and interrupts overdue functions."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -63,7 +63,7 @@ class Interruptions(Generic[Call]):
             self._on_first(call)
 
     def repeat(self, running: Sequence[Call]) -> None:
-        """Interrupt what has passed its time limit, and once more what goes on although it was interrupted."""
+        """Interrupt functions that are over their time limit, and again functions that were interrupted and go on."""
         now = time.monotonic()
         for call in running:
             if call.time_limit is not None and call.time_limit.deadline <= now:
