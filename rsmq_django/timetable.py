@@ -1,8 +1,8 @@
 """When something is due: at multiples of a period, or at the times of a cron expression in a time zone.
 
 Pure: no clock, no settings, no Redis. A tick is a planned time in epoch milliseconds, and the next one follows from
-nothing but the tick before it: no drift, and every process finds the same ones. Evaluating cron expressions, with
-their rules for days that have 23 or 25 hours, is the work of the package cronsim.
+nothing but the tick before it: no drift, and every process finds the same ones. `cron_times.py` has the rules for days
+of 23 or 25 hours.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
+from .cron_times import cron_times, wall_times
+
 #: How many ticks one look goes back; with a cron expression they cost about 10 us each.
 MAX_TICKS = 1000
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, as all moments of cron_times.py
 
 
 class Timetable(Protocol):
@@ -65,20 +68,20 @@ class Cron:
 
     def after(self, time_ms: float) -> int:
         """See Timetable. Raises ValueError when the expression has no time in the next fifty years."""
-        tick = next(self._walk(math.floor(time_ms)), None)
+        tick = next(self._walk(math.floor(time_ms / 1000)), None)
         if tick is None:
             raise ValueError(f"the cron expression {self.expression!r} has no time in the next fifty years")
         return tick
 
     def back_from(self, time_ms: float) -> Iterator[int]:
         """See Timetable."""
-        # From one millisecond later: a tick at that time itself is meant, too.
-        return self._walk(math.floor(time_ms) + 1, reverse=True)
+        # From a second later: a tick at that time itself is meant, too.
+        return self._walk(math.floor(time_ms / 1000) + 1, reverse=True)
 
-    def _walk(self, time_ms: int, *, reverse: bool = False) -> Iterator[int]:
-        start = datetime.fromtimestamp(time_ms / 1000, UTC).astimezone(zone_of(self.zone))
-        for moment in _simulate(self.expression, start, reverse=reverse):
-            yield round(moment.timestamp() * 1000)
+    def _walk(self, time_s: int, *, reverse: bool = False) -> Iterator[int]:
+        start = _EPOCH + timedelta(seconds=time_s)
+        for moment in cron_times(self.expression, zone_of(self.zone), start, reverse=reverse):
+            yield round((moment - _EPOCH).total_seconds()) * 1000
 
     def __str__(self) -> str:
         return f"{self.expression} ({self.zone})"
@@ -108,7 +111,7 @@ def is_cron(text: Any) -> bool:
     if not can_read_cron():
         return bool(text.strip())
     try:
-        return next(_simulate(text, datetime(2026, 1, 1, tzinfo=UTC)), None) is not None
+        return next(wall_times(text, datetime(2026, 1, 1)), None) is not None  # noqa: DTZ001 - a wall-clock time
     except ValueError:
         return False
 
@@ -150,15 +153,3 @@ def about_in_words(seconds: float) -> str:
         if seconds >= 2 * length_s:
             return f"{seconds // length_s:g} {unit}"
     return f"{seconds:g} s"
-
-
-def _simulate(expression: str, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
-    try:
-        # Only here: projects without cron expressions need not install it.
-        from cronsim import CronSim, CronSimError
-    except ImportError as error:
-        raise ValueError("cron expressions need the package cronsim: install rsmq-django[cron]") from error
-    try:
-        return CronSim(expression, start, reverse=reverse)
-    except CronSimError as error:
-        raise ValueError(f"{expression!r} is no cron expression: {error}") from error
