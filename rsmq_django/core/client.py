@@ -324,7 +324,8 @@ def _script_error(subject: str, name: str, words: list[str]) -> RsmqError:
             f"the dead-letter queue of queue {subject!r} does not exist; a worker creates it at its start"
         )
     if name == "MessageTooLong":
-        size, limit = words[:2]
+        size, limit, *named = words
+        subject = named[0] if named else subject
         return MessageTooLong(
             f"body is {size} bytes, queue {subject!r} allows {limit}; raise its maximum size or store it elsewhere",
             size_bytes=int(size),

@@ -172,6 +172,27 @@ class PartlyDone(OutcomeUnknown):
         self.unknown = dict(unknown or {})
 
 
+class WorkflowInterrupted(PartlyDone):
+    """Sending a workflow failed after it was made: some of its members may run.
+
+    `done` and `unknown` map numbers of members to ids of their tasks; a map has none, its text says how many were sent.
+    """
+
+    def __init__(
+        self,
+        *args: object,
+        workflow_id: str = "",
+        is_cancelled: bool = False,
+        done: Mapping[int, object] | None = None,
+        unknown: Mapping[int, object] | None = None,
+        queue_name: str = "",
+    ) -> None:
+        super().__init__(*args, done=done, unknown=unknown, queue_name=queue_name)
+        self.workflow_id = workflow_id
+        #: Whether it was cancelled: members that were sent run, and nothing follows.
+        self.is_cancelled = is_cancelled
+
+
 class ServerRefused(RedisFailure):
     """The server answered that it cannot do it now (loading, read-only, disk full, busy): nothing was changed."""
 

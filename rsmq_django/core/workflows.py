@@ -122,6 +122,55 @@ def create(
     return _call("create", keys, (workflow_id, MAX_LISTED, keep_ms, *words), read)
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """First calls of members that go to one queue."""
+
+    queue_name: str
+    channel: str
+    #: Milliseconds, or the unit of the queue's own delay.
+    delay: Argument
+    #: How long an unfinished record is kept; 0 for none.
+    record_ttl_s: int
+    #: Number of the member, id of the task, body.
+    calls: Sequence[tuple[int, str, bytes]]
+
+
+def start(
+    namespace: str,
+    workflow_id: str,
+    *,
+    keep_ms: int,
+    calls: int,
+    fields: Mapping[str, str],
+    steps: Sequence[tuple[str, bytes]],
+    later_queues: Sequence[str],
+    batches: Sequence[Batch],
+) -> Call[list[str]]:
+    """Return the call that makes, sends and seals a workflow; or does nothing and tells which queues do not exist.
+
+    See create() and prepare(). `calls` is the number of calls of all members.
+    """
+    keys = [*workflow_keys(namespace, workflow_id), workflows_key(namespace)]
+    keys += [queue_keys(namespace, name).settings for name in later_queues]
+    words: list[Argument] = [workflow_id, MAX_LISTED, keep_ms, calls]
+    words += (len(fields), *(word for field in fields.items() for word in field))
+    words += (len(steps), *(word for step in steps for word in step))
+    words += (len(later_queues), *later_queues)
+    for batch in batches:
+        queue = queue_keys(namespace, batch.queue_name)
+        keys += (queue.messages, queue.settings)
+        if batch.record_ttl_s:
+            keys += [result_key(namespace, task_id) for _, task_id, _ in batch.calls]
+        words += (batch.queue_name, batch.channel, batch.delay, batch.record_ttl_s, len(batch.calls))
+        words += [word for each in batch.calls for word in each]
+
+    def read(missing: list[bytes]) -> list[str]:
+        return [_text(name) for name in missing]
+
+    return _call("start", keys, words, read)
+
+
 def prepare(namespace: str, workflow_id: str, steps: Sequence[tuple[str, bytes]]) -> Call[bool]:
     """Return the call that stores what is sent later: field and what parts/state.lua says."""
     return _call("prepare", workflow_keys(namespace, workflow_id), tuple(w for step in steps for w in step), bool)

@@ -7,11 +7,12 @@ tags are noted in one before.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..core import RsmqError
+from ..core.call import Call
 from ..core.errors import PartlyDone, QueueNotFound
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
 from ..core.portions import portions
@@ -113,6 +114,24 @@ async def _asend(outgoing: Outgoing) -> Sent:
         with suppress(RsmqError):
             await client.arun(untag(client.namespace, tag, rounds.gone))
     return Sent(*rounds.result())
+
+
+def tagging(batches: Iterable[Outgoing]) -> list[Call[int]]:
+    """Return the calls that note the tags of calls about to be sent."""
+    return [
+        note_tags(each.queue.client.namespace, each.task.options.tags, each.ids, due_in_s=_due_in_s(each))
+        for each in batches
+        if each.task.options.tags
+    ]
+
+
+@contextmanager
+def spans_of(batches: Iterable[Outgoing]) -> Iterator[None]:
+    """End the spans of batches that are sent in this block, with the error if there is one."""
+    with ExitStack() as stack:
+        for outgoing in batches:
+            stack.enter_context(sending(outgoing.span))
+        yield
 
 
 def _due_in_s(outgoing: Outgoing) -> float:

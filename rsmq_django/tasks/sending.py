@@ -22,6 +22,7 @@ from ..core.ids import random_suffixes
 from ..core.keys import result_key
 from ..core.limits import MAX_BODY_BYTES
 from ..core.replies import read_ids
+from ..core.workflows import Batch
 from ..tracing import Span, carried_by, sending, start_sending
 from .collecting import AfterCommit, send_at_commit
 from .compat import InvalidTask
@@ -87,6 +88,12 @@ class Outgoing:
             unfinished_ttl_s=UNFINISHED_TTL_S,
             keeps_result=self.route.keeps_result,
         )
+
+    def batch(self, numbers: Mapping[str, int]) -> Batch:
+        """Return them as members of a workflow, whose numbers are given by the ids of their tasks."""
+        calls = [(numbers[task_id], task_id, body) for task_id, body in zip(self.ids, self.bodies, strict=True)]
+        record_ttl_s = UNFINISHED_TTL_S if self.route.keeps_result else 0
+        return Batch(self.queue.name, self.route.channel, self.route.delay_ms(), record_ttl_s, calls)
 
     def call(self) -> Call[list[str]]:
         """Return the Redis call that sends them, and returns the ids of their messages.

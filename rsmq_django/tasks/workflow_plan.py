@@ -16,9 +16,9 @@ from ..core import Client
 from ..core.bands import band_name
 from ..core.call import Call
 from ..core.ids import random_suffix
-from ..core.limits import MAX_BATCH
+from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
 from ..core.portions import portions
-from ..core.workflows import MAX_MEMBERS, create, expect, prepare, seal, skip
+from ..core.workflows import MAX_MEMBERS, create, expect, prepare, seal, skip, start
 from ..queues import get_client
 from ..tracing import sending
 from .arguments import check_arguments
@@ -38,6 +38,11 @@ from .workflow_state import Workflow
 KEEP_S = UNFINISHED_TTL_S
 #: Steps that are stored in one call.
 STEPS_AT_ONCE = 400
+#: So much is sent by one script; a larger one would hold up the server's other clients.
+MOST_BYTES = MAX_TRIP_BYTES
+
+#: What is sent later: its field, and the value that lua/workflow/parts/state.lua describes.
+Step = tuple[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +212,38 @@ class Plan:
 
     def creating(self) -> Call[list[str]]:
         """Return the call that makes the workflow and tells which of its queues do not exist."""
-        fields = {
+        names = self._later_queues()
+        namespace = self.client.namespace
+        return create(namespace, self._id, keep_ms=self._keep_ms, fields=self._fields(), queue_names=names)
+
+    def starting(self, batches: Sequence[Outgoing], steps: Sequence[Step]) -> Call[list[str]] | None:
+        """Return the call that makes, sends and seals all of it, in one step; None when it is too much for that.
+
+        It tells which of its queues do not exist; nothing was done if there is one.
+        """
+        calls = sum(len(member.steps) for member in self.members)
+        size = sum(len(body) for outgoing in batches for body in outgoing.bodies) + sum(len(body) for _, body in steps)
+        is_unique = any(outgoing.digests for outgoing in batches)
+        if not batches or calls > MAX_BATCH or size > MOST_BYTES or is_unique:
+            return None
+        numbers = {member.task_ids[0]: member.number for member in self.members}
+        return start(
+            self.client.namespace,
+            self._id,
+            keep_ms=self._keep_ms,
+            calls=calls,
+            fields=self._fields(),
+            steps=steps,
+            later_queues=self._later_queues(),
+            batches=[outgoing.batch(numbers) for outgoing in batches],
+        )
+
+    @property
+    def _keep_ms(self) -> int:
+        return max(1, round((self.keep_s + self._longest_delay_s) * 1000))
+
+    def _fields(self) -> dict[str, str]:
+        return {
             "kind": self.kind,
             "name": self.name,
             "keeps": str(int(self.keeps_results)),
@@ -215,13 +251,6 @@ class Plan:
             "then": self.then_ref.task_id if self.then_ref else "",
             "on_failure": self.on_failure_ref.task_id if self.on_failure_ref else "",
         }
-        keep_ms = max(1, round((self.keep_s + self._longest_delay_s) * 1000))
-        names = self._later_queues()
-        return create(self.client.namespace, self._id, keep_ms=keep_ms, fields=fields, queue_names=names)
-
-    def opening(self) -> list[Call[Any]]:
-        """Return the calls that come next, before anything is sent."""
-        return self._preparations(self._callbacks())
 
     def _later_queues(self) -> list[str]:
         # A priority band that nobody has used yet is looked at by no worker; the first step's is made by its sending.
@@ -229,15 +258,18 @@ class Plan:
         callbacks = [each for each in (self._then, self._on_failure) if each is not None]
         return list(dict.fromkeys(each.queue_name for each in [*later, *callbacks]))
 
-    def expecting(self, members: Sequence[Member]) -> list[Call[Any]]:
-        """Return the calls that store later steps of members and count them."""
-        later = [
+    def steps(self) -> list[Step]:
+        """Return what is sent later: callbacks, and all steps of members but the first."""
+        return self._callbacks() + [
             (f"{member.number}.{step}", self._prepared(member.steps[step], member.task_ids[step], membership))
-            for member in members
+            for member in self.members
             for step in range(1, len(member.steps))
             for membership in (self.membership(member, step),)
         ]
-        calls = self._preparations(later)
+
+    def expecting(self, members: Sequence[Member]) -> list[Call[Any]]:
+        """Return the calls that count members."""
+        calls: list[Call[Any]] = []
         for at in range(0, len(members), MAX_BATCH):
             part = members[at : at + MAX_BATCH]
             task_ids = [member.task_ids[0] for member in part]
@@ -257,8 +289,8 @@ class Plan:
         targets = self.membership(member, 0).targets(namespace)
         return skip(namespace, self._id, member.number, member.task_ids[0], targets)
 
-    def _callbacks(self) -> list[tuple[str, bytes]]:
-        found = []
+    def _callbacks(self) -> list[Step]:
+        found: list[Step] = []
         ways: list[tuple[str, Invocation | None, Ref | None, Takes]] = [
             ("then", self._then, self.then_ref, "results"),
             ("on_failure", self._on_failure, self.on_failure_ref, "failures"),
@@ -285,7 +317,8 @@ class Plan:
         record_ttl_s = UNFINISHED_TTL_S if result_ttl_s(task) else 0
         return f"{when} {record_ttl_s} ".encode() + outgoing.bodies[0]
 
-    def _preparations(self, steps: Sequence[tuple[str, bytes]]) -> list[Call[Any]]:
+    def preparing(self, steps: Sequence[Step]) -> list[Call[Any]]:
+        """Return the calls that store what is sent later."""
         namespace = self.client.namespace
         parts = portions(steps, lambda step: len(step[1]), count=STEPS_AT_ONCE)
         return [prepare(namespace, self._id, part) for part in parts]

@@ -1,7 +1,8 @@
-"""Sending workflows: what it waits for is stored first, then its members are sent, and then it is sealed.
+"""Sending workflows. One of up to a thousand calls is made, sent and sealed by one script: all of it or nothing.
 
-A sender that dies in between leaves a workflow that is not sealed: it never ends, so nothing follows that should not,
-and the doctor can tell it from one whose members take their time.
+Of a larger one, what it waits for is stored first, then its members are sent, and then it is sealed. A sender that dies
+in between leaves a workflow that is not sealed: it never ends, so nothing follows that should not, and the doctor can
+tell it from one whose members take their time.
 """
 
 from __future__ import annotations
@@ -19,19 +20,16 @@ from ..core.errors import OutcomeUnknown
 from ..core.limits import MAX_BATCH
 from ..core.portions import portions, size_of_call
 from ..core.reliable.waiting import SLICE_S, patient, take_token
-from ..core.workflows import await_room, room_key, stop
+from ..core.workflows import await_room, room_key
 from ..queues import aensure_queue, ensure_queue
-from .round_trips import asend_each, ids_of, send_each
+from .round_trips import asend_together, round_trips, send_together, spans_of, tagging
 from .sending import Outgoing, after_commit, in_transaction, is_in_transaction
 from .task import Task
-from .workflow_plan import Invocation, Member, Plan
+from .workflow_plan import Invocation, Member, Plan, Step
+from .workflow_progress import MapStopped, Progress, give_up
 from .workflow_state import Workflow
 
 Batch = tuple[list[Member], Outgoing]
-
-
-class MapStopped(RsmqError):
-    """The workflow takes no more members: somebody cancelled it while its items were being sent."""
 
 
 # -- Chains and groups ------------------------------------------------------------------------------------------------
@@ -39,37 +37,41 @@ class MapStopped(RsmqError):
 
 def enqueue_plan(plan: Plan) -> Workflow:
     """Send a workflow when the surrounding transaction commits, or at once when there is none."""
-    batches = list(plan.batches(plan.members))
-    calls = [*plan.opening(), *plan.expecting(plan.members)]
-
-    def start() -> None:
-        try:
-            _create(plan)
-            _run_all(plan, calls)
-            _send(plan, batches)
-            plan.client.run(plan.sealing(len(plan.members)))
-        except RsmqError as error:
-            _give_up(plan, error)
-            raise
-
-    after_commit(start, f"workflow {plan.workflow.id}")
+    batches, steps = list(plan.batches(plan.members)), plan.steps()
+    after_commit(lambda: _start(plan, batches, steps), f"workflow {plan.workflow.id}")
     return plan.workflow
+
+
+def _start(plan: Plan, batches: Sequence[Batch], steps: Sequence[Step]) -> None:
+    progress = Progress(plan, len(plan.members))
+    with progress.reported(give_up):
+        whole = plan.starting([outgoing for _, outgoing in batches], steps)
+        progress.is_whole = whole is not None
+        if whole is not None:
+            _send_whole(plan, whole, batches)
+            return
+        _create(plan, progress)
+        _run_all(plan, [*plan.preparing(steps), *plan.expecting(plan.members)])
+        _send(plan, batches, progress)
+        _seal(plan, len(plan.members), progress)
 
 
 async def aenqueue_plan(plan: Plan) -> Workflow:
     """See enqueue_plan()."""
     if await in_transaction(lambda: enqueue_plan(plan)):
         return plan.workflow
-    batches = list(plan.batches(plan.members))
-    calls = [*plan.opening(), *plan.expecting(plan.members)]
-    try:
-        await _acreate(plan)
-        await _arun_all(plan, calls)
-        await _asend(plan, batches)
-        await plan.client.arun(plan.sealing(len(plan.members)))
-    except RsmqError as error:
-        await _agive_up(plan, error)
-        raise
+    batches, steps = list(plan.batches(plan.members)), plan.steps()
+    progress = Progress(plan, len(plan.members))
+    async with progress.areported():
+        whole = plan.starting([outgoing for _, outgoing in batches], steps)
+        progress.is_whole = whole is not None
+        if whole is not None:
+            await _asend_whole(plan, whole, batches)
+            return plan.workflow
+        await _acreate(plan, progress)
+        await _arun_all(plan, [*plan.preparing(steps), *plan.expecting(plan.members)])
+        await _asend(plan, batches, progress)
+        await _aseal(plan, len(plan.members), progress)
     return plan.workflow
 
 
@@ -82,20 +84,18 @@ def map_items(plan: Plan, task: Task[..., Any], items: Iterable[Any], *, window:
     mapping = _Mapping(plan, task, window)
     if is_in_transaction():
         raise _no_map_in_transaction()
-    _create(plan)
-    try:
-        _run_all(plan, plan.opening())
+    progress = Progress(plan)
+    with progress.reported(give_up):
+        _create(plan, progress)
+        _run_all(plan, plan.preparing(plan.steps()))
         rest = iter(items)
         while batch := list(islice(rest, mapping.slice)):
             _await_room(mapping)
             members = mapping.next_members(batch)
             batches = list(plan.batches(members))
             _run_all(plan, plan.expecting(members))
-            _send(plan, batches)
-        plan.client.run(plan.sealing(mapping.sent))
-    except BaseException as error:
-        _give_up(plan, error)
-        raise
+            _send(plan, batches, progress)
+        _seal(plan, mapping.sent, progress)
     return plan.workflow
 
 
@@ -124,19 +124,17 @@ async def amap_items(
     mapping = _Mapping(plan, task, window)
     if await in_transaction(lambda: None):
         raise _no_map_in_transaction()
-    await _acreate(plan)
-    try:
-        await _arun_all(plan, plan.opening())
+    progress = Progress(plan)
+    async with progress.areported():
+        await _acreate(plan, progress)
+        await _arun_all(plan, plan.preparing(plan.steps()))
         async for batch in _abatches(items, mapping.slice):
             await _aawait_room(mapping)
             members = mapping.next_members(batch)
             batches = list(plan.batches(members))
             await _arun_all(plan, plan.expecting(members))
-            await _asend(plan, batches)
-        await plan.client.arun(plan.sealing(mapping.sent))
-    except BaseException as error:
-        await _agive_up(plan, error)
-        raise
+            await _asend(plan, batches, progress)
+        await _aseal(plan, mapping.sent, progress)
     return plan.workflow
 
 
@@ -211,14 +209,50 @@ async def _abatches(items: Iterable[Any] | AsyncIterable[Any], size: int) -> Asy
 # -- One exchange -----------------------------------------------------------------------------------------------------
 
 
-def _create(plan: Plan) -> None:
-    for name in plan.client.run(plan.creating()):
+def _create(plan: Plan, progress: Progress) -> None:
+    missing = plan.client.run(plan.creating())
+    progress.is_made = True
+    for name in missing:
         ensure_queue(name)
 
 
-async def _acreate(plan: Plan) -> None:
-    for name in await plan.client.arun(plan.creating()):
+async def _acreate(plan: Plan, progress: Progress) -> None:
+    missing = await plan.client.arun(plan.creating())
+    progress.is_made = True
+    for name in missing:
         await aensure_queue(name)
+
+
+def _send_whole(plan: Plan, whole: Call[list[str]], batches: Sequence[Batch]) -> None:
+    _run_all(plan, tagging([outgoing for _, outgoing in batches]))
+    with spans_of(outgoing for _, outgoing in batches):
+        while missing := plan.client.run(whole):
+            for name in missing:
+                ensure_queue(name)
+
+
+async def _asend_whole(plan: Plan, whole: Call[list[str]], batches: Sequence[Batch]) -> None:
+    await _arun_all(plan, tagging([outgoing for _, outgoing in batches]))
+    with spans_of(outgoing for _, outgoing in batches):
+        while missing := await plan.client.arun(whole):
+            for name in missing:
+                await aensure_queue(name)
+
+
+def _seal(plan: Plan, members: int, progress: Progress) -> None:
+    progress.is_sent = True
+    try:
+        plan.client.run(plan.sealing(members))
+    except OutcomeUnknown:  # sealing it twice does no harm
+        plan.client.run(plan.sealing(members))
+
+
+async def _aseal(plan: Plan, members: int, progress: Progress) -> None:
+    progress.is_sent = True
+    try:
+        await plan.client.arun(plan.sealing(members))
+    except OutcomeUnknown:
+        await plan.client.arun(plan.sealing(members))
 
 
 def _run_all(plan: Plan, calls: Sequence[Call[Any]]) -> None:
@@ -237,41 +271,15 @@ def _raise_first(replies: Sequence[Any]) -> None:
             raise reply
 
 
-def _send(plan: Plan, batches: Sequence[Batch]) -> None:
-    sent = send_each([outgoing for _, outgoing in batches])
-    for (members, _), stands in zip(batches, sent, strict=True):
-        if skips := _skips(plan, members, ids_of(stands)):
-            _run_all(plan, skips)
-
-
-async def _asend(plan: Plan, batches: Sequence[Batch]) -> None:
+def _send(plan: Plan, batches: Sequence[Batch], progress: Progress) -> None:
     rest = iter(batches)
-    async for stands in asend_each([outgoing for _, outgoing in batches]):
-        members, _ = next(rest)
-        if skips := _skips(plan, members, ids_of(stands)):
-            await _arun_all(plan, skips)
+    for part in round_trips([outgoing for _, outgoing in batches]):
+        skips = progress.note([next(rest)[0] for _ in part], send_together(part))
+        _run_all(plan, skips)
 
 
-def _skips(plan: Plan, members: Sequence[Member], stands: Sequence[str]) -> list[Call[bool]]:
-    pairs = zip(members, stands, strict=True)
-    return [plan.skipping(member) for member, task_id in pairs if task_id != member.task_ids[0]]
-
-
-def _give_up(plan: Plan, error: BaseException) -> None:
-    """Let nothing follow a workflow of which only a part was sent. One whose reply was lost may well be complete."""
-    if isinstance(error, OutcomeUnknown):
-        return
-    try:
-        plan.client.run(stop(plan.client.namespace, plan.workflow.id))
-    except RsmqError:
-        pass  # it waits for members that were never sent, so nothing follows either
-
-
-async def _agive_up(plan: Plan, error: BaseException) -> None:
-    """See _give_up()."""
-    if isinstance(error, OutcomeUnknown):
-        return
-    try:
-        await plan.client.arun(stop(plan.client.namespace, plan.workflow.id))
-    except RsmqError:
-        pass
+async def _asend(plan: Plan, batches: Sequence[Batch], progress: Progress) -> None:
+    rest = iter(batches)
+    for part in round_trips([outgoing for _, outgoing in batches]):
+        skips = progress.note([next(rest)[0] for _ in part], await asend_together(part))
+        await _arun_all(plan, skips)

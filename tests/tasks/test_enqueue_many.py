@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from rsmq_django.core import list_queues
 from rsmq_django.core.bands import band_name
-from rsmq_django.core.connection import Command, Connection, Reply
 from rsmq_django.core.errors import ConnectionFailed, MessageTooLong, OutcomeUnknown, PartlyDone, QueueFull
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Task, TaskResultStatus, Unique, task
 from rsmq_django.tasks.compat import HAS_NATIVE_TASKS
 from rsmq_django.tasks.lanes import lane_of_call
+from tests.exchanges import Exchanges
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare
 
@@ -139,44 +138,6 @@ def test_another_backend_says_that_it_cannot(project: Configure, settings, paint
 
 
 # -- Failures in the middle -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def exchanges(server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Exchanges]:
-    """What goes to Redis, and what happens to it."""
-    exchanges = Exchanges(server)
-    monkeypatch.setattr(Connection, "exchange", lambda *args: exchanges.exchange(*args))
-    monkeypatch.setattr(Connection, "aexchange", lambda *args: exchanges.aexchange(*args))
-    yield exchanges
-    server.redis.config_set("maxmemory", 0)
-
-
-class Exchanges:
-    """Counts exchanges, and lets a fault happen after some of them."""
-
-    def __init__(self, server: PrivateServer) -> None:
-        self.count = 0
-        self.full_after = self.lost_after = 10**9
-        self._server = server
-        self._exchange, self._aexchange = Connection.exchange, Connection.aexchange
-
-    def exchange(self, connection: Connection, commands: Sequence[Command]) -> list[Reply]:
-        self._begin()
-        return self._end(self._exchange(connection, commands))
-
-    async def aexchange(self, connection: Connection, commands: Sequence[Command]) -> list[Reply]:
-        self._begin()
-        return self._end(await self._aexchange(connection, commands))
-
-    def _begin(self) -> None:
-        self.count += 1
-        if self.count > self.full_after:
-            self._server.redis.config_set("maxmemory", 1)
-
-    def _end(self, replies: list[Reply]) -> list[Reply]:
-        if self.count > self.lost_after:
-            raise OutcomeUnknown("did not answer")
-        return replies
 
 
 def test_server_that_is_full_in_the_middle_is_not_said_to_have_stored_nothing(paint: Task, exchanges: Exchanges):

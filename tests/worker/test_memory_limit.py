@@ -14,7 +14,7 @@ from rsmq_django.core.browse import page
 from rsmq_django.core.call import Call
 from rsmq_django.core.keys import worker_key, workers_key
 from rsmq_django.core.moves import discard, move, purge, redrive, remove, reschedule
-from rsmq_django.core.outbox import Parcel, confirm, relay
+from rsmq_django.core.outbox import Parcel, confirm, keep_back, relay
 from rsmq_django.core.pause import pause, resume
 from rsmq_django.core.processes import describe, give_order
 from rsmq_django.core.reliable import ReliableQueue
@@ -31,6 +31,7 @@ from tests.worker.workshop import Configure, declare, send_raw, work
 
 #: What only stores more; nobody is held up when it is refused but who wants to store more.
 MAY_BE_REFUSED = {
+    "outbox/cancel",
     "outbox/confirm",
     "outbox/relay",
     "queue/create",
@@ -51,6 +52,7 @@ MAY_BE_REFUSED = {
     "workflow/expect",
     "workflow/prepare",
     "workflow/seal",
+    "workflow/start",
 }
 
 
@@ -180,6 +182,7 @@ def everything_around() -> None:
     parcels = [Parcel("a" * 22, b"{}", 0, True)]
     client.run(relay("rsmq", queue.keys, "default", parcels, channel="c", record_ttl_s=60))
     client.run(confirm("rsmq", ["a" * 22]))
+    client.run(keep_back("rsmq", "b" * 22, queue_name="default", error="[]", body="{}", keep_s=60))
 
 
 SCENARIOS = {

@@ -37,9 +37,10 @@ from rsmq_django.tasks import (
     group,
     map_tasks,
     newest_workflows,
+    workflow_plan,
 )
 from rsmq_django.tasks.compat import InvalidTask
-from rsmq_django.tasks.workflow_sending import MapStopped
+from rsmq_django.tasks.workflow_progress import MapStopped
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
@@ -612,8 +613,14 @@ def test_a_message_with_garbage_for_a_workflow_runs_as_any_other(project: Config
 # -- Faults ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("script", ["workflow/create", "workflow/expect", "workflow/seal", "workflow/succeed"])
-def test_a_lost_reply_changes_nothing(project: Configure, server: PrivateServer, seen: Seen, script: str):
+@pytest.mark.parametrize(
+    "script", ["workflow/start", "workflow/create", "workflow/expect", "workflow/seal", "workflow/succeed"]
+)
+def test_a_lost_reply_changes_nothing(
+    project: Configure, server: PrivateServer, seen: Seen, monkeypatch: pytest.MonkeyPatch, script: str
+):
+    if script in ("workflow/create", "workflow/expect", "workflow/seal"):  # those of a large workflow
+        monkeypatch.setattr(workflow_plan, "MOST_BYTES", 0)
     double = doubling()
     report = report_into(seen)
     with FaultProxy(server.url) as proxy:

@@ -14,7 +14,9 @@ from .finding import ExpectedQueue
 
 #: A client that sends in two steps may be between them for that long; what stays unchanged for longer was left behind.
 GRACE_S = 5.0
-#: A sender adds members within milliseconds of each other; that of a map may wait for a member that runs for hours.
+#: A sender of a chain or group sends all of it within seconds.
+UNSENT_AFTER_S = 5 * 60
+#: That of a map may wait for an item, or for a member that runs for hours.
 STUCK_AFTER_S = 6 * 3600
 #: Members may take that long. What waits for a later time lengthens the life of its workflow and counts as no silence.
 QUIET_AFTER_S = 24 * 3600
@@ -90,14 +92,25 @@ class RunningWorkflow:
     is_sealed: bool
     members: int
     idle_ms: int
+    #: A map, whose sender may wait for its next item for long; one of a chain or group sends what it has.
+    is_map: bool
+
+    @property
+    def is_stuck(self) -> bool:
+        """Return whether its sender died before it had sent everything."""
+        limit_s = STUCK_AFTER_S if self.is_map else UNSENT_AFTER_S
+        return not self.is_sealed and self.idle_ms >= limit_s * 1000
 
 
 def running_workflows(namespace: str, workflow_ids: Sequence[str]) -> Call[list[RunningWorkflow]]:
     """Return the call that finds which of these workflows are not over."""
 
     def read(reply: list[int]) -> list[RunningWorkflow]:
-        rows = [reply[at : at + 4] for at in range(0, len(reply), 4)]
-        return [RunningWorkflow(workflow_ids[at], bool(sealed), members, ms) for at, sealed, members, ms in rows]
+        rows = [reply[at : at + 5] for at in range(0, len(reply), 5)]
+        return [
+            RunningWorkflow(workflow_ids[at], bool(sealed), members, ms, bool(is_map))
+            for at, sealed, members, ms, is_map in rows
+        ]
 
     keys = tuple(workflow_keys(namespace, each)[0] for each in workflow_ids)
     return Call("doctor/running_workflows", keys, (), read, repeatable=True)
@@ -106,7 +119,7 @@ def running_workflows(namespace: str, workflow_ids: Sequence[str]) -> Call[list[
 def cancel_workflow(namespace: str, state_key: str) -> Call[int]:
     """Return the call that cancels a workflow whose sender died, named by the key of its state."""
     workflow_id = state_key.removeprefix(workflow_keys(namespace, "")[0])
-    args = (STUCK_AFTER_S * 1000,)
+    args = (UNSENT_AFTER_S * 1000, STUCK_AFTER_S * 1000)
     return Call("doctor/cancel_workflow", workflow_keys(namespace, workflow_id), args, int, repeatable=True)
 
 

@@ -62,6 +62,7 @@ def _check_workflows(probe: Probe) -> Iterator[Finding]:
             state, hours = workflow_keys(namespace, running.id)[0], f"{running.idle_ms / 3_600_000:.0f} h"
             if running.is_sealed and running.idle_ms >= calls.QUIET_AFTER_S * 1000:
                 yield found("quiet-workflow", state, f"none of its members has begun or ended for {hours}")
-            elif not running.is_sealed and running.idle_ms >= calls.STUCK_AFTER_S * 1000:
-                said = f"its sender has added {running.members} members and no more for {hours}"
+            elif running.is_stuck:
+                minutes = f"{running.idle_ms / 60_000:.0f} min"
+                said = f"its sender has added {running.members} members and no more for {minutes}"
                 yield found("stuck-workflow", state, said)

@@ -2,17 +2,18 @@
 --
 --   KEYS     hash  state of each workflow (workflow/parts/state)
 --
--- Returns of those: position (from 0), 0 while their sender may still add members, members so far, and for how many ms
--- nothing has happened to it.
+-- Returns of those: position (from 0), 0 while their sender may still add members, members so far, for how many ms nothing
+-- has happened to it, and 1 for a map.
 local found = {}
 for n, key in ipairs(KEYS) do
-  local s = redis.call("HMGET", key, "status", "sealed", "sent", "keep_ms")
+  local s = redis.call("HMGET", key, "status", "sealed", "sent", "keep_ms", "kind")
   if s[1] == "running" then
     -- Whatever happens to a workflow lets it live for `keep_ms` from then on.
     local idle_ms = (tonumber(s[4]) or 0) - redis.call("PTTL", key)
     local at = #found
     found[at + 1], found[at + 2] = n - 1, s[2] == "0" and 0 or 1
     found[at + 3], found[at + 4] = tonumber(s[3]) or 0, math.max(0, idle_ms)
+    found[at + 5] = s[5] == "map" and 1 or 0
   end
 end
 return found

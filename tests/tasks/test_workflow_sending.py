@@ -1,0 +1,253 @@
+"""Sending workflows when something goes wrong: all or nothing, or an error that says which part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rsmq_django.core.doctor import examine
+from rsmq_django.core.doctor.repairs import repair
+from rsmq_django.core.errors import (
+    ConnectionFailed,
+    MessageTooLong,
+    PartlyDone,
+    QueueFull,
+    WorkflowInterrupted,
+)
+from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.tasks import amap_tasks, call, chain, get_workflow, group, map_tasks, workflow_plan
+from tests.exchanges import Exchanges
+from tests.redis_server import PrivateServer
+from tests.worker.workshop import Configure, declare, work
+
+seen: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_seen() -> None:
+    seen.clear()
+
+
+@pytest.fixture
+def double(project: Configure, exchanges: Exchanges) -> Any:
+    """A task; the server knows the scripts that send workflows of it, and its queue."""
+
+    def doubled(number: int) -> int:
+        return 2 * number
+
+    task = declare(doubled)
+    group([call(task, 1)], then=call(report())).enqueue()
+    work()
+    seen.clear()
+    exchanges.begin_again()
+    return task
+
+
+def report() -> Any:
+    def reporting(results: list[Any]) -> None:
+        seen.append(results)
+
+    return declare(reporting)
+
+
+@pytest.fixture
+def in_several_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send every workflow as a large one: it is made, its members are counted, sent, and it is sealed."""
+    monkeypatch.setattr(workflow_plan, "MOST_BYTES", 0)
+
+
+def messages() -> int:
+    return get_queue("default").attributes().messages
+
+
+# -- In one step ------------------------------------------------------------------------------------------------------
+
+
+def test_small_workflow_goes_out_in_one_exchange(double: Any, exchanges: Exchanges):
+    started = group([chain(call(double, n), call(double)) for n in range(20)], then=call(report())).enqueue()
+
+    assert exchanges.count == 1
+    work()
+    assert seen == [[4 * n for n in range(20)]]
+    assert started.status().state == "succeeded"
+
+
+async def test_small_workflow_of_a_coroutine_goes_out_in_one_exchange(double: Any, exchanges: Exchanges):
+    await chain(call(double, 1), call(double)).aenqueue()
+
+    assert exchanges.count == 1
+
+
+def test_order_of_the_members_is_that_of_their_messages(double: Any):
+    group([call(double, n) for n in range(50)]).enqueue()
+
+    received = get_queue("default").receive_many(100)
+
+    assert [message.body.split(b'"args":[')[1].split(b"]")[0] for message in received] == [b"%d" % n for n in range(50)]
+
+
+def test_small_workflow_that_a_full_server_refuses_leaves_nothing_behind(
+    double: Any, exchanges: Exchanges, server: PrivateServer
+):
+    before = sorted(server.redis.keys())
+    exchanges.full_after = 0
+
+    with pytest.raises(QueueFull, match="nothing was stored"):
+        group([call(double, n) for n in range(3)], then=call(report())).enqueue()
+
+    assert sorted(server.redis.keys()) == before
+
+
+def test_small_workflow_with_a_call_that_is_too_long_leaves_nothing_behind(double: Any, server: PrivateServer):
+    ensure_queue("default").set_attributes(max_size_bytes=1024)
+    before = sorted(server.redis.keys())
+
+    with pytest.raises(MessageTooLong, match="queue 'default' allows 1024"):
+        chain(call(double, 10**1500), call(double)).enqueue()
+
+    assert sorted(server.redis.keys()) == before
+
+
+def test_small_workflow_whose_reply_is_lost_has_an_error_with_its_id(double: Any, exchanges: Exchanges):
+    exchanges.lost_after = 0
+
+    with pytest.raises(WorkflowInterrupted, match="may have been sent and be complete, see its status") as caught:
+        group([call(double, n) for n in range(3)], then=call(report())).enqueue()
+
+    exchanges.begin_again()
+    assert not caught.value.is_cancelled
+    work()
+    assert seen == [[0, 2, 4]]
+    assert get_workflow(caught.value.workflow_id).status().state == "succeeded"
+
+
+# -- In several exchanges ---------------------------------------------------------------------------------------------
+
+MADE, COUNTED = 1, 2
+
+
+@pytest.mark.usefixtures("in_several_exchanges")
+def test_server_that_is_full_in_the_middle_cancels_the_workflow_and_says_which_members_were_sent(
+    double: Any, exchanges: Exchanges
+):
+    exchanges.full_after = COUNTED + 1
+
+    with pytest.raises(WorkflowInterrupted, match="1000 of 2500 members were sent; it is cancelled: .*limit") as caught:
+        group([call(double, n) for n in range(2500)], then=call(report())).enqueue()
+
+    error = caught.value
+    assert isinstance(error.__cause__, QueueFull)
+    assert isinstance(error, PartlyDone)
+    assert "nothing was stored" not in str(error)
+    assert (list(error.done), error.unknown, error.is_cancelled) == (list(range(1000)), {}, True)
+    exchanges.begin_again()
+    assert messages() == 1000
+    assert get_workflow(error.workflow_id).status().state == "cancelled"
+    work()
+    assert seen == []
+
+
+@pytest.mark.usefixtures("in_several_exchanges")
+async def test_async_workflow_that_is_interrupted_says_the_same(double: Any, exchanges: Exchanges):
+    exchanges.full_after = COUNTED + 1
+
+    with pytest.raises(WorkflowInterrupted) as caught:
+        await group([call(double, n) for n in range(2500)]).aenqueue()
+
+    assert (len(caught.value.done), caught.value.is_cancelled) == (1000, True)
+
+
+@pytest.mark.usefixtures("in_several_exchanges")
+def test_lost_reply_in_the_middle_says_which_members_may_have_been_sent(double: Any, exchanges: Exchanges):
+    exchanges.lost_after, exchanges.lost = COUNTED + 1, 1
+
+    with pytest.raises(WorkflowInterrupted, match="1000 of 2500 members were sent, 1000 may have been") as caught:
+        group([call(double, n) for n in range(2500)]).enqueue()
+
+    assert list(caught.value.unknown) == list(range(1000, 2000))
+    assert caught.value.is_cancelled
+    assert messages() == 2000
+
+
+@pytest.mark.usefixtures("in_several_exchanges")
+def test_server_that_cannot_be_reached_from_the_beginning_leaves_nothing_behind(double: Any, exchanges: Exchanges):
+    exchanges.gone_after = 0
+
+    with pytest.raises(ConnectionFailed, match="nothing was sent"):
+        group([call(double, 1)]).enqueue()
+
+
+@pytest.mark.usefixtures("in_several_exchanges")
+def test_workflow_that_could_not_be_cancelled_is_found_within_minutes(
+    double: Any, exchanges: Exchanges, server: PrivateServer
+):
+    exchanges.gone_after = COUNTED + 1
+    with pytest.raises(WorkflowInterrupted, match="could not be cancelled; cancel it, or run rsmq_doctor") as caught:
+        group([call(double, n) for n in range(2500)]).enqueue()
+    exchanges.begin_again()
+    assert not caught.value.is_cancelled
+    key = f"rsmq::workflow:{caught.value.workflow_id}"
+    server.redis.pexpire(key, server.redis.pttl(key) - 6 * 60_000)
+
+    findings = [finding for finding in examine(get_client()) if finding.id == "stuck-workflow"]
+    repair(get_client(), findings)
+
+    assert [finding.subject for finding in findings] == [key]
+    assert get_workflow(caught.value.workflow_id).status().state == "cancelled"
+
+
+@pytest.mark.usefixtures("in_several_exchanges")
+def test_sealing_is_repeated_after_its_reply_was_lost(double: Any, exchanges: Exchanges):
+    exchanges.lost_after, exchanges.lost = COUNTED + 1, 1
+
+    started = group([call(double, n) for n in range(3)], then=call(report())).enqueue()
+
+    assert exchanges.count == COUNTED + 3
+    work()
+    assert seen == [[0, 2, 4]]
+    assert started.status().is_sealed
+
+
+@pytest.mark.usefixtures("in_several_exchanges")
+def test_workflow_whose_sealing_is_unknown_is_not_cancelled_because_it_may_be_complete(
+    double: Any, exchanges: Exchanges
+):
+    exchanges.lost_after, exchanges.lost = COUNTED + 1, 2
+
+    with pytest.raises(WorkflowInterrupted, match="may have been sent and be complete") as caught:
+        group([call(double, n) for n in range(3)], then=call(report())).enqueue()
+
+    assert len(caught.value.done) == 3
+    work()
+    assert seen == [[0, 2, 4]]
+
+
+# -- Maps -------------------------------------------------------------------------------------------------------------
+
+
+def test_map_that_is_interrupted_has_an_error_with_its_id(double: Any, exchanges: Exchanges):
+    def items() -> Iterator[int]:
+        yield from range(250)
+        exchanges.full_after = exchanges.count
+        yield from range(250)
+
+    with pytest.raises(WorkflowInterrupted, match="250 members were sent; it is cancelled") as caught:
+        map_tasks(double, items())
+
+    exchanges.begin_again()
+    status = get_workflow(caught.value.workflow_id).status()
+    assert (status.state, messages()) == ("cancelled", 250)
+
+
+async def test_error_of_the_items_of_a_map_names_the_workflow(double: Any):
+    def items() -> Iterator[int]:
+        yield from range(250)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        await amap_tasks(double, items())
+
+    (note,) = caught.value.__notes__
+    assert "250 members were sent; it is cancelled" in note
