@@ -28,6 +28,7 @@ class Ends:
 
     succeeded: int = 0
     retried: int = 0
+    #: Those that failed for good, and went to a dead-letter queue or were discarded.
     dead: int = 0
     released: int = 0
     lost: int = 0

@@ -44,7 +44,7 @@ def write_day(lake: Lake, day: int = 0, *, count: int = 1200) -> None:
         return {
             "id": f"{at_ms}-1",
             "task_id": f"t{number}",
-            "event": "dead" if failed else "succeeded",
+            "event": ("dead" if number % 20 else "discarded") if failed else "succeeded",
             "wait_us": 1000 + number,
             "run_us": 20_000 + number % 7 * 1000,
             "enqueued_at": at_ms - 50,
