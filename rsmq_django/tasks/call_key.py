@@ -66,4 +66,7 @@ def key_text(key: Any, *, what: str) -> str:
     try:
         return json.dumps(key, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"what {what} cannot be written as JSON: {error}") from error
+        from .json_errors import blamed_value  # only for its words
+
+        said = blamed_value(key, "the key") or str(error)
+        raise TypeError(f"what {what} cannot be written as JSON: {said}") from error

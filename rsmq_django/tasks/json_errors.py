@@ -24,7 +24,15 @@ def blamed_argument(path: str, args: Sequence[Any], kwargs: Mapping[str, Any], *
     `given` arguments will be put in front of the positional ones.
     """
     values = [*zip(_names(path, len(args), given), args, strict=True), *((repr(name), kwargs[name]) for name in kwargs)]
-    looks = (said for where, value in values for said in _problems(value, f"argument {where}", 0))
+    return _first(said for where, value in values for said in _problems(value, f"argument {where}", 0))
+
+
+def blamed_value(value: Any, where: str) -> str:
+    """Return what is wrong with the first part of a value that JSON lacks; "" when none is found."""
+    return _first(_problems(value, where, 0))
+
+
+def _first(looks: Iterable[str]) -> str:
     return next(filter(None, islice(looks, MAX_VALUES)), "")
 
 

@@ -14,7 +14,7 @@ import pytest
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 
-from rsmq_django.tasks import Task, call, chain, cron, every, group, schedule, topic_task
+from rsmq_django.tasks import Task, Unique, call, chain, cron, every, group, schedule, topic_task
 from rsmq_django.tasks.compat import InvalidTask, task_backends
 from rsmq_django.tasks.topic_task import check_topic_tasks
 from rsmq_django.tasks.unknown_task import why_unknown
@@ -130,6 +130,13 @@ def test_argument_behind_the_context_has_its_own_name(project: Configure):
     declared = declare(takes_context=True)(lambda context, colour: None)
 
     with pytest.raises(TypeError, match=r"argument 'colour' is a Customer"):
+        declared.enqueue(Customer())
+
+
+def test_argument_that_makes_a_call_unique_is_named_as_well(project: Configure):
+    declared = declare(unique=Unique())(lambda colour: None)
+
+    with pytest.raises(TypeError, match=r"the key\[1\].* is a Customer, which JSON lacks; pass its primary key"):
         declared.enqueue(Customer())
 
 
