@@ -14,7 +14,7 @@ from rsmq_django.core import list_queues
 from rsmq_django.core.bands import lane_of, split_band
 from rsmq_django.core.call import load_script
 from rsmq_django.core.connection import Connection
-from rsmq_django.core.errors import MessageTooLong
+from rsmq_django.core.errors import MessageTooLong, PartlyDone
 from rsmq_django.queues import get_client, get_queue, pause_queue
 from rsmq_django.tasks import Retry, call, chain, consumer, current_task, group, map_tasks
 from rsmq_django.tasks.compat import task_backends
@@ -231,11 +231,13 @@ def test_a_lane_that_takes_less_than_the_others_is_told_of_and_the_others_have_t
     waited_there = waiting_in(small)
     get_queue(small).set_attributes(max_size_bytes=1024)
 
-    with pytest.raises(MessageTooLong, match=small):
+    with pytest.raises(PartlyDone, match=small) as raised:
         declared.enqueue_many([{"customer": number, "note": "x" * 2000} for (number,) in CUSTOMERS])
 
+    assert isinstance(raised.value.__cause__, MessageTooLong)
     assert waiting_in(small) == waited_there
     assert sum(map(waiting_in, lanes_in_use())) == 80 - waited_there
+    assert len(raised.value.done) == 40 - waited_there
 
 
 def lane_of_customer(declared: Any, customer: str) -> str:
