@@ -28,7 +28,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import MovedError, ReadOnlyError
 from redis.retry import Retry
 
-from .errors import ConnectionFailed, OutcomeUnknown, PermissionDenied, RedisFailure, ServerRefused
+from .errors import ConnectionFailed, DatabaseNotFound, OutcomeUnknown, PermissionDenied, RedisFailure, ServerRefused
 from .listener import Listener
 from .route import ASK_FOR_NODES, Route, moved
 from .silence import Silence
@@ -498,6 +498,10 @@ def _not_connected(url: str, error: Exception) -> RedisFailure:
         return ServerRefused(f"{where} is still loading its data; try again in a moment")
     if "max number of clients" in str(error):
         return ServerRefused(f"{where} has as many clients as it takes; raise its maxclients, or end some of them")
+    if "DB index" in str(error) or "Invalid Database" in str(error):
+        parse_url: Any = redis.connection.parse_url
+        database = parse_url(url).get("db", 0)
+        return DatabaseNotFound(f"{where} has no database {database} ({error}); correct the number in the URL")
     if isinstance(error, redis.ResponseError):
         return ServerRefused(f"{where} refused the connection: {error}")
     why = str(error) or type(error).__name__  # our own time-outs carry no text

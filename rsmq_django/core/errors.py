@@ -201,6 +201,10 @@ class QueueFull(ServerRefused):
     """The server has reached its memory limit: the message was not stored."""
 
 
+class DatabaseNotFound(ServerRefused):
+    """The server has no database of the number in the URL."""
+
+
 class PermissionDenied(RedisFailure):
     """The server refused the password, or its user may not run one of the commands."""
 

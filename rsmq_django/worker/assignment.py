@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import redis
 from django.core.exceptions import ImproperlyConfigured
 
 from ..conf import QueueSettings, get_settings
 from ..core import Client
+from ..core.errors import DatabaseNotFound, PermissionDenied, RedisFailure
 from ..core.keys import worker_key
 from ..options import nearest
 from ..queues import get_client, get_queue
@@ -24,6 +26,27 @@ def work_queues_by_client(queues: Sequence[QueueSettings], worker_id: str) -> li
         work_queue = WorkQueue(settings, queue, settings.visibility_timeout_s, holds_key)
         by_connection.setdefault(settings.connection, []).append(work_queue)
     return [(get_client(alias), work_queues) for alias, work_queues in by_connection.items()]
+
+
+def check_servers(queues: Sequence[QueueSettings], reliable: Sequence[str]) -> None:
+    """Try the connection of each of these queues once.
+
+    Raises PermissionDenied and DatabaseNotFound, which waiting does not cure. A server that is away is waited for.
+    """
+    settings = get_settings()
+    aliases = {each.connection for each in queues} | {settings.reliable[name].connection for name in reliable}
+    for alias in sorted(aliases):
+        connection = get_client(alias).connection
+        try:
+            (reply,) = connection.exchange([("TIME",)])
+        except (PermissionDenied, DatabaseNotFound):
+            raise
+        except RedisFailure:
+            continue
+        finally:
+            connection.close()  # processes that are forked later have sockets of their own
+        if isinstance(reply, redis.AuthenticationError):
+            raise PermissionDenied(f"{connection!r} refused the connection ({reply}); put the password into the URL")
 
 
 def queue_settings(names: Sequence[str]) -> list[QueueSettings]:

@@ -16,6 +16,7 @@ from django.db import Error, connections
 
 from ..conf import get_settings
 from ..outbox.listening import Doorbell
+from .children import UNKNOWN_END
 from .relay import Relay, prune
 
 logger = logging.getLogger(__name__)
@@ -103,8 +104,12 @@ class Attendant:
 
     def look(self) -> None:
         """Note when it has ended, and when to start the next one."""
-        if self.pid is not None and _has_ended(self.pid):
-            logger.error("process %d, which relays the outbox, has ended; another one takes over", self.pid)
+        status = None if self.pid is None else _ended_with(self.pid)
+        if status is not None:
+            if status:
+                logger.error("process %d, which relays the outbox, has ended; another one takes over", self.pid)
+            else:  # by a signal to the whole process group, perhaps before the supervisor has got it
+                logger.info("process %d, which relays the outbox, has stopped", self.pid)
             self.pid = None
             self._start_at = time.monotonic() + min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(self._failures, 10))
             self._failures += 1
@@ -115,7 +120,7 @@ class Attendant:
             return
         _send(self.pid, signal.SIGTERM)
         deadline = time.monotonic() + within_s
-        while not _has_ended(self.pid):
+        while _ended_with(self.pid) is None:
             if time.monotonic() >= deadline:
                 _send(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
@@ -135,11 +140,13 @@ class Attendant:
         relay_until(stop)
 
 
-def _has_ended(pid: int) -> bool:
+def _ended_with(pid: int) -> int | None:
+    """Return how a process ended, as a negative signal or an exit status; None while it lives."""
     try:
-        return os.waitpid(pid, os.WNOHANG)[0] != 0
-    except ChildProcessError:  # reaped by somebody else
-        return True
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:  # a library has read its status
+        return UNKNOWN_END
+    return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def _send(pid: int, number: signal.Signals) -> None:

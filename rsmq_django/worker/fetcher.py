@@ -32,7 +32,7 @@ from .leases import Leases, renewal_calls
 from .lineup import Lineup, Look
 from .lookout import Lookout
 from .outage import Outage
-from .outcomes import Outcome
+from .outcomes import Outcome, Released
 from .starts import Starts, starts_to_note
 from .statistics import MOST_LAST_REPORTS, ReportStep, Statistics
 from .steps import (
@@ -234,6 +234,11 @@ class Fetcher:
     def holds_nothing(self) -> bool:
         """Say whether it is certain that no message has to come back from here."""
         return self.is_idle and not self._ghosts.are_likely
+
+    @property
+    def unreported(self) -> int:
+        """Return how many outcomes of tasks that have run Redis does not know."""
+        return sum(not isinstance(each.outcome, Released) for each in [*self.tray.endings, *self.tray.refused])
 
     def take_cancelled(self) -> list[Execution]:
         """Return the runs of messages that were cancelled since this was last asked."""

@@ -204,6 +204,11 @@ class Pool:
             bool(self._arrived) and now - self._async_moved_at > STUCK_AFTER_S
         )
 
+    @property
+    def moved_at(self) -> float:
+        """Return when a run last ended, on the monotonic clock."""
+        return max(self._moved_at, self._async_moved_at)
+
     def slow_down(self) -> None:
         """Fetch nothing ahead until short runs have been seen again."""
         self._pace, self._async_pace = Pace(), Pace()

@@ -148,6 +148,11 @@ class ReliableFetcher:
         only_refused = bool(refused) and not self._settled and len(self.leases) == len(refused)
         return only_refused and longest_s > GIVE_UP_REFUSED_AFTER_S
 
+    @property
+    def unreported(self) -> int:
+        """Return how many outcomes of tasks that have run Redis does not know."""
+        return sum(not isinstance(each.outcome, Released) for each in [*self._settled, *self._refused])
+
     def take_cancelled(self) -> list[Execution]:
         """Return none: tasks in reliable queues cannot be cancelled."""
         return []

@@ -25,6 +25,8 @@ class Stopping:
     def __init__(self, waiter: Waiter, *, grace_s: float, board: Board | None) -> None:
         #: Monotonic time at which running tasks are given up; None while the worker is not stopping.
         self.by: float | None = None
+        #: When it was first told to stop, on the monotonic clock.
+        self.began_at = 0.0
         #: No turn has begun since `by` was set, or set anew.
         self.is_news = False
         self._waiter = waiter
@@ -57,6 +59,7 @@ class Stopping:
         self._stop_by(by if self.by is None else min(by, self.by))
 
     def _stop_by(self, by: float) -> None:
+        self.began_at = self.began_at or time.monotonic()
         self.by, self.is_news = by, True
         self._waiter.wake()
 

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 #: While there is plenty to do, outcomes wait for so long at most, so that many go out together.
 SETTLE_WITHIN_S = 0.005
+#: When tasks have ended, a stop waits this long for a server that is away, to report their outcomes.
+RECONNECT_WITHIN_S = 5.0
 #: The longest sleep. Everything that matters ends it earlier.
 LONGEST_SLEEP_S = 5.0
 
@@ -314,7 +316,7 @@ class Worker:
         if self.stop_by is not None and time.monotonic() >= self.stop_by:
             return True
         if not (self.pool.is_idle and all(fetcher.is_idle for fetcher in self.fetchers)):
-            return self._ends_by_itself and self.pool.is_idle and self._is_stuck
+            return self.pool.is_idle and (self._is_cut_off if self.stop_by else self._ends_by_itself and self._is_stuck)
         if self.stop_by is not None:
             return self.topics.is_idle
         if self.options.max_tasks is not None and self.taken >= self.options.max_tasks:
@@ -328,6 +330,14 @@ class Worker:
     @property
     def _ends_by_itself(self) -> bool:
         return self.options.until_drained or self.options.until_empty
+
+    @property
+    def _is_cut_off(self) -> bool:
+        """Say whether a stop waits for nothing but a server that has been away for a while: no task needs the time."""
+        since = max(self._stopping.began_at, self.pool.moved_at)
+        waiting = [fetcher for fetcher in self.fetchers if not fetcher.is_idle]
+        is_patient = time.monotonic() < since + RECONNECT_WITHIN_S
+        return not is_patient and self.topics.is_idle and all(each.outage.is_on for each in waiting)
 
     @property
     def _is_stuck(self) -> bool:
@@ -348,17 +358,36 @@ class Worker:
                 "outcomes that a damaged queue refuses are given up; those messages run again after its repair"
             )
         # Before the coroutines are cancelled: one that ends at once because of that is unfinished, too.
-        left = executions_of([*self.pool.take_back(), *self.pool.running()])
-        unfinished = [(each, each.end_unfinished()) for each in left if not each.is_settled]
+        waiting, running = list(executions_of(self.pool.take_back())), list(executions_of(self.pool.running()))
+        unfinished = [(each, each.end_unfinished()) for each in [*waiting, *running] if not each.is_settled]
         self.pool.cancel_coroutines()
+        left_to_supervisor = self._left_to_supervisor(running)
         for execution, outcome in unfinished:
-            execution.desk.settle(execution, outcome)
+            if not (execution in left_to_supervisor and isinstance(outcome, Released)):
+                execution.desk.settle(execution, outcome)
         for fetcher in self.fetchers:
             fetcher.flush()
         if self._is_orphan:
             sign_off([fetcher.client for fetcher in self.fetchers], self.options.worker_id)
         # Only now: a function that was interrupted may have left the locks of a log's handlers behind.
-        return not (_log_unfinished(unfinished) or stuck)
+        return not (_log_unfinished(unfinished) or _log_unreported(self.fetchers) or stuck)
+
+    def _left_to_supervisor(self, running: Sequence[Execution]) -> set[Execution]:
+        """Return those of these runs whose messages the supervisor gives back when this process has ended.
+
+        Functions go on until then, and no other worker may run the same message at the same time. Of reliable queues
+        the supervisor knows nothing: their messages are given back a moment before the end.
+        """
+        is_supervised = self.board is not None and not self._is_orphan
+        return {each for each in running if is_supervised and isinstance(each.desk, Fetcher)}
+
+
+def _log_unreported(fetchers: Sequence[Fetcher | ReliableFetcher]) -> int:
+    """Log how many outcomes Redis does not know, and return the number."""
+    unreported = sum(fetcher.unreported for fetcher in fetchers)
+    if unreported:
+        logger.error("%d outcomes could not be reported to Redis; those messages run again later", unreported)
+    return unreported
 
 
 def _log_unfinished(unfinished: Sequence[tuple[Execution, Outcome]]) -> int:

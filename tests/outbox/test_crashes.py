@@ -123,6 +123,19 @@ def test_worker_that_dies_with_its_relay_is_replaced(site: Site, journal: Journa
     stop(worker)
 
 
+def test_signal_to_the_whole_process_group_logs_no_error(site: Site):
+    worker = site.start("rsmq_worker", *SMALL)
+    wait_until(lambda: "to relay the outbox" in worker.output)
+    relay_pid = int(worker.output.split(" to relay the outbox")[0].rsplit(" ", 1)[1])
+
+    os.kill(relay_pid, signal.SIGTERM)  # it may end before the supervisor gets the signal
+    wait_until(lambda: f"process {relay_pid}, which relays the outbox, has stopped" in worker.output)
+    worker.send_to_all(signal.SIGTERM)
+
+    assert worker.wait() == 0
+    assert "ERROR" not in worker.output
+
+
 def test_relay_ends_when_its_supervisor_is_killed(site: Site):
     worker = site.start("rsmq_worker", *SMALL)
     wait_until(lambda: "to relay the outbox" in worker.output)

@@ -9,6 +9,8 @@ import pytest
 
 from rsmq_django.management.commands.rsmq_worker import Command
 from rsmq_django.queues import ensure_queue, get_queue
+from tests.fault_proxy import FaultProxy
+from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
 from tests.worker.site import tasks
@@ -100,6 +102,42 @@ def test_seconds_taken_for_milliseconds_end_it_with_an_explanation(project: Conf
 
 
 # -- What it does --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis://:wrong@127.0.0.1:{port}/0", "refused the user or password"),
+        ("redis://nobody:wrong@127.0.0.1:{port}/0", "refused the user or password"),
+        ("redis://127.0.0.1:{port}/999", "has no database 999"),
+    ],
+    ids=["password", "user", "database"],
+)
+def test_wrong_password_or_database_ends_it_at_the_start(
+    project: Configure, start_worker: StartWorker, server: PrivateServer, url: str, said: str
+):
+    with FaultProxy(server.url) as proxy:
+        worker = start_worker(*SMALL, url=url.format(port=proxy.port))
+
+        assert worker.wait() == 1
+
+    assert worker.output.startswith("CommandError: ") and said in worker.output
+    assert "wrong" not in worker.output, "the password is masked"
+    assert worker.output.count("\n") == 1
+
+
+def test_server_that_is_away_at_the_start_is_waited_for(
+    project: Configure, start_worker: StartWorker, journal: Journal, server: PrivateServer
+):
+    tasks.write.enqueue("late")
+    with FaultProxy(server.url) as proxy:
+        proxy.refuse()
+        worker = start_worker(*SMALL, url=proxy.url)
+        wait_until(lambda: "Trying again until it works" in worker.output)
+
+        proxy.release()
+
+        wait_until(lambda: journal.names("end") == ["late"])
 
 
 def test_burst_runs_everything_and_ends_well(project: Configure, start_worker: StartWorker, journal: Journal):
@@ -230,6 +268,80 @@ def test_second_signal_gives_the_running_task_back_without_counting_the_attempt(
     journal.open_gate()
     assert start_worker("--burst", *SMALL).wait() == 0
     assert [line[:2] for line in journal.lines("start")] == [["slow", "1"], ["slow", "1"]]
+
+
+def test_function_is_not_given_back_while_it_still_runs(
+    project: Configure, start_worker: StartWorker, journal: Journal
+):
+    tasks.hog_loop.enqueue("hog")
+    first = start_worker(*SMALL)
+    wait_until(lambda: "hog" in journal.names("start"))
+    tasks.tick.enqueue("slow")
+    wait_until(lambda: journal.names("tick"))
+    second = start_worker(*SMALL)
+    wait_until(lambda: "started process" in second.output)
+
+    first.send(signal.SIGTERM)
+    wait_until(lambda: "tasks may run for" in first.output)
+    first.send(signal.SIGTERM)
+
+    wait_until(lambda: journal.names("start").count("slow") == 2)
+    assert first.wait() == 1
+    journal.open_gate()
+    second.send(signal.SIGTERM)
+    assert second.wait() == 0
+    pids = [line[2] for line in journal.lines() if line[1] == "slow"]
+    assert pids == sorted(pids, key=[pids[0], pids[-1]].index), "the first one had ended when the second one began"
+    assert len(set(pids)) == 2
+
+
+def test_stop_during_an_outage_ends_soon_and_says_that_an_outcome_is_not_known(
+    project: Configure, start_worker: StartWorker, journal: Journal, server: PrivateServer
+):
+    tasks.wait_at_gate.enqueue("slow")
+    with FaultProxy(server.url) as proxy:
+        worker = start_worker(*SMALL, "--shutdown-timeout", "10000", url=proxy.url)
+        wait_until(lambda: journal.names("start"))
+        proxy.refuse()
+        proxy.reset_connections()
+        journal.open_gate()
+        wait_until(lambda: journal.names("end"))
+
+        worker.send(signal.SIGTERM)
+
+        assert worker.wait() == 1
+    assert "1 outcomes could not be reported to Redis; those messages run again later" in worker.output
+
+
+def test_stop_of_a_worker_that_holds_nothing_during_an_outage_is_a_success(
+    project: Configure, start_worker: StartWorker, journal: Journal, server: PrivateServer
+):
+    tasks.write.enqueue("first")
+    with FaultProxy(server.url) as proxy:
+        worker = start_worker(*SMALL, "--shutdown-timeout", "10000", url=proxy.url)
+        wait_until(lambda: journal.names("end") and server.redis.zcard("rsmq:default") == 0)
+        proxy.refuse()
+        proxy.reset_connections()
+        wait_until(lambda: "Trying again until it works" in worker.output)
+
+        worker.send(signal.SIGTERM)
+
+        assert worker.wait() == 0
+
+
+def test_signal_to_the_whole_process_group_logs_no_error(
+    project: Configure, start_worker: StartWorker, journal: Journal
+):
+    tasks.wait_at_gate.enqueue("slow")
+    worker = start_worker("--processes", "3", "--threads", "1")
+    wait_until(lambda: journal.names("start"))
+
+    worker.send_to_all(signal.SIGTERM)
+    wait_until(lambda: "tasks may run for" in worker.output)
+    journal.open_gate()
+
+    assert worker.wait() == 0
+    assert "ERROR" not in worker.output and "WARNING" not in worker.output
 
 
 def test_task_that_does_not_end_in_time_is_given_back(project: Configure, start_worker: StartWorker, journal: Journal):

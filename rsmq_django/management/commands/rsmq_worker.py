@@ -18,11 +18,12 @@ from django.db import Error, connections
 from django.utils.module_loading import autodiscover_modules
 
 from ...conf import QueueSettings, get_settings
+from ...core import RsmqError
 from ...options import nearest
 from ...tasks.backend import RSMQBackend
 from ...tasks.compat import task_backends
 from ...tasks.topic_task import check_topic_tasks, registered_topic_tasks
-from ...worker.assignment import split_reliable
+from ...worker.assignment import check_servers, split_reliable
 from ...worker.health import MAX_AGE_S
 from ...worker.presence import PidFileTaken, PresenceOptions
 from ...worker.reload import run_with_reload
@@ -47,7 +48,8 @@ One process supervises --processes others, each of which runs up to --threads fu
 the same time. A process that dies is replaced, and what it ran starts again in about a second.
 
 The first SIGTERM or SIGINT lets running tasks end and gives everything else back at once; the second one stops now.
-Exit status: 0 when every task that began could end, 1 when some were given back unfinished.
+Exit status: 0 when every task that began could end, 1 when some were given back unfinished, or Redis does not know an
+outcome.
 """
 
 
@@ -77,7 +79,8 @@ class Command(BaseCommand):
         try:
             queues, reliable = chosen_queues(options["queues"], options["exclude_queues"], backend=options["backend"])
             options["topics"] = chosen_topics(options["topics"], no_topics=options["no_topics"])
-        except ImproperlyConfigured as error:
+            check_servers(queues, reliable)
+        except (ImproperlyConfigured, RsmqError) as error:
             raise CommandError(str(error)) from error
         options["reliable"] = reliable
         if not wants_reload(options):

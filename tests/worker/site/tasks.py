@@ -224,3 +224,22 @@ def wait_for(path: Path) -> None:
     deadline = time.monotonic() + GATE_TIMEOUT_S
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
+
+
+@task(max_attempts=20)
+def tick(name: str) -> None:
+    """Note that it still runs, again and again, until the gate is open."""
+    note("start", name, os.getpid())
+    deadline = time.monotonic() + GATE_TIMEOUT_S
+    while not gate_of(Path(os.environ["RSMQ_TEST_JOURNAL"])).exists() and time.monotonic() < deadline:
+        note("tick", name, os.getpid())
+        time.sleep(0.001)
+
+
+@task(max_attempts=20)
+async def hog_loop(name: str) -> None:
+    """Let no other coroutine run until the gate is open: a process that stops waits for its event loop for a while."""
+    note("start", name, os.getpid())
+    deadline = time.monotonic() + GATE_TIMEOUT_S
+    while not gate_of(Path(os.environ["RSMQ_TEST_JOURNAL"])).exists() and time.monotonic() < deadline:
+        time.sleep(0.01)  # noqa: ASYNC251 - that is what it is for
