@@ -34,20 +34,23 @@ class Steps(Generic[T]):
         self._carried_out += count
 
 
-def run_in_turn(client: Client, calls: Iterable[Call[T]], *, words: int = 0) -> list[T]:
-    """Run calls in turn; the items of each are its arguments behind the first `words`. Raises PartlyDone."""
+def run_in_turn(client: Client, calls: Iterable[Call[T]], *, words: int = 0, each: int = 1) -> list[T]:
+    """Run calls in turn. Raises PartlyDone.
+
+    The items of a call are its arguments behind the first `words`, `each` of them for one item.
+    """
     steps, answers = Steps[None](), list[T]()
     for call in calls:
-        with steps.step(len(call.args) - words):
+        with steps.step((len(call.args) - words) // each):
             answers.append(client.run(call))
     return answers
 
 
-async def arun_in_turn(client: Client, calls: Iterable[Call[T]], *, words: int = 0) -> list[T]:
+async def arun_in_turn(client: Client, calls: Iterable[Call[T]], *, words: int = 0, each: int = 1) -> list[T]:
     """See run_in_turn()."""
     steps, answers = Steps[None](), list[T]()
     for call in calls:
-        with steps.step(len(call.args) - words):
+        with steps.step((len(call.args) - words) // each):
             answers.append(await client.arun(call))
     return answers
 

@@ -139,11 +139,11 @@ class Group:
         One that is missing was acknowledged before, was handed out again because its time was over, or the group was
         set back since. An index acknowledges a message whoever holds it.
         """
-        return sum(run_in_turn(self.client, self._ack(messages)))
+        return sum(run_in_turn(self.client, self._ack(messages), each=2))
 
     async def aack(self, messages: Iterable[Held] | Held) -> int:
         """See ack()."""
-        return sum(await arun_in_turn(self.client, self._ack(messages)))
+        return sum(await arun_in_turn(self.client, self._ack(messages), each=2))
 
     def _ack(self, messages: Iterable[Held] | Held) -> list[Call[int]]:
         own = self.keys
@@ -158,11 +158,11 @@ class Group:
 
         With 0 that is at once, to whoever reads first. A longer time than is left gives their reader more time.
         """
-        return sum(run_in_turn(self.client, self._retry(messages, after_s), words=1))
+        return sum(run_in_turn(self.client, self._retry(messages, after_s), words=1, each=2))
 
     async def aretry(self, messages: Iterable[Held] | Held, *, after_s: float = 0) -> int:
         """See retry()."""
-        return sum(await arun_in_turn(self.client, self._retry(messages, after_s), words=1))
+        return sum(await arun_in_turn(self.client, self._retry(messages, after_s), words=1, each=2))
 
     def _retry(self, messages: Iterable[Held] | Held, after_s: float) -> list[Call[int]]:
         after_ms = short_milliseconds("after_s", after_s)

@@ -1,7 +1,7 @@
---#include moves/earlier_attempts
 -- Write fields and values into a result record. Where another program keeps something under its key, that is left alone
 -- and there is no result: neither the message is held up by it, nor those that end together with it.
 -- Returns how many fields are new; nil where nothing was written.
+--#include moves/earlier_attempts
 local function set_fields(key, ...)
   local added = redis.pcall("HSET", key, ...)
   if type(added) == "number" then return added end

@@ -2,10 +2,11 @@
 --
 --   KEYS[1]  hash  what the worker holds (shared/strike)
 --
--- Returns the names, each once.
+-- Returns the names, each once; those in the first 100,000 fields, far more than a worker can hold.
+local holds = KEYS[1]
 local names, seen, cursor = {}, {}, "0"
-repeat
-  local page = redis.call("HSCAN", KEYS[1], cursor, "COUNT", 1000)
+for _ = 1, 100 do
+  local page = redis.call("HSCAN", holds, cursor, "COUNT", 1000)
   cursor = page[1]
   for n = 1, #page[2], 2 do
     local name = page[2][n]:match("^%d+ (.+)$")
@@ -13,5 +14,6 @@ repeat
       names[#names + 1], seen[name] = name, true
     end
   end
-until cursor == "0"
+  if cursor == "0" then break end
+end
 return names
