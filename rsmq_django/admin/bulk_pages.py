@@ -110,5 +110,5 @@ def _begun(request: HttpRequest, job: Job) -> Job:
 
 
 def _logged(job: Job) -> str:
-    outcome = job.tally.sentence() if job.looked_at else _("begun")
+    outcome = job.tally.sentence() if job.looked_at else _("started")
     return f"{str(job.what.logged) % job.params} ({job.description()}): {outcome}"

@@ -13,7 +13,7 @@ from ..core.listing import digest
 from ..live.messages import scan_limit
 from ..live.places import Place
 from ..live.times import as_datetime
-from .formats import one_line, visible
+from .formats import one_line, reason_of, visible
 from .message_page import as_safe_text
 
 #: A page answers within this; what was not looked at is told.
@@ -50,7 +50,7 @@ class FailureGroup:
     @property
     def reason(self) -> str:
         """Return the word for why it was given up."""
-        return visible(self.failure.reason) if self.failure else ""
+        return reason_of(self.failure.reason) if self.failure else ""
 
     @property
     def pattern(self) -> str:

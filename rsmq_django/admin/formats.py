@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ..live.texts import visible
 
-__all__ = ["as_duration", "as_rate", "as_size", "one_line", "relative", "short_list", "visible"]
+__all__ = ["as_duration", "as_rate", "as_size", "one_line", "reason_of", "relative", "short_list", "visible"]
 
 
 def one_line(text: str, longest: int = 120) -> str:
     """Return the beginning of a text on one line."""
     line = visible(" ".join(text[: 2 * longest].split()))
     return line if len(line) <= longest and len(text) <= 2 * longest else line[:longest] + "…"
+
+
+#: Why a message became a dead letter, as its record says it, in words.
+REASONS: Mapping[str, Any] = {
+    "attempts_used_up": gettext_lazy("Retries exhausted"),
+    "gave_up": gettext_lazy("Not retryable"),
+    "crashed": gettext_lazy("Crashed its worker process"),
+    "worker_died": gettext_lazy("Worker died"),
+    "expired": gettext_lazy("Expired"),
+    "cancelled": gettext_lazy("Cancelled"),
+    "bad_return_value": gettext_lazy("Result cannot be stored"),
+    "workflow_gone": gettext_lazy("Workflow is gone"),
+    "wrong_queue": gettext_lazy("Wrong queue"),
+}
+
+
+def reason_of(reason: str) -> str:
+    """Return why a message became a dead letter; reasons of other programs as they are."""
+    return str(REASONS[reason]) if reason in REASONS else visible(reason)
 
 
 def short_list(names: Sequence[str], most: int = 3) -> str:

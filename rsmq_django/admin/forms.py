@@ -86,7 +86,7 @@ class SendForm(forms.Form):
         required=False,
         min_value=0,
         max_value=MAX_SECONDS,
-        help_text=gettext_lazy("Empty: the queue's own."),
+        help_text=gettext_lazy("Default: the delay of the queue."),
     )
 
 
@@ -97,9 +97,7 @@ class PurgeForm(forms.Form):
         label=gettext_lazy("Name of the queue"), widget=forms.TextInput(attrs={"autocomplete": "off"})
     )
     total_sent = forms.IntegerField(widget=forms.HiddenInput)
-    whatever = forms.BooleanField(
-        label=gettext_lazy("Also what has been sent since this page was shown"), required=False
-    )
+    whatever = forms.BooleanField(label=gettext_lazy("Also remove newer messages"), required=False)
 
     def __init__(self, expected: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

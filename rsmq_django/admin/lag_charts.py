@@ -33,7 +33,7 @@ def lag_charts(topic: Topic, groups: Sequence[GroupStatus], span: str) -> list[C
             times,
             [Series(_("messages"), "a", lags_of(group.name, spans))],
             show_number,
-            nothing=_("Nobody looked: workers that follow the topic note its lag."),
+            nothing=_("No data. Lag is recorded while a worker consumes this topic."),
             shows_zero=True,
         )
         for number, group in enumerate(groups[:MAX_CHARTS])

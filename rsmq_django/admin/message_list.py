@@ -56,27 +56,27 @@ def queue_name(message: Message) -> str:
     return one_line(message.queue, 40)
 
 
-@admin.display(description=gettext_lazy("what"))
+@admin.display(description=gettext_lazy("task / error"))
 def what(message: Message) -> str:
     """Return the task, and the error of a dead letter."""
     parts = [one_line(part, 60) for part in (message.task, message.error) if part]
     return " · ".join(parts) or "-"
 
 
-@admin.display(description=gettext_lazy("what"))
+@admin.display(description=gettext_lazy("task / error"))
 def what_and_body(message: Message) -> str:
     """Return the same with the beginning of the body, for those who may see it."""
     body = preview(message.stored.body, message.task, is_cut=_is_cut(message))
     return format_html('{}<span class="rsmq-preview">{}</span>', what(message), body)
 
 
-@admin.display(description=gettext_lazy("visible"), ordering="visible_at")
+@admin.display(description=gettext_lazy("ready since / due"), ordering="visible_at")
 def visible_from(message: Message) -> str:
     """Return when it can be received."""
     return relative(message.stored.visible_at_ms, message.now_ms)
 
 
-@admin.display(description=gettext_lazy("received"))
+@admin.display(description=gettext_lazy("deliveries"))
 def received(message: Message) -> int:
     """Return how often it was received."""
     return message.receive_count

@@ -29,7 +29,7 @@ from ..tasks.catalogue import known_tasks
 from ..tasks.compat import TaskResultDoesNotExist
 from . import bulk_pages, message_actions, message_list
 from .body_download import body_of
-from .formats import as_duration, as_size, visible
+from .formats import as_duration, as_size, reason_of, visible
 from .forms import ParametersForm
 from .message_list import MAX_QUEUE_CHOICES, QueueFilter
 from .message_page import MessagePage
@@ -37,7 +37,7 @@ from .operations import OPERATIONS, Operation
 from .site import LiveAdmin
 
 #: What other programs may have written into a failure record.
-FAILURE_TEXTS = ("reason", "queue", "error", "worker")
+FAILURE_TEXTS = ("queue", "error", "worker")
 
 
 @admin.register(Message)
@@ -59,7 +59,7 @@ class MessageAdmin(LiveAdmin):
     #: How many there are without the filter would have to be counted in every queue.
     show_full_result_count = False
     search_fields = ("message_id",)
-    search_help_text = gettext_lazy("Words in ids, tasks, bodies and errors.")
+    search_help_text = gettext_lazy("Search id, task, body or error.")
     sortable_by: ClassVar[Any] = (message_list.visible_from,)
     actions = tuple(message_actions.action_for(operation) for operation in OPERATIONS.values())
 
@@ -120,6 +120,7 @@ class MessageAdmin(LiveAdmin):
             "visible_in": as_duration(page.visible_in_s),
             "ready_since": as_duration(-page.visible_in_s),
             "failure": {name: visible(getattr(failure, name)) for name in FAILURE_TEXTS} if failure else {},
+            "reason": reason_of(failure.reason) if failure else "",
             "died_at": as_datetime(failure.died_ms) if failure else None,
         }
         return super().render_change_form(request, context, *args, **kwargs)

@@ -145,8 +145,8 @@ OPERATIONS: Mapping[str, Operation] = {
         Operation(
             "delay",
             "move_message",
-            gettext_lazy("Hide for some seconds…"),
-            gettext_lazy("Hidden for %(seconds)s s"),
+            gettext_lazy("Delay…"),
+            gettext_lazy("Delayed by %(seconds)s s"),
             _delay,
             asks=("seconds",),
             states=(READY, DELAYED, IN_FLIGHT),
@@ -162,8 +162,8 @@ OPERATIONS: Mapping[str, Operation] = {
         Operation(
             "redrive",
             "redrive_message",
-            gettext_lazy("Redrive"),
-            gettext_lazy("Redriven"),
+            gettext_lazy("Retry"),
+            gettext_lazy("Retried"),
             _redrive,
             states=(DEAD,),
         ),

@@ -46,12 +46,12 @@ def charts_of(past: Past, span: str) -> list[Chart]:
             "throughput",
             _("Messages per minute"),
             times,
-            [Series(_("sent"), "b", sent), Series(_("handled"), "a", handled)],
+            [Series(_("sent"), "b", sent), Series(_("processed"), "a", handled)],
             show_number,
         ),
         Chart(
             "outcomes",
-            _("Attempts by how they ended"),
+            _("Attempts by outcome"),
             times,
             [
                 Series(_("succeeded"), "a", [ends.succeeded for ends in past.ends]),
@@ -62,7 +62,7 @@ def charts_of(past: Past, span: str) -> list[Chart]:
             show_number,
             is_stacked=True,
         ),
-        Chart("wait", _("Waiting time"), times, _quantiles(past.wait), _seconds),
+        Chart("wait", _("Latency"), times, _quantiles(past.wait), _seconds),
         Chart("run", _("Run time"), times, _quantiles(past.run), _seconds),
     ]
 

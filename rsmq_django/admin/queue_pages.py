@@ -166,7 +166,7 @@ def pause_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> H
     changed = client.run((pause if is_pause else resume)(client.namespace, queue.name))
     if changed:
         log(request, queue, _("Paused") if is_pause else _("Resumed"))
-    model_admin.tell(request, _("Workers take nothing from it now.") if is_pause else _("Workers take from it again."))
+    model_admin.tell(request, _("The queue is paused.") if is_pause else _("The queue is resumed."))
     return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
 
 
@@ -189,7 +189,7 @@ def redrive_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) ->
         )
         if job is not None:
             return bulk_pages.ask(model_admin, request, job)
-    return _form_page(model_admin, request, queue, "redrive", forms=[form], button=_("Redrive…"))
+    return _form_page(model_admin, request, queue, "redrive", forms=[form], button=_("Retry…"))
 
 
 def failures_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
@@ -221,7 +221,7 @@ VIEWS: Mapping[str, QueueView] = {
     "purge": QueueView(purge_page, "purge_queue", gettext_lazy("Purge")),
     "pause": QueueView(pause_page, "pause_queue", gettext_lazy("Pause")),
     "failures": QueueView(failures_page, "view_message", gettext_lazy("Failures")),
-    "redrive": QueueView(redrive_page, "redrive_message", gettext_lazy("Redrive")),
+    "redrive": QueueView(redrive_page, "redrive_message", gettext_lazy("Retry")),
 }
 
 

@@ -55,8 +55,8 @@ class Look:
 
 #: The value in the address, what it is called, and which queues are meant.
 TROUBLES: Mapping[str, tuple[Any, Callable[[Look, Place], bool]]] = {
-    "stuck": (gettext_lazy("ready for over a minute"), Look.is_stuck),
-    "unserved": (gettext_lazy("ready, and nobody takes them"), Look.is_unserved),
+    "stuck": (gettext_lazy("backlog older than 1 min"), Look.is_stuck),
+    "unserved": (gettext_lazy("no worker"), Look.is_unserved),
     "dead": (gettext_lazy("with dead letters"), Look.has_died),
 }
 
@@ -64,7 +64,7 @@ TROUBLES: Mapping[str, tuple[Any, Callable[[Look, Place], bool]]] = {
 class TroubleFilter(admin.SimpleListFilter):
     """Queues in one kind of trouble."""
 
-    title = gettext_lazy("trouble")
+    title = gettext_lazy("problem")
     parameter_name = TROUBLE_PARAMETER
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:

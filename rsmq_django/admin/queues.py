@@ -109,12 +109,12 @@ class QueueAdmin(LiveAdmin):
         """Return when the next lease or delay ends."""
         return as_duration(queue.next_due_s)
 
-    @admin.display(description=gettext_lazy("sent per min"))
+    @admin.display(description=gettext_lazy("sent/min"))
     def sent_rate(self, queue: Queue) -> str:
         """Return how many messages a minute came in lately."""
         return as_rate(queue.past.sent_per_min if queue.past else None)
 
-    @admin.display(description=gettext_lazy("handled per min"))
+    @admin.display(description=gettext_lazy("processed/min"))
     def handled_rate(self, queue: Queue) -> str:
         """Return how many attempts a minute ended lately."""
         return as_rate(queue.past.handled_per_min if queue.past else None)
@@ -133,7 +133,7 @@ class QueueAdmin(LiveAdmin):
         is_fine = queue.processes or queue.ready == 0 or queue.holds_dead_letters
         return str(queue.processes) if is_fine else format_html('<span class="rsmq-bad">{}</span>', 0)
 
-    @admin.display(description=gettext_lazy("handled"))
+    @admin.display(description=gettext_lazy("processed"))
     def curve(self, queue: Queue) -> str:
         """Return how many attempts ended in each part of the time shown."""
         handled = queue.past.handled if queue.past else []
@@ -229,7 +229,7 @@ class QueueAdmin(LiveAdmin):
         if not number and not split.is_estimated:
             return "0"
         url = self.messages_url(queue.place, state__exact=state)
-        title = _("An estimate, because so many are hidden") if split.is_estimated else ""
+        title = _("Estimated: too many to count") if split.is_estimated else ""
         return format_html('<a href="{}" title="{}">{}{}</a>', url, title, "~" if split.is_estimated else "", number)
 
     def messages_url(self, place: Place, **filters: str) -> str:

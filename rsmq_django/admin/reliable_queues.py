@@ -83,7 +83,7 @@ SETTLINGS: Mapping[str, Settling] = {
         lambda queue, receipts, target: queue.ack(*receipts), is_dangerous=True,
     ),
     "redrive": Settling(
-        "dead", gettext_lazy("Redrive"), "redrive_reliablequeue", gettext_lazy("Redrove"),
+        "dead", gettext_lazy("Retry"), "redrive_reliablequeue", gettext_lazy("Retried:"),
         lambda queue, ids, target: queue.redrive(*ids),
     ),
     "move_dead": _moving("dead"),

@@ -106,5 +106,5 @@ class WhenForm(forms.Form):
         required=False,
         min_value=0,
         max_value=MAX_SECONDS,
-        help_text=gettext_lazy("Empty: at once."),
+        help_text=gettext_lazy("Empty = run now."),
     )

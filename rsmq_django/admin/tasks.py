@@ -36,7 +36,7 @@ class TaskAdmin(LiveAdmin):
     list_display_links = ("shown_path",)
     list_filter = ("is_registered",)
     search_fields = ("path", "queue")
-    search_help_text = gettext_lazy("Counts are those of all time, as long as a queue is worked on once a month.")
+    search_help_text = gettext_lazy("Totals (reset after 32 idle days).")
 
     @admin.display(description=gettext_lazy("task"), ordering="path")
     def shown_path(self, task: RegisteredTask) -> str:

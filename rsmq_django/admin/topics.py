@@ -236,7 +236,7 @@ def retention_of(topic: CoreTopic) -> list[str]:
         as_duration(kept.max_age_s) if kept.max_age_s is not None else "",
         as_size(kept.max_bytes) if kept.max_bytes is not None else "",
     ]
-    limits = [word for word in words if word] or [_("everything")]
+    limits = [word for word in words if word] or [_("unlimited")]
     return [*limits, *([_("what a group has not read yet")] if kept.wait_for_groups else [])]
 
 

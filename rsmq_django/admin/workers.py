@@ -27,17 +27,17 @@ from .logs import log
 from .site import LiveAdmin
 
 LABELS: dict[Order, Any] = {
-    "quiet": gettext_lazy("Take no more messages"),
-    "resume": gettext_lazy("Take messages again"),
-    "restart": gettext_lazy("Restart when its tasks have ended"),
-    "stop": gettext_lazy("Stop when its tasks have ended"),
+    "quiet": gettext_lazy("Pause"),
+    "resume": gettext_lazy("Resume"),
+    "restart": gettext_lazy("Restart gracefully"),
+    "stop": gettext_lazy("Stop gracefully"),
 }
 #: What the history of the admin says.
 LOGGED: dict[Order, Any] = {
-    "quiet": gettext_lazy("Ordered to take no more messages"),
-    "resume": gettext_lazy("Ordered to take messages again"),
-    "restart": gettext_lazy("Ordered to restart"),
-    "stop": gettext_lazy("Ordered to stop"),
+    "quiet": gettext_lazy("Told to pause"),
+    "resume": gettext_lazy("Told to resume"),
+    "restart": gettext_lazy("Told to restart"),
+    "stop": gettext_lazy("Told to stop"),
 }
 
 
@@ -99,7 +99,7 @@ class WorkerAdmin(LiveAdmin):
         """Return the state, in a colour."""
         return format_html('<span class="rsmq-state rsmq-state-{}">{}</span>', worker.state, worker.get_state_display())
 
-    @admin.display(description=gettext_lazy("the longest for"), ordering="longest_run_s")
+    @admin.display(description=gettext_lazy("longest running"), ordering="longest_run_s")
     def longest_run(self, worker: Worker) -> str:
         """Return for how long the oldest of its tasks has been running."""
         return as_duration(worker.longest_run_s) if worker.running else "-"
@@ -109,7 +109,7 @@ class WorkerAdmin(LiveAdmin):
         """Return how much memory it has."""
         return as_size(worker.memory_bytes) if worker.memory_bytes is not None else "-"
 
-    @admin.display(description=gettext_lazy("last heard of"), ordering="last_beat_at")
+    @admin.display(description=gettext_lazy("last heartbeat"), ordering="last_beat_at")
     def beat_age(self, worker: Worker) -> str:
         """Return how long ago its supervisor said that it lives."""
         age_s = max(0.0, worker.beat.now_ms - worker.beat.beat_ms) / 1000

@@ -112,8 +112,8 @@ class WorkflowAdmin(LiveAdmin):
             "callbacks": [
                 (label, task_id)
                 for label, task_id in (
-                    (_("When all have succeeded"), workflow.status.then_id),
-                    (_("When some have failed"), workflow.status.on_failure_id),
+                    (_("Success callback"), workflow.status.then_id),
+                    (_("Failure callback"), workflow.status.on_failure_id),
                 )
                 if task_id
             ],
@@ -197,7 +197,7 @@ def _failed(workflow: Workflow) -> list[MemberRecord]:
 
 def _row(record: MemberRecord, may_view_body: bool) -> Row:
     failure = read_failure(record.failure) if record.failure else None
-    state = _("failed") if record.failure else _("open") if record.task_id else _("done")
+    state = _("failed") if record.failure else _("pending") if record.task_id else _("done")
     is_shown = may_view_body and record.value
     return Row(
         record.number,

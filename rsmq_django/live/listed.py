@@ -43,7 +43,7 @@ class ListedSource:
         places = [place for group in found for place in group]
         usable = [place for place in places if self._call(place) is not None]
         if odd := len(places) - len(usable):
-            text = ngettext("%d name on the list is none.", "%d names on the list are none.", odd)
+            text = ngettext("%d entry is not a valid name.", "%d entries are not valid names.", odd)
             self.notes.append(text % odd)
         return in_order(usable)
 

@@ -22,7 +22,7 @@ class Queue(LiveModel):
     key = models.CharField(primary_key=True, max_length=500, editable=False)
     name = models.CharField(_("name"), max_length=160, editable=False)
     connection = models.CharField(_("connection"), max_length=100, editable=False)
-    is_configured = models.BooleanField(_("configured"), default=False, editable=False)
+    is_configured = models.BooleanField(_("in settings"), default=False, editable=False)
     holds_dead_letters = models.BooleanField(_("dead letters"), default=False, editable=False)
     is_paused = models.BooleanField(_("paused"), default=False, editable=False)
     is_broken = models.BooleanField(_("broken"), default=False, editable=False)

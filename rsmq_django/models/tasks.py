@@ -20,7 +20,7 @@ class RegisteredTask(LiveModel):
 
     path = models.CharField(_("task"), primary_key=True, max_length=500, editable=False)
     queue = models.CharField(_("queue"), max_length=500)
-    is_registered = models.BooleanField(_("declared"), default=True)
+    is_registered = models.BooleanField(_("registered"), default=True)
     sent = models.BigIntegerField(_("sent"), default=0)
     succeeded = models.BigIntegerField(_("succeeded"), default=0)
     failed = models.BigIntegerField(_("failed attempts"), default=0)
@@ -130,7 +130,7 @@ class Workflow(LiveModel):
     done = models.BigIntegerField(_("done"), default=0)
     failed = models.BigIntegerField(_("failed members"), default=0)
     members = models.BigIntegerField(_("members"), default=0)
-    waiting = models.BigIntegerField(_("open members"), default=0)
+    waiting = models.BigIntegerField(_("pending"), default=0)
     created_at = models.DateTimeField(_("created"), null=True)
     finished_at = models.DateTimeField(_("finished"), null=True)
 

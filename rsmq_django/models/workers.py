@@ -18,16 +18,16 @@ class Worker(LiveModel):
 
     STATES: ClassVar = [
         ("working", _("Working")),
-        ("quiet", _("Quiet")),
+        ("quiet", _("Paused")),
         ("stopping", _("Stopping")),
-        ("silent", _("Silent")),
+        ("silent", _("No heartbeat")),
         ("unknown", _("Unknown")),
     ]
 
     key = models.CharField(primary_key=True, max_length=700, editable=False)
     worker_id = models.CharField(_("worker"), max_length=500)
     connection = models.CharField(_("connection"), max_length=100)
-    last_beat_at = models.DateTimeField(_("last heard of"), null=True)
+    last_beat_at = models.DateTimeField(_("last heartbeat"), null=True)
     is_alive = models.BooleanField(_("alive"))
     state = models.CharField(_("state"), max_length=8, choices=STATES)
     host = models.CharField(_("host"), max_length=200)

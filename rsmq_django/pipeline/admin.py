@@ -174,12 +174,12 @@ class FailureGroupAdmin(HistoryAdmin):
         if not is_sure:
             # A counter answers to any name, so a template cannot ask it for its items.
             moved_by_queue = sorted(done.moved.items())
-            context = {"title": _("Redrive"), "group": found[0], "here": here, "most": MOST_REDRIVEN}
+            context = {"title": _("Retry"), "group": found[0], "here": here, "most": MOST_REDRIVEN}
             context["moved"] = moved_by_queue
             return self.own_page(request, "history/redrive.html", context)
         moved = sum(done.moved.values())
         if moved:
-            text = _("Redrove %(count)d dead letters of %(group)s") % {"count": moved, "group": fingerprint}
+            text = _("Retried %(count)d dead letters of %(group)s") % {"count": moved, "group": fingerprint}
             row = FailureGroup.objects.filter(fingerprint=fingerprint).order_by("-day").first()
             assert row is not None, "it was found a moment ago"
             self.log_change(request, row, text)

@@ -51,7 +51,7 @@ def charts_of(points: Sequence[Point], span: str, now: dt.datetime) -> list[Char
     return [
         Chart("attempts", attempts, times, outcomes, _number, is_stacked=True),
         Chart("failures", _("Share of attempts that failed"), times, [Series(_("failed"), "c", rates)], _percent),
-        Chart("wait", _("Waiting time"), times, _quantiles([point.wait_ms for point in row]), _seconds),
+        Chart("wait", _("Latency"), times, _quantiles([point.wait_ms for point in row]), _seconds),
         Chart("run", _("Run time"), times, _quantiles([point.run_ms for point in row]), _seconds),
     ]
 

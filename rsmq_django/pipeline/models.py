@@ -206,8 +206,8 @@ class Anomaly(models.Model):
     n = models.BigIntegerField()
 
     class Meta:
-        verbose_name = _("hour unlike others")
-        verbose_name_plural = _("hours unlike others")
+        verbose_name = _("anomaly")
+        verbose_name_plural = _("anomalies")
         ordering: ClassVar = ["-hour", "queue", "task"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["hour", "queue", "task", "metric"], name="rsmq_anomaly"),

@@ -101,7 +101,7 @@ def test_dead_letters_go_back_to_where_they_came_from(browser: Browser, mail: Qu
 
     done, _ = carry_out(browser, ask_for_all(browser, "redrive", "?queue=mail-dead"))
 
-    assert told(done) == ["Redrive: 200 of 300 done, 100 do not say where they came from"]
+    assert told(done) == ["Retry: 200 of 300 done, 100 do not say where they came from"]
     assert mail.attributes().messages == 200
 
 

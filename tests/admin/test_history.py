@@ -97,7 +97,7 @@ def test_way_to_a_page_names_it_once(browser: Browser, history: None):
 def test_menu_has_the_names_of_the_pages(browser: Browser):
     text = text_of(browser.get("/admin/"))
 
-    for name in ("History of tasks", "Failures", "Objectives and capacity", "Hours unlike others", "Pipeline runs"):
+    for name in ("History of tasks", "Failures", "Objectives and capacity", "Anomalies", "Pipeline runs"):
         assert name in text, name
 
 
@@ -109,7 +109,7 @@ def test_pages_without_a_history_say_so(browser: Browser):
 def test_objectives_tell_what_burns_too_fast_and_what_is_needed(browser: Browser, history: None):
     text = text_of(browser.get(OBJECTIVES))
 
-    assert "50.0 · too fast" in text and "Slots that queues need" in text
+    assert "50.0 · too fast" in text and "Recommended concurrency" in text
 
 
 def test_failures_hide_secrets_and_are_for_those_who_may_see_bodies(browser: Browser, history: None):
@@ -122,7 +122,7 @@ def test_failures_hide_secrets_and_are_for_those_who_may_see_bodies(browser: Bro
     row = FailureGroup.objects.get()
     assert b"no row" not in looker.get(f"{FAILURES}{row.pk}/change/").content
     page = looker.get(FAILURES)
-    assert page.status_code == 200 and "no row 7" not in text_of(page) and "Redrive" not in text_of(page)
+    assert page.status_code == 200 and "no row 7" not in text_of(page) and "Retry" not in text_of(page)
     assert looker.post(FAILURES, {"fingerprint": GROUP, "post": "yes"}).status_code == 403
 
 
@@ -142,7 +142,7 @@ def test_a_group_of_failures_goes_back_to_work(
 
     assert told(done) == ["2 dead letters went back."]
     assert (mail.attributes().messages, dead.attributes().messages) == (2, 1)
-    assert LogEntry.objects.get().change_message == f"Redrove 2 dead letters of {GROUP}"
+    assert LogEntry.objects.get().change_message == f"Retried 2 dead letters of {GROUP}"
     assert "any more" in text_of(browser.post(FAILURES, {"fingerprint": GROUP}))
 
 

@@ -105,7 +105,7 @@ def test_the_holder_and_its_lease_are_shown(browser: Browser, mail: Queue, serve
 def test_a_dead_letter_tells_why_and_every_attempt(browser: Browser, dead: Queue, server: PrivateServer):
     text = text_of(browser.get(url_of(dead, bury(server, dead))))
 
-    assert "Reason gave_up Came from mail Attempts 2" in text
+    assert "Reason Not retryable Original queue mail Attempts 2" in text
     assert "no, token: •••" in text and "ValueError: no, password=•••" in text
     assert "Attempt 2 · on web2 · builtins.ValueError" in text and "Attempt 1 · on web1" in text
 
@@ -136,7 +136,7 @@ def test_odd_records_are_shown_as_they_are(browser: Browser, dead: Queue, server
 def test_a_message_without_a_body_is_shown(browser: Browser, mail: Queue, server: PrivateServer):
     server.redis.zadd("rsmq:mail", {"phantom": 1})
 
-    assert "another program left an id behind" in text_of(browser.get(url_of(mail, "phantom")))
+    assert "No body (orphaned message ID)." in text_of(browser.get(url_of(mail, "phantom")))
 
 
 def test_a_message_that_is_gone_leads_to_the_index(browser: Browser, mail: Queue):
@@ -168,7 +168,7 @@ def test_operations_are_done_from_the_page(browser: Browser, mail: Queue, dead: 
     history = text_of(browser.get(f"/admin/rsmq/message/{quote(f'mail-dead/{message_id}')}/history/"))
     assert "Change history" in history
     assert [entry.change_message for entry in LogEntry.objects.order_by("pk")] == [
-        "Made visible at once", "Hidden for 60 s", "Moved to mail-dead",
+        "Made visible at once", "Delayed by 60 s", "Moved to mail-dead",
     ]  # fmt: skip
 
 

@@ -253,7 +253,7 @@ def test_a_queue_is_paused_and_resumed(browser: Browser, mail: Queue, server: Pr
     browser.post(page_of(mail, "pause"), {"action": "pause"})
 
     assert server.redis.smembers("rsmq::paused") == {b"mail"}
-    assert "paused: they take nothing" in text_of(browser.get(page_of(mail)))
+    assert "paused: no messages are taken" in text_of(browser.get(page_of(mail)))
     assert [row.name for row in rows_of(browser.get(QUEUES, {"is_paused__exact": 1}))] == ["mail"]
 
     browser.post(page_of(mail, "pause"), {"action": "resume"})

@@ -58,8 +58,8 @@ def test_the_page_of_a_queue_tells_who_takes_from_it(browser: Browser, mail: Que
     a_worker(mail.client, "w2", "mail", state="quiet")
     served = browser.get(f"{QUEUES}mail/change/")
 
-    assert "no process takes from it , start one: manage.py rsmq_worker --queue-name mail" in alone
-    assert "1 process takes from it" in text_of(served)
+    assert "No worker consumes this queue , start one: manage.py rsmq_worker --queue-name mail" in alone
+    assert "1 worker process consumes this queue" in text_of(served)
     assert "/admin/rsmq/worker/?q=mail" in served.content.decode()
 
 

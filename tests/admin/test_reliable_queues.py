@@ -59,7 +59,7 @@ def test_the_page_shows_messages_of_each_kind(browser: Browser, orders: Reliable
         ("give_back", "delivered", (4, 1, 0, 1), "Gave back 2 messages"),
         ("bury", "delivered", (2, 1, 0, 3), "Buried 2 messages"),
         ("ack", "delivered", (2, 1, 0, 1), "Acknowledged 2 messages"),
-        ("redrive", "dead", (3, 1, 2, 0), "Redrove 1 messages"),
+        ("redrive", "dead", (3, 1, 2, 0), "Retried: 1 messages"),
         ("discard", "dead", (2, 1, 2, 0), "Discarded 1 messages"),
     ],
 )

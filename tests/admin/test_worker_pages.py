@@ -93,7 +93,7 @@ def test_an_order_is_given_and_logged(browser: Browser, mail: Queue, server: Pri
     assert server.redis.get("rsmq::order:web-1-42").decode().startswith(f"{order} ")
     assert "1 process" in told(page)[0]
     (entry,) = LogEntry.objects.all()
-    assert entry.object_repr == "web-1-42" and "Ordered" in entry.change_message
+    assert entry.object_repr == "web-1-42" and "Told to" in entry.change_message
 
 
 def test_orders_are_given_to_all_that_are_selected(browser: Browser, mail: Queue, server: PrivateServer):

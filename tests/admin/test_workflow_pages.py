@@ -41,7 +41,11 @@ def test_the_list_shows_the_newest_first_and_how_far_they_are(browser: Browser, 
 def test_the_page_shows_members(browser: Browser, letters: Workflow):
     page = browser.get(page_of(letters))
 
-    assert [(row.number, row.state) for row in page.context["members"]] == [(0, "open"), (1, "open"), (2, "open")]
+    assert [(row.number, row.state) for row in page.context["members"]] == [
+        (0, "pending"),
+        (1, "pending"),
+        (2, "pending"),
+    ]
     assert "3: 3 open, 0 failed" in text_of(page)
 
 

@@ -27,12 +27,12 @@ def test_a_topic_is_replayed_after_a_look_at_what_that_does(root: Visitor, serve
     root.open("/admin/rsmq/topic/")
     root.click("orders", role="link")
     assert "order 29" in root.text()
-    root.click("Set…", role="link")
+    root.click("Replay…", role="link")
     root.page.get_by_label("Go on at").select_option("earliest")
-    root.click("Show what that does")
+    root.click("Preview")
     root.wait_for_text("20 messages are handed out again.")
     assert billing.status().lag == 10, "only shown"
-    root.page.get_by_label("Do it although consumers read").check()
+    root.page.get_by_label("Force").check()
     root.click("Yes, I’m sure")
 
     root.wait_for_text("Group billing goes on at")

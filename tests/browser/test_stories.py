@@ -30,7 +30,7 @@ def test_the_stuck_message_is_found_and_freed(root: Visitor, mail: Queue):
     root.follow(root.page.locator("dd a[href*=in_flight]"))
     assert "1 message" in root.text()
     root.follow(root.page.locator("#result_list tbody th a").first)
-    assert stuck.id in root.text() and "no worker of ours" in root.text()
+    assert stuck.id in root.text() and "no worker of this project" in root.text()
     root.click("Run now")
 
     root.wait_for_text("1 of 1 done")
@@ -47,7 +47,7 @@ def test_why_a_task_died_can_be_read(root: Visitor, start_worker: StartWorker, s
     root.follow(root.page.locator("#result_list tbody th a").first)
 
     text = root.text()
-    assert "Why it died" in text and "builtins.TypeError" in text
+    assert "Failure" in text and "builtins.TypeError" in text
     assert "Traceback (most recent call last)" in text and "time.sleep(for_s)" in text
 
 
@@ -63,7 +63,7 @@ def test_dead_letters_that_died_alike_are_redriven_together(root: Visitor, serve
 
     root.open("/admin/rsmq/queue/default-dead/change/")
     root.follow(root.page.locator(".rsmq-tools").get_by_role("link", name="Failures"))
-    root.follow(root.page.get_by_role("row", name=re.compile("TypeError")).get_by_role("button", name="Redrive…"))
+    root.follow(root.page.get_by_role("row", name=re.compile("TypeError")).get_by_role("button", name="Retry…"))
     root.click("Yes, I’m sure")
 
     root.wait_for_text("3 of 3 done")
@@ -75,13 +75,13 @@ def test_a_queue_is_paused_purged_and_resumed(root: Visitor, mail: Queue, server
 
     root.open("/admin/rsmq/queue/mail/change/")
     root.click("Pause")
-    root.wait_for_text("paused: they take nothing")
+    root.wait_for_text("paused: no messages are taken")
     root.click("Purge", role="link")
     root.page.get_by_label("name").first.fill("mail")
     root.follow(root.page.locator("input.rsmq-dangerous, .submit-row input[type=submit]").first)
     root.wait_for_text("5 messages were removed.")
     root.click("Resume")
-    root.wait_for_text("Workers take from it again.")
+    root.wait_for_text("The queue is resumed.")
 
     assert not server.redis.exists("rsmq::paused")
     assert LogEntry.objects.count() == 3
