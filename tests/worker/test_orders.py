@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rsmq_django.core import Client
+from rsmq_django.core.doctor import examine
 from rsmq_django.core.listing import workers
+from rsmq_django.core.pause import pause
 from rsmq_django.core.processes import ProcessRecord, give_order, read_processes
+from rsmq_django.live.overview import look_at
+from rsmq_django.management.commands.rsmq_doctor import expected_queues
 from rsmq_django.queues import ensure_queue, get_client
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -70,3 +76,19 @@ def test_a_process_of_reliable_queues_tells_which_and_takes_orders(start_worker:
 
     assert (told.queues, told.reliable) == ((), ("orders",))
     assert worker.wait() == 0
+
+
+def test_a_running_worker_is_known_to_the_doctor_and_the_statistics(start_worker: StartWorker, settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"default": {}, "other": {}}}
+    start_worker("--processes", "1")
+    the_only(get_client())
+    get_client().run(pause("rsmq", "default"))
+    for name in ("default", "other"):
+        ensure_queue(name).send("x")
+
+    troubles = {view.name: (view.workers, view.trouble) for view in look_at("default", [], 3600)}
+    findings = {one.subject: one.id for one in examine(get_client(), settings=expected_queues("default"))}
+
+    assert troubles["default"] == (1, ("paused",))
+    assert troubles["other"] == (0, ("no worker",))
+    assert (findings["default"], findings["other"]) == ("paused-backlog", "unserved")
