@@ -28,7 +28,7 @@ class Ends:
 
     succeeded: int = 0
     retried: int = 0
-    #: Those that failed for good, and went to a dead-letter queue or were discarded.
+    #: Messages that failed for good: in a dead-letter queue, or discarded.
     dead: int = 0
     released: int = 0
     lost: int = 0

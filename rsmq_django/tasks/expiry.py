@@ -1,6 +1,6 @@
 """Calls that are of no use when they run too late.
 
-The deadline counts from when the call was due, whatever delayed it: that is the score of its message. Only the server's
+The deadline counts from when the call was due: that is the score of its message. Only the server's
 clock is compared. Once an attempt has begun the call does not expire any more: retries run.
 """
 

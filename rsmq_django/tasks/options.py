@@ -92,7 +92,7 @@ class TaskOptions:
     limits: Sequence[Limit] = ()
     #: The function gets a list of at most so many; None: it gets one.
     batch: int | None = None
-    #: Other dotted paths under which calls name it: those that it had before it was renamed or moved.
+    #: Other dotted paths under which calls name it: its paths before it was renamed or moved.
     aliases: Sequence[str] = ()
     #: "each": who ran it begins nothing else before Redis knows how it went.
     ack: Ack = "batch"

@@ -213,7 +213,7 @@ def task(
     every exception is retried), `timeout_s` (per run; default: none), `hard_timeout_s` (per run, after which its
     process is killed; default: none), `dead_letter_queue` (default: the queue's; DISCARD: none), `result_ttl_s`
     (seconds a finished result is kept; 0 keeps none), `unique` (a `Unique`: of equal calls, one is enough),
-    `expires_in_s` (a call that nobody has begun so long after it was due is not run), `tags` (to find and cancel tasks
+    `expires_in_s` (seconds after its due time from which a call is not begun), `tags` (to find and cancel tasks
     by), `fair_by` (whose calls take turns: names of arguments or a function of them), `limits` (`Concurrency` and
     `Rate`: how many run at a time, and how many start in a span of time), `batch` (the function gets a list of at most
     so many `BatchCall`s), `aliases` (dotted paths that the task had before). Raises InvalidTask or ValueError where it

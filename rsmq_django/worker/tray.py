@@ -31,8 +31,8 @@ MOST_BYTES = 1_048_576
 class LateEndings:
     """Outcomes of exchanges that failed. They are tried again apart from everything else.
 
-    One that cannot go out within the time limit of an exchange, because it is too long for the network, must not keep
-    others from going out, nor the next fetch. So after a failure a single one is tried, longer and longer apart; each
+    One that cannot go out within the time limit of an exchange, because it is too long for the network, must not delay
+    others, nor the next fetch. So after a failure a single one is tried, longer and longer apart; each
     success doubles how many go out together.
     """
 
@@ -49,7 +49,7 @@ class LateEndings:
 
     def add(self, endings: Iterable[Ending], *, were_late: bool) -> None:
         """Keep outcomes; `were_late` when they were tried apart from everything else."""
-        if not were_late:  # before those that have failed more often
+        if not were_late:  # first: the others have failed more often
             self.endings.extendleft(reversed([*endings]))
             self.next_try_at = 0.0
         else:
@@ -61,7 +61,7 @@ class LateEndings:
         self.most = 1
 
     def arrived(self) -> None:
-        """Note that those that were tried were carried out."""
+        """Note that the outcomes tried last were carried out."""
         self.most, self._failures = min(2 * self.most, MAX_BATCH), 0
 
 

@@ -136,8 +136,8 @@ class Group:
     def ack(self, messages: Iterable[Held] | Held) -> int:
         """Acknowledge messages; return how many of them were still held.
 
-        One that is missing was acknowledged before, was handed out again because its time was over, or the group was
-        set back since. An index acknowledges a message whoever holds it.
+        A missing one was acknowledged before, was handed out again because its time was over, or the group was set back
+        since. A bare index is compared with no receipt.
         """
         return sum(run_in_turn(self.client, self._ack(messages), each=2))
 
@@ -154,7 +154,7 @@ class Group:
         ]
 
     def retry(self, messages: Iterable[Held] | Held, *, after_s: float = 0) -> int:
-        """Have messages handed out again after so many seconds; return how many of them were still held, as in ack().
+        """Have messages handed out again after `after_s` seconds; return how many of them were still held, as in ack().
 
         With 0 that is at once, to whoever reads first. A longer time than is left gives their reader more time.
         """

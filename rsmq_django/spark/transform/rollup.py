@@ -13,7 +13,7 @@ from ..histogram import LOG_BASE
 from ..schemas import FAILURES, HOURLY
 
 OUTCOMES = ("succeeded", "retried", "dead", "released", "lost", "cancelled")
-#: What is counted as dead: a message that failed for good, whether it was kept or not.
+#: Events of messages that failed for good, kept or not; they count as dead.
 DEAD = ("dead", "discarded")
 _KEYS = ("hour", "queue", "task")
 

@@ -4,7 +4,7 @@
 --   ARGV[1]  a task, to leave out all others and what was seen of the queues; left out for all of them
 --
 -- Returns per queue: succeeded, retried, dead or discarded, released, lost, cancelled, ready, total sent; the last two are
--- -1 when nobody looked at the queue. Then "wait" or "run", bucket and count in turn.
+-- -1 without a look at the queue. Then "wait" or "run", bucket and count in turn.
 local PLACES = {succeeded = 1, retried = 2, dead = 3, discarded = 3, released = 4, lost = 5, cancelled = 6}
 local SEEN = {["=ready"] = 7, ["=sent"] = 8}
 local task, out, merged = ARGV[1], {}, {wait = {}, run = {}}

@@ -5,7 +5,7 @@
 --   KEYS[3]  hash  message id -> deliveries given back unused, crashes, earlier lives
 --   KEYS[4]  hash  result record
 --   KEYS[5]  zset  id of a cancelled message -> time of the cancellation (ms)
---   KEYS[6]  hash  message id -> failure record, of those that were dead letters
+--   KEYS[6]  hash  message id -> failure record of a dead letter in this queue
 --   ARGV     message id; channel on which workers hear of it; error (JSON) and body of the result; seconds to keep it, and
 --            to remember that it was cancelled
 --

@@ -2,8 +2,8 @@
 --
 -- A group is a table of keys: cursor, groups, own, pending, due, counts, consumers, and `name`.
 --   cursor: every message up to this index is done with; the only key that plain clients know
---   own: `read` = the last index handed out, while something is held; skipped, dead; `forgot` = when (ms) what was held
---     was forgotten, by a seek say: what is handed out afterwards has other receipts
+--   own: `read` = the last index handed out, while something is held; skipped, dead; `forgot` = when (ms) held
+--     messages were forgotten, by a seek say: later deliveries have other receipts
 --   pending: what is held, scored with its index; due: the same, scored with when it is handed out again (ms)
 --   counts: index -> deliveries, from the second on; consumers: name -> last seen (ms)
 --#include shared/counters

@@ -7,7 +7,7 @@
 --   KEYS[3]  hash  message id -> deliveries that were given back unused; id:lives -> what went wrong in earlier lives
 --   KEYS[4]  hash  what this worker holds (shared/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
---   KEYS[7]  hash  message id -> failure record (JSON), of those that were dead letters before
+--   KEYS[7]  hash  message id -> failure record (JSON) of a dead letter in this queue
 --   KEYS[8..11]  zset, hash, failure records and releases of the dead-letter queue; of a message that is discarded, those
 --            of its own queue, which are left alone
 --   KEYS[12]  hash  result record; absent when none is kept

@@ -5,7 +5,7 @@
 --   KEYS[3]  hash  message id -> deliveries that were given back unused
 --   KEYS[4]  hash  what this worker holds (shared/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
---   KEYS[7]  hash  message id -> failure record, of those that were dead letters
+--   KEYS[7]  hash  message id -> failure record of a dead letter in this queue
 --   KEYS[8..] hash  result record of each message, in order
 --   ARGV     strikes; name of the queue; worker; then per message the words of shared/keep_result; events (shared/events)
 --
