@@ -83,6 +83,18 @@ def test_connection_that_is_gone_in_the_middle_says_what_was_sent(proxy: FaultPr
     assert queue.attributes().messages == 1000
 
 
+def test_server_that_becomes_a_replica_in_the_middle_says_what_was_stored(server: PrivateServer, queue: Queue):
+    try:
+        with pytest.raises(PartlyDone, match=r"^1000 were carried out, the others were not: .*READONLY") as caught:
+            queue.send_many(bodies(lambda: server.redis.replicaof("127.0.0.1", "1")))
+    finally:
+        server.redis.replicaof("NO", "ONE")
+
+    assert isinstance(caught.value.__cause__, ServerRefused)
+    assert (len(caught.value.done), caught.value.unknown) == (1000, {})
+    assert queue.attributes().messages == 1000
+
+
 def test_lost_reply_in_the_middle_says_which_may_have_been_sent(proxy: FaultProxy, warm: Queue, queue: Queue):
     with pytest.raises(PartlyDone, match="1000 were carried out, 1000 may have been, the others were not") as caught:
         warm.send_many(bodies(lambda: proxy.lose_reply_to(b"EVALSHA")))
