@@ -1,8 +1,10 @@
 """Development: a worker that starts again when a source file changes.
 
 Django's own reloader runs the program on a thread beside the one that watches. A supervisor forks and handles signals,
-so it gets a process of its own; the process that watches it is replaced, too, because what it has imported is old by
-then.
+so it gets a process of its own, forked by the one that watches. After a change that one starts the same command line
+anew, because its own imports are old by then, and waits: the new process watches for itself, and ends with the status
+CHANGED after the next change. One that cannot even start (an error was saved meanwhile) is started again after another
+change.
 """
 
 from __future__ import annotations
@@ -26,32 +28,34 @@ logger = logging.getLogger(__name__)
 LOOK_EVERY_S = 1.0
 #: How long tasks may go on after a change; then they are given back, and run again in the new worker.
 PATIENCE_S = 3.0
+#: Exit status of a process that was started anew, when a source file has changed again.
+CHANGED = 3
+#: Tells a process that was started anew which of its file descriptors is closed when the one that started it is gone.
+LIFELINE = "RSMQ_RELOAD_LIFELINE"
 
 #: Runs a worker until the other end of the pipe is closed, and returns its exit status.
 RunWorker = Callable[[int], int]
 
 
 def run_with_reload(run_worker: RunWorker) -> int:
-    """Run a worker, and replace this process by a new one of the same command line when a source file changes.
+    """Run a worker, and one in a new process of the same command line whenever a source file changes.
 
     Returns the worker's exit status when it ended well or was told to stop. After a failure it waits for a change.
     """
-    watcher = Watcher(run_worker)
+    watcher = Watcher(run_worker, lifeline=os.environ.pop(LIFELINE, None))
     logger.info("watching for changes of source files; the worker starts again after one")
-    status = watcher.run()
-    if status is not None:
-        return status
-    sys.stdout.flush()
-    sys.stderr.flush()
-    arguments = get_child_arguments()
-    os.execv(arguments[0], arguments)  # noqa: S606 - the command line that started this process
+    return watcher.run()
 
 
 class Watcher:
     """The worker process that is to be replaced, and the files that it was made of."""
 
-    def __init__(self, run_worker: RunWorker) -> None:
+    def __init__(self, run_worker: RunWorker, *, lifeline: str | None) -> None:
         self._run_worker = run_worker
+        #: This process was started anew by another one, which is gone when this can be read.
+        self._starter = None if lifeline is None else int(lifeline)
+        #: The worker is a process that was started anew, and watches for itself.
+        self._is_anew = False
         self._reloader = StatReloader()
         autoreload_started.send(sender=self._reloader)
         self._seen = self._snapshot()
@@ -61,24 +65,43 @@ class Watcher:
         self._status = 0
         self._is_told_to_stop = False
 
-    def run(self) -> int | None:
-        """Return the exit status of the worker, or None when a file has changed and the worker has ended for that."""
+    def run(self) -> int:
+        """Return the exit status of the worker; CHANGED when the process that started this one should start another."""
         self._pid = self._start()
         for number in STOP_SIGNALS:
             signal.signal(number, self._pass_on)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only to wake up
         self._waiter.watch_signals()
+        if self._starter is not None:
+            self._waiter.watch(self._starter, lambda: self._pass_on(signal.SIGTERM, None))
         try:
             while not self._is_over():
-                changed = None if self._is_told_to_stop else self._changed()
+                changed = self._changed() if self._watches else None
                 if changed is not None:
                     logger.info("%s has changed; the worker starts again", changed)
                     self._end_worker()
-                    return None
+                    if self._starter is not None:
+                        return CHANGED
+                    self._start_anew()
                 self._waiter.sleep(lambda: None, at_most_s=LOOK_EVERY_S)
         finally:
             self._waiter.close()
         return self._status
+
+    @property
+    def _watches(self) -> bool:
+        is_anew = self._is_anew and self._pid is not None
+        return not (self._is_told_to_stop or is_anew)
+
+    def _start_anew(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._is_anew = True
+        os.set_inheritable(self._lifeline, True)
+        arguments = get_child_arguments()
+        environment = {**os.environ, LIFELINE: str(self._lifeline)}
+        # A group of its own: a Ctrl-C reaches the one that waits here, which passes it on.
+        self._pid = os.posix_spawn(arguments[0], arguments, environment, setpgroup=0)
 
     def _start(self) -> int:
         sys.stdout.flush()
@@ -103,7 +126,11 @@ class Watcher:
 
     def _is_over(self) -> bool:
         if self._pid is not None and self._reap(os.WNOHANG) and self._status and not self._is_told_to_stop:
-            logger.error("the worker ended with status %d; it starts again after a change", self._status)
+            if self._is_anew and self._status == CHANGED:
+                self._seen |= self._snapshot()
+                self._start_anew()
+            else:
+                logger.error("the worker ended with status %d; it starts again after a change", self._status)
         return self._pid is None and (self._is_told_to_stop or self._status == 0)
 
     def _reap(self, options: int) -> bool:

@@ -87,6 +87,43 @@ def test_half_an_edit_stops_nothing(project: Configure, start_worker: StartWorke
     wait_until(lambda: worker.output.count("works on default") == 2)
 
 
+def test_error_that_is_saved_while_it_restarts_is_survived(
+    project: Configure, start_worker: StartWorker, journal: Journal, shop: Path
+):
+    edit(shop, TASKS.format(word="one"))
+    worker = start(start_worker)
+    wait_until(lambda: "started process" in worker.output)
+
+    edit(shop, "raise RuntimeError('saved too early')")  # it can be compiled, so nothing tells it from a good one
+    wait_until(lambda: worker.output.count("it starts again after a change") >= 1)
+    assert "saved too early" in worker.output
+    edit(shop, TASKS.format(word="two"))
+    wait_until(lambda: worker.output.count("works on default") == 2)
+    say()
+
+    wait_until(lambda: journal.names("said") == ["two"])
+    edit(shop, TASKS.format(word="three"))
+    wait_until(lambda: worker.output.count("works on default") == 3)
+    say()
+    wait_until(lambda: journal.names("said") == ["two", "three"])
+    worker.send(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_worker_that_was_started_anew_does_not_outlive_the_first_process(
+    project: Configure, start_worker: StartWorker, journal: Journal, shop: Path
+):
+    edit(shop, TASKS.format(word="one"))
+    worker = start(start_worker)
+    wait_until(lambda: "started process" in worker.output)
+    edit(shop, TASKS.format(word="two"))
+    wait_until(lambda: worker.output.count("started process") == 2)
+
+    worker.send(signal.SIGKILL)
+
+    wait_until(lambda: worker.output.count("ended with exit status 0") == 2)
+
+
 def test_worker_that_failed_starts_again_after_a_change(
     project: Configure, start_worker: StartWorker, journal: Journal, shop: Path
 ):
