@@ -49,19 +49,23 @@ class QueuePast:
 
     @property
     def sent_per_min(self) -> float | None:
-        """Return how many messages a minute were sent lately; None when nobody looked before now."""
+        """Return how many messages a minute were sent lately; None when no count of that time is known."""
         if len(self.looks) < 2:
             return None
         last = self.looks[-1]
         recent_s = last.at_s - RECENT * self.step_s
-        first = next((look for look in reversed(self.looks[:-1]) if look.at_s <= recent_s), self.looks[0])
+        # Workers may have stopped meanwhile: an average since an older count is not the rate of the last minutes.
+        looks = [look for look in self.looks[:-1] if look.at_s > recent_s - RECENT * self.step_s]
+        if not looks:
+            return None
+        first = next((look for look in reversed(looks) if look.at_s <= recent_s), looks[0])
         # A queue that was deleted and made again begins at 0.
         grown = last.total_sent - first.total_sent if last.total_sent >= first.total_sent else last.total_sent
         return grown * 60 / max(last.at_s - first.at_s, LOOK_EVERY_S)
 
     def look_now(self, total_sent: int, created_s: float | None, now_s: float) -> None:
-        """Take in what is so at this moment. A new queue needs no earlier look: it began at 0."""
-        # Of those in the span that has only begun nobody knows when they were taken.
+        """Add the count of this moment. A new queue needs no earlier one: it began at 0."""
+        # When the looks of the current span were taken is not known.
         self.looks = [look for look in self.looks if look.at_s <= now_s]
         if created_s is not None and created_s <= now_s and not self.looks:
             self.looks.append(Look(created_s, 0))

@@ -67,6 +67,22 @@ def test_an_old_queue_that_nobody_looked_at_shows_dashes(browser: Browser, mail:
     assert row_of(browser).past.sent_per_min is None
 
 
+def test_what_an_old_queue_was_sent_in_all_its_life_is_no_rate(browser: Browser, mail: Queue, server: PrivateServer):
+    server.redis.hset("rsmq:mail:Q", mapping={"created": int(time.time()) - 3 * 86_400, "totalsent": 1_000_000})
+
+    assert row_of(browser).past.sent_per_min is None
+
+
+def test_a_rate_counts_the_last_minutes_and_not_what_was_before_an_outage_of_all_workers(
+    browser: Browser, mail: Queue, server: PrivateServer
+):
+    mail.client.run(sample("rsmq", "mail", at_s=time.time() - 40 * 60))
+    server.redis.hset("rsmq:mail:Q", mapping={"created": int(time.time()) - 86_400, "totalsent": 1_000_000})
+
+    assert row_of(browser).past.sent_per_min is None
+    assert row_of(browser, span="24h").past.sent_per_min > 0, "whose minutes are the last fifty"
+
+
 def test_messages_are_counted_by_state(browser: Browser, mail: Queue, dead: Queue):
     mail.send_many([b"x"] * 6)
     mail.receive_many(2, visibility_timeout_s=60)
