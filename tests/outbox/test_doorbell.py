@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import select
 import signal
+import threading
 from datetime import timedelta
 from io import StringIO
 from typing import Any, cast
 
 import pytest
 from django.core.management import call_command
+from django.db import connections
 from django.utils import timezone
 
 from rsmq_django.outbox.listening import Doorbell
@@ -73,11 +75,19 @@ def test_relay_sleeps_until_its_time_is_over_or_it_is_told_to_stop(with_outbox: 
 def test_new_row_wakes_the_relay_and_wakes_it_once(with_outbox: Configure, greet: Task):
     doorbell = Doorbell(LEDGER)
     doorbell.listen()
-    greet.enqueue("wake up")
+    descriptor = doorbell._listening.fileno()
+
+    def enqueue_elsewhere() -> None:
+        greet.enqueue("wake up")
+        connections[LEDGER].close()
+
+    thread = threading.Thread(target=enqueue_elsewhere)
+    thread.start()
+    thread.join()
+    assert select.select([descriptor], [], [], 60)[0]
 
     doorbell.wait(60)
 
-    descriptor = doorbell._listening.fileno()
     assert select.select([descriptor], [], [], 0)[0] == [], "what was said is read, or nobody could sleep"
     reader, writer = os.pipe()
     os.write(writer, b"x")
@@ -87,12 +97,15 @@ def test_new_row_wakes_the_relay_and_wakes_it_once(with_outbox: Configure, greet
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_row_that_came_before_the_relay_sleeps_keeps_it_awake(with_outbox: Configure, greet: Task):
+def test_row_that_came_before_the_relay_sleeps_keeps_it_awake(
+    with_outbox: Configure, greet: Task, monkeypatch: pytest.MonkeyPatch
+):
     doorbell = Doorbell(LEDGER)
     doorbell.listen()
     greet.enqueue("early")
     Relay().relay_waiting()  # a query makes the driver read what was said
 
-    doorbell.wait(60)  # does not sleep
+    monkeypatch.setattr("rsmq_django.outbox.listening.select.select", lambda *_: pytest.fail("it sleeps"))
+    doorbell.wait(60)
 
     assert not doorbell._has_rung

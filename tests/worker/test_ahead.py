@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from rsmq_django.core.call import load_script
+from rsmq_django.core.errors import ServerRefused
 from rsmq_django.queues import get_queue
 from rsmq_django.worker.delivery import Delivery
 from rsmq_django.worker.execution import Execution
@@ -164,6 +165,8 @@ def test_server_without_its_replicas_is_an_outage_and_no_damaged_queue(project: 
     try:
         fetcher.exchange(0)
         assert fetcher.outage.is_on and not fetcher.tray.refused
+        with pytest.raises(ServerRefused, match="NOREPLICAS"):
+            get_queue("default").send("refused")
     finally:
         server.redis.config_set("min-replicas-to-write", 0)
 

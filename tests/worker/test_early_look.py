@@ -229,6 +229,16 @@ def test_worker_without_room_sleeps_although_messages_wait(project: Configure):
     assert fetcher.next_exchange_at(0) is None
 
 
+def test_worker_at_rest_gets_up_to_report_what_it_has_counted(project: Configure):
+    fetcher = fetcher_at_rest()
+    assert fetcher.next_exchange_at(0) is None
+
+    assert fetcher.statistics is not None
+    fetcher.statistics.ended("default", "shop.send", "succeeded")
+
+    assert fetcher.next_exchange_at(0) is not None
+
+
 def test_messages_of_an_early_look_whose_answer_nobody_can_read_come_back_without_an_attempt(
     project: Configure, monkeypatch: pytest.MonkeyPatch
 ):
