@@ -16,6 +16,7 @@ from .options import Group
 from .output import Table, as_duration, as_size, printable, write_json
 from .sending import batches
 from .session import Session
+from .topic_files import archive, restore
 from .topic_keeping import bridge, group_as_json, set_, topic_as_json, trim
 from .topic_reading import existing, read, replay, seek, tail, topic_option
 
@@ -32,7 +33,7 @@ def topic() -> None:
     """  # fmt: skip
 
 
-for command in (bridge, read, replay, seek, set_, tail, trim):
+for command in (archive, bridge, read, replay, restore, seek, set_, tail, trim):
     topic.add_command(command)
 
 

@@ -78,10 +78,11 @@ def tail(session: Session, /, name: str, last: int, first: int | None, follow: b
 
 def _ranges(topic: Topic, index: int, *, is_endless: bool) -> Iterator[TopicMessage]:
     """Read on from an index; at the end wait, or stop."""
+    index = max(0, index)
     while True:
-        found = topic.read_range(max(0, index), MAX_BATCH)
+        found = topic.read_range(index, MAX_BATCH)
         yield from found.messages
-        index = min(max(index, found.first) + MAX_BATCH, found.last + 1)
+        index = min(max(index + MAX_BATCH, found.first), found.last + 1)
         if index <= found.last:
             continue
         if not is_endless:

@@ -1,6 +1,8 @@
 """`rsmqctl topic ...`: publishing, looking, reading, replaying, trimming, bridging."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -233,3 +235,76 @@ def test_every_command_has_a_help_that_says_more_than_its_name(rsmqctl: Run, com
     done = rsmqctl("topic", command, "--help")
 
     assert done.exit_code == 0 and len(done.output.splitlines()) > 8
+
+
+# -- Files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["orders.ndjson", "orders.ndjson.gz"])
+def test_topic_is_archived_and_restored(rsmqctl: Run, client: Client, topic: Topic, tmp_path: Path, name: str):
+    file = str(tmp_path / name)
+
+    archived = rsmqctl("topic", "archive", "-n", "orders", "--file", file)
+    restored = rsmqctl("topic", "restore", "-n", "copy", "--file", file)
+
+    assert archived.output == "archived 5 messages from topic orders\n"
+    assert restored.output == "restored 5 messages to topic copy\n"
+    messages = [Topic(each, client).read_range(1, 10).messages for each in ("orders", "copy")]
+    before, after = ([(each.body, each.key, each.headers) for each in part] for part in messages)
+    assert before == after
+    assert (Path(file).read_bytes()[:2] == b"\x1f\x8b") is name.endswith(".gz")
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_large_topic_is_archived_and_restored_in_portions(rsmqctl: Run, client: Client, tmp_path: Path):
+    topic, file = Topic("orders", client), str(tmp_path / "file")
+    for first in (0, 1000, 2000):
+        topic.publish(*[str(number) for number in range(first, first + 1000)])
+    topic.trim(before=11)
+
+    assert rsmqctl("topic", "archive", "-n", "orders", "--file", file, "--json").json["archived"] == 2990
+    assert rsmqctl("topic", "restore", "-n", "copy", "--file", file, "--json").json["restored"] == 2990
+    assert [each.text() for each in Topic("copy", client).read_range(1, 1000).messages][:2] == ["10", "11"]
+    assert Topic("copy", client).status().length == 2990
+
+
+def test_restoring_into_a_topic_with_messages_has_to_be_asked_for(
+    rsmqctl: Run, client: Client, topic: Topic, tmp_path: Path
+):
+    file = str(tmp_path / "file")
+    rsmqctl("topic", "archive", "-n", "orders", "--file", file, "--from", "4")
+
+    refused = rsmqctl("topic", "restore", "-n", "orders", "--file", file)
+
+    assert (refused.exit_code, topic.status().last) == (1, 5)
+    assert "give --append" in refused.errors
+    assert rsmqctl("topic", "restore", "-n", "orders", "--file", file, "--append", "--skip", "1").exit_code == 0
+    assert [each.body for each in topic.read_range(6, 10).messages] == [b"\xff"]
+
+
+@pytest.mark.parametrize("line", [b"hello\n", b"[]\n", b"{}\n", b'{"message": 1}\n'])
+def test_file_that_is_not_an_archive_is_refused(rsmqctl: Run, client: Client, tmp_path: Path, line: bytes):
+    file = tmp_path / "file"
+    file.write_bytes(line)
+
+    refused = rsmqctl("topic", "restore", "-n", "orders", "--file", str(file))
+
+    assert (refused.exit_code, Topic("orders", client).status().length) == (1, 0)
+    assert "line 1 is not a message of an archive" in refused.errors
+
+
+def test_file_that_is_not_there_is_told(rsmqctl: Run, client: Client, topic: Topic, tmp_path: Path):
+    assert rsmqctl("topic", "restore", "-n", "orders", "--append", "--file", str(tmp_path / "none")).exit_code == 1
+    assert rsmqctl("topic", "archive", "-n", "orders", "--file", str(tmp_path / "none" / "file")).exit_code == 1
+
+
+@pytest.mark.parametrize("words", [("--from", "1"), ("--last", "5000")])
+def test_tail_of_a_topic_that_was_trimmed_leaves_nothing_out(rsmqctl: Run, client: Client, words: tuple[str, str]):
+    topic = Topic("orders", client)
+    for _ in range(3):
+        topic.publish(*["x"] * 1000)
+    topic.trim(before=11)
+
+    printed = rsmqctl("topic", "tail", "-n", "orders", *words).json_lines
+
+    assert [each["index"] for each in printed] == list(range(11, 3001))

@@ -246,6 +246,19 @@ def test_scores_beyond_the_longest_delay_are_reported(server: PrivateServer, cli
     assert found(client)["far-future"].what == "1 of 2 messages"
 
 
+def test_calls_of_tasks_may_be_due_in_years(server: PrivateServer, client: Client, queue: Queue):
+    in_a_year_ms = server.redis.time()[0] * 1000 + 31_536_000_000
+    bodies = [b'{"v":1,"task":"shop.tasks.remind","id":"x"}', b'{"encrypted":"abc"}', b'{"signature":"abc"}']
+    server.redis.zadd("rsmq:jobs", dict.fromkeys(queue.send_many(bodies), in_a_year_ms))
+    assert "far-future" not in found(client)
+
+    queue.send(bodies[0])
+    held = queue.receive()  # hidden by a lease: no client hides a message for so long
+    assert held is not None
+    server.redis.zadd("rsmq:jobs", {held.id: in_a_year_ms})
+    assert found(client)["far-future"].what == "1 of 4 messages"
+
+
 # -- Settings --------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@
 --
 -- Returns the types of the first two keys and how long they live (ms, -1: for ever); vt, delay, maxsize, created,
 -- modified, totalrecv, totalsent (nil: absent); the number of fields, of messages, of scores in seconds, in
--- microseconds and beyond the longest time; how many phantoms were removed, and a note on the last one; the first ids.
+-- microseconds and beyond the longest time (without calls of tasks: they may be due in years); how many phantoms were removed, and a note on the last one; the first ids.
 --#include shared/clock
 local SECONDS_BELOW, MICROSECONDS_FROM = 1e11, 1e14
 local messages, settings, phantoms, longest_ms = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1])
@@ -23,6 +23,23 @@ end
 for i = 1, 7 do reply[4 + i] = attributes[i] or false end
 reply[12] = fields
 
+local CALLS_LOOKED_AT = 1000
+-- A call of a task that was never received: its sender asked for that time.
+local function is_waiting_call(id)
+  local body, receive_count = unpack(redis.call("HMGET", settings, id, id .. ":rc"))
+  if receive_count or not body then return false end
+  return body:find('"task":', 1, true) or body:find('"encrypted":', 1, true) or body:find('"signature":', 1, true)
+end
+
+local function waiting_calls(after)
+  local count = 0
+  local bound = "(" .. integer(MICROSECONDS_FROM)
+  for _, id in ipairs(redis.call("ZRANGEBYSCORE", messages, after, bound, "LIMIT", 0, CALLS_LOOKED_AT)) do
+    if is_waiting_call(id) then count = count + 1 end
+  end
+  return count
+end
+
 local numbers, first = {0, 0, 0, 0}, {}
 if index_type == "zset" then
   local too_late = "(" .. integer(now_ms + longest_ms)
@@ -32,6 +49,7 @@ if index_type == "zset" then
     redis.call("ZCOUNT", messages, integer(MICROSECONDS_FROM), "+inf"),
     redis.call("ZCOUNT", messages, too_late, "(" .. integer(MICROSECONDS_FROM)),
   }
+  if numbers[4] > 0 and hash_type == "hash" then numbers[4] = numbers[4] - waiting_calls(too_late) end
   first = redis.call("ZRANGE", messages, 0, 2)
 end
 for i = 1, 4 do reply[12 + i] = numbers[i] end
