@@ -150,3 +150,12 @@ def test_reliable_queues_of_a_process_are_shown(browser: Browser, mail: Queue):
     assert "Reliable queues orders" in text_of(page)
     assert "/admin/rsmq/reliablequeue/orders/change/" in page.content.decode()
     assert [row.queues for row in rows_of(browser.get(WORKERS, {"q": "orders"}))] == ["mail, orders"]
+
+
+def test_without_workers_the_list_tells_how_to_start_one(browser: Browser, mail: Queue):
+    page = text_of(browser.get(WORKERS))
+
+    assert "No worker is running. Start one: manage.py rsmq_worker" in page
+    a_worker(mail)
+
+    assert "No worker is running" not in text_of(browser.get(WORKERS))
