@@ -540,3 +540,9 @@ def test_user_without_any_rights_gets_notes_and_no_error(client_as: Any):
 
     assert {one.id for one in findings} == {"not-allowed"}
     assert all("secret" not in f"{one}" for one in findings)
+
+
+def test_fields_of_no_known_kind_are_counted(client: Client, queue: Queue, server: PrivateServer):
+    server.redis.hset("rsmq:jobs:Q", mapping={"one": "1", "two": "2"})
+
+    assert found(client)["foreign-fields"].what.startswith("2 fields of no known kind")

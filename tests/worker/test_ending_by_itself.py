@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import threading
 
+import pytest
+
 from rsmq_django.core import Queue
-from rsmq_django.queues import get_client, get_queue
+from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import fixed
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, new_worker, send_raw, work
+from tests.worker.workshop import Configure, declare, new_worker, send_raw, work, working
 
 
 def messages_left() -> int:
@@ -128,3 +130,16 @@ def test_each_delivery_counts_as_one_message(project: Configure):
 
     assert len(attempts) == 3
     assert messages_left() == 1
+
+
+def test_only_a_worker_that_ends_by_itself_says_what_it_waits_for(project: Configure, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO", "rsmq_django.worker")
+    said = "nothing is ready; waiting for messages"
+    queue = ensure_queue("default")
+    queue.send("delayed", delay_s=1000)
+    with working() as worker:
+        wait_until(lambda: worker.waiter._is_asleep and worker.fetchers[0].is_drained)
+    assert said not in caplog.text
+
+    with working(until_empty=True):
+        wait_until(lambda: said in caplog.text)

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from rsmq_django.core.call import load_script
-from rsmq_django.worker.herd import TURN_S, Herd
+from rsmq_django.worker.herd import MAX_CONNECTIONS, TURN_S, Herd
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -62,6 +62,13 @@ def test_only_a_look_that_began_after_the_message_was_published_counts():
     assert second.is_drained_since(0, 99.9)
     assert not second.is_drained_since(0, 100.0)
     assert not second.is_drained_since(1, 99.9), "another connection"
+
+
+def test_a_connection_that_the_memory_of_all_has_no_place_for_is_looked_at_each_time():
+    member = Herd(1).member(0)
+    member.note_drained(MAX_CONNECTIONS, 100.0)
+
+    assert not member.is_drained_since(MAX_CONNECTIONS, 0.0)
 
 
 # -- With real processes ---------------------------------------------------------------------------------------------

@@ -54,6 +54,10 @@ def test_what_was_counted_arrives_with_its_times(client: Client):
     assert totals(client, "pay") == {"charge": Counts(released=1)}
 
 
+def test_nothing_counted_is_nothing_reported(client: Client):
+    assert exchange(client, new_statistics()) == 0
+
+
 def test_nothing_is_reported_twice(client: Client):
     statistics = new_statistics()
     statistics.ended("mail", "send", "succeeded")
