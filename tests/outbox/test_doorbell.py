@@ -64,9 +64,10 @@ def test_relay_sleeps_until_its_time_is_over_or_it_is_told_to_stop(with_outbox: 
     reader, writer = os.pipe()
 
     doorbell.wait(0.01, watched=[reader])  # comes back by itself
-    os.write(writer, b"stop")
+    threading.Timer(0.2, os.write, (writer, b"stop")).start()
     doorbell.wait(60, watched=[reader])
 
+    assert select.select([reader], [], [], 0)[0], "it slept until then"
     os.close(reader)
     os.close(writer)
 

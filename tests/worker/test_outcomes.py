@@ -13,6 +13,7 @@ from rsmq_django.tasks import Retry, TaskContext, consumer, fixed
 from rsmq_django.worker.endings import Ending, ending_calls
 from rsmq_django.worker.execution import Execution
 from rsmq_django.worker.outcomes import NOTHING_RETURNED
+from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
 from tests.worker.workshop import (
     Configure,
@@ -530,3 +531,17 @@ def test_successes_of_first_and_later_deliveries_end_in_one_call(project: Config
 
     assert get_client().run(ending_call.call) == [Settlement.DONE] * 2
     assert queue.attributes().messages == 0
+
+
+def test_result_of_a_task_that_waits_long_for_its_next_attempt_outlives_the_wait(
+    project: Configure, server: PrivateServer
+):
+    wait_s = 30 * 86_400
+
+    def fail() -> None:
+        raise OSError("no disk")
+
+    result = declare(max_attempts=2, backoff=fixed(wait_s))(fail).enqueue()
+    work(until_empty=False, until_drained=True)
+
+    assert server.redis.ttl(f"rsmq::result:{result.id}") > wait_s
