@@ -6,16 +6,19 @@ import base64
 import gzip
 import json
 import os
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import click
 
+from ..core import RsmqError
+from ..core.errors import OutcomeUnknown, without_claims
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
 from ..core.portions import portions
 from ..core.topics import Entry, Topic, TopicMessage
-from .failures import Failed, Interrupted
+from .failures import Failed, Interrupted, name_of, text_of
 from .options import Command
 from .output import counted, write_json
 from .session import Session
@@ -44,15 +47,14 @@ def archive(session: Session, /, name: str, path: Path, first: int) -> None:
     """
     topic = existing(session, name)
     unfinished = path.with_name(path.name + ".part")
-    count = 0
+    file = _opened(unfinished, "wb", gz=path.suffix == ".gz")
     try:
-        with _opened(unfinished, "wb", gz=path.suffix == ".gz") as file:
-            for message in _messages(topic, first):
-                file.write(json.dumps(as_json(message)).encode() + b"\n")
-                count += 1
+        count = _write(file, _messages(topic, first))
         os.replace(unfinished, path)
     except KeyboardInterrupt as error:
         raise Interrupted("interrupted; nothing was written") from error
+    except OSError as error:
+        raise click.FileError(str(path), error.strerror or str(error)) from error
     finally:
         unfinished.unlink(missing_ok=True)
     _tell(session, name, count, "archived", "from")
@@ -68,19 +70,25 @@ def restore(session: Session, /, name: str, path: Path, append: bool, skip: int)
     """Publish the messages of an archive.
 
     They keep their order, keys and headers, and get new indexes and times. A topic that has messages is refused without
-    --append. After an interruption, go on with --append --skip N.
+    --append. After an interruption or an error, go on with --append --skip N.
     """
     topic = Topic(name, session.client())
     if not append and topic.status().length:
         raise Failed("topicExists", f"topic {name} has messages; restore another one, or give --append")
-    done = skip
+    done, under_way = skip, 0
     try:
         with _opened(path, "rb", gz=path.suffix == ".gz") as file:
-            for batch in portions(_entries(file, skip), _size_of, count=MAX_BATCH, size_bytes=MAX_TRIP_BYTES):
+            for batch in portions(_entries(file, path, skip), _size_of, count=MAX_BATCH, size_bytes=MAX_TRIP_BYTES):
+                under_way = len(batch)
                 topic.publish(*batch)
-                done += len(batch)
+                done, under_way = done + under_way, 0
     except KeyboardInterrupt as error:
-        raise Interrupted(f"interrupted; go on with --append --skip {done}") from error
+        raise Interrupted(f"interrupted; {_way_on(done, under_way)}") from error
+    except (RsmqError, Failed) as error:
+        under_way = under_way if isinstance(error, OutcomeUnknown) else 0
+        if done == skip and not under_way:
+            raise
+        raise Failed(name_of(error), f"{_reason(error)}; {_way_on(done, under_way)}") from error
     _tell(session, name, done - skip, "restored", "to")
 
 
@@ -93,17 +101,52 @@ def _messages(topic: Topic, first: int) -> Iterator[TopicMessage]:
         first = max(first + MAX_BATCH, found.first)
 
 
-def _entries(file: IO[bytes], skip: int) -> Iterator[Entry]:
-    for number, line in enumerate(file, 1):
+def _write(file: IO[bytes], messages: Iterable[TopicMessage]) -> int:
+    count = 0
+    with file:
+        for message in messages:
+            file.write(json.dumps(as_json(message)).encode() + b"\n")
+            count += 1
+    return count
+
+
+def _way_on(done: int, under_way: int) -> str:
+    """Return how to go on when the first `done` messages of an archive are restored."""
+    if not under_way:
+        return f"go on with --append --skip {done}"
+    return (
+        f"{counted(done)} are restored and the next {under_way} may be: look with 'topic tail', then go on with "
+        f"--append and --skip {done} or {done + under_way}"
+    )
+
+
+def _reason(error: RsmqError | Failed) -> str:
+    return (without_claims(error) if isinstance(error, RsmqError) else text_of(error)).rstrip(".")
+
+
+def _entries(file: IO[bytes], path: Path, skip: int) -> Iterator[Entry]:
+    for number, line in _lines(file, path):
         if number <= skip:
             continue
         try:
-            fields: dict[str, Any] = json.loads(line)
-            text = fields["message"]
-            body = base64.b64decode(text) if fields.get("encoding") == "base64" else text.encode()
-            yield Entry(body, key=fields.get("key"), headers=fields.get("headers") or {})
+            yield _entry(json.loads(line))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Failed("fileError", f"line {number} is not a message of an archive: {error}") from error
+
+
+def _lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        yield from enumerate(file, 1)
+    except (OSError, EOFError, zlib.error) as error:  # the latter two, and a kind of the first: not a whole .gz file
+        raise Failed("fileError", f"{path} cannot be read to its end: {error}") from error
+
+
+def _entry(fields: dict[str, Any]) -> Entry:
+    text, headers = fields["message"], fields.get("headers") or {}
+    if not isinstance(headers, dict):
+        raise TypeError(f"its headers are {headers!r}")
+    body = base64.b64decode(text, validate=True) if fields.get("encoding") == "base64" else text.encode()
+    return Entry(body, key=fields.get("key"), headers=headers)
 
 
 def _size_of(entry: Entry) -> int:

@@ -1,5 +1,6 @@
 """`rsmqctl topic ...`: publishing, looking, reading, replaying, trimming, bridging."""
 
+import gzip
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rsmq_django.core import Client, Queue
+from rsmq_django.core.errors import OutcomeUnknown
 from rsmq_django.core.topics import Entry, Topic
 from tests.cli.conftest import Result, Terminal
 
@@ -293,9 +295,81 @@ def test_file_that_is_not_an_archive_is_refused(rsmqctl: Run, client: Client, tm
     assert "line 1 is not a message of an archive" in refused.errors
 
 
+WRONG_LINES = [b"{}", b'{"message": "x", "headers": [1]}', b'{"message": "!", "encoding": "base64"}']
+
+
+@pytest.mark.parametrize("line", WRONG_LINES)
+def test_restoration_that_meets_a_wrong_line_says_how_to_go_on(
+    rsmqctl: Run, client: Client, tmp_path: Path, line: bytes
+):
+    file = tmp_path / "file"
+    file.write_bytes(b"".join([b'{"message": "x"}\n'] * 1499 + [line + b"\n"]))
+
+    stopped = rsmqctl("topic", "restore", "-n", "copy", "--file", str(file))
+
+    assert (stopped.exit_code, Topic("copy", client).status().length) == (1, 1000)
+    assert "line 1500 is not a message of an archive" in stopped.errors
+    assert "go on with --append --skip 1000" in stopped.errors
+
+
+def test_restoration_of_an_archive_that_was_cut_says_how_to_go_on(rsmqctl: Run, client: Client, tmp_path: Path):
+    file = tmp_path / "file.gz"
+    lines = b"".join(b'{"message": "%d"}\n' % number for number in range(2500))
+    file.write_bytes(gzip.compress(lines)[:-3000])
+
+    stopped = rsmqctl("topic", "restore", "-n", "copy", "--file", str(file))
+
+    assert (stopped.exit_code, Topic("copy", client).status().length) == (1, 1000)
+    assert "cannot be read to its end" in stopped.errors
+    assert "go on with --append --skip 1000" in stopped.errors
+
+
+def test_file_that_is_not_compressed_as_its_name_says_is_told(rsmqctl: Run, client: Client, tmp_path: Path):
+    file = tmp_path / "file.gz"
+    file.write_bytes(b'{"message": "x"}\n')
+
+    refused = rsmqctl("topic", "restore", "-n", "copy", "--file", str(file))
+
+    assert (refused.exit_code, Topic("copy", client).status().length) == (1, 0)
+    assert "Not a gzipped file" in refused.errors
+
+
+def test_restoration_whose_reply_is_lost_says_what_may_be_restored(
+    rsmqctl: Run, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "file"
+    file.write_bytes(b'{"message": "x"}\n' * 1700)
+    publish = Topic.publish
+
+    def lose(topic: Topic, *entries: Entry) -> range:
+        indexes = publish(topic, *entries)
+        if len(indexes) < 1000:
+            raise OutcomeUnknown("no reply")
+        return indexes
+
+    monkeypatch.setattr(Topic, "publish", lose)
+    stopped = rsmqctl("topic", "restore", "-n", "copy", "--file", str(file))
+
+    assert stopped.exit_code == 1
+    assert "1000 messages are restored and the next 700 may be" in stopped.errors
+    assert "--skip 1000 or 1700" in stopped.errors
+
+
+def test_archive_that_does_not_fit_on_the_disk_is_told(rsmqctl: Run, topic: Topic, tmp_path: Path):
+    (tmp_path / "file.part").symlink_to("/dev/full")
+
+    failed = rsmqctl("topic", "archive", "-n", "orders", "--file", str(tmp_path / "file"))
+
+    assert failed.exit_code == 1
+    assert "No space left on device" in failed.errors
+    assert os.listdir(tmp_path) == []
+
+
 def test_file_that_is_not_there_is_told(rsmqctl: Run, client: Client, topic: Topic, tmp_path: Path):
     assert rsmqctl("topic", "restore", "-n", "orders", "--append", "--file", str(tmp_path / "none")).exit_code == 1
     assert rsmqctl("topic", "archive", "-n", "orders", "--file", str(tmp_path / "none" / "file")).exit_code == 1
+    (tmp_path / "file").touch()
+    assert rsmqctl("topic", "archive", "-n", "orders", "--file", str(tmp_path / "file" / "inside")).exit_code == 1
 
 
 @pytest.mark.parametrize("words", [("--from", "1"), ("--last", "5000")])
