@@ -7,7 +7,8 @@ tell it from one whose members take their time.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -243,16 +244,27 @@ def _seal(plan: Plan, members: int, progress: Progress) -> None:
     progress.is_sent = True
     try:
         plan.client.run(plan.sealing(members))
-    except OutcomeUnknown:  # sealing it twice does no harm
-        plan.client.run(plan.sealing(members))
+    except OutcomeUnknown as lost:  # sealing it twice does no harm
+        with _still_unknown(lost):
+            plan.client.run(plan.sealing(members))
 
 
 async def _aseal(plan: Plan, members: int, progress: Progress) -> None:
     progress.is_sent = True
     try:
         await plan.client.arun(plan.sealing(members))
-    except OutcomeUnknown:
-        await plan.client.arun(plan.sealing(members))
+    except OutcomeUnknown as lost:
+        with _still_unknown(lost):
+            await plan.client.arun(plan.sealing(members))
+
+
+@contextmanager
+def _still_unknown(lost: OutcomeUnknown) -> Iterator[None]:
+    """Raise `lost` again when the block fails: that nothing was sent the second time says nothing of the first."""
+    try:
+        yield
+    except RsmqError as error:
+        raise lost from error
 
 
 def _run_all(plan: Plan, calls: Sequence[Call[Any]]) -> None:

@@ -224,6 +224,18 @@ def test_workflow_whose_sealing_is_unknown_is_not_cancelled_because_it_may_be_co
     assert seen == [[0, 2, 4]]
 
 
+@pytest.mark.usefixtures("in_several_exchanges")
+def test_workflow_whose_server_goes_while_it_is_sealed_may_be_complete(double: Any, exchanges: Exchanges):
+    exchanges.lost_after, exchanges.lost = COUNTED + 1, 1
+    exchanges.gone_after = COUNTED + 2
+
+    with pytest.raises(WorkflowInterrupted, match="may have been sent and be complete") as caught:
+        group([call(double, n) for n in range(3)], then=call(report())).enqueue()
+
+    exchanges.begin_again()
+    assert get_workflow(caught.value.workflow_id).status().is_sealed
+
+
 # -- Maps -------------------------------------------------------------------------------------------------------------
 
 
