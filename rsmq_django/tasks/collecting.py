@@ -3,14 +3,14 @@
 Django forgets the hooks of a savepoint that is rolled back. So calls share a hook only when they were made one after
 the other at the same savepoints, with no other hook between them: then all of them happen, or none, and in order.
 
-The transaction is committed when they are sent, and other hooks may wait behind them. So a hook of ours never raises:
-what could not be sent is logged, with the ids of its tasks.
+The transaction is committed when they are sent, and other hooks may wait behind them. So what could not be sent is
+logged, with the ids of its tasks, and raises nothing; what a receiver of the signal raises is logged by Django.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,10 +82,20 @@ class Collected:
             account.result(waiting)
         except RsmqError as error:
             log_lost(_described([each for each in waiting if not isinstance(outcomes.get(id(each)), Sent)]), error)
+        self._tell(outcomes)
+
+    def _tell(self, outcomes: Mapping[int, Outcome]) -> None:
+        """Do what was to be done with calls that are sent; an error, of a signal's receiver, is raised at the end."""
+        errors: list[Exception] = []
         for batches, then in self._waiting:
             sent = [outcomes.get(id(outgoing)) for outgoing in batches]
             if all(isinstance(each, Sent) for each in sent):
-                then(joined(sent))
+                try:
+                    then(joined(sent))
+                except Exception as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _send_all(self, groups: Sequence[Sequence[Outgoing]]) -> dict[int, Outcome]:
         """Send calls, and return what became of each by its identity; nothing is known of one that was not sent."""

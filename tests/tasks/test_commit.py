@@ -272,6 +272,25 @@ def test_server_that_is_down_at_the_commit_is_logged_with_what_is_lost_and_no_ho
 
 
 @pytest.mark.django_db(transaction=True)
+def test_receiver_that_raises_at_the_commit_leaves_the_other_calls_told(greet: Task):
+    told: list[str] = []
+
+    def receive(task_result: Any, **_: Any) -> None:
+        told.append(task_result.args[0])
+        raise ZeroDivisionError
+
+    task_enqueued.connect(receive)
+    try:
+        with transaction.atomic():
+            results = [greet.enqueue(name) for name in ("Ada", "Bob")]
+    finally:
+        task_enqueued.disconnect(receive)
+
+    assert told == ["Ada", "Bob"]
+    assert None not in [result.enqueued_at for result in results]
+
+
+@pytest.mark.django_db(transaction=True)
 def test_receiver_that_raises_at_the_commit_drops_no_hook(greet: Task, sent, caplog: pytest.LogCaptureFixture):
     def refuse(**_: Any) -> None:
         raise ZeroDivisionError
