@@ -12,6 +12,7 @@ import redis
 
 from rsmq_django.core import Connection
 from rsmq_django.embedded.binary import find_server
+from tests import leftovers
 from tests.support import wait_until
 
 SLOTS = 16_384
@@ -47,6 +48,7 @@ class Node:
         command += ["--cluster-enabled", "yes", "--cluster-node-timeout", "60000", "--save", ""]
         command += ["--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        leftovers.keep(self._process.pid)  # a node that a test starts again belongs to the tests after it, too
         self._connection = Connection(self.url, timeout_s=60)
         wait_until(lambda: self._answers() or not self.is_alive)
 

@@ -71,7 +71,6 @@ def test_fields_that_are_no_options_cannot_be_set():
         {"MAX_ATTEMPTS": 0},
         {"DEAD_LETTER": "no spaces"},
         {"DEAD_LETTER": "rt"},
-        {"DEAD_LETTER": None},
         {"CONNECTION": ""},
     ],
 )

@@ -131,7 +131,7 @@ class ReliableQueue:
                 return None
             block_s = wait.block_s()
             if block_s:
-                self._stand_in_line(self.pop_call(0, more_queues), block_s, popped.next_due_ms)
+                self._stand_in_line(self.pop_call(0, more_queues, is_look=True), block_s, popped.next_due_ms)
             else:
                 time.sleep(wait.nap_s())
 
@@ -147,17 +147,22 @@ class ReliableQueue:
                 return None
             block_s = wait.block_s()
             if block_s:
-                await self._astand_in_line(self.pop_call(0, more_queues), block_s, popped.next_due_ms)
+                await self._astand_in_line(self.pop_call(0, more_queues, is_look=True), block_s, popped.next_due_ms)
             else:
                 await asyncio.sleep(wait.nap_s())
 
-    def pop_call(self, count: int, more_queues: Sequence[str | ReliableQueue] = ()) -> Call[Popped]:
-        """Return a pop that does not block as a call, to be run together with others."""
+    def pop_call(
+        self, count: int, more_queues: Sequence[str | ReliableQueue] = (), *, is_look: bool = False
+    ) -> Call[Popped]:
+        """Return a pop that does not block as a call, to be run together with others.
+
+        `is_look`: by a client that waits in line; it leaves the token of a fresh message to the client that was woken.
+        """
         names = dict.fromkeys([self.name, *map(self._checked_other, more_queues)])
         if len(names) > MAX_QUEUES_PER_POP:
             raise InvalidValue(f"pop() names {len(names)} queues; one call takes from at most {MAX_QUEUES_PER_POP}")
         keys = [key for name in names for key in reliable_keys(self.client.namespace, name)]
-        args = (checked_room(count), self.consumer)
+        args = (checked_room(count), self.consumer, *(("look",) if is_look else ()))
         return Call("reliable/pop", (self.keys[0], *keys), args, read_popped, subject=", ".join(names))
 
     def _stand_in_line(self, look: Call[Popped], block_s: float, next_due_ms: int | None) -> None:

@@ -6,7 +6,8 @@ the next pop puts it back when something is left. A push between the two is no p
 
 A wait is one BLPOP from its beginning to its end, because each new one goes to the end of the line. Beside it, on
 another socket, a waiter looks every two seconds without taking anything: that puts a token back which a dead client
-took with it, and notices a server that does not answer.
+took with it, and notices a server that does not answer. A look between a client's waking and its pop must not put the
+token back: it would wake the next in line, who might be faster.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from ..connection import Command, Connection, Reply, is_answered
 from ..errors import OutcomeUnknown, RedisFailure
 from ..keys import RELIABLE_PARTS
 
-#: How often a waiter looks: how late a message is taken whose token was lost.
+#: How often a waiter looks. A message whose token was lost is taken at the first look when it is five seconds old: until
+#: then the client that was woken may be on its way to it.
 SLICE_S = 2.0
 #: The longest single BLPOP. One that waits without end goes to the end of the line that often.
 LONGEST_BLOCK_S = 3600.0

@@ -134,6 +134,18 @@ def test_waiters_are_served_in_the_order_in_which_they_came(
     assert served == [(number, b"%d" % number) for number in range(5)]
 
 
+def test_look_of_a_waiter_leaves_a_fresh_message_to_the_one_that_was_woken(jobs: ReliableQueue, server: PrivateServer):
+    token = "rsmq::reliable:jobs:wake"
+    jobs.push("a")
+    assert server.redis.lpop(token) == b"1"  # the client that was woken has it
+
+    jobs.client.run(jobs.pop_call(0, is_look=True))
+    assert not server.redis.exists(token)
+
+    jobs.client.run(jobs.pop_call(0))  # that client gives it back
+    assert server.redis.exists(token)
+
+
 async def test_async_waiters_are_served_in_the_order_in_which_they_came(
     jobs: ReliableQueue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):

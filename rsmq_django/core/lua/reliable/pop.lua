@@ -1,7 +1,8 @@
 -- Deliver messages: from the first queue first, then from the next. They are kept until they are acknowledged.
 --
 --   KEYS   see parts/queue: any number of queues
---   ARGV   how many (0..1000) from all queues together; name of the consumer, or ""
+--   ARGV   how many (0..1000) from all queues together; name of the consumer, or ""; "look" from a client that waits in
+--          line: the token of a fresh message stays with the client that was woken, which may be about to take it
 --
 -- Returns the ms until the next delayed message may be delivered (-1: there is none), and then per message: name of its
 -- queue, id, body, number of deliveries including this one, and how many of them were given back unused.
@@ -17,7 +18,7 @@ for position = 1, (#KEYS - 1) / KEYS_PER_QUEUE do
   sizes[position] = sizes_of(queues[position])
 end
 
--- Move what is due from `delayed` to the end of `undelivered`; return the ms until more is due, or nil.
+-- Move what is due from `delayed` to the end of `undelivered`; return how many, and the ms until more is due, or nil.
 local function end_delays(queue)
   local due = redis.call("ZRANGEBYSCORE", queue.delayed, "-inf", integer(now_ms), "LIMIT", 0, 1000)
   if #due > 0 then
@@ -25,7 +26,7 @@ local function end_delays(queue)
     redis.call("RPUSH", queue.undelivered, unpack(due))
   end
   local next_due = redis.call("ZRANGE", queue.delayed, 0, 0, "WITHSCORES")[2]
-  return next_due and math.max(0, tonumber(next_due) - now_ms)
+  return #due, next_due and math.max(0, tonumber(next_due) - now_ms)
 end
 
 local reply, n = {-1}, 1
@@ -43,7 +44,8 @@ local function deliver(queue, ids)
 end
 
 for position, queue in ipairs(queues) do
-  local wait_ms = sizes[position].delayed > 0 and end_delays(queue)
+  local due, wait_ms = 0, nil
+  if sizes[position].delayed > 0 then due, wait_ms = end_delays(queue) end
   if wait_ms and (reply[1] < 0 or wait_ms < reply[1]) then reply[1] = wait_ms end
   local popped = 0
   for _ = 1, MOST_ROUNDS do
@@ -54,6 +56,6 @@ for position, queue in ipairs(queues) do
   end
   add_to_total(queue, "popped", popped)
   -- For every queue that was named: the caller may have taken the token of one that it was not served from.
-  announce(queue)
+  if due > 0 or ARGV[3] ~= "look" or not is_fresh(queue) then announce(queue) end
 end
 return reply

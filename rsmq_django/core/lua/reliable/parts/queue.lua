@@ -44,6 +44,13 @@ local function announce(queue)
   end
 end
 
+-- Whether the client that took the token may still be on its way to the first message.
+local function is_fresh(queue)
+  local first = redis.call("LINDEX", queue.undelivered, 0)
+  local age_ms = now_ms - (first and tonumber(first:match("^(%d+)%-")) or 0)
+  return age_ms >= 0 and age_ms < 5000
+end
+
 -- One that is no number begins anew: an error would come after messages were moved, and nothing is undone.
 local function add_to_total(queue, total, by)
   if by == 0 then return end
