@@ -24,8 +24,8 @@ from ..connection import Command, Connection, Reply, is_answered
 from ..errors import OutcomeUnknown, RedisFailure
 from ..keys import RELIABLE_PARTS
 
-#: How often a waiter looks. A message whose token was lost is taken at the first look when it is five seconds old: until
-#: then the client that was woken may be on its way to it.
+#: How often a waiter looks. A message whose token was lost is taken at the first look when it is five seconds old:
+#: until then the client that was woken may be on its way to it.
 SLICE_S = 2.0
 #: The longest single BLPOP. One that waits without end goes to the end of the line that often.
 LONGEST_BLOCK_S = 3600.0
