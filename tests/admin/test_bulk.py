@@ -66,9 +66,9 @@ def test_progress_is_shown_on_the_way(browser: Browser, mail: Queue, hasty: None
 
 def test_the_filter_of_the_list_is_the_filter_of_the_job(browser: Browser, mail: Queue):
     mail.send_many([b"late"] * 3, delay_s=60)
-    mail.send_many([b"red"] * 4 + [b"blue"] * 5)
+    mail.send_many([b"dark-red"] * 4 + [b"blue"] * 5)
 
-    carry_out(browser, ask_for_all(browser, "delete_selected", "?queue=mail&state__exact=ready&q=RED"))
+    carry_out(browser, ask_for_all(browser, "delete_selected", "?queue=mail&state__exact=ready&q=K-RED"))
 
     assert mail.attributes().messages == 8 and mail.attributes().hidden_messages == 3
 
