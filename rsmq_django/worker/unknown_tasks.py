@@ -1,7 +1,8 @@
 """Calls of tasks that are not declared in this worker, but perhaps in another one.
 
 During a rolling deployment old workers get calls of new tasks, and two projects may share a queue. Such a call is given
-back without counting an attempt, later each time, until UNKNOWN_TASK_GRACE_S after it was first received.
+back without counting an attempt, later each time, until UNKNOWN_TASK_GRACE_S after it was first received; a retry, as
+often as fits into that time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ REASON = "unknown_task"
 #: The waits of one message double from the first to the longest.
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
+#: A wait is drawn at random; this share of its longest is the mean.
+MEAN_SHARE = 0.75
+#: More than fit into the longest grace; a receive count may be anything.
+MOST_TIMES = 20_000
 #: So many names are remembered as logged; a message may name anything.
 MOST_NAMES = 1000
 
@@ -32,11 +37,19 @@ def wait_s(delivery: Delivery, *, now_ms: float) -> float | None:
         return None
     # A redriven message has kept the time of an earlier receive.
     left_s = grace_s - (now_ms - max(message.first_received_ms, message.sent_ms or 0)) / 1000
+    times_before = message.receive_count - delivery.attempt
+    if delivery.attempt > 1:
+        # A retry: its first receive may be long ago although nothing was unknown then.
+        waits_s = map(_longest_wait_s, range(min(times_before, MOST_TIMES)))
+        left_s = max(left_s, grace_s - sum(waits_s) * MEAN_SHARE)
     if left_s <= 0:
         return None
-    times_before = min(message.receive_count - delivery.attempt, 10)
-    longest_s: float = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**times_before)
-    return min(longest_s * random.uniform(0.5, 1.0), left_s)  # noqa: S311 - spreads load
+    longest_s = _longest_wait_s(times_before)
+    return min(longest_s * random.uniform(2 * MEAN_SHARE - 1, 1.0), left_s)  # noqa: S311 - spreads load
+
+
+def _longest_wait_s(times_before: int) -> float:
+    return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(times_before, 10))
 
 
 def log_once(error: Unreadable) -> None:

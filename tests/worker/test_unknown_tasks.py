@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import string
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +43,21 @@ def send_call() -> str:
 
 def work_off() -> None:
     work(until_empty=False, until_drained=True)
+
+
+def make_older(server: PrivateServer, message_id: str, *, seconds: int, receive_count: int) -> None:
+    """Let a message be one that was sent, and first received, so long ago."""
+    then_ms = (server.redis.time()[0] - seconds) * 1000
+    digits, left = "", then_ms * 1000
+    while left:
+        left, digit = divmod(left, 36)
+        digits = string.digits[digit] + digits if digit < 10 else string.ascii_lowercase[digit - 10] + digits
+    old_id = digits + message_id[10:]
+    body = server.redis.hget("rsmq:default:Q", message_id)
+    server.redis.zrem("rsmq:default", message_id)
+    server.redis.zadd("rsmq:default", {old_id: 0})
+    fields = {old_id: body, f"{old_id}:rc": receive_count, f"{old_id}:fr": then_ms}
+    server.redis.hset("rsmq:default:Q", mapping=fields)
 
 
 def hidden_for_s(server: PrivateServer) -> float:
@@ -92,6 +108,21 @@ def test_it_is_a_dead_letter_when_its_grace_is_over(graceful: None, settings: An
 
     _, record = the_dead_letter()
     assert (record["reason"], record["task"]) == ("unknown_task", PATH)
+
+
+def test_retry_that_comes_long_after_the_first_attempt_is_left_to_its_workers_as_well(
+    graceful: None, server: PrivateServer
+):
+    make_older(server, send_call(), seconds=3600, receive_count=3)
+
+    work_off()
+    assert (dead_letters(), get_queue("default").attributes().messages) == ([], 1)
+    for _ in range(25):
+        pass_time(get_queue("default"), seconds=61)
+        work_off()
+
+    _, record = the_dead_letter()
+    assert (record["reason"], record["attempts"]) == ("unknown_task", 4)
 
 
 def test_redriven_call_has_its_grace_again(graceful: None, settings: Any):
