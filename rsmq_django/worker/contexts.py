@@ -2,7 +2,7 @@
 
 Language, time zone and context variables live in the context. So do the objects that Django makes for CACHES and TASKS,
 and a cache opens a connection for each object. They are made once per thread, before any copy, so that all functions
-of the thread share them.
+of the thread, and all coroutines of the event loop, share them.
 """
 
 from __future__ import annotations

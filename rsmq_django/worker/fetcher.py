@@ -238,7 +238,7 @@ class Fetcher:
     @property
     def unreported(self) -> int:
         """Return how many outcomes of tasks that have run Redis does not know."""
-        return sum(not isinstance(each.outcome, Released) for each in [*self.tray.endings, *self.tray.refused])
+        return sum(not isinstance(each.outcome, Released) for each in self.tray.all_endings())
 
     def take_cancelled(self) -> list[Execution]:
         """Return the runs of messages that were cancelled since this was last asked."""

@@ -62,8 +62,9 @@ def interrupt(run: Interruptible, kind: type[BaseException]) -> bool:
     """
     with _interrupting:
         run.asked_to_end_with = kind
-        if run.thread_id is None:
+        thread_id = run.thread_id  # read once: the call may end at any moment
+        if thread_id is None:
             return False
         run.was_interrupted = True
-        _raise_in_thread(ctypes.c_ulong(run.thread_id), ctypes.py_object(kind))
+        _raise_in_thread(ctypes.c_ulong(thread_id), ctypes.py_object(kind))
         return True

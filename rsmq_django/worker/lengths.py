@@ -31,11 +31,9 @@ class Lengths:
             self._began_at = time.monotonic()
         part = self._names[self._at : self._at + SLICE]
         at_s = self._now_ms() / 1000
-        for reply in self._client.run_many([sample(self._client.namespace, name, at_s=at_s) for name in part]):
-            if isinstance(reply, RsmqError):
+        replies = self._client.run_many([sample(self._client.namespace, name, at_s=at_s) for name in part])
+        self._at = self._at + SLICE if self._at + SLICE < len(self._names) else 0
+        for reply in replies:
+            if isinstance(reply, RsmqError):  # a damaged queue, say: the next look goes on behind this slice
                 raise reply
-        self._at += SLICE
-        if self._at < len(self._names):
-            return 0.0
-        self._at = 0
-        return max(0.0, self._began_at + EVERY_S - time.monotonic())
+        return 0.0 if self._at else max(0.0, self._began_at + EVERY_S - time.monotonic())

@@ -292,6 +292,7 @@ class Pool:
     def _run_loop(self, is_up: threading.Event) -> None:
         with asyncio.Runner() as runner:
             self._loop, self._loop_thread_id = runner.get_loop(), threading.get_ident()
+            share_handlers()
             self._loop_context = copy_context()
             is_up.set()
             while not self._is_closing:

@@ -21,18 +21,21 @@ from .outcomes import NOTHING_RETURNED, Succeeded
 GIVE_UP_REFUSED_AFTER_S = 10.0
 
 
-#: An outcome that failed to go out alone is tried again after twice this time, then after twice as long each time.
+#: An outcome that failed to go out alone is tried again after this time; a long one after twice this time, then after
+#: twice as long each time.
 FIRST_LATE_WAIT_S = 0.1
 LONGEST_LATE_WAIT_S = 30.0
 #: Values that go out in one exchange, unless a single one is longer.
 MOST_BYTES = 1_048_576
+#: No network is too slow for a shorter value: when that fails the server is away, and it goes out when it is back.
+LONG_BYTES = 65_536
 
 
 class LateEndings:
     """Outcomes of exchanges that failed. They are tried again apart from everything else.
 
     One that cannot go out within the time limit of an exchange, because it is too long for the network, must not delay
-    others, nor the next fetch. So after a failure a single one is tried, longer and longer apart; each
+    others, nor the next fetch. So after a failure a single one is tried, a long one longer and longer apart; each
     success doubles how many go out together.
     """
 
@@ -49,13 +52,14 @@ class LateEndings:
 
     def add(self, endings: Iterable[Ending], *, were_late: bool) -> None:
         """Keep outcomes; `were_late` when they were tried apart from everything else."""
+        added = [*endings]
         if not were_late:  # first: the others have failed more often
-            self.endings.extendleft(reversed([*endings]))
+            self.endings.extendleft(reversed(added))
             self.next_try_at = 0.0
         else:
-            self.endings.extend(endings)
+            self.endings.extend(added)
             if self.most == 1:
-                self._failures += 1
+                self._failures += any(_bytes_of(each) > LONG_BYTES for each in added)
                 wait_s = min(LONGEST_LATE_WAIT_S, FIRST_LATE_WAIT_S * 2 ** min(self._failures, 10))
                 self.next_try_at = time.monotonic() + wait_s
         self.most = 1
@@ -128,8 +132,11 @@ class Tray:
 
     def settled(self, endings: Iterable[Ending]) -> set[Delivery]:
         """Return the messages whose outcomes wait here, and those of these."""
-        waiting = [*endings, *self.endings, *self.late.endings, *self.refused]
-        return {ending.execution.delivery for ending in waiting}
+        return {ending.execution.delivery for ending in [*endings, *self.all_endings()]}
+
+    def all_endings(self) -> list[Ending]:
+        """Return all outcomes that Redis does not know."""
+        return [*self.endings, *self.late.endings, *self.refused]
 
     # -- Messages without an outcome ----------------------------------------------------------------------------------
 
@@ -154,6 +161,12 @@ def _take(endings: deque[Ending], most: int) -> list[Ending]:
     while endings and len(taken) < most and size < MOST_BYTES:
         ending = endings.popleft()
         taken.append(ending)
-        if isinstance(ending.outcome, Succeeded) and ending.outcome is not NOTHING_RETURNED:
-            size += len(ending.outcome.value)
+        if ending.outcome is not NOTHING_RETURNED:
+            size += _bytes_of(ending)
     return taken
+
+
+def _bytes_of(ending: Ending) -> int:
+    """Return the length of what a function returned; the words of all other outcomes are few."""
+    outcome = ending.outcome
+    return len(outcome.value) if isinstance(outcome, Succeeded) else 0

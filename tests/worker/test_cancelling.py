@@ -323,3 +323,18 @@ def test_call_that_is_over_is_not_interrupted():
     interrupt(run, TaskCancelled)
 
     assert sum(range(1000)) == 499500
+
+
+def test_call_that_ends_in_the_moment_of_its_interruption_does_no_harm():
+    class EndsAtOnce(Run):
+        """Its thread says between two looks that the call is over."""
+
+        looks = 0
+
+        def __getattribute__(self, name: str) -> Any:
+            if name != "thread_id":
+                return super().__getattribute__(name)
+            self.looks += 1
+            return 1 if self.looks == 1 else None  # no thread has this id
+
+    assert interrupt(EndsAtOnce(), TaskCancelled)

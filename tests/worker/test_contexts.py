@@ -116,6 +116,20 @@ def test_tasks_on_one_thread_share_their_connections_to_caches(
     assert len({id(each) for each in objects}) == 2
 
 
+def test_coroutines_share_the_objects_of_caches_and_backends(project: Configure):
+    objects: list[object] = []
+
+    async def run() -> None:
+        objects.extend([caches["default"], task_backends["default"]])
+
+    declare(run).enqueue_many([[]] * 10)
+
+    work(async_tasks=1)
+
+    assert len(objects) == 20
+    assert len({id(each) for each in objects}) == 2
+
+
 def test_cache_that_cannot_be_made_stops_only_the_tasks_that_use_it(project: Configure, settings: Any):
     settings.CACHES = {"default": {"BACKEND": "no.such.Cache"}}
     result = declare(lambda: "done").enqueue()

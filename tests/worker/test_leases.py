@@ -18,7 +18,7 @@ from rsmq_django.worker import starts
 from rsmq_django.worker.delivery import Delivery, WorkQueue
 from rsmq_django.worker.execution import Execution
 from rsmq_django.worker.leases import renewal_calls
-from rsmq_django.worker.outcomes import RetryIn
+from rsmq_django.worker.outcomes import NOTHING_RETURNED, RetryIn
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
@@ -333,3 +333,24 @@ def test_worker_that_holds_nothing_waits_longer_for_the_server(configure: Config
         waits.append(fetcher.outage.next_try_at - time.monotonic())
 
     assert 1.0 < max(waits) <= 5.0
+
+
+def test_outcome_goes_out_soon_after_an_outage_however_long_that_was(configure: Configure, server: PrivateServer):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url)
+        send_raw(b"1")
+        send_raw(b"2")
+        worker = new_worker()
+        (fetcher,) = worker.fetchers
+        ended, other = fetcher.exchange(2)
+        assert fetcher.lineup.is_settled or fetcher.exchange(0) == []
+        fetcher.settle(Execution(ended, desk=fetcher, announcer=worker.announcer), NOTHING_RETURNED)
+    for _ in range(10):
+        fetcher.tray.late.next_try_at = 0.0
+        for _ in range(2):  # one with the outcome, one with a renewal
+            fetcher.outage.next_try_at = fetcher.leases._quiet_until = 0.0
+            other.renewed_at = time.monotonic() - 10
+            fetcher.exchange(0)
+
+    assert fetcher.tray.late.endings
+    assert fetcher.tray.late.next_try_at < time.monotonic() + 1

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from rsmq_django.core import list_queues
+from rsmq_django.core.errors import BrokenQueue
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import consumer, current_task
+from rsmq_django.worker import lengths
+from rsmq_django.worker.lengths import Lengths
 from rsmq_django.worker.provision import SettingsMismatch
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -327,3 +333,20 @@ def test_message_without_a_body_is_passed_over(project: Configure, server: Priva
 
     result.refresh()
     assert result.return_value == "done"
+
+
+def test_damaged_queue_does_not_keep_the_lengths_of_others_from_being_noted(
+    configure: Configure, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    configure(broken={}, good={})
+    send_raw(b"1", "good")
+    server.redis.set("rsmq:broken", "of another program")
+    server.redis.hset("rsmq:broken:Q", "vt", 30)
+    monkeypatch.setattr(lengths, "SLICE", 1)
+    noted = Lengths(get_client(), ["broken", "good"], now_ms=lambda: time.time() * 1000)
+
+    for _ in range(2):
+        with suppress(BrokenQueue):
+            noted.look()
+
+    assert any(server.redis.hget(key, "=messages") == b"1" for key in server.redis.scan_iter("rsmq::stats:good:*"))

@@ -12,11 +12,13 @@ from rsmq_django.core.call import load_script
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import TaskContext
 from rsmq_django.worker import pool
+from rsmq_django.worker.execution import Execution
+from rsmq_django.worker.outcomes import NOTHING_RETURNED
 from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
-from tests.worker.workshop import Configure, declare, new_worker, until, work, working
+from tests.worker.workshop import Configure, declare, new_worker, send_raw, until, work, working
 
 
 class Gate:
@@ -246,3 +248,21 @@ def test_stopping_an_idle_worker_ends_it(project: Configure):
         wait_until(lambda: worker.fetchers[0].is_empty)
 
         worker.stop(within_s=60)  # and `working` sees that it ends
+
+
+def test_outcome_that_was_on_its_way_when_the_server_went_away_counts_as_not_reported(
+    configure: Configure, server: PrivateServer
+):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url)
+        send_raw(b"1")
+        worker = new_worker()
+        (fetcher,) = worker.fetchers
+        (held,) = fetcher.exchange(1)
+        assert fetcher.lineup.is_settled or fetcher.exchange(0) == []
+        fetcher.settle(Execution(held, desk=fetcher, announcer=worker.announcer), NOTHING_RETURNED)
+
+    fetcher.exchange(0)
+    fetcher.flush()
+
+    assert fetcher.unreported == 1
