@@ -8,7 +8,7 @@ import redis
 from django.core.exceptions import ImproperlyConfigured
 
 from ..conf import QueueSettings, get_settings
-from ..core import Client
+from ..core import Client, Connection
 from ..core.errors import DatabaseNotFound, PermissionDenied, RedisFailure
 from ..core.keys import worker_key
 from ..options import nearest
@@ -28,15 +28,19 @@ def work_queues_by_client(queues: Sequence[QueueSettings], worker_id: str) -> li
     return [(get_client(alias), work_queues) for alias, work_queues in by_connection.items()]
 
 
+def connections_of(queues: Sequence[QueueSettings], reliable: Sequence[str]) -> list[Connection]:
+    """Return the connections that these queues are on."""
+    settings = get_settings()
+    aliases = {each.connection for each in queues} | {settings.reliable[name].connection for name in reliable}
+    return [get_client(alias).connection for alias in sorted(aliases)]
+
+
 def check_servers(queues: Sequence[QueueSettings], reliable: Sequence[str]) -> None:
     """Try the connection of each of these queues once.
 
     Raises PermissionDenied and DatabaseNotFound, which waiting does not cure. A server that is away is waited for.
     """
-    settings = get_settings()
-    aliases = {each.connection for each in queues} | {settings.reliable[name].connection for name in reliable}
-    for alias in sorted(aliases):
-        connection = get_client(alias).connection
+    for connection in connections_of(queues, reliable):
         try:
             (reply,) = connection.exchange([("TIME",)])
         except (PermissionDenied, DatabaseNotFound):

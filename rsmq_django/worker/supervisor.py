@@ -25,6 +25,7 @@ from django.db import connections
 
 from ..conf import QueueSettings
 from ..tasks.registry import largest_batch
+from .assignment import connections_of
 from .board import Board
 from .children import (
     BROKEN,
@@ -67,6 +68,9 @@ KILL_AFTER_S = 5.0
 #: A main loop that stands still is not taken for frozen before this, whatever the maximum age of health is: it sleeps
 #: for five seconds at a time.
 SHORTEST_FREEZE_S = 10.0
+#: Nor before it can have waited so many times for each of its servers in one turn: to connect and for a reply, and once
+#: more for both.
+WAITS_PER_TURN = 4
 #: Of the time between two looks at the main loops, this much counts: the supervisor itself may have been stopped.
 MOST_COUNTED_S = 5.0
 #: So many messages of a process can be noted as running at most, however large the batches are.
@@ -117,6 +121,9 @@ class Supervisor:
         self._short_lives = 0
         self._start_at = 0.0
         self._stop_by: float | None = None
+        timeouts = [each.timeout_s for each in connections_of(self.queues, options.worker.reliable)]
+        #: How long the main loop of a child may stand still.
+        self._freeze_s = max(options.presence.health_max_age_s, SHORTEST_FREEZE_S, WAITS_PER_TURN * sum(timeouts))
         #: When the main loops of children were last looked at.
         self._looked_at = time.monotonic()
         self._presence = Presence(options.presence, self.report)
@@ -346,13 +353,12 @@ class Supervisor:
         """
         now = time.monotonic()
         looked_s, self._looked_at = min(now - self._looked_at, MOST_COUNTED_S), now
-        limit_s = max(self.options.presence.health_max_age_s, SHORTEST_FREEZE_S)
         for child in self.children:
-            if child.stands_still(looked_s) > limit_s and not (child.killed or child.overdue or child.is_frozen):
+            if child.stands_still(looked_s) > self._freeze_s and not (child.killed or child.overdue or child.is_frozen):
                 logger.error(
                     "process %d is killed and replaced: its main loop has stood still for %.0f s; its messages go back",
                     child.pid,
-                    limit_s,
+                    self._freeze_s,
                 )
                 child.kill_frozen()
 

@@ -19,6 +19,7 @@ from rsmq_django.worker.holds import DEAD_AFTER_S
 from rsmq_django.worker.keeper import Keeper, make_keepers
 from rsmq_django.worker.lengths import SLICE
 from rsmq_django.worker.worker import Worker
+from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -162,7 +163,8 @@ def test_process_that_stands_still_is_replaced_and_its_messages_go_back(
     queues = {"default": {"VISIBILITY_TIMEOUT_S": 3600}}
     project(**queues)
     tasks.wait_at_gate.enqueue("slow")
-    worker = start_worker("--processes", "1", "--threads", "1", "--health-max-age", "1", queues=queues)
+    arguments = ("--processes", "1", "--threads", "1", "--health-max-age", "1")
+    worker = start_worker(*arguments, queues=queues, timeout_s="1")
     wait_until(lambda: journal.names("start"))
     (first,) = journal.lines("start")
 
@@ -172,6 +174,29 @@ def test_process_that_stands_still_is_replaced_and_its_messages_go_back(
     assert journal.lines("start")[1][2] != first[2]
     assert "its main loop has stood still for 10 s; its messages go back" in worker.output
     wait_until(lambda: "because its main loop stood still, 1 of 3 times" in worker.output)
+
+
+@pytest.mark.slow
+def test_process_that_waits_for_a_server_does_not_stand_still(
+    project: Configure, start_worker: StartWorker, journal: Journal, server: PrivateServer
+):
+    queues = {"default": {"VISIBILITY_TIMEOUT_S": 3600}}
+    project(**queues)
+    tasks.wait_at_gate.enqueue("slow")
+    with FaultProxy(server.url) as proxy:
+        arguments = ("--processes", "1", "--threads", "1", "--health-max-age", "1")
+        worker = start_worker(*arguments, queues=queues, url=proxy.url)
+        wait_until(lambda: journal.names("start"))
+
+        proxy.black_hole()
+        over_at = time.monotonic() + 25  # longer than the connection's TIMEOUT_S, which is longer than --health-max-age
+        wait_until(lambda: time.monotonic() > over_at or "stood still" in worker.output)
+        proxy.release()
+        journal.open_gate()
+        wait_until(lambda: journal.names("end"))
+
+    assert "stood still" not in worker.output
+    assert journal.names("start") == ["slow"]
 
 
 # -- Very many queues --------------------------------------------------------------------------------------------------

@@ -22,7 +22,12 @@ DATABASES = {
 if "RSMQ_TEST_DATABASES" in os.environ:
     DATABASES = json.loads(os.environ["RSMQ_TEST_DATABASES"])
 RSMQ = {
-    "CONNECTIONS": {"default": {"URL": os.environ.get("RSMQ_TEST_WORKER_URL") or REDIS_URL, "TIMEOUT_S": 15}},
+    "CONNECTIONS": {
+        "default": {
+            "URL": os.environ.get("RSMQ_TEST_WORKER_URL") or REDIS_URL,
+            "TIMEOUT_S": float(os.environ.get("RSMQ_TEST_TIMEOUT_S", "15")),
+        }
+    },
     "QUEUES": json.loads(os.environ.get("RSMQ_TEST_QUEUES", '{"default": {}}')),
     "RELIABLE": json.loads(os.environ.get("RSMQ_TEST_RELIABLE", "{}")),
     "TASKS": {"ENQUEUE_ON_COMMIT": False},  # type: ignore[dict-item]
