@@ -13,11 +13,22 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.db.transaction import TransactionManagementError
 
 from rsmq_django import schedules
 from rsmq_django.core.topics import TopicMessage
 from rsmq_django.queues import ensure_queue, get_queue
-from rsmq_django.tasks import Task, bridge_topic, consumer, current_task, every, fixed, schedule, topic_task
+from rsmq_django.tasks import (
+    Task,
+    bridge_topic,
+    consumer,
+    current_task,
+    every,
+    fixed,
+    map_tasks,
+    schedule,
+    topic_task,
+)
 from rsmq_django.tasks.batch import BatchCall
 from rsmq_django.testing import Kit, private_queues, private_server_url
 from rsmq_django.topics import get_topic, publish
@@ -262,6 +273,21 @@ def test_hooks_of_a_commit_run_once_also_when_the_test_captures_them(
     kit_on_commit.run()
 
     assert seen == ["hook", "task"]
+
+
+@pytest.mark.django_db
+def test_a_map_is_sent_in_a_test_that_never_commits_and_refused_in_a_block_of_the_code(kit_on_commit: Kit):
+    seen: list[int] = []
+    declared = declare(lambda number: seen.append(number))
+
+    transaction.on_commit(lambda: map_tasks(declared, [1, 2]))
+    kit_on_commit.run()
+    map_tasks(declared, [3])
+    kit_on_commit.run()
+
+    assert seen == [1, 2, 3]
+    with transaction.atomic(), pytest.raises(TransactionManagementError, match="map_tasks"):
+        map_tasks(declared, [4])
 
 
 @pytest.mark.django_db(transaction=True)

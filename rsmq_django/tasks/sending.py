@@ -272,6 +272,13 @@ def is_in_transaction() -> bool:
     return _in_transaction() is not None
 
 
+def is_only_of_test() -> bool:
+    """Say whether the open transaction is that of a TestCase, in which the code itself has opened no block."""
+    connection = _in_transaction()
+    blocks = connection.atomic_blocks if connection is not None else []
+    return bool(blocks) and all(getattr(block, "_from_testcase", False) for block in blocks)
+
+
 def _in_transaction() -> BaseDatabaseWrapper | None:
     """Return the connection of the configured database while a transaction is open on it."""
     database = get_settings().tasks.enqueue_on_commit
