@@ -6,12 +6,14 @@ elsewhere can be sent by a view that imports it, and no worker knows it.
 
 from __future__ import annotations
 
+import os
 import re
 import site
 import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from django.apps import AppConfig, apps
@@ -40,22 +42,30 @@ def unimported_modules() -> list[tuple[AppConfig, str]]:
 
 def _candidates() -> Iterator[tuple[AppConfig, str]]:
     libraries = [Path(place) for place in {*site.getsitepackages(), sysconfig.get_path("stdlib")}]
-    for app in apps.get_app_configs():
+    seen: set[Path] = set()
+    # An app inside another one comes first: its modules are its own.
+    for app in sorted(apps.get_app_configs(), key=lambda app: len(Path(app.path).parts), reverse=True):
         place = Path(app.path)
         if any(place.is_relative_to(library) for library in libraries):
             continue
-        for count, file in enumerate(place.rglob("*.py")):
-            if count >= MAX_FILES:
-                break
-            words = file.relative_to(place).with_suffix("").parts
-            if _may_declare(words) and _declares_tasks(file):
-                yield app, ".".join([app.name, *words]).removesuffix(".__init__")
+        for file in islice(_modules_in(place), MAX_FILES):
+            if file not in seen and _declares_tasks(file):
+                yield (
+                    app,
+                    ".".join([app.name, *file.relative_to(place).with_suffix("").parts]).removesuffix(".__init__"),
+                )
+            seen.add(file)
 
 
-def _may_declare(words: tuple[str, ...]) -> bool:
-    if not LEFT_OUT.isdisjoint(words) or words[-1].startswith("test_") or words[-1] == "conftest":
-        return False
-    return all(word.isidentifier() for word in words)
+def _modules_in(place: Path) -> Iterator[Path]:
+    """Yield the files that can be imported by name. What lies beside them, say node_modules, may be very much."""
+    for folder, folders, names in os.walk(place):
+        folders[:] = sorted(name for name in folders if name.isidentifier() and name not in LEFT_OUT)
+        for name in sorted(names):
+            stem, dot, ending = name.partition(".")
+            is_test = stem in LEFT_OUT or stem == "conftest" or stem.startswith("test_")
+            if (dot + ending) == ".py" and stem.isidentifier() and not is_test:
+                yield Path(folder, name)
 
 
 def _declares_tasks(file: Path) -> bool:

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
 from rsmq_django import checks as rsmq_checks
-from rsmq_django import conf
+from rsmq_django import conf, task_modules
 from rsmq_django.checks import check_redis_version
 from rsmq_django.conf import get_settings
 from rsmq_django.options import option_rules
@@ -222,6 +222,36 @@ def test_module_with_tasks_that_no_worker_imports_is_a_warning(
     assert (message.id, message.level) == ("rsmq.W031", checks.WARNING)
     assert message.msg.startswith(f"{app.name}.jobs declares tasks, and workers do not import it")
     assert message.hint == f"Import it in ready() of the AppConfig of {app.name!r}, or in {app.name}.tasks."
+
+
+def test_module_with_tasks_is_found_although_the_app_has_many_files_of_others(
+    tasks_module: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(task_modules, "MAX_FILES", 20)
+    tasks_module("")
+    (app,) = (place for place in tmp_path.iterdir() if place.is_dir())
+    for folder in ("node_modules", ".venv"):
+        (app / folder / "inside").mkdir(parents=True)
+        for number in range(20):
+            (app / folder / "inside" / f"file{number}.py").touch()
+    (app / "queued").mkdir()
+    (app / "queued" / "jobs.py").write_text(JOBS)
+
+    assert the_only_one().msg.startswith(f"{app.name}.queued.jobs declares tasks")
+
+
+def test_module_with_tasks_is_that_of_the_innermost_app(tasks_module: Callable[[str], None], tmp_path: Path, settings):
+    tasks_module("")
+    (app,) = (place for place in tmp_path.iterdir() if place.is_dir())
+    (app / "shop").mkdir()
+    (app / "shop" / "__init__.py").touch()
+    (app / "shop" / "jobs.py").write_text(JOBS)
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, f"{app.name}.shop"]
+
+    message = the_only_one()
+
+    assert message.msg.startswith(f"{app.name}.shop.jobs declares tasks")
+    assert message.hint is not None and message.hint.endswith(f"or in {app.name}.shop.tasks.")
 
 
 @pytest.mark.parametrize("by", ["tasks", "urls"])
