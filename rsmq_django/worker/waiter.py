@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 
 from ..core import Client, RsmqError
@@ -37,6 +38,7 @@ class Waiter:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
+        weakref.finalize(self, os.close, self._writer).atexit = False
         #: Made beforehand: those who step aside are waited for.
         self._aside = select.poll()
         self._aside.register(self._reader, select.POLLIN)
@@ -61,7 +63,7 @@ class Waiter:
         """End the current sleep; free when nobody sleeps."""
         if self._is_asleep:
             self._is_asleep = False
-            with contextlib.suppress(BlockingIOError):  # the pipe is full of reasons to wake up
+            with contextlib.suppress(BlockingIOError, BrokenPipeError):  # the pipe is full, or close() was called
                 os.write(self._writer, b".")
 
     def sleep(self, until: Callable[[], float | None], *, at_most_s: float) -> None:
@@ -116,11 +118,14 @@ class Waiter:
         return [descriptor for descriptor, _ in poll.poll(math.ceil(seconds * 1000))]
 
     def close(self) -> None:
-        """Close the pipe."""
+        """Close the pipe.
+
+        Its writing end is closed with this object: a thread that has just ended a function may be about to write, and
+        the number could stand for another file by then.
+        """
         with contextlib.suppress(ValueError):  # not the main thread
             signal.set_wakeup_fd(-1)
         os.close(self._reader)
-        os.close(self._writer)
 
 
 def _file_behind(descriptor: int) -> tuple[int, int]:

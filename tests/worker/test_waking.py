@@ -6,6 +6,7 @@ The poll interval is ten minutes here, so a worker that misses its moment fails 
 from __future__ import annotations
 
 import datetime as dt
+import os
 import threading
 
 import pytest
@@ -14,6 +15,7 @@ from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.call import load_script
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import consumer, fixed
+from rsmq_django.worker.waiter import Waiter
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
@@ -25,6 +27,20 @@ LONG_S = 600.0
 def silent_queue(server: PrivateServer) -> Queue:
     """The queue as a program sees it that does not publish."""
     return Queue("default", Client(Connection(server.url, timeout_s=15)))
+
+
+def test_thread_that_wakes_a_worker_which_has_just_ended_writes_to_no_other_file():
+    waiter = Waiter()
+    waiter._is_asleep = True  # as the thread has seen it
+    waiter.close()
+    others = [os.pipe() for _ in range(3)]  # these may get the numbers of the files that were closed
+
+    waiter.wake()
+
+    for reader, writer in others:
+        os.close(writer)
+        assert os.read(reader, 1) == b""
+        os.close(reader)
 
 
 def test_idle_worker_wakes_when_a_message_is_sent(project: Configure):
