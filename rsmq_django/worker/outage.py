@@ -83,6 +83,7 @@ class Outage:
     def over(self) -> None:
         """Note a success."""
         if self.is_on:
-            if not self._is_of_server or _said_at.pop(self._server, None) is not None:
+            was_said = _said_at.pop(self._server, None) is not None
+            if was_said or not self._is_of_server:
                 logger.info("%s: works again after %.1f s", self._where, time.monotonic() - self._began)
             self._failures, self.next_try_at = 0, 0.0

@@ -68,14 +68,15 @@ class Replicas:
             return False
         if self._seen_at is not None and now - self._seen_at < WITHOUT_REPLICA_S:
             return True
-        if self._seen_at is not None:
-            logger.warning("%r has had no replica for a minute; going on without", client.connection)
-            self._seen_at = None
         if now >= self._probe_at:
             self._probe_at = now + PROBE_EVERY_S
             if self._has_one(client):
                 self._seen_at = now
-        return self._seen_at is not None
+                return True
+        if self._seen_at is not None:
+            logger.warning("%r has had no replica for a minute; going on without", client.connection)
+            self._seen_at = None
+        return False
 
     def _has_one(self, client: Client) -> bool:
         # On a socket that has written nothing, any replica that is connected counts, and WAIT does not wait for it.

@@ -199,6 +199,22 @@ def test_server_whose_replica_has_gone_for_good_is_used_without_it(
     assert "has had no replica for a minute" in caplog.text
 
 
+@pytest.mark.usefixtures("replica")
+def test_replica_is_not_said_to_be_gone_when_nothing_was_sent_for_a_while(
+    greet: Task, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    relay = Relay()
+    greet.enqueue("first")
+    wait_until(relay.relay_waiting)
+    monkeypatch.setattr(replicas, "WITHOUT_REPLICA_S", 0.0)
+    monkeypatch.setattr(relay._replicas[get_queue("default").client], "_probe_at", 0.0)
+
+    greet.enqueue("second")
+    wait_until(relay.relay_waiting)
+
+    assert "no replica" not in caplog.text
+
+
 def test_user_who_may_not_wait_is_told_so_once(
     greet: Task, configured: Any, with_outbox: Configure, primary: Server, caplog: pytest.LogCaptureFixture
 ):

@@ -49,6 +49,17 @@ def test_servers_are_told_apart_and_damage_of_a_queue_is_no_outage_of_the_server
     assert len(lines(caplog, logging.ERROR)) == 3
 
 
+def test_next_outage_is_said_again_although_the_last_one_ended_with_damage(caplog: pytest.LogCaptureFixture):
+    fetches = Outage("fetches", server=Connection("redis://one"))
+    fetches.note(ConnectionFailed("away"))
+    fetches.note(BrokenQueue("damaged"))
+    fetches.over()
+
+    fetches.note(ConnectionFailed("away"))
+
+    assert len(lines(caplog, logging.ERROR)) == 2
+
+
 def test_next_outage_of_a_server_is_said_again(caplog: pytest.LogCaptureFixture):
     fetches = Outage("fetches", server=Connection("redis://one"))
 
