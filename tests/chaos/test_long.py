@@ -128,15 +128,18 @@ def test_misdeeds_and_deaths_among_five_thousand_good_tasks(
     names = names_of(5_000)
     tasks.good.enqueue_many([[name] for name in names[:2_500]])
     tasks.die.enqueue_many([[how, how] for how in tasks.DEATHS])
+    deaths = start("--processes", "2", "--threads", "4", "--burst")
+    assert deaths.process.wait(HANG_S) == 0
+
+    # Apart from the deaths: an attempt during which the process died counts, and these have one or two.
     tasks.spin.enqueue("spin")
     tasks.hang.enqueue("hang")
     tasks.hang_once.enqueue("hang-once")
     tasks.misbehave.enqueue_many([[how, how] for how in tasks.MISDEEDS])
     tasks.good.enqueue_many([[name] for name in names[2_500:]])
-
     worker = start("--processes", "2", "--threads", "4", "--burst")
-
     assert worker.process.wait(HANG_S) == 0
+
     assert set(journal.names("end")) == {*names, "hang-once"}
     buried = {record["task"].rpartition(".")[2]: record for _, record in dead_letters()}
     reasons = {name: record["reason"] for name, record in buried.items()}
