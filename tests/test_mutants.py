@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.mutants import mutants_of
+from tools.mutate import _is_told_of
 
 PYTHON = '''
 """A module that is 1 year old."""
@@ -71,3 +72,10 @@ def test_mutants_of_python_can_be_compiled(path: str):
 
     for mutant in mutants_of(root, path):
         assert ast.dump(ast.parse(mutant.applied_to(text))) != ast.dump(ast.parse(text)), mutant
+
+
+def test_failure_of_a_test_is_told_from_that_of_one_whose_name_begins_alike():
+    output = "FAILED tests/test_a.py::test_one_more - assert 1 == 2\nERROR tests/test_a.py::test_last\n1 failed"
+    names = ["test_one", "test_one_more", "test_last"]
+
+    assert [_is_told_of(f"tests/test_a.py::{name}", output) for name in names] == [False, True, True]

@@ -115,7 +115,7 @@ class Copy:
                 status, output = self._run(tests)
             finally:
                 path.write_text(text, "utf-8")
-            failed = [test for test in tests if f"FAILED {test}" in output or f"ERROR {test}" in output]
+            failed = [test for test in tests if _is_told_of(test, output)]
             if status != 1 or not failed or self._passes_as_it_is(failed[0]):
                 return {None: "hung", 0: "SURVIVED", 1: "failed"}.get(status, "does not start")
         return "not executed"
@@ -129,6 +129,12 @@ class Copy:
         names = self.directory / "tests-of-a-mutant"
         names.write_text("\n".join(tests))
         return self.pytest("-x", "-p", "no:randomly", f"@{names}", within_s=HANGS_AFTER_S)
+
+
+def _is_told_of(test: str, output: str) -> bool:
+    """Say whether this test failed, not one whose name only begins like it."""
+    beginnings = (f"FAILED {test}", f"ERROR {test}")
+    return any(line.partition(" - ")[0] in beginnings or line in beginnings for line in output.splitlines())
 
 
 def scripts_including() -> dict[str, list[str]]:

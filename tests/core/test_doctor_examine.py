@@ -546,3 +546,12 @@ def test_fields_of_no_known_kind_are_counted(client: Client, queue: Queue, serve
     server.redis.hset("rsmq:jobs:Q", mapping={"one": "1", "two": "2"})
 
     assert found(client)["foreign-fields"].what.startswith("2 fields of no known kind")
+
+
+@pytest.mark.parametrize("name", ["vt", "delay", "totalsent"])
+def test_minus_one_is_broken_in_every_attribute_but_the_greatest_length(
+    client: Client, queue: Queue, server: PrivateServer, name: str
+):
+    server.redis.hset("rsmq:jobs:Q", mapping={"maxsize": "-1", name: "-1"})
+
+    assert found(client)["broken-attribute"].what == f"{name} is '-1'"

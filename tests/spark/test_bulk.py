@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 
 from rsmq_django.core import Client, Queue
+from rsmq_django.core.bulk import Job
 from rsmq_django.core.errors import ConnectionFailed, MessageTooLong, QueueNotFound
 from rsmq_django.spark.bulk import BulkSender, Staged, resume, unfinished_jobs
 from rsmq_django.spark.errors import PipelineError, StageLost, WrongOption
@@ -42,6 +43,16 @@ def test_nothing_can_be_received_before_the_commit_and_everything_after_it_in_or
     received = [found.body for _ in range(3) for found in mail.receive_many(1000)]
     assert received == [f"m{number}".encode() for number in range(2500)]
     assert mail.attributes().total_sent == 2500
+
+
+def test_messages_are_published_in_chunks_of_the_length_that_was_asked_for(mail: Queue, sender, client: Client):
+    job = sender(job="import-7")
+    message = staged(job, 3)
+    (name,) = [stage.name for stage in message.stages]
+    publish = Job("rsmq", "import-7").publish(name, most=1)
+
+    assert [client.run(publish) for _ in range(4)] == [1, 1, 1, 0]
+    assert mail.attributes().messages == 3
 
 
 def test_same_job_again_sends_nothing_even_after_workers_took_everything(mail: Queue, sender, server: PrivateServer):

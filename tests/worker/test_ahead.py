@@ -61,6 +61,15 @@ def test_outcomes_go_along(project: Configure):
     assert get_queue("default").attributes().messages == 3
 
 
+def test_outcomes_wait_as_long_as_they_are_allowed_to(project: Configure):
+    worker, fetcher, (first, _) = worker_that_holds(2, of=2)
+    fetcher.settle(Execution(first, desk=fetcher, announcer=worker.announcer), NOTHING_RETURNED)
+    fetcher.statistics = None  # what it has counted is due at once
+
+    assert fetcher.next_exchange_at(0) == 0.0
+    assert fetcher.next_exchange_at(0, patience_s=60.0) != 0.0
+
+
 @pytest.mark.parametrize(("held", "of", "room"), [(2, 4, 1), (2, 1, 2)], ids=["no room for as much", "no more there"])
 def test_it_asks_only_when_there_may_be_as_much_again(project: Configure, held: int, of: int, room: int):
     _worker, fetcher, _held = worker_that_holds(held, of=of)

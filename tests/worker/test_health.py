@@ -19,7 +19,7 @@ import pytest
 
 from rsmq_django.worker.health import HealthFile, Report, complaint_about, is_well, main, make_report
 from rsmq_django.worker.health_port import MAX_CLIENTS, MAX_REQUEST_BYTES, HealthPort
-from rsmq_django.worker.presence import PidFile, PidFileTaken
+from rsmq_django.worker.presence import PidFile, PidFileTaken, Presence, PresenceOptions
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -176,6 +176,13 @@ def test_probe_learns_whether_the_worker_is_well(served: Served):
     assert served.ask("/live")[0] == 200
 
 
+def test_client_that_was_answered_no_longer_counts_as_connected(served: Served):
+    assert served.ask("/health")[0] == 200
+    assert served.ask("/health")[0] == 200
+
+    wait_until(lambda: served.port._clients == [])
+
+
 def test_what_is_no_probe_is_told_so(served: Served):
     assert served.ask("/etc/passwd") == (404, {"error": "Not Found"})
     assert served.ask("/health", method="POST") == (405, {"error": "Method Not Allowed"})
@@ -292,3 +299,26 @@ def test_supervisor_that_is_killed_or_paused_is_not_well(project: Configure, sta
     again = start_worker(*shown, *SMALL)  # the lock of the pid file did not outlive its holder
     wait_until(lambda: complaint_about(health) is None)
     assert int(pid.read_text()) == again.process.pid
+
+
+# -- What a supervisor shows -------------------------------------------------------------------------------------------
+
+
+def test_supervisor_shows_what_it_was_asked_to_show_until_it_ends(tmp_path: Path):
+    pid_file, health_file = tmp_path / "pid", tmp_path / "health"
+    presence = Presence(PresenceOptions(pid_file=pid_file, health_file=health_file), lambda: report(0))
+
+    assert pid_file.read_text() == f"{os.getpid()}\n"
+    assert complaint_about(health_file) is None
+
+    presence.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_supervisor_that_was_asked_for_nothing_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    presence = Presence(PresenceOptions(), lambda: report(0))
+    presence.look()
+    presence.close()
+
+    assert list(tmp_path.iterdir()) == []

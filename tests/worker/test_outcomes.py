@@ -9,7 +9,7 @@ import pytest
 
 from rsmq_django.core import Message, Settlement
 from rsmq_django.queues import ensure_queue, get_client, get_queue
-from rsmq_django.tasks import Retry, TaskContext, consumer, fixed
+from rsmq_django.tasks import Postpone, Retry, TaskContext, consumer, fixed
 from rsmq_django.worker.endings import Ending, ending_calls
 from rsmq_django.worker.execution import Execution
 from rsmq_django.worker.outcomes import NOTHING_RETURNED
@@ -545,3 +545,29 @@ def test_result_of_a_task_that_waits_long_for_its_next_attempt_outlives_the_wait
     work(until_empty=False, until_drained=True)
 
     assert server.redis.ttl(f"rsmq::result:{result.id}") > wait_s
+
+
+def test_result_of_a_task_that_is_postponed_for_long_outlives_the_wait(project: Configure, server: PrivateServer):
+    wait_s = 30 * 86_400
+
+    def postpone() -> None:
+        raise Postpone(after_s=wait_s)
+
+    result = declare(postpone).enqueue()
+    work(until_empty=False, until_drained=True)
+
+    assert server.redis.ttl(f"rsmq::result:{result.id}") > wait_s
+
+
+def test_record_that_is_gone_is_written_anew_with_queue_and_message(project: Configure, server: PrivateServer):
+    def fail() -> None:
+        raise OSError("no disk")
+
+    result = declare(max_attempts=1)(fail).enqueue()
+    server.redis.delete(f"rsmq::result:{result.id}")
+    (message_id,) = server.redis.zrange("rsmq:default", 0, -1)
+
+    work()
+
+    record = server.redis.hgetall(f"rsmq::result:{result.id}")
+    assert (record[b"status"], record[b"queue"], record[b"message"]) == (b"FAILED", b"default", message_id)

@@ -23,6 +23,7 @@ from rsmq_django.tasks import Retry, TaskContext, consumer, current_task, fixed,
 from rsmq_django.tasks.compat import InvalidTask
 from rsmq_django.worker.announcer import Announcer
 from rsmq_django.worker.board import Board
+from rsmq_django.worker.execution import Execution
 from rsmq_django.worker.reliable import make_reliable_fetchers
 from rsmq_django.worker.worker import Worker
 from tests.redis_server import PrivateServer
@@ -199,6 +200,20 @@ def test_running_message_is_extended_and_nobody_else_gets_it(orders: ReliableQue
         may_end.set()
 
     assert runs == [1] and urgent.info()[3] == 0
+
+
+def test_message_whose_attempt_ends_without_an_outcome_is_extended_no_longer(orders: ReliableQueue):
+    orders.push("x")
+    worker = new_worker("orders")
+    (fetcher,) = worker.fetchers
+    (delivery,) = fetcher.exchange(1)
+    assert len(fetcher.leases) == 1
+
+    Execution(delivery, desk=fetcher, announcer=worker.announcer).let_go()
+    fetcher.exchange(0)
+
+    assert len(fetcher.leases) == 0
+    assert orders.statistics().delivered == 1
 
 
 def test_task_can_ask_for_more_time_and_whether_it_still_has_any(orders: ReliableQueue):

@@ -58,6 +58,14 @@ def test_nothing_counted_is_nothing_reported(client: Client):
     assert exchange(client, new_statistics()) == 0
 
 
+def test_first_count_after_a_rest_is_reported_at_once():
+    statistics = new_statistics()
+    assert statistics.steps() == []
+    statistics.ended("mail", "send", "succeeded")
+
+    assert len(statistics.steps()) == 1
+
+
 def test_nothing_is_reported_twice(client: Client):
     statistics = new_statistics()
     statistics.ended("mail", "send", "succeeded")

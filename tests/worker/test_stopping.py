@@ -126,6 +126,25 @@ def test_late_end_of_a_task_that_was_given_back_disturbs_nobody(project: Configu
     assert get_queue("default").delete(message)
 
 
+def test_coroutines_are_cancelled_while_the_event_loop_goes_on(project: Configure):
+    begun, cancelled, may_end = threading.Event(), threading.Event(), threading.Event()
+
+    async def slow() -> None:
+        begun.set()
+        try:
+            await until(may_end)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    declare(slow).enqueue()
+    with working() as worker:
+        assert begun.wait(60)
+        worker.pool.cancel_coroutines()
+        assert cancelled.wait(60)
+        may_end.set()
+
+
 def test_coroutine_that_will_not_be_cancelled_does_not_hold_the_worker(project: Configure):
     begun, may_end = threading.Event(), threading.Event()
 

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from rsmq_django.core import Client, Connection
-from rsmq_django.core.errors import BrokenQueue, ConnectionFailed
+from rsmq_django.core.errors import BrokenQueue, ConnectionFailed, RedisFailure
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.reliable.waiting import LONGEST_BLOCK_S, SERVER_TICK_S, SLICE_S, Wait, until_next_look_s
 from tests.redis_server import PrivateServer
@@ -146,6 +146,20 @@ def test_look_of_a_waiter_leaves_a_fresh_message_to_the_one_that_was_woken(jobs:
     assert server.redis.exists(token)
 
 
+def test_look_of_a_waiter_announces_a_message_that_nobody_has_taken_for_long(
+    jobs: ReliableQueue, server: PrivateServer
+):
+    token, undelivered = "rsmq::reliable:jobs:wake", "rsmq::reliable:jobs:undelivered"
+    jobs.push("a")
+    message_id = server.redis.lpop(undelivered)
+    server.redis.rpush(undelivered, b"1000-" + message_id.partition(b"-")[2])
+    server.redis.delete(token)
+
+    jobs.client.run(jobs.pop_call(0, is_look=True))
+
+    assert server.redis.exists(token)
+
+
 async def test_async_waiters_are_served_in_the_order_in_which_they_came(
     jobs: ReliableQueue, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
@@ -247,6 +261,36 @@ def test_wake_key_that_breaks_during_a_wait_is_told(jobs: ReliableQueue, server:
 
     with pytest.raises(BrokenQueue):
         jobs.pop(1, -1)
+
+
+def refuse_the_wait(server: PrivateServer) -> None:
+    """Let the server answer the client that waits with an error."""
+    wait_until(lambda: blocked(server) == 1)
+    (waiting,) = [client for client in server.redis.client_list() if "b" in client["flags"]]
+    server.redis.client_unblock(int(waiting["id"]), error=True)
+
+
+def test_refusal_during_a_wait_is_told(jobs: ReliableQueue, server: PrivateServer):
+    errors: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            jobs.pop(1, 60_000)
+        except RedisFailure as error:
+            errors.append(error)
+
+    in_threads(wait, lambda: refuse_the_wait(server))
+
+    assert ["UNBLOCKED" in str(error) for error in errors] == [True]
+
+
+async def test_refusal_during_an_async_wait_is_told(jobs: ReliableQueue, server: PrivateServer):
+    waiting = asyncio.create_task(jobs.apop(1, 60_000))
+    await asyncio.to_thread(refuse_the_wait, server)
+
+    with pytest.raises(RedisFailure, match="UNBLOCKED"):
+        await waiting
+    await jobs.client.connection.aclose()
 
 
 async def test_async_waiters_share_the_messages(jobs: ReliableQueue, server: PrivateServer):

@@ -268,3 +268,13 @@ def test_idle_read_writes_nothing(topic: Topic, server: PrivateServer):
         assert not group.read(10)
 
     assert server.redis.info("persistence")["rdb_changes_since_last_save"] == before
+
+
+def test_each_message_has_the_time_of_its_slot_among_many_slots(topic: Topic, server: PrivateServer):
+    topic.publish(*"abcdefghij")
+    server.redis.delete(topic.keys.time)
+    server.redis.zadd(topic.keys.time, {"1": 1000, "3": 2000, "5": 3000, "7": 4000, "9": 5000})
+
+    times = [message.published_ms for at in range(1, 11) for message in topic.read_range(at, 1).messages]
+
+    assert times == [1000, 1000, 2000, 2000, 3000, 3000, 4000, 4000, 5000, 5000]

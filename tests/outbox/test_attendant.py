@@ -1,0 +1,41 @@
+"""The process that relays the outbox: what tells it to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from rsmq_django.worker.attendant import StopRequest
+
+
+@pytest.fixture
+def handlers_stay() -> Iterator[None]:
+    handler = signal.getsignal(signal.SIGUSR2)
+    descriptor = signal.set_wakeup_fd(-1)
+    yield
+    signal.signal(signal.SIGUSR2, handler)
+    signal.set_wakeup_fd(descriptor)
+
+
+def test_signal_asks_it_to_end(handlers_stay: None):
+    stop = StopRequest()
+    stop.on_signals(signal.SIGUSR2)
+    before = stop.is_made
+
+    signal.raise_signal(signal.SIGUSR2)
+
+    assert (before, stop.is_made) == (False, True)
+
+
+def test_end_of_the_supervisor_asks_it_to_end(handlers_stay: None):
+    lifeline, held_by_the_supervisor = os.pipe()
+    stop = StopRequest(lifeline)
+    before = stop.is_made
+
+    os.close(held_by_the_supervisor)
+
+    assert (before, stop.is_made) == (False, True)
+    os.close(lifeline)
