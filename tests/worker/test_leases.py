@@ -11,12 +11,13 @@ import pytest
 
 from rsmq_django.conf import get_settings
 from rsmq_django.core import Message, Settlement
-from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.signals import lease_lost
 from rsmq_django.tasks import fixed
 from rsmq_django.worker import starts
 from rsmq_django.worker.delivery import Delivery, WorkQueue
 from rsmq_django.worker.execution import Execution
+from rsmq_django.worker.ghosts import Ghosts
 from rsmq_django.worker.leases import renewal_calls
 from rsmq_django.worker.outcomes import NOTHING_RETURNED, RetryIn
 from tests.fault_proxy import FaultProxy
@@ -354,3 +355,23 @@ def test_outcome_goes_out_soon_after_an_outage_however_long_that_was(configure: 
 
     assert fetcher.tray.late.endings
     assert fetcher.tray.late.next_try_at < time.monotonic() + 1
+
+
+def test_leases_are_looked_at_again_when_the_first_of_them_is_due(project: Configure):
+    for _ in range(3):
+        send_raw(b"{}")
+    (fetcher,) = new_worker().fetchers
+    held = wait_until(lambda: fetcher.exchange(3))
+    first_at = fetcher.leases.next_renewal_at()
+    assert len(held) == 3 and first_at is not None
+    for number, delivery in enumerate(held):
+        delivery.renewed_at += 1000 * number
+    now = first_at - 1
+    fetcher.leases._quiet_until = now
+
+    assert fetcher.leases.due(now, set()) == []
+    assert fetcher.leases.next_renewal_at() == first_at
+
+
+def test_worker_that_has_just_begun_looks_for_no_messages_that_it_does_not_know(project: Configure):
+    assert not Ghosts(get_client(), "a record").is_due()
