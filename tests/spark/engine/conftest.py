@@ -20,6 +20,8 @@ def _session(_server_of_this_process: PrivateServer) -> Iterator[Any]:
 
 
 @pytest.fixture
-def spark(_session: Any, server: PrivateServer) -> Any:
+def spark(_session: Any, server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The session, and an empty server behind it."""
+    # A pipeline that runs in this process sets it to the address of that test.
+    monkeypatch.setenv("RSMQ_REDIS_URL", URL)
     return _session
