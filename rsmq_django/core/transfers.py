@@ -20,6 +20,7 @@ from .errors import InvalidName
 from .keys import checked_name
 from .limits import MAX_BATCH
 from .moves import MAX_SLICE, MAX_SLICE_BYTES, Verdict, redrive
+from .portions import portions
 
 #: Why a message stayed where it was: GONE and TAKEN are nobody's fault.
 GONE, TAKEN, TOO_LONG, DUPLICATE, NO_ORIGIN = "gone", "taken", "too_long", "duplicate", "no_origin"
@@ -110,17 +111,7 @@ class Transfer:
 
 def cut(messages: Sequence[StoredMessage], most: int) -> Iterator[list[StoredMessage]]:
     """Cut messages into slices of at most `most` messages and MAX_SLICE_BYTES."""
-    part: list[StoredMessage] = []
-    weight = 0
-    for message in messages:
-        size = message.size_bytes or 0
-        if part and (len(part) == most or weight + size > MAX_SLICE_BYTES):
-            yield part
-            part, weight = [], 0
-        part.append(message)
-        weight += size
-    if part:
-        yield part
+    return portions(messages, lambda message: message.size_bytes or 0, count=most, size_bytes=MAX_SLICE_BYTES)
 
 
 def pages(
