@@ -18,6 +18,7 @@ from ..core.errors import InvalidName, InvalidValue
 from ..core.keys import checked_name
 from ..core.limits import MAX_BATCH
 from ..core.moves import MAX_SLICE, MAX_SLICE_BYTES, Verdict
+from ..core.portions import portions
 from ..live.messages import DEAD, DELAYED, IN_FLIGHT, READY
 from ..live.places import Place, place_of
 
@@ -229,14 +230,4 @@ def _with_count(message: StoredMessage, receive_count: int | None) -> StoredMess
 
 def cut(messages: Sequence[StoredMessage]) -> Iterator[list[StoredMessage]]:
     """Cut messages into slices that one script may take."""
-    part: list[StoredMessage] = []
-    weight = 0
-    for message in messages:
-        size = message.size_bytes or 0
-        if part and (len(part) == MAX_SLICE or weight + size > MAX_SLICE_BYTES):
-            yield part
-            part, weight = [], 0
-        part.append(message)
-        weight += size
-    if part:
-        yield part
+    return portions(messages, lambda message: message.size_bytes or 0, count=MAX_SLICE, size_bytes=MAX_SLICE_BYTES)

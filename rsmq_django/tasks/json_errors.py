@@ -65,7 +65,9 @@ def _problems(value: Any, where: str, depth: int) -> Iterator[str]:
                 yield f"{where} has the key {key!r}, which JSON lacks; keys are texts"
             yield from _problems(each, f"{where}[{key!r}]", depth + 1)
     else:
-        yield f"{where} is a {type(value).__name__}, which JSON lacks; pass {_instead(value)}"
+        name = type(value).__name__
+        article = "an" if name[0] in "aeioAEIO" else "a"
+        yield f"{where} is {article} {name}, which JSON lacks; pass {_instead(value)}"
 
 
 def _instead(value: Any) -> str:

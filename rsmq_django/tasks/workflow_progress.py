@@ -17,8 +17,8 @@ from .round_trips import Outcome, Sent
 from .workflow_plan import Member, Plan
 
 
-class MapStopped(RsmqError):
-    """The workflow takes no more members: it was cancelled while its items were being sent."""
+class WorkflowStopped(RsmqError):
+    """The workflow takes no more members: it was cancelled while it was being sent."""
 
 
 class Progress:
@@ -91,7 +91,7 @@ class Progress:
             self._raise(error, is_cancelled=not self._may_be_complete(error) and await agive_up(self._plan))
 
     def _has_left_something(self, error: BaseException) -> bool:
-        return (self.is_made or isinstance(error, OutcomeUnknown)) and not isinstance(error, MapStopped)
+        return (self.is_made or isinstance(error, OutcomeUnknown)) and not isinstance(error, WorkflowStopped)
 
     def _may_be_complete(self, error: BaseException) -> bool:
         return isinstance(error, OutcomeUnknown) and (self.is_sent or self.is_whole)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 
 from django.db.transaction import TransactionManagementError
 
@@ -27,7 +27,7 @@ from .round_trips import asend_together, round_trips, send_together, spans_of, t
 from .sending import Outgoing, after_commit, in_transaction, is_in_transaction, is_only_of_test
 from .task import Task
 from .workflow_plan import Invocation, Member, Plan, Step
-from .workflow_progress import MapStopped, Progress, give_up
+from .workflow_progress import Progress, WorkflowStopped, give_up
 from .workflow_state import Workflow
 
 Batch = tuple[list[Member], Outgoing]
@@ -170,9 +170,9 @@ class _Mapping:
         return await_room(self.plan.client.namespace, self.plan.workflow.id, low=self.low)
 
     def has_room(self, left: int) -> bool:
-        """Say whether the next slice may be sent. Raises MapStopped."""
+        """Say whether the next slice may be sent. Raises WorkflowStopped."""
         if left < 0:
-            raise MapStopped(f"workflow {self.plan.workflow.id} was cancelled after {self.sent} items")
+            raise WorkflowStopped(f"workflow {self.plan.workflow.id} was cancelled after {self.sent} items")
         return left <= self.low
 
     def token(self) -> Command:
@@ -244,19 +244,29 @@ async def _asend_whole(plan: Plan, whole: Call[list[str]], batches: Sequence[Bat
 def _seal(plan: Plan, members: int, progress: Progress) -> None:
     progress.is_sent = True
     try:
-        plan.client.run(plan.sealing(members))
+        is_sealed = plan.client.run(plan.sealing(members))
     except OutcomeUnknown as lost:  # sealing it twice does no harm
         with _still_unknown(lost):
-            plan.client.run(plan.sealing(members))
+            is_sealed = plan.client.run(plan.sealing(members))
+    if not is_sealed:
+        _raise_stopped(plan, members)
 
 
 async def _aseal(plan: Plan, members: int, progress: Progress) -> None:
     progress.is_sent = True
     try:
-        await plan.client.arun(plan.sealing(members))
+        is_sealed = await plan.client.arun(plan.sealing(members))
     except OutcomeUnknown as lost:
         with _still_unknown(lost):
-            await plan.client.arun(plan.sealing(members))
+            is_sealed = await plan.client.arun(plan.sealing(members))
+    if not is_sealed:
+        _raise_stopped(plan, members)
+
+
+def _raise_stopped(plan: Plan, members: int) -> NoReturn:
+    raise WorkflowStopped(
+        f"workflow {plan.workflow.id} was cancelled while its {members} members were sent; those that had begun ran"
+    )
 
 
 @contextmanager

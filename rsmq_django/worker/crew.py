@@ -74,7 +74,7 @@ class Crew:
         if names:
             logger.warning(
                 "%s: shared with workers that know other tasks (%s); a worker gives back what it does not know, for up "
-                "to %.0f s, and then moves it to the dead-letter queue",
+                "to %.0f s; then it is a dead letter",
                 ", ".join(names),
                 ", ".join(sorted(others)[:5]),
                 get_settings().tasks.unknown_task_grace_s,

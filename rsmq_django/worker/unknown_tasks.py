@@ -59,5 +59,5 @@ def log_once(error: Unreadable) -> None:
         return
     _logged.add(name)
     grace_s = get_settings().tasks.unknown_task_grace_s
-    text = "%s; its calls are given back to their queue, each for up to %.0f s, and go to the dead-letter queue then"
+    text = "%s; its calls are given back to their queue, each for up to %.0f s, and are dead letters then"
     logger.warning(text, error, grace_s)

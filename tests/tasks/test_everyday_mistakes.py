@@ -113,7 +113,7 @@ class Customer:
         ({"by": [1, Customer()]}, r"argument 'colour'\['by'\]\[1\] is a Customer, .*\.pk"),
         (float("nan"), r"argument 'colour' is nan, which JSON lacks; pass None"),
         ({(1, 2): 3}, r"argument 'colour' has the key \(1, 2\), which JSON lacks; keys are texts"),
-        (object(), r"argument 'colour' is a object, which JSON lacks; pass ids, numbers, text, lists, dicts"),
+        (object(), r"argument 'colour' is an object, which JSON lacks; pass ids, numbers, text, lists, dicts"),
     ],
 )
 def test_argument_that_json_lacks_is_named_with_what_to_pass_instead(paint: Task[..., Any], value: Any, said: str):

@@ -17,7 +17,8 @@ from rsmq_django.core.errors import (
     WorkflowInterrupted,
 )
 from rsmq_django.queues import ensure_queue, get_client, get_queue
-from rsmq_django.tasks import amap_tasks, call, chain, get_workflow, group, map_tasks, workflow_plan
+from rsmq_django.tasks import amap_tasks, call, chain, get_workflow, group, map_tasks, workflow_plan, workflow_sending
+from rsmq_django.tasks.workflow_progress import WorkflowStopped
 from tests.exchanges import Exchanges
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, work
@@ -237,6 +238,20 @@ def test_workflow_whose_server_goes_while_it_is_sealed_may_be_complete(double: A
 
 
 # -- Maps -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("in_several_exchanges")
+def test_workflow_that_is_cancelled_while_it_is_sent_tells_its_sender(double: Any, monkeypatch: pytest.MonkeyPatch):
+    send = workflow_sending._send
+
+    def send_and_cancel(plan: Any, *rest: Any) -> None:
+        send(plan, *rest)
+        plan.workflow.cancel()
+
+    monkeypatch.setattr(workflow_sending, "_send", send_and_cancel)
+
+    with pytest.raises(WorkflowStopped, match=r"was cancelled while its 3 members were sent"):
+        group([call(double, n) for n in range(3)]).enqueue()
 
 
 def test_map_that_is_interrupted_has_an_error_with_its_id(double: Any, exchanges: Exchanges):

@@ -41,7 +41,7 @@ from rsmq_django.tasks import (
     workflow_plan,
 )
 from rsmq_django.tasks.compat import InvalidTask
-from rsmq_django.tasks.workflow_progress import MapStopped
+from rsmq_django.tasks.workflow_progress import WorkflowStopped
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
@@ -517,7 +517,7 @@ def test_a_map_that_is_cancelled_stops_its_sender(project: Configure):
                 get_workflow(newest_workflows(1)[0].id).cancel()
             yield number
 
-    with pytest.raises(MapStopped, match="was cancelled after"):
+    with pytest.raises(WorkflowStopped, match="was cancelled after"):
         map_tasks(doubling(), numbers(), window=400)
 
 

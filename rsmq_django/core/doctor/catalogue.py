@@ -134,8 +134,8 @@ KINDS = {
     ),
     "mixed-tasks": Kind(
         WARNING,
-        "a call of a task that one of them does not know is given back for UNKNOWN_TASK_GRACE_S and goes to the "
-        "dead-letter queue then; it passes with a rolling deployment, and two projects need queues or a NAMESPACE of "
+        "a call of a task that one of them does not know is given back for UNKNOWN_TASK_GRACE_S and is a dead "
+        "letter then; it passes with a rolling deployment, and two projects need queues or a NAMESPACE of "
         "their own",
     ),
     "paused-backlog": Kind(NOTE, "workers take nothing from it until it is resumed: rsmqctl queue resume"),
