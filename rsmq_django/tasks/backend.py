@@ -17,6 +17,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core.checks import CheckMessage, Error
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import autodiscover_modules
 
 from ..conf import get_settings
@@ -49,6 +50,7 @@ from .task import Arguments, Task
 
 #: So many validated tasks are remembered; using() makes a new one each time.
 MAX_CHECKED = 1000
+ADD_IT = "Add it: without it there is no `manage.py rsmq_worker`, and settings.RSMQ is not checked."
 
 
 class RSMQBackend(BaseTaskBackend):
@@ -82,9 +84,15 @@ class RSMQBackend(BaseTaskBackend):
         """Return what only the backend can find; our other checks need rsmq_django in INSTALLED_APPS."""
         if apps.is_installed("rsmq_django"):
             return []
-        said = f"TASKS[{self.alias!r}] is an RSMQBackend, but 'rsmq_django' is not in INSTALLED_APPS."
-        hint = "Add it: without it there is no `manage.py rsmq_worker`, and settings.RSMQ is not checked."
-        return [Error(said, hint=hint, id=NOT_INSTALLED)]
+        return [Error(f"{self._is_not_installed()}.", hint=ADD_IT, id=NOT_INSTALLED)]
+
+    def _is_not_installed(self) -> str:
+        return f"TASKS[{self.alias!r}] is an RSMQBackend, but 'rsmq_django' is not in INSTALLED_APPS"
+
+    def _validate_to_send(self, task: Any) -> None:
+        if not apps.is_installed("rsmq_django"):
+            raise ImproperlyConfigured(f"{self._is_not_installed()}; nothing was sent. {ADD_IT}")
+        self.validate_task(task)
 
     # -- Sending ------------------------------------------------------------------------------------------------------
 
@@ -138,7 +146,7 @@ class RSMQBackend(BaseTaskBackend):
         if self._checked_under is not get_settings() or len(self._checked) >= MAX_CHECKED:
             self._checked, self._checked_under = {}, get_settings()
         if self._checked.get(id(task)) is not task:
-            self.validate_task(task)
+            self._validate_to_send(task)
             self._checked[id(task)] = task
 
     def _prepare_one(self, task: Any, args: Any, kwargs: Any) -> tuple[Outgoing, SentResult]:
@@ -149,7 +157,7 @@ class RSMQBackend(BaseTaskBackend):
 
     def _prepare_many(self, task: Any, calls: Iterable[Arguments]) -> tuple[list[Outgoing], list[str]]:
         """Return what is to be sent, and the ids of the calls in their order."""
-        self.validate_task(task)
+        self._validate_to_send(task)
         rest, batches, ids = iter(calls), list[Outgoing](), list[str]()
         while batch := [split_arguments(call) for call in islice(rest, MAX_BATCH)]:
             for args, kwargs in batch:

@@ -251,6 +251,15 @@ def test_backend_without_the_application_is_an_error(project: Configure, setting
     assert "'rsmq_django' is not in INSTALLED_APPS" in message.msg
 
 
+def test_nothing_is_sent_without_the_application(paint: Task[..., Any], settings: Any):
+    settings.INSTALLED_APPS = [name for name in settings.INSTALLED_APPS if name != "rsmq_django"]
+
+    with pytest.raises(ImproperlyConfigured, match=r"not in INSTALLED_APPS; nothing was sent\. Add it"):
+        paint.enqueue("red")
+    with pytest.raises(ImproperlyConfigured, match=r"not in INSTALLED_APPS; nothing was sent\. Add it"):
+        paint.enqueue_many([(("red",), {})])
+
+
 def test_backends_that_are_not_ours_are_named(project: Configure, settings: Any):
     settings.TASKS = {"default": {"BACKEND": "django_tasks.backends.dummy.DummyBackend"}}
 
