@@ -44,8 +44,9 @@ class Job:
     state: str = ""
     words: tuple[str, ...] = ()
     in_bodies: bool = False
-    #: Fingerprint of a failure.
+    #: Fingerprint of a failure, and its task and error, which say what is meant.
     failure: str = ""
+    name: str = ""
     #: Names with * and ?, of the task and the exception of dead letters.
     task: str = ""
     error: str = ""
@@ -102,13 +103,17 @@ class Job:
         texts = {
             "state": (_("in state %s"), self.state),
             "words": (_("found by %d words"), len(self.words)),
-            "failure": (_("of failure %s"), self.failure),
+            "failure": (_("of failure %s"), self.name or self.failure),
             "task": (_("of task %s"), self.task),
             "error": (_("of error %s"), self.error),
             "limit": (_("at most %d"), self.limit),
         }
         parts += [text % value for text, value in texts.values() if value]
         return ", ".join(parts)
+
+    def title(self) -> str:
+        """Return what is done to what: "Retry · shop.tasks.pay, ConnectionError", or "Delete · mail"."""
+        return f"{self.what.title} · {self.name or self.queue}"
 
     def fits(self, message: StoredMessage) -> bool:
         """Return whether a message is meant, as far as the search did not say."""

@@ -56,13 +56,16 @@ def new_job(request: HttpRequest, operation: Operation, queue: str, **choices: A
     return replace(job, asked_ms=counts.now_ms, to_look_at=to_look_at)
 
 
-def ask(model_admin: LiveAdmin, request: HttpRequest, job: Job, form: Any = None) -> HttpResponse:
-    """Return the question before a job."""
+def ask(
+    model_admin: LiveAdmin, request: HttpRequest, job: Job, form: Any = None, *, question: str = ""
+) -> HttpResponse:
+    """Return the question before a job; `question` says what it is about, where that is more than a queue."""
     model_admin.demand(request, job.what.codename)
     context = {
         "title": _("Are you sure?"),
         "operation": job.what,
         "job": job,
+        "question": question,
         "token": job.token(),
         "form": form if form is not None else ParametersForm(job.what),
         "back": model_admin.address("message_changelist", queue=job.queue),
@@ -91,10 +94,10 @@ def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
     finally:  # also when the server goes away in between
         LogEntry.objects.filter(pk=job.log_entry or 0).update(change_message=_logged(job))
     if job.is_finished:
-        model_admin.tell(request, f"{job.what.title}: {job.tally.sentence()}", is_good=job.tally.is_clean)
+        model_admin.tell(request, f"{job.title()}: {job.tally.sentence()}", is_good=job.tally.is_clean)
         return HttpResponseRedirect(model_admin.address("message_changelist", queue=job.queue))
     context = {
-        "title": job.what.title,
+        "title": job.title(),
         "job": job,
         "token": job.token(),
         "sentence": job.tally.sentence(),

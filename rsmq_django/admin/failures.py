@@ -15,6 +15,7 @@ from ..live.places import Place
 from ..live.times import as_datetime
 from .formats import one_line, reason_of, visible
 from .message_page import as_safe_text
+from .naming import failure_name
 
 #: A page answers within this; what was not looked at is told.
 LOOK_S = 0.15
@@ -58,6 +59,11 @@ class FailureGroup:
         return one_line(as_safe_text(pattern_of(self.failure.message)), 160) if self.failure else ""
 
     @property
+    def name(self) -> str:
+        """Return the task and the class of the exception."""
+        return failure_name(self.failure)
+
+    @property
     def first_at(self) -> datetime | None:
         """Return when the first of them died."""
         return as_datetime(self.first_ms)
@@ -75,6 +81,10 @@ class FailureGroups:
     groups: list[FailureGroup]
     looked_at: int
     of: int
+
+    def find(self, fingerprint: str) -> FailureGroup | None:
+        """Return the group of a fingerprint; None when none of its dead letters was looked at."""
+        return next((group for group in self.groups if group.fingerprint == fingerprint), None)
 
     @property
     def is_complete(self) -> bool:

@@ -10,13 +10,13 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from ..core.errors import RsmqError
 from ..live.places import Place, message_place_of
 from ..models import Message
-from . import bulk_pages
+from . import bulk_pages, message_list
 from .forms import ParametersForm
+from .naming import answer, names_of, question
 from .operations import Operation, Tally, as_seen, carry_out
 from .site import explanation_of
 
@@ -52,8 +52,9 @@ def operate_on_selected(
     if needs_page and not (is_asked and form.is_valid()):
         return ask(model_admin, request, operation, queryset, form)
     params = form.cleaned_data if needs_page else {}
+    name = names_of(queryset)  # before they are gone
     tally = operate(model_admin, request, operation, seen_counts(request, keys), params)
-    model_admin.tell(request, tally.sentence(), is_good=tally.is_clean)
+    model_admin.tell(request, answer(operation.title, name, tally.sentence()), is_good=tally.is_clean)
     return None
 
 
@@ -78,13 +79,12 @@ def ask(
         "title": _("Are you sure?") if operation.is_dangerous else operation.title,
         "operation": operation,
         "form": form if form is not None else ParametersForm(operation),
-        "rows": rows,
+        "rows": [(row, message_list.what(row)) for row in rows],
         "action_checkbox_name": ACTION_CHECKBOX_NAME,
         # Of a page that takes only POST there is one without its last part.
         "back": request.get_full_path().removesuffix("operate/"),
         "seen": [value for value in request.POST.getlist("seen") if value.partition(" ")[2] in keys],
-        "question": ngettext("This is about %(count)d message.", "This is about %(count)d messages.", len(rows))
-        % {"count": len(rows)},
+        "question": question(operation.name, len(rows), names_of(rows)),
     }
     return model_admin.own_page(request, "message/ask.html", context)
 

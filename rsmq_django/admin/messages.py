@@ -33,6 +33,7 @@ from .formats import as_duration, as_size, reason_of, visible
 from .forms import ParametersForm
 from .message_list import MAX_QUEUE_CHOICES, QueueFilter
 from .message_page import MessagePage
+from .naming import answer, names_of
 from .operations import OPERATIONS, Operation
 from .site import LiveAdmin
 
@@ -155,10 +156,11 @@ class MessageAdmin(LiveAdmin):
             return message_actions.ask(
                 self, request, operation, Message.objects.filter(pk=key), form if form.errors else None
             )
+        name = names_of(Message.objects.filter(pk=key))
         tally = message_actions.operate(
             self, request, operation, message_actions.seen_counts(request, [key]), form.cleaned_data
         )
-        self.tell(request, f"{operation.title}: {tally.sentence()}", is_good=tally.is_clean)
+        self.tell(request, answer(operation.title, name, tally.sentence()), is_good=tally.is_clean)
         if Message.objects.filter(pk=key).exists():
             return HttpResponseRedirect(self.address("message_change", key))
         return HttpResponseRedirect(self._list_of(key))
@@ -179,8 +181,8 @@ class MessageAdmin(LiveAdmin):
         if is_cancelled:
             user: Any = request.user
             LogEntry.objects.log_actions(user.pk, [message], CHANGE, change_message=_("Task cancelled"))
-        text = _("The task was cancelled.") if is_cancelled else _("It was too late: the task has finished.")
-        self.tell(request, text, is_good=is_cancelled)
+        text = _("%(task)s was cancelled.") if is_cancelled else _("It was too late: %(task)s has finished.")
+        self.tell(request, text % {"task": names_of([message])}, is_good=is_cancelled)
         return HttpResponseRedirect(self._list_of(message.key))
 
     def _list_of(self, key: str) -> str:
@@ -191,8 +193,9 @@ class MessageAdmin(LiveAdmin):
         if request.method != "POST":
             return super().delete_view(request, object_id, extra_context)
         operation, key = OPERATIONS["delete_selected"], unquote(object_id)
+        name = names_of(Message.objects.filter(pk=key))
         tally = message_actions.operate(self, request, operation, message_actions.seen_counts(request, [key]), {})
-        self.tell(request, f"{operation.title}: {tally.sentence()}", is_good=tally.is_clean)
+        self.tell(request, answer(operation.title, name, tally.sentence()), is_good=tally.is_clean)
         return HttpResponseRedirect(self._list_of(key))
 
     def get_deleted_objects(
@@ -201,7 +204,8 @@ class MessageAdmin(LiveAdmin):
         """Return what is deleted: just the messages, because nothing refers to them."""
         rows = list(objs)
         missing = set() if self.has_delete_permission(request) else {str(self.opts.verbose_name)}
-        return [str(row) for row in rows], {str(self.opts.verbose_name_plural): len(rows)}, missing, []
+        shown = [f"{names_of([row])} ({row})" for row in rows]
+        return shown, {str(self.opts.verbose_name_plural): len(rows)}, missing, []
 
     def body_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Return the whole body as a file, with secrets hidden."""

@@ -22,10 +22,11 @@ from ..models import Queue
 from ..tasks.catalogue import known_tasks
 from ..tasks.compat import InvalidTask
 from . import bulk_pages
-from .failures import failure_groups
+from .failures import FailureGroup, failure_groups
 from .forms import PurgeForm, RedriveForm, SendForm
 from .logs import log
-from .operations import OPERATIONS
+from .naming import question
+from .operations import OPERATIONS, Operation
 from .site import explanation_of
 from .task_forms import WhenForm, arguments_of, task_form
 
@@ -89,7 +90,9 @@ def send_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> Ht
             form.add_error("body", explanation_of(error))
         else:
             log(request, queue, _("Sent message %(id)s of %(size)d bytes") % {"id": message_id, "size": len(body)})
-            model_admin.tell(request, _("Message %(id)s was sent.") % {"id": message_id})
+            model_admin.tell(
+                request, _("Message %(id)s was sent to queue %(queue)s.") % {"id": message_id, "queue": queue.key}
+            )
             return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
     return _form_page(model_admin, request, queue, "send", forms=[form], button=_("Send"))
 
@@ -145,7 +148,10 @@ def purge_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> H
             removed = moves.purge_as_seen(client, name, form.cleaned_data["total_sent"])
         if removed is not None:
             log(request, queue, _("Purged %(count)d messages") % {"count": removed})
-            model_admin.tell(request, _("%(count)d messages were removed.") % {"count": removed})
+            model_admin.tell(
+                request,
+                _("%(count)d messages were removed from queue %(queue)s.") % {"count": removed, "queue": queue.key},
+            )
             return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
         form.add_error(None, _("Messages have been sent since this page was shown. Nothing was removed; look again."))
         queue.refresh_from_db()
@@ -166,7 +172,8 @@ def pause_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> H
     changed = client.run((pause if is_pause else resume)(client.namespace, queue.name))
     if changed:
         log(request, queue, _("Paused") if is_pause else _("Resumed"))
-    model_admin.tell(request, _("The queue is paused.") if is_pause else _("The queue is resumed."))
+    text = _("Queue %(queue)s is paused.") if is_pause else _("Queue %(queue)s is resumed.")
+    model_admin.tell(request, text % {"queue": queue.key})
     return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
 
 
@@ -197,9 +204,13 @@ def failures_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -
     operation = OPERATIONS.get(request.POST.get("action", ""))
     if request.method == "POST" and operation is not None and operation.name in ("redrive", "delete_selected"):
         model_admin.demand(request, operation.codename)
-        job = bulk_pages.new_job(request, operation, queue.key, failure=request.POST.get("failure", "")[:32] or "-")
+        fingerprint = request.POST.get("failure", "")[:32] or "-"
+        group = failure_groups(queue.place).find(fingerprint)
+        name = group.name if group else ""
+        job = bulk_pages.new_job(request, operation, queue.key, failure=fingerprint, name=name)
         if job is not None:
-            return bulk_pages.ask(model_admin, request, job)
+            text = _question_about(operation, group, may_view_body=model_admin.may(request, "view_body"))
+            return bulk_pages.ask(model_admin, request, job, question=text)
     groups = failure_groups(queue.place)
     context = {
         "title": _("Dead letters by failure"),
@@ -213,6 +224,14 @@ def failures_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -
         "may_view_body": model_admin.may(request, "view_body"),
     }
     return model_admin.own_page(request, "queue/failures.html", context)
+
+
+def _question_about(operation: Operation, group: FailureGroup | None, *, may_view_body: bool) -> str:
+    """Return "Retry 84 dead letters: shop.tasks.pay, ConnectionError: api.example.com timed out after # ms"."""
+    if group is None:
+        return ""
+    pattern = group.pattern if may_view_body else ""
+    return question(operation.name, group.number, f"{group.name}: {pattern}" if pattern else group.name)
 
 
 VIEWS: Mapping[str, QueueView] = {

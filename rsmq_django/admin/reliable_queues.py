@@ -239,6 +239,7 @@ class ReliableQueueAdmin(LiveAdmin):
             text = _("%(what)s %(count)d messages: %(ids)s") % parts
             log(request, row, f"{text} → {target}" if target else text)
         text = _("%(done)d of %(all)d done") % {"done": len(done), "all": len(receipts)}
+        text = f"{settling.label} · {row.key}: {text}"
         rest = len(receipts) - len(done)
         self.tell(request, text + (_(", the rest had moved on") if rest else "") + ".", is_good=not rest)
 
@@ -252,10 +253,20 @@ class ReliableQueueAdmin(LiveAdmin):
             "form": form if settling.asks_target else None,
             "queue_names": form.names[:MAX_NAMES],
             "action": request.POST["action"],
-            "receipts": [(receipt, visible(receipt)) for receipt in receipts],
+            "receipts": self._named(request, row, settling, receipts),
             "back": self.address("reliablequeue_change", row.key),
         }
         return self.own_page(request, "reliablequeue/ask.html", context)
+
+    def _named(self, request: HttpRequest, row: Any, settling: Settling, receipts: list[str]) -> list[tuple[str, str]]:
+        """Return each receipt with the beginning of its message, for those who may see bodies."""
+        names: dict[str, str] = {}
+        queue = core_queue(row) if self.may(request, "view_body") else None
+        if queue is not None:
+            found = queue.messages(settling.kind, 0, SHOWN_MESSAGES)
+            rows = [_row(message, settling.kind, with_body=True) for message in found]
+            names = {each.receipt: f"{each.preview} ({each.id})" for each in rows}
+        return [(receipt, names.get(receipt, visible(receipt))) for receipt in receipts]
 
 
 def other_names(queue: CoreQueue) -> list[str]:

@@ -184,6 +184,8 @@ class WorkerAdmin(LiveAdmin):
             log(request, worker, str(LOGGED[order]))
         text = ngettext("%(order)s: %(count)d process.", "%(order)s: %(count)d processes.", len(given))
         text %= {"order": LABELS[order], "count": len(given)}
+        if given:
+            text = f"{text} {short_list([worker.worker_id for worker in given])}."
         missing = len(rows) - len(given)
         if missing:
             text += " " + ngettext("%d was gone.", "%d were gone.", missing) % missing

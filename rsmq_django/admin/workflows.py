@@ -141,10 +141,11 @@ class WorkflowAdmin(LiveAdmin):
         cancelled, is_complete = cancel_for(workflow, CANCEL_S)
         log(request, workflow, _("Cancelled %(count)d tasks") % {"count": cancelled})
         if is_complete:
-            self.tell(request, _("The workflow is cancelled; nothing follows any more."))
+            text = _("Workflow %(name)s is cancelled, with %(count)d tasks; nothing follows any more.")
         else:
-            text = _("Nothing follows any more. %(count)d tasks were cancelled; more are left, do it once more.")
-            self.tell(request, text % {"count": cancelled}, is_good=False)
+            text = _("Workflow %(name)s: %(count)d tasks were cancelled, more are left. Cancel once more.")
+        name = one_line(workflow.name or workflow.workflow_id, 60)
+        self.tell(request, text % {"name": name, "count": cancelled}, is_good=is_complete)
         return HttpResponseRedirect(back)
 
 

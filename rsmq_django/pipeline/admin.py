@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from ..admin.formats import as_duration, as_size, one_line, visible
+from ..admin.naming import question
 from ..admin.redaction import redact
 from ..admin.site import LiveAdmin
 from ..conf import get_settings
@@ -55,6 +56,11 @@ class HistoryAdmin(LiveAdmin):
     def freshness(self) -> dict[str, Any]:
         """Return how old the history is."""
         return {"freshness": history.freshness()}
+
+
+def _name_of(group: history.FailureSummary) -> str:
+    """Return the task and the class of the exception of a group."""
+    return ", ".join(visible(part) for part in (group.task, group.error_type.rpartition(".")[2]) if part)
 
 
 def _span(request: HttpRequest) -> str:
@@ -176,17 +182,18 @@ class FailureGroupAdmin(HistoryAdmin):
             moved_by_queue = sorted(done.moved.items())
             context = {"title": _("Retry"), "group": found[0], "here": here, "most": MOST_REDRIVEN}
             context["moved"] = moved_by_queue
+            context["question"] = question("redrive", sum(done.moved.values()), _name_of(found[0]))
             return self.own_page(request, "history/redrive.html", context)
-        moved = sum(done.moved.values())
+        moved, name = sum(done.moved.values()), _name_of(found[0])
         if moved:
-            text = _("Retried %(count)d dead letters of %(group)s") % {"count": moved, "group": fingerprint}
+            text = _("Retried %(count)d dead letters of %(group)s") % {"count": moved, "group": name}
             row = FailureGroup.objects.filter(fingerprint=fingerprint).order_by("-day").first()
             assert row is not None, "it was found a moment ago"
             self.log_change(request, row, text)
         text = ngettext("%d dead letter went back.", "%d dead letters went back.", moved) % moved
         stayed = sum(done.stayed.values())
         rest = _("%d stayed: gone, or not theirs any more.") % stayed if stayed else ""
-        self.tell(request, f"{text} {rest}".strip())
+        self.tell(request, f"{name}: {text} {rest}".strip())
         return HttpResponseRedirect(here)
 
     @staticmethod

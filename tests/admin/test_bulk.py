@@ -50,7 +50,7 @@ def test_all_messages_of_a_queue_are_done_in_slices(browser: Browser, mail: Queu
     assert mail.attributes().ready_messages == 0
     done, clicks = carry_out(browser, asked)
 
-    assert told(done) == ["Run now: 2500 of 2500 done"]
+    assert told(done) == ["Run now · mail: 2500 of 2500 done"]
     assert clicks == 3, "a thousand messages a slice"
     assert mail.attributes().ready_messages == 2500
 
@@ -101,7 +101,7 @@ def test_dead_letters_go_back_to_where_they_came_from(browser: Browser, mail: Qu
 
     done, _ = carry_out(browser, ask_for_all(browser, "redrive", "?queue=mail-dead"))
 
-    assert told(done) == ["Retry: 200 of 300 done, 100 do not say where they came from"]
+    assert told(done) == ["Retry · mail-dead: 200 of 300 done, 100 do not say where they came from"]
     assert mail.attributes().messages == 200
 
 

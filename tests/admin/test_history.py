@@ -140,9 +140,9 @@ def test_a_group_of_failures_goes_back_to_work(
     assert "mail: 2" in text_of(asked) and mail.attributes().messages == 0
     done = browser.post(FAILURES, {"fingerprint": GROUP, "post": "yes"}, follow=True)
 
-    assert told(done) == ["2 dead letters went back."]
+    assert told(done) == ["shop.pay, ValueError: 2 dead letters went back."]
     assert (mail.attributes().messages, dead.attributes().messages) == (2, 1)
-    assert LogEntry.objects.get().change_message == f"Retried 2 dead letters of {GROUP}"
+    assert LogEntry.objects.get().change_message == "Retried 2 dead letters of shop.pay, ValueError"
     assert "any more" in text_of(browser.post(FAILURES, {"fingerprint": GROUP}))
 
 

@@ -102,4 +102,4 @@ def test_actions_and_their_outcomes_speak_german(browser: Browser, mail: Queue):
         f"{MESSAGES}mail_2F{message}/operate/", {"action": "run_now", "seen": f"0 mail/{message}"}, follow=True
     )
 
-    assert told(done) == ["Jetzt ausführen: 1 von 1 erledigt"]
+    assert told(done) == ["Jetzt ausführen · mail: 1 von 1 erledigt"]

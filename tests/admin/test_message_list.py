@@ -120,7 +120,7 @@ def test_selected_messages_run_now(browser: Browser, mail: Queue):
 
     done = browser.post(MESSAGES, {"action": "run_now", **selection(page, 0, 1)}, follow=True)
 
-    assert told(done) == ["2 of 2 done"]
+    assert told(done) == ["Run now · mail: 2 of 2 done"]
     assert mail.attributes().ready_messages == 2
     assert LogEntry.objects.filter(change_message="Made visible at once").count() == 2
 
@@ -134,7 +134,7 @@ def test_what_moved_on_since_the_page_was_shown_is_left_alone(browser: Browser, 
     asked = {"action": "delete_selected", "post": "yes", **selection(page, 0, 1, 2, 3, 4)}
     done = browser.post(MESSAGES, asked, follow=True)
 
-    assert told(done) == ["2 of 5 done, 2 had moved on, 1 was gone"]
+    assert told(done) == ["Delete · mail: 2 of 5 done, 2 had moved on, 1 was gone"]
     assert mail.attributes().messages == 2
     assert LogEntry.objects.count() == 2, "only what was done is written down"
 

@@ -162,7 +162,7 @@ def test_operations_are_done_from_the_page(browser: Browser, mail: Queue, dead: 
     assert mail.attributes().ready_messages == 0
     done = browser.post(operate, {"action": "move", "seen": seen, "target": "mail-dead"}, follow=True)
 
-    assert told(done)[-1] == "Move to another queue: 1 of 1 done"
+    assert told(done)[-1] == "Move to another queue · mail: 1 of 1 done"
     assert done.redirect_chain[-1][0].endswith("?queue=mail")
     assert dead.attributes().messages == 1
     history = text_of(browser.get(f"/admin/rsmq/message/{quote(f'mail-dead/{message_id}')}/history/"))
@@ -190,7 +190,7 @@ def test_nothing_is_done_to_a_message_that_moved_on(browser: Browser, mail: Queu
     data = {"action": "delete_selected", "seen": seen, "post": "yes"}
     done = browser.post(url_of(mail, message_id, "operate"), data, follow=True)
 
-    assert told(done) == ["Delete: 0 of 1 done, 1 had moved on"]
+    assert told(done) == ["Delete · mail: 0 of 1 done, 1 had moved on"]
     assert not LogEntry.objects.exists()
 
 

@@ -231,7 +231,7 @@ def test_purging_wants_the_name(browser: Browser, mail: Queue):
 
     assert "not the name" in text_of(purge(browser, mail, name="mial"))
     assert mail.attributes().messages == 5
-    assert told(purge(browser, mail, name="mail")) == ["5 messages were removed."]
+    assert told(purge(browser, mail, name="mail")) == ["5 messages were removed from queue mail."]
     assert mail.attributes().messages == 0
     assert LogEntry.objects.get().change_message == "Purged 5 messages"
 

@@ -99,7 +99,7 @@ def test_chosen_messages_are_moved_to_another_queue(
     assert "There is no such queue" in text_of(refused)
     answer = browser.post(SETTLE, {**chosen, "post": "yes", "target": "returns"}, follow=True)
 
-    assert told(answer) == [f"{len(seen)} of {len(seen)} done."]
+    assert told(answer) == [f"Move to another queue · orders: {len(seen)} of {len(seen)} done."]
     assert numbers(orders) == after
     assert numbers(returns) == (1 + len(seen), 0, 0, 0)
     assert LogEntry.objects.get().change_message.startswith(f"Moved {len(seen)} messages")
@@ -111,7 +111,7 @@ def test_a_message_that_was_delivered_again_since_is_left_alone(browser: Browser
 
     answer = browser.post(SETTLE, {"action": "bury", "receipt": seen}, follow=True)
 
-    assert told(answer) == ["1 of 2 done, the rest had moved on."]
+    assert told(answer) == ["Bury · orders: 1 of 2 done, the rest had moved on."]
     assert numbers(orders) == (2, 1, 1, 2)
 
 

@@ -79,9 +79,9 @@ def test_a_queue_is_paused_purged_and_resumed(root: Visitor, mail: Queue, server
     root.click("Purge", role="link")
     root.page.get_by_label("name").first.fill("mail")
     root.follow(root.page.locator("input.rsmq-dangerous, .submit-row input[type=submit]").first)
-    root.wait_for_text("5 messages were removed.")
+    root.wait_for_text("5 messages were removed from queue mail.")
     root.click("Resume")
-    root.wait_for_text("The queue is resumed.")
+    root.wait_for_text("Queue mail is resumed.")
 
     assert not server.redis.exists("rsmq::paused")
     assert LogEntry.objects.count() == 3
