@@ -22,6 +22,8 @@ from .limits import MAX_BATCH
 VALUES = b"v"
 #: What they are called. Entries of earlier versions have a field for each.
 FIELDS = ("e", "q", "t", "i", "m", "a", "s", "w", "r", "b", "k", "x", "y")
+#: The tags of the call, one after the other with this between them; only entries of calls that have tags have it.
+TAGS, BETWEEN_TAGS = b"g", "\x1f"
 #: Longer error texts are cut.
 MAX_ERROR_CHARACTERS = 500
 #: A filtered look through the log reads so many entries at most.
@@ -74,6 +76,7 @@ class Event:
     #: Dotted path of the exception.
     error_type: str
     error: str
+    tags: tuple[str, ...] = ()
 
     @property
     def at_ms(self) -> int:
@@ -101,7 +104,7 @@ class LogState:
 def newest(namespace: str, *, before: str = "+", count: int = 100) -> Call[list[Event]]:
     """Return the call that reads the newest events first; `before` is the entry id at which an earlier page ended."""
     last = before if before == "+" else f"({before}"
-    return Call("events/newest", (events_key(namespace),), (last, min(count, MAX_BATCH)), read_events, True)
+    return Call("events/newest", (events_key(namespace),), (last, min(count, MAX_BATCH), "-"), read_events, True)
 
 
 def following(namespace: str, *, after: str = "-", count: int = MAX_BATCH) -> Call[list[Event]]:
@@ -187,7 +190,14 @@ def read_event(entry_id: str, words: Sequence[bytes]) -> Event:
         worker=worker,
         error_type=error_type,
         error=error,
+        tags=_tags_of(words),
     )
+
+
+def _tags_of(words: Sequence[bytes]) -> tuple[str, ...]:
+    if words[-2] != TAGS:  # the last field, where there is one
+        return ()
+    return tuple(words[-1].decode("utf-8", "replace").split(BETWEEN_TAGS))
 
 
 def _read_state(reply: list[Any]) -> LogState:

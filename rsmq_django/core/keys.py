@@ -169,6 +169,16 @@ def events_key(namespace: str) -> str:
     return f"{namespace}::events"
 
 
+def successful_tasks_key(namespace: str) -> str:
+    """Return the key of the sorted set of tasks whose last successes are kept: task -> last entered, epoch ms."""
+    return f"{namespace}::events:tasks"
+
+
+def successes_key(namespace: str, task: str) -> str:
+    """Return the key of the stream of the last successes of a task."""
+    return f"{namespace}::events:succeeded:{task}"
+
+
 def counters_key(namespace: str, name: str, span_s: int, begins_s: int) -> str:
     """Return the key of what a queue counted in a span of time; core/counters.py knows its fields."""
     return f"{namespace}::stats:{name}:{span_s}:{begins_s}"

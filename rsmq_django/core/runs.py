@@ -1,0 +1,360 @@
+"""What ran: a look through the event log, newest first, by every filter that a person asks for.
+
+Events are in the log, and in the mode "recent" successes are in one short stream for each task (core/events.py). This
+module puts them together again. It never asks the server for more than a thousand entries at a time, so other clients
+wait for a millisecond; it looks at a bounded number of entries for one page, and a page says how far back that was.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import takewhile
+from typing import Any
+
+from .call import Argument, Call
+from .client import Client, raise_or_return
+from .events import Event, Kind, read_event
+from .fingerprint import fingerprint
+from .keys import events_key, queue_keys, result_key, successes_key, successful_tasks_key
+from .limits import MAX_BATCH
+
+#: Entries that are looked at for one page: about 50 ms of the server's time.
+MOST_LOOKED_AT = 40_000
+#: So many tasks have a stream of their last successes; the one that was entered first gives way.
+MOST_TASKS = 400
+#: Looking for words in the arguments of one run costs as much as looking at so many entries.
+_BODY_COST = 8
+#: How many streams are read in one round trip, and how many bodies searched by one script.
+_STREAMS_AT_ONCE, _BODIES_AT_ONCE = 100, 250
+
+SUCCEEDED = Kind.SUCCEEDED.value
+FAILED = frozenset({Kind.RETRIED.value, Kind.DEAD.value, Kind.DISCARDED.value, Kind.LOST.value})
+
+#: An entry as the server returns it: its id, and fields and values in turn.
+Entry = tuple[bytes, Sequence[bytes]]
+#: Returns the queue that dead letters of a queue go to, for searches in their arguments.
+DeadLettersOf = Callable[[Event], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """Which runs are wanted. What is None or empty is not asked about."""
+
+    task: str | None = None
+    queue: str | None = None
+    #: Values of events.Kind.
+    kinds: frozenset[str] = frozenset()
+    worker: str | None = None
+    #: A fingerprint of core/fingerprint.py: the error group.
+    group: str | None = None
+    tag: str | None = None
+    task_id: str | None = None
+    message_id: str | None = None
+    #: Settled from this time on and before that one, in epoch milliseconds of the server.
+    since_ms: int | None = None
+    until_ms: int | None = None
+    #: Each must be found in an id, the error or, with `in_arguments`, the body as far as it is still kept.
+    words: tuple[str, ...] = ()
+    in_arguments: bool = True
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether every entry fits, so that no more entries than runs need be read."""
+        return self == RunFilter(task=self.task, since_ms=self.since_ms, until_ms=self.until_ms)
+
+    @property
+    def may_have_succeeded(self) -> bool:
+        """Return whether successes can be among them."""
+        return self.group is None and (not self.kinds or SUCCEEDED in self.kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """Some runs, newest first."""
+
+    runs: list[Event]
+    #: Pass it as `before` to go on; None when there is nothing left.
+    older: str | None
+    #: How many entries were looked at.
+    looked_at: int
+    #: Whether looking ended before the page was full: there may be more further back.
+    is_cut: bool = False
+
+    @property
+    def looked_back_to_ms(self) -> int | None:
+        """Return until when everything was looked at; None: as far as the log goes."""
+        return None if self.older is None else int(self.older.partition("-")[0])
+
+
+# -- Pages ------------------------------------------------------------------------------------------------------------
+
+
+def find_runs(
+    client: Client,
+    wanted: RunFilter = RunFilter(),
+    *,
+    before: str = "+",
+    count: int = 50,
+    most_looked_at: int = MOST_LOOKED_AT,
+    dead_letters_of: DeadLettersOf = lambda event: None,
+) -> RunPage:
+    """Return up to `count` runs that fit, newest first; `before` is the `older` of the page before this one.
+
+    A page is longer when several runs in different streams have the entry id of its last one: none is left out.
+    """
+    look = _Look(client, wanted, before, dead_letters_of)
+    apart, found = _newest_first(look.successes(count)), list[Event]()
+    ages = [_age(event.entry_id) for event in apart]
+    horizon: str | None = "+"  # everything that is newer was looked at
+    while horizon is not None and look.cost < most_looked_at:
+        if len(found) + bisect_right(ages, _age(horizon)) > count:
+            break
+        more, horizon = look.next_slice(count)
+        found += more
+    found += apart if horizon is None else apart[: bisect_right(ages, _age(horizon))]
+    found = _newest_first(found)
+    runs = found[:count]
+    runs += takewhile(lambda event: event.entry_id == runs[-1].entry_id, found[count:])
+    if len(found) > len(runs):
+        return RunPage(runs, runs[-1].entry_id, look.looked_at)
+    return RunPage(runs, horizon, look.looked_at, is_cut=horizon is not None)
+
+
+def read_run(client: Client, entry_id: str, *, task: str = "") -> Event | None:
+    """Return the run whose event has this id, or None.
+
+    `task` tells runs apart that ended in the same moment, in streams of their own; without it all are searched.
+    """
+    keys = [events_key(client.namespace), *([successes_key(client.namespace, task)] if task else ())]
+    for each in _in_keys(client, keys, entry_id):
+        if task in ("", each.task):
+            return each
+    return None if task else next(iter(_in_keys(client, _success_keys(client, None), entry_id)), None)
+
+
+def attempts_of(client: Client, run: Event, *, most_looked_at: int = MOST_LOOKED_AT) -> RunPage:
+    """Return all attempts of the call that this run is one of, newest first; itself among them."""
+    about = RunFilter(task_id=run.task_id) if run.task_id else RunFilter(message_id=run.message_id, queue=run.queue)
+    # A server's clock may have been set back a little since.
+    since_ms = None if run.enqueued_ms is None else max(0, run.enqueued_ms - 60_000)
+    wanted = replace(about, since_ms=since_ms, task=None if not run.task else run.task)
+    return find_runs(client, wanted, count=MAX_BATCH, most_looked_at=most_looked_at)
+
+
+class Tail:
+    """Runs as they end: each call of `more()` returns those that were not returned before, in order."""
+
+    def __init__(self, client: Client, wanted: RunFilter = RunFilter()) -> None:
+        self._client = client
+        self._look = _Look(client, wanted, "+", lambda event: None)
+        self._wanted = wanted
+        #: The last entry of each stream that is known. One that is not in it began to be later than this.
+        self._known: dict[str, str] = {}
+        keys = self._keys()
+        for key, found in zip(keys, self._read("events/newest", keys, "+", 1), strict=True):
+            self._known[key] = found[0][0].decode() if found else "-"
+
+    def more(self) -> list[Event]:
+        """Return what ended since the last call; at most a thousand of each stream."""
+        keys = self._keys()
+        events: list[Event] = []
+        firsts = [f"({self._known[key]}" if self._known.get(key, "-") != "-" else "-" for key in keys]
+        calls = [
+            Call("events/following", (key,), (first, MAX_BATCH), _entries, True)
+            for key, first in zip(keys, firsts, strict=True)
+        ]
+        for key, found in zip(keys, _all(self._client, calls), strict=True):
+            if found:
+                self._known[key] = found[-1][0].decode()
+                events += self._look.fitting(found)
+        return sorted(events, key=lambda event: _number(event.entry_id))
+
+    def _keys(self) -> list[str]:
+        wanted = self._wanted
+        keys = _success_keys(self._client, wanted.task) if wanted.may_have_succeeded else []
+        return [events_key(self._client.namespace), *keys]
+
+    def _read(self, script: str, keys: Sequence[str], bound: str, count: int) -> Iterable[list[Entry]]:
+        return _all(self._client, [Call(script, (key,), (bound, count, "-"), _entries, True) for key in keys])
+
+
+# -- Looking ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Look:
+    """One look through the log: where it is, and what it has cost."""
+
+    client: Client
+    wanted: RunFilter
+    before: str
+    dead_letters_of: DeadLettersOf
+    looked_at: int = 0
+    cost: int = 0
+    _at: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        self._at = self.before
+        until_ms = self.wanted.until_ms
+        if until_ms is not None and (self.before == "+" or _number(self.before)[0] >= until_ms):
+            self._at = f"{until_ms}-0"
+
+    def successes(self, count: int) -> list[Event]:
+        """Return successes that have streams of their own: no more than are needed for a page of `count`."""
+        if not self.wanted.may_have_succeeded:
+            return []
+        found: list[Event] = []
+        keys = _success_keys(self.client, self.wanted.task)
+        each = min(count + 1, MAX_BATCH) if self.wanted.is_open else MAX_BATCH
+        for at in range(0, len(keys), _STREAMS_AT_ONCE):
+            for entries in _all(self.client, [self._call(key, each) for key in keys[at : at + _STREAMS_AT_ONCE]]):
+                found += self.fitting(entries)
+        return found
+
+    def next_slice(self, count: int) -> tuple[list[Event], str | None]:
+        """Return what fits in the next slice of the log, and its last entry's id; None at the end of the log."""
+        is_plain = self.wanted.is_open and self.wanted.task is None
+        size = min(count + 1, MAX_BATCH) if is_plain else MAX_BATCH
+        entries = self.client.run(self._call(events_key(self.client.namespace), size))
+        found = self.fitting(entries)
+        if len(entries) < size:
+            return found, None
+        self._at = entries[-1][0].decode()
+        return found, self._at
+
+    def _call(self, key: str, count: int) -> Call[list[Entry]]:
+        last = self._at if self._at == "+" else f"({self._at}"
+        first = "-" if self.wanted.since_ms is None else str(self.wanted.since_ms)
+        return Call("events/newest", (key,), (last, count, first), _entries, True)
+
+    def fitting(self, entries: Sequence[Entry]) -> list[Event]:
+        """Return the runs of these entries that fit."""
+        self.looked_at += len(entries)
+        self.cost += len(entries)
+        wanted, hints = self.wanted, self._hints()
+        events = []
+        for entry_id, words in entries:
+            # Reading an entry takes ten times as long as seeing that it cannot be meant.
+            text = words[1] if len(words) == 2 else b"\n".join(words)
+            if any(hint not in text for hint in hints):
+                continue
+            event = read_event(entry_id.decode("ascii"), words)
+            if _fits(event, wanted):
+                events.append(event)
+        return events if not wanted.words else self._with_words(events)
+
+    def _hints(self) -> list[bytes]:
+        wanted = self.wanted
+        asked = [wanted.queue, wanted.task, wanted.worker, wanted.tag, wanted.task_id, wanted.message_id]
+        if len(wanted.kinds) == 1:
+            asked += wanted.kinds
+        return [word.encode("utf-8", "surrogateescape") for word in asked if word is not None]
+
+    def _with_words(self, events: Sequence[Event]) -> list[Event]:
+        """Return those in which every word is found, in any case."""
+        words, missing = [word.lower() for word in self.wanted.words], dict[int, set[int]]()
+        for at, event in enumerate(events):
+            text = _text_of(event)
+            missing[at] = {number for number, word in enumerate(words, 1) if word not in text}
+        unsure = [at for at in missing if missing[at]] if self.wanted.in_arguments else []
+        for start in range(0, len(unsure), _BODIES_AT_ONCE):
+            part = unsure[start : start + _BODIES_AT_ONCE]
+            self.cost += _BODY_COST * len(part)
+            for at, there in zip(part, self.client.run(self._search(words, [events[at] for at in part])), strict=True):
+                missing[at] -= there
+        return [events[at] for at in missing if not missing[at]]
+
+    def _search(self, words: Sequence[str], events: Sequence[Event]) -> Call[list[set[int]]]:
+        namespace, keys = self.client.namespace, list[str]()
+        for event in events:
+            own = queue_keys(namespace, event.queue).settings
+            dead = self.dead_letters_of(event)
+            keys += (result_key(namespace, event.task_id), own, queue_keys(namespace, dead).settings if dead else own)
+        encoded: list[Argument] = [word.encode("utf-8", "surrogateescape") for word in words]
+        args: tuple[Argument, ...] = (
+            len(words),
+            *encoded,
+            *(event.message_id.encode("utf-8", "surrogateescape") for event in events),
+        )
+        return Call("events/has_words", tuple(keys), args, _read_numbers, True)
+
+
+def _fits(event: Event, wanted: RunFilter) -> bool:
+    at_ms = event.at_ms
+    return (
+        (not wanted.kinds or event.kind in wanted.kinds)
+        and wanted.queue in (None, event.queue)
+        and wanted.task in (None, event.task)
+        and wanted.worker in (None, event.worker)
+        and wanted.task_id in (None, event.task_id)
+        and wanted.message_id in (None, event.message_id)
+        and (wanted.tag is None or wanted.tag in event.tags)
+        and (wanted.since_ms is None or at_ms >= wanted.since_ms)
+        and (wanted.until_ms is None or at_ms < wanted.until_ms)
+        and (wanted.group is None or group_of(event) == wanted.group)
+    )
+
+
+def group_of(event: Event) -> str | None:
+    """Return the fingerprint of the run's error; None for runs without one."""
+    return _fingerprint(event.task, event.error_type, event.error) if event.error_type else None
+
+
+_fingerprint = lru_cache(maxsize=20_000)(fingerprint)
+
+
+def _text_of(event: Event) -> str:
+    return f"{event.task_id}\n{event.message_id}\n{event.error_type}\n{event.error}".lower()
+
+
+# -- Replies ----------------------------------------------------------------------------------------------------------
+
+
+def _success_keys(client: Client, task: str | None) -> list[str]:
+    if task is not None:
+        return [successes_key(client.namespace, task)] if task else []
+    tasks = Call("events/tasks", (successful_tasks_key(client.namespace),), (MOST_TASKS,), _read_tasks, True)
+    return [successes_key(client.namespace, each) for each in client.run(tasks)]
+
+
+def _in_keys(client: Client, keys: Sequence[str], entry_id: str) -> Iterator[Event]:
+    calls = [Call("events/newest", (key,), (entry_id, 1, entry_id), _entries, True) for key in keys]
+    for entries in _all(client, calls):
+        yield from (read_event(each.decode("ascii"), words) for each, words in entries)
+
+
+def _all(client: Client, calls: Sequence[Call[list[Entry]]]) -> list[list[Entry]]:
+    return [raise_or_return(result) for result in client.run_many(calls)] if calls else []
+
+
+def _entries(reply: list[Any]) -> list[Entry]:
+    return [(entry_id, words) for entry_id, words in reply]
+
+
+def _read_tasks(reply: list[bytes]) -> list[str]:
+    return [name.decode("utf-8", "surrogateescape") for name in reply]
+
+
+def _read_numbers(reply: list[bytes]) -> list[set[int]]:
+    return [set(map(int, numbers.split())) for numbers in reply]
+
+
+def _number(entry_id: str) -> tuple[float, int]:
+    """Return an entry id as something that can be compared; "+" is greater than all."""
+    if entry_id == "+":
+        return (float("inf"), 0)
+    ms, _, sequence = entry_id.partition("-")
+    return (int(ms), int(sequence or 0))
+
+
+def _age(entry_id: str) -> tuple[float, int]:
+    """Return the same, the newest first."""
+    ms, sequence = _number(entry_id)
+    return (-ms, -sequence)
+
+
+def _newest_first(events: Iterable[Event]) -> list[Event]:
+    return sorted(events, key=lambda event: _age(event.entry_id))
