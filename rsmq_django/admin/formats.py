@@ -1,16 +1,40 @@
-"""Numbers, times and texts of other people, as they are shown."""
+"""How every page writes numbers, times, durations, sizes and texts of other programs. No page formats its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
 from typing import Any
 
+from django.contrib import admin
+from django.core.exceptions import FieldDoesNotExist
+from django.db import models
+from django.utils import timezone
+from django.utils.formats import number_format
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..live.texts import visible
 
-__all__ = ["as_duration", "as_rate", "as_size", "one_line", "reason_of", "relative", "short_list", "visible"]
+__all__ = [
+    "as_duration",
+    "as_moment",
+    "as_number",
+    "as_rate",
+    "as_size",
+    "as_time",
+    "one_line",
+    "reason_of",
+    "relative",
+    "short_list",
+    "visible",
+]
+
+NOTHING = SafeString("-")
 
 
 def one_line(text: str, longest: int = 120) -> str:
@@ -87,3 +111,66 @@ def relative(then_ms: float, now_ms: float) -> str:
     if seconds > 0:
         return _("in %(duration)s") % {"duration": duration}
     return _("%(duration)s ago") % {"duration": duration}
+
+
+def as_number(value: float | None) -> str:
+    """Return "1,000,000" or "2.75", with the separators of the language; "-" for None."""
+    return "-" if value is None else str(number_format(round(value, 2), force_grouping=True))
+
+
+def as_time(when: datetime | None) -> str:
+    """Return "2026-11-22 20:51:08 UTC", in the time zone that Django shows; "-" for None."""
+    return "-" if when is None else f"{_localized(when):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def as_moment(when: datetime | None, now_ms: float | None = None) -> SafeString:
+    """Return a time with seconds and zone, and beside it how long ago it is; "-" for None.
+
+    `live.js` keeps the second part up to date without asking the server. `now_ms` is the clock of the server that the
+    time comes from; without it, this machine's.
+    """
+    if when is None:
+        return NOTHING
+    local = _localized(when)
+    return format_html(
+        '<time class="rsmq-time" datetime="{}"><span>{}</span> <span>{}</span></time> {}',
+        local.isoformat(timespec="seconds"),
+        f"{local:%Y-%m-%d}",
+        f"{local:%H:%M:%S %Z}",
+        as_age(1000 * local.timestamp(), now_ms),
+    )
+
+
+def as_age(then_ms: float, now_ms: float | None = None) -> SafeString:
+    """Return "3 min ago" or "in 29 s", which `live.js` keeps up to date without asking the server."""
+    shown = relative(then_ms, 1000 * time.time() if now_ms is None else now_ms)
+    return format_html('<span class="rsmq-ago" data-rsmq-at="{}">{}</span>', round(then_ms), shown)
+
+
+def _localized(when: datetime) -> datetime:
+    aware = when if timezone.is_aware(when) else timezone.make_aware(when, timezone.get_default_timezone())
+    return timezone.localtime(aware)
+
+
+@cache
+def formatted_column(model: type[models.Model], name: str) -> Callable[[Any], str] | None:
+    """Return the column of a list that shows a time or a number of the model; None for other fields."""
+    try:
+        field: Any = model._meta.get_field(name)
+    except FieldDoesNotExist:
+        return None
+    write: Callable[[Any], str]
+    if isinstance(field, models.DateTimeField):
+        write = as_moment
+    elif isinstance(field, (models.IntegerField, models.FloatField)) and not field.choices:
+        write = as_number
+    else:
+        return None
+
+    @admin.display(description=field.verbose_name, ordering=name)
+    def column(row: Any) -> str:
+        return write(getattr(row, name))
+
+    # The class of its cells, by which the style sheet knows it.
+    column.__name__ = name
+    return column

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy
 from ..live.servers import all_places
 from ..models import Message
 from .bodies import preview
-from .formats import as_size, one_line, relative, visible
+from .formats import as_moment, as_number, as_size, one_line, visible
 
 #: A filter with more choices is longer than the list; the page of queues links to the messages of each.
 MAX_QUEUE_CHOICES = 50
@@ -73,13 +73,13 @@ def what_and_body(message: Message) -> str:
 @admin.display(description=gettext_lazy("ready since / due"), ordering="visible_at")
 def visible_from(message: Message) -> str:
     """Return when it can be received."""
-    return relative(message.stored.visible_at_ms, message.now_ms)
+    return as_moment(message.visible_at, message.now_ms)
 
 
 @admin.display(description=gettext_lazy("deliveries"))
-def received(message: Message) -> int:
+def received(message: Message) -> str:
     """Return how often it was received."""
-    return message.receive_count
+    return as_number(message.receive_count)
 
 
 @admin.display(description=gettext_lazy("size"))

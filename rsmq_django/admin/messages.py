@@ -75,7 +75,7 @@ class MessageAdmin(LiveAdmin):
 
     def get_list_display(self, request: HttpRequest) -> Any:
         """Return the columns: bodies are for those who may see them."""
-        columns = list(self.list_display)
+        columns = list(super().get_list_display(request))
         if self.may(request, "view_body"):
             columns[columns.index(message_list.what)] = message_list.what_and_body
         if request.GET.get("queue"):

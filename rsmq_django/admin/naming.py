@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ..core.browse import Failure
-from .formats import one_line, reason_of, short_list, visible
+from .formats import as_number, one_line, reason_of, short_list, visible
 
 #: Tasks and errors that one sentence names.
 MAX_NAMES = 3
@@ -27,7 +26,7 @@ QUESTIONS: Mapping[str, Callable[[int], str]] = {
 
 def question(operation: str, number: int, name: str) -> str:
     """Return "Retry 84 dead letters: shop.tasks.pay, ConnectionError"."""
-    text = QUESTIONS[operation](number) % {"count": number_format(number, force_grouping=True)}
+    text = QUESTIONS[operation](number) % {"count": as_number(number)}
     return f"{text}: {name}" if name else text
 
 

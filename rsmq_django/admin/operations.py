@@ -21,14 +21,17 @@ from ..core.moves import MAX_SLICE, MAX_SLICE_BYTES, Verdict
 from ..core.portions import portions
 from ..live.messages import DEAD, DELAYED, IN_FLIGHT, READY
 from ..live.places import Place, place_of
+from .formats import as_number
 
 #: Why messages stayed where they were, in the order in which it is told.
 STAYED: Mapping[str, Callable[[int], str]] = {
-    "moved_on": lambda n: ngettext("%d had moved on", "%d had moved on", n) % n,
-    "gone": lambda n: ngettext("%d was gone", "%d were gone", n) % n,
-    "too_long": lambda n: ngettext("%d is too long for the target", "%d are too long for the target", n) % n,
-    "duplicate": lambda n: ngettext("%d is there already", "%d are there already", n) % n,
-    "no_origin": lambda n: ngettext("%d does not say where it came from", "%d do not say where they came from", n) % n,
+    "moved_on": lambda n: ngettext("%s had moved on", "%s had moved on", n) % as_number(n),
+    "gone": lambda n: ngettext("%s was gone", "%s were gone", n) % as_number(n),
+    "too_long": lambda n: ngettext("%s is too long for the target", "%s are too long for the target", n) % as_number(n),
+    "duplicate": lambda n: ngettext("%s is there already", "%s are there already", n) % as_number(n),
+    "no_origin": lambda n: (
+        ngettext("%s does not say where it came from", "%s do not say where they came from", n) % as_number(n)
+    ),
 }
 WORDS = {
     Verdict.TAKEN: "moved_on",
@@ -73,7 +76,7 @@ class Tally:
 
     def sentence(self) -> str:
         """Return "3 of 5 done, 2 had moved on"."""
-        parts = [_("%(done)d of %(all)d done") % {"done": self.done, "all": self.all}]
+        parts = [_("%(done)s of %(all)s done") % {"done": as_number(self.done), "all": as_number(self.all)}]
         parts += [STAYED[word](self.stayed[word]) for word in STAYED if word in self.stayed]
         return ", ".join(parts)
 

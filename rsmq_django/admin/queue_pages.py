@@ -23,6 +23,7 @@ from ..tasks.catalogue import known_tasks
 from ..tasks.compat import InvalidTask
 from . import bulk_pages
 from .failures import FailureGroup, failure_groups
+from .formats import as_number
 from .forms import PurgeForm, RedriveForm, SendForm
 from .logs import log
 from .naming import question
@@ -147,10 +148,11 @@ def purge_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> H
         else:
             removed = moves.purge_as_seen(client, name, form.cleaned_data["total_sent"])
         if removed is not None:
-            log(request, queue, _("Purged %(count)d messages") % {"count": removed})
+            log(request, queue, _("Purged %(count)s messages") % {"count": as_number(removed)})
             model_admin.tell(
                 request,
-                _("%(count)d messages were removed from queue %(queue)s.") % {"count": removed, "queue": queue.key},
+                _("%(count)s messages were removed from queue %(queue)s.")
+                % {"count": as_number(removed), "queue": queue.key},
             )
             return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
         form.add_error(None, _("Messages have been sent since this page was shown. Nothing was removed; look again."))

@@ -26,7 +26,7 @@ from ..live.servers import answers_that_came
 from ..models import Queue
 from . import queue_pages
 from .charts import sparkline
-from .formats import as_duration, as_rate, as_size, one_line, visible
+from .formats import as_duration, as_number, as_rate, as_size, one_line, visible
 from .forms import AttributesForm
 from .past_charts import charts_of, span_links, span_of
 from .queue_list import QueueChangeList
@@ -79,7 +79,7 @@ class QueueAdmin(LiveAdmin):
     @admin.display(description=gettext_lazy("ready"), ordering="ready")
     def ready_messages(self, queue: Queue) -> str:
         """Return how many can be received now, with a link to all messages."""
-        return format_html('<a href="{}">{}</a>', self.messages_url(queue.place), queue.ready)
+        return format_html('<a href="{}">{}</a>', self.messages_url(queue.place), as_number(queue.ready))
 
     @admin.display(description=gettext_lazy("delayed"))
     def delayed(self, queue: Queue) -> str:
@@ -97,7 +97,7 @@ class QueueAdmin(LiveAdmin):
         place = queue.place.dead_letters
         if not queue.dead or place is None:
             return "-" if queue.dead is None else "0"
-        return format_html('<a class="rsmq-bad" href="{}">{}</a>', self.messages_url(place), queue.dead)
+        return format_html('<a class="rsmq-bad" href="{}">{}</a>', self.messages_url(place), as_number(queue.dead))
 
     @admin.display(description=gettext_lazy("oldest ready"), ordering="oldest_ready_s")
     def oldest(self, queue: Queue) -> str:
@@ -201,7 +201,8 @@ class QueueAdmin(LiveAdmin):
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """Return what is deleted: queues, and the messages in them."""
         rows = list(objs)
-        lines = [_("%(queue)s: %(count)d messages") % {"queue": row.key, "count": row.messages} for row in rows]
+        line = _("%(queue)s: %(count)s messages")
+        lines = [line % {"queue": row.key, "count": as_number(row.messages)} for row in rows]
         missing = set() if self.has_delete_permission(request) else {str(self.opts.verbose_name)}
         counts = {_("queues"): len(rows), _("messages"): sum(row.messages for row in rows)}
         return lines, counts, missing, []
@@ -230,7 +231,8 @@ class QueueAdmin(LiveAdmin):
             return "0"
         url = self.messages_url(queue.place, state__exact=state)
         title = _("Estimated: too many to count") if split.is_estimated else ""
-        return format_html('<a href="{}" title="{}">{}{}</a>', url, title, "~" if split.is_estimated else "", number)
+        shown = ("~" if split.is_estimated else "") + as_number(number)
+        return format_html('<a href="{}" title="{}">{}</a>', url, title, shown)
 
     def messages_url(self, place: Place, **filters: str) -> str:
         """Return the address of the list of the messages in a queue."""

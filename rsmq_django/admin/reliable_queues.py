@@ -23,7 +23,7 @@ from ..live.places import place_of
 from ..live.times import as_datetime
 from ..models import ReliableQueue
 from .bodies import SHOWN_BYTES, ShownBody, preview, shown
-from .formats import as_duration, as_size, one_line, visible
+from .formats import as_duration, as_number, as_size, one_line, visible
 from .logs import log
 from .site import LiveAdmin
 
@@ -125,7 +125,6 @@ class Row:
     #: What an action is given: an id and, while it is pending, the delivery that was seen.
     receipt: str
     at: datetime | None
-    ago: str
     deliveries: int
     who: str
     size: str
@@ -238,7 +237,7 @@ class ReliableQueueAdmin(LiveAdmin):
             parts = {"what": settling.logged, "count": len(done), "ids": ", ".join(done[:20])}
             text = _("%(what)s %(count)d messages: %(ids)s") % parts
             log(request, row, f"{text} → {target}" if target else text)
-        text = _("%(done)d of %(all)d done") % {"done": len(done), "all": len(receipts)}
+        text = _("%(done)s of %(all)s done") % {"done": as_number(len(done)), "all": as_number(len(receipts))}
         text = f"{settling.label} · {row.key}: {text}"
         rest = len(receipts) - len(done)
         self.tell(request, text + (_(", the rest had moved on") if rest else "") + ".", is_good=not rest)
@@ -281,12 +280,11 @@ def core_queue(row: ReliableQueue) -> CoreQueue | None:
 
 
 def _row(message: StoredMessage, kind: Kind, *, with_body: bool) -> Row:
-    body, elapsed_ms = message.body, message.elapsed_ms
+    body = message.body
     return Row(
         message.id,
         f"{message.id}:{message.deliveries}" if kind == "delivered" else message.id,
         as_datetime(message.at_ms),
-        "" if elapsed_ms is None else as_duration(abs(elapsed_ms) / 1000, units=1),
         message.deliveries,
         one_line(message.consumer, 60),
         as_size(len(body)),

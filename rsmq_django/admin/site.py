@@ -27,6 +27,7 @@ from ..conf import get_settings
 from ..core import errors
 from ..core.errors import RedisFailure, RsmqError
 from ..live.queryset import LiveQuerySet
+from .formats import as_number, formatted_column
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +42,20 @@ else:
     _ModelAdmin = admin.ModelAdmin  # generic for type checkers only
 
 
-class LiveChangeList(ChangeList):
-    """A stock list, which also tells what it did not look at."""
+class PlainChangeList(ChangeList):
+    """A stock list whose filters have titles without "By"."""
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        """Return the filters of the list."""
+        found: Any = super().get_filters(request)
+        for spec in found[0]:
+            if spec.template == "admin/filter.html":
+                spec.template = "admin/rsmq/filter.html"
+        return found
+
+
+class LiveChangeList(PlainChangeList):
+    """A list of live rows, which also tells what it did not look at."""
 
     def get_results(self, request: HttpRequest) -> None:
         """Read the page."""
@@ -63,7 +76,7 @@ class LiveChangeList(ChangeList):
                     "Only the first %(looked_at)s of %(of)s messages were looked at. Choose a queue or a state.",
                     scan.of,
                 )
-                % {"looked_at": scan.looked_at, "of": scan.of}
+                % {"looked_at": as_number(scan.looked_at), "of": as_number(scan.of)}
             )
         return notes
 
@@ -106,6 +119,19 @@ class LiveAdmin(_ModelAdmin):
         return "delete" in self.opts.default_permissions and super().has_delete_permission(request, obj)
 
     # -- Lists --------------------------------------------------------------------------------------------------------
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """Return the columns; times and numbers are written as on all pages."""
+        return [self._formatted(column) for column in super().get_list_display(request)]
+
+    def get_sortable_by(self, request: HttpRequest) -> Any:
+        """Return the columns by which the list can be ordered."""
+        return [self._formatted(column) for column in super().get_sortable_by(request)]
+
+    def _formatted(self, column: Any) -> Any:
+        if not isinstance(column, str) or hasattr(self, column):
+            return column
+        return formatted_column(self.model, column) or column
 
     def action_checkbox(self, obj: Any) -> SafeString:
         """Return Django's checkbox; a widget that is rendered by a template for each row costs a tenth of a page."""

@@ -28,7 +28,7 @@ from ..live.places import place_of
 from ..live.times import as_datetime
 from ..models import Topic
 from .bodies import SHOWN_BYTES, ShownBody, preview, shown
-from .formats import as_duration, as_size, one_line, visible
+from .formats import as_duration, as_number, as_size, one_line, visible
 from .lag_charts import lag_charts
 from .logs import log
 from .past_charts import SPAN_PARAMETER, span_links, span_of
@@ -80,7 +80,7 @@ class TopicAdmin(LiveAdmin):
         group: GroupStatus | None = getattr(topic, "furthest_behind", None)
         if group is None or not group.lag:
             return "-" if group is None else "0"
-        text = f"{group.lag} ({one_line(group.name, 30)})"
+        text = f"{as_number(group.lag)} ({one_line(group.name, 30)})"
         return text if group.live_consumers else format_html('<span class="rsmq-bad">{}</span>', text)
 
     @admin.display(description=gettext_lazy("status"))

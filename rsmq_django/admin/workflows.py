@@ -23,7 +23,7 @@ from ..queues import get_client
 from ..tasks.cancellation import cancel
 from ..tasks.compat import TaskResultDoesNotExist
 from .bodies import preview
-from .formats import one_line, visible
+from .formats import as_number, one_line, visible
 from .logs import log
 from .message_page import as_safe_text
 from .site import LiveAdmin
@@ -87,9 +87,8 @@ class WorkflowAdmin(LiveAdmin):
     def progress(self, workflow: Workflow) -> str:
         """Return how many of its calls have succeeded."""
         share = round(100 * workflow.done / workflow.total) if workflow.total else 0
-        return format_html(
-            '<progress max="100" value="{}">{} %</progress> {}/{}', share, share, workflow.done, workflow.total
-        )
+        counts = map(as_number, (workflow.done, workflow.total))
+        return format_html('<progress max="100" value="{}">{} %</progress> {}/{}', share, share, *counts)
 
     def own_urls(self) -> Sequence[URLPattern]:
         """Return the page beside Django's."""

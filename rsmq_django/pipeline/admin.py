@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from ..admin.formats import as_duration, as_size, one_line, visible
 from ..admin.naming import question
 from ..admin.redaction import redact
-from ..admin.site import LiveAdmin
+from ..admin.site import LiveAdmin, PlainChangeList
 from ..conf import get_settings
 from ..spark.burn import ALARMS
 from ..spark.runs import DONE
@@ -37,8 +37,8 @@ class HistoryAdmin(LiveAdmin):
     """What all of them share: tables that only the pipeline writes."""
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """Return Django's own list: these have tables."""
-        return ChangeList
+        """Return a stock list: these have tables."""
+        return PlainChangeList
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> Any:
         """Search in columns."""

@@ -46,11 +46,11 @@ def test_all_messages_of_a_queue_are_done_in_slices(browser: Browser, mail: Queu
     mail.send_many([b"x"] * 2500, delay_s=600)
 
     asked = ask_for_all(browser, "run_now", "?queue=mail")
-    assert "This looks at 2500 messages of queue mail" in text_of(asked)
+    assert "This looks at 2,500 messages of queue mail" in text_of(asked)
     assert mail.attributes().ready_messages == 0
     done, clicks = carry_out(browser, asked)
 
-    assert told(done) == ["Run now · mail: 2500 of 2500 done"]
+    assert told(done) == ["Run now · mail: 2,500 of 2,500 done"]
     assert clicks == 3, "a thousand messages a slice"
     assert mail.attributes().ready_messages == 2500
 
@@ -60,7 +60,7 @@ def test_progress_is_shown_on_the_way(browser: Browser, mail: Queue, hasty: None
 
     page = browser.post(BULK, {"token": token_in(ask_for_all(browser, "delete_selected", "?queue=mail"))})
 
-    assert "1000 of 1000 done. 1000 of 2500 messages looked at" in text_of(page)
+    assert "1,000 of 1,000 done. 1,000 of 2,500 messages looked at" in text_of(page)
     assert mail.attributes().messages == 1500, "what was done stays done when nobody goes on"
 
 
@@ -113,7 +113,7 @@ def test_one_line_of_the_log_tells_who_did_what_and_how_far(browser: Browser, ma
 
     (entry,) = LogEntry.objects.all()
     assert entry.object_id == "mail" and entry.user.username == "root"
-    assert entry.change_message == "Deleted (of queue mail, found by 1 words): 1000 of 1000 done"
+    assert entry.change_message == "Deleted (of queue mail, found by 1 words): 1,000 of 1,000 done"
 
 
 def test_a_list_of_several_queues_is_not_taken_at_once(browser: Browser, mail: Queue, dead: Queue):

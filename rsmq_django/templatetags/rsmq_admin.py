@@ -1,0 +1,43 @@
+"""Template filters of the admin pages: numbers and times as `admin.formats` writes them, titles of list filters."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.utils.html import conditional_escape
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import capfirst
+from django.utils.translation import gettext
+
+from ..admin import formats
+
+register = template.Library()
+
+#: For texts that Django's admin has translated.
+_djangos = gettext
+
+
+@register.filter
+def number(value: float | None) -> str:
+    """Return a number with thousands separators, "-" for None."""
+    return formats.as_number(value)
+
+
+@register.filter
+def moment(when: datetime | None) -> SafeString:
+    """Return a time with seconds and zone, and how long ago it is; "-" for None."""
+    return formats.as_moment(when)
+
+
+@register.filter
+def plain_title(content: SafeString, title: Any) -> SafeString:
+    """Return the HTML of a list filter with its bare title in place of "By <title>".
+
+    The filter's template is that of Django or of a theme, so its words are replaced instead of its markup.
+    """
+    # The text as Django's catalogue has it, spaces included.
+    with_by = _djangos(" By %(filter_title)s ") % {"filter_title": conditional_escape(title)}
+    # Both sides are escaped already.
+    return mark_safe(content.replace(with_by.strip(), conditional_escape(capfirst(str(title)))))  # noqa: S308
