@@ -131,7 +131,8 @@ class LiveAdmin(_ModelAdmin):
     def _formatted(self, column: Any) -> Any:
         if not isinstance(column, str) or hasattr(self, column):
             return column
-        return formatted_column(self.model, column) or column
+        model: Any = self.model
+        return formatted_column(model, column) or column
 
     def action_checkbox(self, obj: Any) -> SafeString:
         """Return Django's checkbox; a widget that is rendered by a template for each row costs a tenth of a page."""
