@@ -12,6 +12,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
 from urllib.parse import urlsplit
@@ -112,6 +113,13 @@ def _is_fernet_key(text: str) -> bool:
         return False
 
 
+def _is_day(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and date.fromisoformat(value).isoformat() == value
+    except ValueError:
+        return False
+
+
 TEXT = Rule("a text that is not empty", is_text)
 TEXTS = Rule("a list of texts", lambda value: isinstance(value, list | tuple) and all(map(is_text, value)))
 TEXT_BY_NAME = Rule(
@@ -142,6 +150,7 @@ FERNET_KEYS = Rule(
     lambda value: _are_texts(value, _is_fernet_key),
     is_secret=True,
 )
+DAY_OR_NONE = Rule("a day such as '2027-01-31', or None", lambda value: value is None or _is_day(value))
 URL = Rule(
     "a URL: redis://user:password@host:6379/0, rediss://... or unix:///path?db=0, with the special characters "
     "of the password percent-encoded",

@@ -20,6 +20,8 @@ MAX_NAME_CHARACTERS = 200
 
 MISSED = ("skip", "once", "all")
 YEAR_S = 31_622_400
+#: Beside the options in a stored definition: the proof that a process with the keys of the queue wrote it.
+SIGNATURE = "SIGNATURE"
 
 
 def is_name(value: Any) -> bool:
@@ -77,7 +79,7 @@ class Schedule:
         """Return how many missed ticks are made up for."""
         return {"skip": 0, "once": 1, "all": self.missed_limit}[self.missed]
 
-    def as_json(self) -> str:
+    def as_json(self, *, signature: str = "") -> str:
         """Return the definition as it is stored: the options that are not the defaults, in order."""
         options = {}
         for field in fields(self):
@@ -85,6 +87,8 @@ class Schedule:
             is_needed = self.cron is not None if field.name == "time_zone" else value != field.default
             if field.name != "name" and is_needed:
                 options[field.name] = value
+        if signature:
+            options[SIGNATURE] = signature
         return json.dumps(options)
 
 
@@ -118,11 +122,23 @@ def checked(name: object, options: Mapping[str, Any], *, time_zone: str) -> Sche
 
 
 def from_json(name: str, text: str) -> Schedule:
-    """Read a stored definition. Raises ValueError for whatever is none."""
+    """Read a stored definition. Raises ValueError for anything else."""
+    options = _stored_options(name, text)
+    options.pop(SIGNATURE, None)
+    return checked(name, options, time_zone="UTC")
+
+
+def signature_in(name: str, text: str) -> str:
+    """Return the signature of a stored definition; "" without one. Raises ValueError for what is no definition."""
+    signature = _stored_options(name, text).get(SIGNATURE)
+    return signature if isinstance(signature, str) else ""
+
+
+def _stored_options(name: str, text: str) -> dict[str, Any]:
     try:
         options = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"schedule {name!r} is stored as what is no JSON: {error}") from error
     if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
         raise ValueError(f"schedule {name!r} is stored as what is no JSON object")
-    return checked(name, options, time_zone="UTC")
+    return options

@@ -11,7 +11,14 @@ from django.core.exceptions import ImproperlyConfigured
 from .core.schedule import Listing, StoredEntry
 from .schedule_entry import Schedule, from_json
 from .tasks.results import as_time
-from .tasks.schedule import UnusableSchedule, connection_of, declared_schedules, task_of
+from .tasks.schedule import (
+    UnsignedSchedule,
+    UnusableSchedule,
+    check_origin,
+    connection_of,
+    declared_schedules,
+    task_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,8 @@ class Entry:
     problem: str
     #: All its options; None when what is stored is no schedule.
     schedule: Schedule | None
+    #: It is for a signed or encrypted queue, and nobody with its keys wrote it: it never fires.
+    is_unsigned: bool = False
 
 
 def all_entries(listings: Iterable[tuple[str, Listing]]) -> list[Entry]:
@@ -60,9 +69,12 @@ def _entry(alias: str, stored: StoredEntry, *, is_declared: bool) -> Entry:
         schedule, problem = from_json(stored.name, stored.definition), ""
     except ValueError as error:
         schedule, problem = None, str(error)
-    queue_name = ""
+    queue_name, is_unsigned = "", False
     if schedule is not None:
         queue_name, problem = _queue_and_problem(schedule)
+        if not problem:
+            problem = _why_unsigned(schedule, stored.definition)
+            is_unsigned = bool(problem)
     return Entry(
         name=stored.name,
         connection=alias,
@@ -79,6 +91,7 @@ def _entry(alias: str, stored: StoredEntry, *, is_declared: bool) -> Entry:
         skipped=stored.skipped,
         problem=problem,
         schedule=schedule,
+        is_unsigned=is_unsigned,
     )
 
 
@@ -113,3 +126,11 @@ def _queue_and_problem(schedule: Schedule) -> tuple[str, str]:
         return task_of(schedule).queue_name, ""
     except (UnusableSchedule, ImproperlyConfigured) as error:
         return schedule.queue or "", str(error)
+
+
+def _why_unsigned(schedule: Schedule, definition: str) -> str:
+    try:
+        check_origin(schedule, definition)
+    except UnsignedSchedule as error:
+        return str(error)
+    return ""

@@ -24,7 +24,7 @@ from .queues import get_client
 from .schedule_entry import Schedule, checked, from_json
 from .schedule_listing import Entry, all_entries
 from .tasks.compat import TaskResult
-from .tasks.schedule import connection_of, declared_schedules, task_of
+from .tasks.schedule import check_origin, connection_of, declared_schedules, definition_of, task_of
 from .tasks.task import Task
 
 __all__ = [
@@ -57,7 +57,15 @@ class _Found:
 
     @property
     def schedule(self) -> Schedule:
+        """The entry, for its times: what it calls may be forged."""
         return from_json(self.stored.name, self.stored.definition)
+
+    @property
+    def trusted_schedule(self) -> Schedule:
+        """The entry. Raises UnsignedSchedule for one that must not send to its queue."""
+        entry = self.schedule
+        check_origin(entry, self.stored.definition)
+        return entry
 
 
 # -- Looking ----------------------------------------------------------------------------------------------------------
@@ -90,7 +98,7 @@ def add(name: str, task: Task[..., Any] | str, **options: Any) -> Entry:
     """Add a schedule; the options are those of RSMQ["SCHEDULES"] in lower case: every_s or cron, args, kwargs, ...
 
     Raises ValueError for options that cannot work, UnusableSchedule for an unknown task, and ScheduleConflict when
-    there is a schedule of that name.
+    there is a schedule of that name. For a signed or encrypted queue the entry is signed with its key.
     """
     entry = _new_entry(name, task, options)
     alias = connection_of(entry)
@@ -112,7 +120,8 @@ async def aadd(name: str, task: Task[..., Any] | str, **options: Any) -> Entry:
 def change(name: str, **options: Any) -> Entry:
     """Change options of a schedule that was added at run time; None puts one back to its default.
 
-    Raises ScheduleConflict for one that the code declares.
+    Raises ScheduleConflict for one that the code declares, UnsignedSchedule as run_now() does. For a sealed queue the
+    entry is signed anew with the first key, also when no option is given.
     """
     found = _find(name)
     _check_put(name, found.client.run(_change_call(found, options)))
@@ -165,14 +174,17 @@ async def aresume(name: str) -> None:
 
 
 def run_now(name: str) -> TaskResult[..., Any]:
-    """Enqueue the schedule's task now, paused or not. Its ticks stay as they are."""
-    entry = _find(name).schedule
+    """Enqueue the schedule's task now, paused or not. Its ticks stay as they are.
+
+    Raises UnsignedSchedule for an entry that another program wrote for a signed or encrypted queue.
+    """
+    entry = _find(name).trusted_schedule
     return task_of(entry).enqueue(*entry.args, **(entry.kwargs or {}))
 
 
 async def arun_now(name: str) -> TaskResult[..., Any]:
     """See run_now()."""
-    entry = (await _afind(name)).schedule
+    entry = (await _afind(name)).trusted_schedule
     return await task_of(entry).aenqueue(*entry.args, **(entry.kwargs or {}))
 
 
@@ -216,7 +228,7 @@ def _new_entry(name: str, task: Task[..., Any] | str, options: dict[str, Any]) -
 
 def _change_call(found: _Found, options: dict[str, Any]) -> Call[int]:
     _refuse_declared(found.stored, "change it there")
-    before = found.schedule
+    before = found.trusted_schedule
     given = {key: getattr(before, key) for key in before.__dataclass_fields__ if key != "name"} | options
     if "cron" in options or "every_s" in options:  # the other kind goes with the one that it replaces
         given["every_s" if options.get("cron") else "cron"] = None
@@ -233,7 +245,7 @@ def _change_call(found: _Found, options: dict[str, Any]) -> Call[int]:
 
 
 def _put(client: Client, entry: Schedule, *, seen: str, next_ms: int) -> Call[int]:
-    return put_entry(client.namespace, entry.name, entry.as_json(), seen=seen, owner="", next_ms=next_ms)
+    return put_entry(client.namespace, entry.name, definition_of(entry), seen=seen, owner="", next_ms=next_ms)
 
 
 def _removal_call(found: _Found) -> Call[int]:

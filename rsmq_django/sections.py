@@ -21,6 +21,7 @@ from .core.limits import (
     TimeUnit,
 )
 from .options import (
+    DAY_OR_NONE,
     FERNET_KEYS,
     FLAG,
     FLAG_OR_TEXT,
@@ -89,6 +90,9 @@ class QueueSettings:
     signing_keys: Annotated[tuple[str, ...], SIGNING_KEYS] = field(default=(), repr=False)
     #: Fernet keys: only messages encrypted with one of these run; the first one encrypts.
     encryption_keys: Annotated[tuple[str, ...], FERNET_KEYS] = field(default=(), repr=False)
+    #: Until the end of this day (UTC) the queue also takes what a release signed that did not name the namespace, and
+    #: signs so that such a release can read it: for a deployment during which workers of both run. None: never.
+    old_signatures_until: Annotated[str | None, DAY_OR_NONE] = None
     #: Where messages go that failed for good. Left out, it is the queue's name and "-dead"; None: they are deleted.
     dead_letter: Annotated[str | None, QUEUE_NAME_OR_NONE]
 

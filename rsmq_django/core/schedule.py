@@ -85,9 +85,13 @@ class Firing:
     unfinished_ttl_s: int
 
 
-def tick_id(namespace: str, name: str, planned_ms: int) -> str:
-    """Return the task id of a tick: the same in every process, so that a repeat can be recognised."""
-    number = int.from_bytes(hashlib.sha256(f"{namespace}\0{name}\0{planned_ms}".encode()).digest())
+def tick_id(namespace: str, name: str, planned_ms: int, secret: str = "") -> str:
+    """Return the task id of a tick: the same in every process, so that a repeat can be recognised.
+
+    With a `secret` only those who have it know the id.
+    """
+    words = [namespace, name, str(planned_ms), *([secret] if secret else [])]
+    number = int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest())
     letters = []
     for _ in range(SUFFIX_LENGTH):
         number, digit = divmod(number, len(_ALPHABET))

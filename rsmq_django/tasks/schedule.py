@@ -11,7 +11,7 @@ Knows what an entry means in this process: which task, on which queue, on which 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -21,9 +21,11 @@ from django.utils.module_loading import autodiscover_modules
 
 from ..conf import get_settings, project_zone
 from ..core.errors import RedisFailure, RsmqError
-from ..schedule_entry import Schedule, checked
+from ..core.schedule import tick_id
+from ..schedule_entry import Schedule, checked, signature_in
 from ..timetable import can_read_cron
 from .lanes import lane_of_call
+from .proofs import keyring_of
 from .registry import find_task
 from .sending import Outgoing, prepare
 from .task import Task
@@ -32,10 +34,16 @@ from .unknown_task import why_unknown
 T = TypeVar("T")
 
 _declared: dict[str, Schedule] = {}
+#: The kind of the proof (proofs.py) that a definition carries.
+_KIND = "schedule"
 
 
 class UnusableSchedule(ValueError):
     """An entry that cannot fire in this process: its task, queue or arguments do not exist or do not fit."""
+
+
+class UnsignedSchedule(UnusableSchedule):
+    """A stored entry for a signed or encrypted queue that is neither declared here nor signed with the queue's key."""
 
 
 def every(
@@ -130,6 +138,45 @@ def connection_of(entry: Schedule) -> str:
         return get_settings().queue(queue_name).connection
     except ImproperlyConfigured as error:
         raise UnusableSchedule(f"schedule {entry.name!r}: {error}") from error
+
+
+def definition_of(entry: Schedule) -> str:
+    """Return what is stored of an entry: signed if its queue is signed or encrypted. Raises UnusableSchedule.
+
+    The signature says that a process with the keys wanted this; never sign what was read from Redis before it has
+    passed check_origin().
+    """
+    keys, text = keyring_of(task_of(entry).queue_name), entry.as_json()
+    if keys is None:
+        return text
+    return entry.as_json(signature=keys.prove(_KIND, entry.name, content=text.encode()))
+
+
+def check_origin(entry: Schedule, definition: str) -> None:
+    """Raise UnsignedSchedule unless the stored entry may send to its queue; `definition` is what it was read from.
+
+    To a queue without keys every entry may. To a sealed one, whose calls this process would sign or encrypt, only what
+    the code declares, and what a process with a key of the queue has added.
+    """
+    keys, text = keyring_of(task_of(entry).queue_name), entry.as_json()
+    if keys is None:
+        return
+    declared = declared_schedules().get(entry.name)
+    if declared is not None and declared.as_json() == text:
+        return
+    if not keys.verifies(signature_in(entry.name, definition), _KIND, entry.name, content=text.encode()):
+        raise UnsignedSchedule(
+            f"schedule {entry.name!r}: queue {keys.queue_name!r} is signed or encrypted, and this entry is neither "
+            "what the code declares nor signed with a key of the queue. If you know it, remove it and add it again; "
+            "otherwise another program wrote it into Redis"
+        )
+
+
+def tick_ids(entry: Schedule, namespace: str, ticks: Sequence[int]) -> list[str]:
+    """Return the task ids of ticks: the same in every process. For a sealed queue, its key is needed to know them."""
+    keys = keyring_of(task_of(entry).queue_name)
+    proofs = ["" if keys is None else keys.prove("tick", entry.name, str(tick)) for tick in ticks]
+    return [tick_id(namespace, entry.name, tick, proof) for tick, proof in zip(ticks, proofs, strict=True)]
 
 
 def prepare_ticks(entry: Schedule, ids: list[str]) -> Outgoing:

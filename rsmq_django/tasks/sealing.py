@@ -1,12 +1,17 @@
 """Bodies that prove who wrote them (signed), or that only their readers can read (encrypted), per queue.
 
-    {"signed": "<the body>", "signature": "<hex>"}          HMAC-SHA256 over "rsmq:{queue}\\0{body}"
-    {"encrypted": "<Fernet token>"}                          of "rsmq:{queue}\\0{body}"
+    {"signed": "<the body>", "signature_v2": "<hex>"}           a proof (proofs.py) of the body
+    {"encrypted": "<token>", "signature_v2": "<hex>"}           a proof of the token: Fernet of "rsmq:{queue}\\0{body}"
 
-The queue's name is part of what is signed: whoever can write to Redis cannot take a message from one queue to another.
-The first key seals, every key opens, so that keys are rotated by adding a new one in front and removing the old one
-when its messages are gone. A message of a queue with keys that is not sealed with one of them never runs: it goes to
-the dead-letter queue. docs/security.md says what this protects from, and what not.
+Namespace and queue are part of what is signed: nobody who can write to Redis can take a message from one queue to
+another, nor from one namespace to another. The first key seals, every key opens, so that keys are rotated by adding a
+new one in front and removing the old one when its messages are gone. A message of a queue with keys that is not sealed
+with one of them never runs: it goes to the dead-letter queue. docs/security.md says what this protects from, and what
+not.
+
+The first version had no namespace: {"encrypted": ...} alone, and {"signed": ..., "signature": ...} with the HMAC over
+"rsmq:{queue}\\0{body}". It is written, beside the new one, and accepted until the day of OLD_SIGNATURES_UNTIL, for
+deployments in which workers of both releases run.
 """
 
 from __future__ import annotations
@@ -14,32 +19,35 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
 from ..conf import QueueSettings, get_settings
+from ..queues import get_client
 from .envelope import Envelope, Unreadable, decode
+from .proofs import accepts_old, keyring
+
+KIND = "message"
+HOW_LONG = "set OLD_SIGNATURES_UNTIL of the queue to accept it for some days"
 
 
-def seal(body: bytes, queue: QueueSettings, *, name: str) -> bytes:
+def seal(body: bytes, queue: QueueSettings, *, name: str, namespace: str) -> bytes:
     """Return the body as it travels on the queue `name` (a priority band travels under its queue's name)."""
-    if queue.encryption_keys:
-        token = _fernet(queue.encryption_keys).encrypt(_bound(name, body))
-        return json.dumps({"encrypted": token.decode("ascii")}).encode()
-    if queue.signing_keys:
-        return _signed(body, queue.signing_keys[0], name)
-    return body
+    if not queue.is_sealed:
+        return body
+    wrapper, content = _encrypted(body, queue, name) if queue.encryption_keys else _signed(body, queue, name)
+    proof = keyring(queue, name=name, namespace=namespace).prove(KIND, content=content)
+    return json.dumps(wrapper | {"signature_v2": proof}, ensure_ascii=False).encode()
 
 
-def unseal(body: bytes, queue: QueueSettings, *, name: str) -> bytes:
+def unseal(body: bytes, queue: QueueSettings, *, name: str, namespace: str) -> bytes:
     """Return what was sealed. Raises Unreadable with the reason "unsigned", "bad_signature" or "not_decrypted"."""
     if queue.encryption_keys:
-        return _decrypted(body, queue.encryption_keys, name)
+        return _decrypted(body, queue, name, namespace)
     if queue.signing_keys:
-        return _verified(body, queue.signing_keys, name)
+        return _verified(body, queue, name, namespace)
     return body
 
 
@@ -49,70 +57,104 @@ def peek(body: bytes, *, queue_name: str, message_id: str) -> Envelope:
     Raises Unreadable. The queue may be unknown; one of its priority bands will do.
     """
     try:
-        settings = get_settings()
-        queue = settings.queue(queue_name)
-        if queue.is_sealed:
-            body = unseal(body, queue, name=settings.base_name(queue_name))
-    except (ImproperlyConfigured, Unreadable):
+        body = opened(body, queue_name=queue_name)
+    except Unreadable:
         pass
     return decode(body, message_id=message_id)
 
 
-def _bound(name: str, body: bytes) -> bytes:
-    return f"rsmq:{name}\0".encode() + body
+def opened(body: bytes, *, queue_name: str) -> bytes:
+    """Return a body without its seal; of a queue that is not known or has no keys, as it is. Raises Unreadable."""
+    settings = get_settings()
+    try:
+        queue = settings.queue(queue_name)
+    except ImproperlyConfigured:
+        return body
+    if not queue.is_sealed:
+        return body
+    namespace = get_client(queue.connection).namespace
+    return unseal(body, queue, name=settings.base_name(queue_name), namespace=namespace)
 
 
 # -- Signed -----------------------------------------------------------------------------------------------------------
 
 
-def _signed(body: bytes, key: str, name: str) -> bytes:
+def _signed(body: bytes, queue: QueueSettings, name: str) -> tuple[dict[str, str], bytes]:
     try:
-        text = body.decode()
+        wrapper = {"signed": body.decode()}
     except UnicodeDecodeError as error:
         raise ValueError(f"a signed body must be UTF-8: {error}; send base64, or encrypt the queue") from error
-    return json.dumps({"signed": text, "signature": _signature(body, key, name)}, ensure_ascii=False).encode()
+    if accepts_old(queue):  # workers of the release before read nothing else
+        wrapper["signature"] = _old_signature(body, queue.signing_keys[0], name)
+    return wrapper, body
 
 
-def _verified(body: bytes, keys: Sequence[str], name: str) -> bytes:
+def _verified(body: bytes, queue: QueueSettings, name: str, namespace: str) -> bytes:
     wrapper = _wrapper(body)
-    text, signature = wrapper.get("signed"), wrapper.get("signature")
-    if not isinstance(text, str) or not isinstance(signature, str):
+    text, proof, old = (wrapper.get(field) for field in ("signed", "signature_v2", "signature"))
+    if not isinstance(text, str) or not (isinstance(proof, str) or isinstance(old, str)):
         raise Unreadable("unsigned", f"queue {name!r} takes only signed messages; sign it as docs/security.md says")
     signed = text.encode("utf-8", "surrogatepass")
-    # In constant time: how long it takes tells nothing about the right signature. As bytes, because compare_digest()
-    # takes no text beyond ASCII.
-    given = signature.encode("utf-8", "surrogatepass")
-    if not any(hmac.compare_digest(_signature(signed, key, name).encode(), given) for key in keys):
-        raise Unreadable(
-            "bad_signature",
-            f"the signature fits none of the {len(keys)} keys of queue {name!r}: the message was changed, comes from "
-            "another queue, or was signed with a key that is no longer in SIGNING_KEYS",
+    if isinstance(proof, str) and keyring(queue, name=name, namespace=namespace).verifies(proof, KIND, content=signed):
+        return signed
+    is_old = isinstance(old, str) and _is_signed_as_before(signed, old, queue, name)
+    if is_old and accepts_old(queue):
+        return signed
+    if is_old:
+        said = f"the signature does not name the namespace, as those of an earlier release; sign it anew, or {HOW_LONG}"
+    else:
+        said = (
+            f"the signature fits none of {len(queue.signing_keys)} keys of queue {name!r}: the message was changed, "
+            "comes from another queue or namespace, or was signed with a key that is no longer in SIGNING_KEYS"
         )
-    return signed
+    raise Unreadable("bad_signature", said)
 
 
-def _signature(body: bytes, key: str, name: str) -> str:
+def _is_signed_as_before(signed: bytes, signature: str, queue: QueueSettings, name: str) -> bool:
+    given = signature.encode("utf-8", "surrogatepass")
+    return any(hmac.compare_digest(_old_signature(signed, key, name).encode(), given) for key in queue.signing_keys)
+
+
+def _old_signature(body: bytes, key: str, name: str) -> str:
     return hmac.new(key.encode(), _bound(name, body), hashlib.sha256).hexdigest()
 
 
 # -- Encrypted --------------------------------------------------------------------------------------------------------
 
 
-def _decrypted(body: bytes, keys: tuple[str, ...], name: str) -> bytes:
+def _encrypted(body: bytes, queue: QueueSettings, name: str) -> tuple[dict[str, str], bytes]:
+    token: bytes = _fernet(queue.encryption_keys).encrypt(_bound(name, body))
+    return {"encrypted": token.decode("ascii")}, token
+
+
+def _decrypted(body: bytes, queue: QueueSettings, name: str, namespace: str) -> bytes:
     from cryptography.fernet import InvalidToken
 
-    token = _wrapper(body).get("encrypted")
+    wrapper = _wrapper(body)
+    token, proof = wrapper.get("encrypted"), wrapper.get("signature_v2")
+    content = token.encode("utf-8", "surrogatepass") if isinstance(token, str) else b""
     try:
-        plain: bytes = _fernet(keys).decrypt(token if isinstance(token, str) else b"")
+        plain: bytes = _fernet(queue.encryption_keys).decrypt(content)
     except InvalidToken as error:
         raise Unreadable(
             "not_decrypted",
-            f"the body is not encrypted with one of the {len(keys)} keys of queue {name!r}",
+            f"the body is not encrypted with one of the {len(queue.encryption_keys)} keys of queue {name!r}",
         ) from error
     start = _bound(name, b"")
     if not plain.startswith(start):
         raise Unreadable("not_decrypted", f"the message was encrypted for another queue than {name!r}")
-    return plain[len(start) :]
+    keys = keyring(queue, name=name, namespace=namespace)
+    if isinstance(proof, str) and keys.verifies(proof, KIND, content=content):
+        return plain[len(start) :]
+    if proof is None and accepts_old(queue):
+        return plain[len(start) :]
+    why = "was encrypted by an earlier release, which did not name the namespace" if proof is None else "is not valid"
+    said = f"the message {why}, or comes from another namespace; send it anew, or {HOW_LONG}"
+    raise Unreadable("not_decrypted", said)
+
+
+def _bound(name: str, body: bytes) -> bytes:
+    return f"rsmq:{name}\0".encode() + body
 
 
 @cache

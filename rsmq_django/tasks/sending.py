@@ -132,9 +132,14 @@ def prepare(
         encode(route.path, task_id, args, kwargs, meta)
         for task_id, (args, kwargs), meta in zip(ids, calls, metas, strict=True)
     ]
-    bodies = [seal(body, settings, name=settings.name) for body in written] if settings.is_sealed else written
+    bodies = _sealed(written, route) if settings.is_sealed else written
     _check_size(bodies, route)
     return Outgoing(route, ids, written, bodies, digests, span)
+
+
+def _sealed(written: Sequence[bytes], route: Route) -> list[bytes]:
+    settings, namespace = route.settings, route.queue.client.namespace
+    return [seal(body, settings, name=settings.name, namespace=namespace) for body in written]
 
 
 def _check_size(bodies: Sequence[bytes], route: Route) -> None:

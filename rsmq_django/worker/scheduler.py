@@ -25,13 +25,20 @@ from ..core.schedule import (
     plan_entry,
     put_entry,
     remove_entry,
-    tick_id,
 )
 from ..queues import create_as_configured
 from ..schedule_entry import Schedule, from_json
 from ..tasks.results import UNFINISHED_TTL_S
 from ..tasks.route import result_ttl_s
-from ..tasks.schedule import UnusableSchedule, connection_of, declared_schedules, owner, prepare_ticks
+from ..tasks.schedule import (
+    UnusableSchedule,
+    check_origin,
+    connection_of,
+    declared_schedules,
+    owner,
+    prepare_ticks,
+    tick_ids,
+)
 from ..timetable import missed_and_late
 from ..tracing import sending
 
@@ -81,7 +88,9 @@ class Scheduler:
     def _fire(self, due: DueEntry, now_ms: int) -> None:
         """Fire the ticks of an entry. What is wrong with one entry stops no other one."""
         try:
-            self._fire_ticks(from_json(due.name, due.definition), due, now_ms)
+            entry = from_json(due.name, due.definition)
+            check_origin(entry, due.definition)
+            self._fire_ticks(entry, due, now_ms)
         except (ConnectionFailed, OutcomeUnknown):
             raise
         except (ValueError, RsmqError) as error:
@@ -98,7 +107,7 @@ class Scheduler:
         )
         made_up = missed[max(0, len(missed) - entry.missed_fire) :]
         ticks = [*made_up, *late]
-        ids = [tick_id(self._namespace, entry.name, tick) for tick in ticks]
+        ids = tick_ids(entry, self._namespace, ticks)
         outgoing = prepare_ticks(entry, ids)
         firing = Firing(
             entry=due,

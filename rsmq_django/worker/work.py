@@ -54,7 +54,8 @@ def find_work(execution: Execution) -> Work:
     """
     message, work_queue = execution.delivery.message, execution.delivery.work_queue
     if work_queue.is_sealed:
-        body = unseal(message.body, work_queue.settings, name=work_queue.base_name)
+        namespace = work_queue.queue.client.namespace
+        body = unseal(message.body, work_queue.settings, name=work_queue.base_name, namespace=namespace)
         message = Message(message.id, body, message.receive_count, message.first_received_ms)
     consumer = find_consumer(work_queue.base_name)
     if consumer is not None:

@@ -88,7 +88,7 @@ def test_a_message_that_was_taken_from_another_queue_never_runs(configure: Confi
 def test_a_consumer_gets_the_body_without_its_seal(sealed: dict[str, Any]):
     seen: list[bytes] = []
     consumer("default")(lambda message: seen.append(message.body))
-    ensure_queue("default").send(seal(b"21.5", get_settings().queue("default"), name="default"))
+    ensure_queue("default").send(seal(b"21.5", get_settings().queue("default"), name="default", namespace="rsmq"))
 
     work()
 
@@ -121,7 +121,10 @@ def test_a_program_in_another_language_signs_as_the_documentation_says(configure
     (script,) = re.findall(r"^```js\n(.*?)^await ", page, re.MULTILINE | re.DOTALL)
     seen: list[int] = []
     path = declare(queue_name="payments")(lambda order_id: seen.append(order_id)).module_path
-    script = script.replace("shop.tasks.charge", path) + "console.log(JSON.stringify({ signed: body, signature }));"
+    script = (
+        script.replace("shop.tasks.charge", path)
+        + "console.log(JSON.stringify({ signed: body, signature_v2: signature }));"
+    )
     environment = {**os.environ, "PAYMENTS_KEY": SIGNED["SIGNING_KEYS"][0]}
     message = subprocess.run(["node", "-e", script], env=environment, check=True, capture_output=True).stdout.strip()
 

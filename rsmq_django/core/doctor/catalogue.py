@@ -155,6 +155,11 @@ KINDS = {
         "failure records or counters of messages that another client deleted; they take memory",
         "remove them",
     ),
+    "unsigned-schedule": Kind(
+        ERROR,
+        "no worker fires it: its queue is signed or encrypted, and the entry is neither declared by the code nor "
+        "signed with a key of the queue. Remove it; if you know it, add it again, otherwise find out what wrote it",
+    ),
     "stuck-workflow": Kind(
         WARNING,
         "its sender died while it was sending, so it runs for ever: no callback follows, and what was sent runs alone",

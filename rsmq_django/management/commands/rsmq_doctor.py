@@ -10,11 +10,15 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.module_loading import autodiscover_modules
 
 from ...conf import QueueSettings, get_settings
 from ...core.doctor import ExpectedQueue, Finding, Repair, Severity, examine, repair
-from ...core.errors import RsmqError
+from ...core.doctor.catalogue import found
+from ...core.errors import PermissionDenied, RsmqError
+from ...core.schedule import list_entries
 from ...queues import get_client
+from ...schedule_listing import all_entries
 
 EPILOG = """
 examples:
@@ -72,14 +76,16 @@ class Command(BaseCommand):
         """Examine one connection, mend it when told to, and return what is left as plain data."""
         get_settings().connection(alias)
         client, expected = get_client(alias), expected_queues(alias)
-        findings = without_unused(examine(client, settings=expected, deep=options["deep"]))
+        findings = without_unused(examine(client, settings=expected, deep=options["deep"])) + unsigned_schedules(alias)
         if not options["as_json"]:
             self.show(alias, findings)
         repairs: list[Repair] = []
         curable = [finding for finding in findings if finding.repair is not None]
         if options["repair"] and curable and (options["yes"] or self.is_wanted(curable)):
             repairs = repair(client, curable, settings=expected)
-            findings = without_unused(examine(client, settings=expected, deep=options["deep"]))
+            findings = without_unused(examine(client, settings=expected, deep=options["deep"])) + unsigned_schedules(
+                alias
+            )
             if not options["as_json"]:
                 self.show_repairs(alias, repairs, findings)
         return {"alias": alias, "findings": [*map(as_data, findings)], "repairs": [*map(repair_as_data, repairs)]}
@@ -142,6 +148,22 @@ def without_unused(findings: Sequence[Finding]) -> list[Finding]:
     """Leave out dead-letter queues that nobody has needed yet."""
     unused = get_settings().dead_letters
     return [one for one in findings if one.id != "not-created" or one.subject not in unused]
+
+
+def unsigned_schedules(alias: str) -> list[Finding]:
+    """Return the schedules of signed and encrypted queues that no process with their keys wrote."""
+    if not any(queue.is_sealed and queue.connection == alias for queue in get_settings().queues.values()):
+        return []
+    autodiscover_modules("tasks")
+    client = get_client(alias)
+    try:
+        entries = all_entries([(alias, client.run(list_entries(client.namespace)))])
+    except PermissionDenied:  # that this server's user may not look is a finding of its own
+        return []
+    unsigned = [entry for entry in entries if entry.is_unsigned]
+    return [
+        found("unsigned-schedule", entry.name, f"it calls {entry.task} on {entry.queue_name}") for entry in unsigned
+    ]
 
 
 def counted(findings: Sequence[Finding]) -> str:

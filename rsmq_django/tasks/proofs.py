@@ -1,0 +1,77 @@
+"""Proofs that something in Redis was written by a process with a queue's keys: HMAC-SHA256, as hex digits.
+
+What is signed is one text, whose words are separated by a zero byte that none but the last can contain:
+
+    rsmq-2 \\0 kind \\0 namespace \\0 queue \\0 word \\0 ... \\0 content
+
+The kind keeps a proof of one thing from standing for another: "message" (sealing.py), "schedule" and "tick". Namespace
+and queue keep it where it was made. The first key signs, all of them verify. A proof tells who wrote something; it does
+not tell when, or how often.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from django.core.exceptions import ImproperlyConfigured
+
+from ..conf import QueueSettings, get_settings
+from ..queues import get_client
+
+VERSION = "rsmq-2"
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """The keys of one signed or encrypted queue, in its namespace."""
+
+    namespace: str
+    #: The configured queue; its priority bands and lanes share its keys.
+    queue_name: str
+    keys: tuple[str, ...]
+
+    def prove(self, kind: str, *words: str, content: bytes = b"") -> str:
+        """Return the proof of some words and a content. The words must not contain a zero byte."""
+        return _digest(self.keys[0], self._signed(kind, words, content))
+
+    def verifies(self, proof: str, kind: str, *words: str, content: bytes = b"") -> bool:
+        """Return whether one of the keys has made this proof."""
+        # In constant time: how long it takes tells nothing about the right proof. As bytes, because compare_digest()
+        # takes no text beyond ASCII.
+        given, signed = proof.encode("utf-8", "surrogatepass"), self._signed(kind, words, content)
+        return any(hmac.compare_digest(_digest(key, signed).encode(), given) for key in self.keys)
+
+    def _signed(self, kind: str, words: Sequence[str], content: bytes) -> bytes:
+        parts = (VERSION, kind, self.namespace, self.queue_name, *words)
+        assert not any("\0" in part for part in parts)
+        return "\0".join(parts).encode("utf-8", "surrogatepass") + b"\0" + content
+
+
+def keyring(queue: QueueSettings, *, name: str, namespace: str) -> Keyring:
+    """Return the keys of a sealed queue; `name` is that of the configured queue."""
+    return Keyring(namespace, name, queue.signing_keys or queue.encryption_keys)
+
+
+def keyring_of(queue_name: str) -> Keyring | None:
+    """Return the keys of a queue, or of the queue whose band or lane this is; None for one that is not sealed."""
+    settings = get_settings()
+    try:
+        queue = settings.queue(queue_name)
+    except ImproperlyConfigured:
+        return None
+    if not queue.is_sealed:
+        return None
+    return keyring(queue, name=settings.base_name(queue_name), namespace=get_client(queue.connection).namespace)
+
+
+def accepts_old(queue: QueueSettings) -> bool:
+    """Return whether this queue still takes what was signed before signatures named the namespace."""
+    until = queue.old_signatures_until
+    return until is not None and datetime.now(UTC).date().isoformat() <= until
+
+
+def _digest(key: str, signed: bytes) -> str:
+    return hmac.new(key.encode(), signed, "sha256").hexdigest()
