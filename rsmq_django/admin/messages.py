@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..live.messages import DEAD
+from ..live.places import message_place_of
 from ..live.row_keys import row_key
 from ..live.servers import all_places
 from ..live.times import as_datetime
@@ -35,6 +36,8 @@ from .message_list import MAX_QUEUE_CHOICES, QueueFilter
 from .message_page import MessagePage
 from .naming import answer, names_of
 from .operations import OPERATIONS, Operation
+from .recorded_calls import RecordedCall, call_of_message
+from .run_again import RunsAgain
 from .site import LiveAdmin
 
 #: What other programs may have written into a failure record.
@@ -42,7 +45,7 @@ FAILURE_TEXTS = ("queue", "error", "worker")
 
 
 @admin.register(Message)
-class MessageAdmin(LiveAdmin):
+class MessageAdmin(RunsAgain, LiveAdmin):
     """See the module."""
 
     list_display: Any = (
@@ -97,7 +100,13 @@ class MessageAdmin(LiveAdmin):
             self.own_url("<path:object_id>/operate/", self.operate_view, "operate", post_only=True),
             self.own_url("<path:object_id>/cancel/", self.cancel_view, "cancel", post_only=True),
             self.own_url("<path:object_id>/body/", self.body_view, "body"),
+            self.run_url(),
         )
+
+    def recorded_call(self, key: str) -> RecordedCall | None:
+        """Return the call in a message."""
+        found = message_place_of(key)
+        return call_of_message(*found) if found is not None else None
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         """Add what the page of a message shows."""
@@ -123,6 +132,7 @@ class MessageAdmin(LiveAdmin):
             "failure": {name: visible(getattr(failure, name)) for name in FAILURE_TEXTS} if failure else {},
             "reason": reason_of(failure.reason) if failure else "",
             "died_at": as_datetime(failure.died_ms) if failure else None,
+            **self.run_context(request, message.key, message.task if message.task in known_tasks() else ""),
         }
         return super().render_change_form(request, context, *args, **kwargs)
 

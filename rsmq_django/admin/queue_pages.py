@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.utils import unquote
@@ -13,14 +12,11 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllow
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..conf import get_settings
 from ..core import moves
-from ..core.bands import split_band
 from ..core.errors import RedisFailure, RsmqError
 from ..core.pause import pause, resume
 from ..models import Queue
 from ..tasks.catalogue import known_tasks
-from ..tasks.compat import InvalidTask
 from . import bulk_pages
 from .failures import FailureGroup, failure_groups
 from .formats import as_number
@@ -28,8 +24,10 @@ from .forms import PurgeForm, RedriveForm, SendForm
 from .logs import log
 from .naming import question
 from .operations import OPERATIONS, Operation
+from .recorded_calls import where
+from .run_again import enqueue_from, tell_enqueued
 from .site import explanation_of
-from .task_forms import WhenForm, arguments_of, task_form
+from .task_forms import CallForm, WhenForm
 
 if TYPE_CHECKING:
     from .queues import QueueAdmin
@@ -109,29 +107,14 @@ def enqueue_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) ->
         context = {"title": _("Enqueue a task"), "queue": queue, "paths": paths if queue.is_configured else []}
         return model_admin.own_page(request, "queue/tasks.html", context)
     data = request.POST if request.method == "POST" else None
-    form, when = task_form(task, data), WhenForm(data)
-    if data is not None and form.is_valid() and when.is_valid():
-        args, kwargs = arguments_of(task, form)
-        delay_s = when.cleaned_data["delay_s"]
-        run_after: Any = timedelta(seconds=delay_s) if delay_s else None
-        try:
-            result = task.using(**_target(queue.name), run_after=run_after).enqueue(*args, **kwargs)
-        except RedisFailure:
-            raise
-        except (RsmqError, InvalidTask, TypeError, ValueError) as error:
-            form.add_error(None, explanation_of(error) if isinstance(error, RsmqError) else str(error))
-        else:
-            log(request, queue, _("Enqueued %(task)s as task %(id)s") % {"task": path, "id": result.id})
-            model_admin.tell(request, _("Task %(id)s was enqueued.") % {"id": result.id})
-            return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
+    form, when = CallForm(task, data), WhenForm(data)
+    result = enqueue_from(form, when, task, where(queue.name)) if data is not None else None
+    if result is not None:
+        log(request, queue, _("Enqueued %(task)s as task %(id)s") % {"task": path, "id": result.id})
+        tell_enqueued(model_admin, request, result)
+        return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
     title = _("Enqueue %(task)s") % {"task": path}
     return _form_page(model_admin, request, queue, "enqueue", forms=[form, when], button=_("Enqueue"), title=title)
-
-
-def _target(name: str) -> dict[str, Any]:
-    """Return what sends a call to a queue, or to the queue and the priority whose band it is."""
-    base = get_settings().base_name(name)
-    return {"queue_name": name} if base == name else {"queue_name": base, "priority": split_band(name)[1]}
 
 
 # -- Removing ---------------------------------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.urls import URLPattern
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -15,6 +17,8 @@ from ..models import Result
 from .bodies import shown
 from .formats import visible
 from .message_page import attempts_of
+from .recorded_calls import RecordedCall, call_of_result
+from .run_again import RunsAgain
 from .site import LiveAdmin
 
 #: Where rsmqctl and the tasks themselves have more than a page should show.
@@ -22,7 +26,7 @@ LONGEST_CHARACTERS = 1024 * 1024
 
 
 @admin.register(Result)
-class ResultAdmin(LiveAdmin):
+class ResultAdmin(RunsAgain, LiveAdmin):
     """See the module."""
 
     list_display = ("task_id", "status", "queue", "attempts", "enqueued_at", "started_at", "finished_at")
@@ -30,6 +34,15 @@ class ResultAdmin(LiveAdmin):
     show_full_result_count = False
     search_fields = ("task_id",)
     search_help_text = gettext_lazy("Results are found by their task id.")
+
+    def own_urls(self) -> Sequence[URLPattern]:
+        """Return the page beside Django's."""
+        return (self.run_url(),)
+
+    def recorded_call(self, key: str) -> RecordedCall | None:
+        """Return the call of a task."""
+        result = Result.objects.filter(pk=key).first()
+        return call_of_result(result.connection, result.task_id, result.record) if result is not None else None
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         """Add the value, the call and the attempts, for those who may see them."""
@@ -46,8 +59,15 @@ class ResultAdmin(LiveAdmin):
             "attempts": attempts_of(result.record),
             "value": self._shown(result, "value"),
             "call": self._shown(result, "body"),
+            **self.run_context(request, result.task_id, self._task_of(result)),
         }
         return super().render_change_form(request, context, *args, **kwargs)
+
+    @staticmethod
+    def _task_of(result: Result) -> str:
+        """Return the task, if this project declares it."""
+        call = call_of_result(result.connection, result.task_id, result.record)
+        return call.envelope.task if call is not None and call.task is not None else ""
 
     @staticmethod
     def _shown(result: Result, name: str) -> Any:

@@ -1,9 +1,13 @@
-"""A form for the arguments of a task, made from the signature of its function."""
+"""A form for the arguments of a task, made from the signature of its function, filled with those of an earlier call.
+
+An argument that was not changed is sent exactly as the earlier call had it, whatever its field could show.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from django import forms
@@ -12,90 +16,187 @@ from django.utils.translation import gettext_lazy
 
 from ..core.limits import MAX_SECONDS
 from ..tasks.task import Task
+from .argument_fields import JSON, Kind, TextField, json_kind, kind_of
+from .hidden_values import StillHidden, with_secrets, without_secrets
+from .redaction import HIDDEN
 
 PREFIX = "argument"
-_BOOLEANS = [("", "---------"), ("true", gettext_lazy("Yes")), ("false", gettext_lazy("No"))]
+_NOTHING: Any = object()
+
+Args = Sequence[Any]
+Kwargs = Mapping[str, Any]
 
 
-def task_form(task: Task[..., Any], data: Any = None) -> forms.Form:
-    """Return the form for one call of a task."""
-    fields = {parameter.name: _field(parameter, hint) for parameter, hint in _parameters(task)}
-    form_class: type[forms.Form] = type("ArgumentsForm", (forms.Form,), fields)
-    return form_class(data, prefix=PREFIX)
+@dataclass(slots=True)
+class Slot:
+    """A parameter, its field, and what the earlier call had for it."""
+
+    parameter: inspect.Parameter
+    kind: Kind
+    allows_none: bool = False
+    #: The value of the earlier call; _NOTHING when it had none.
+    original: Any = _NOTHING
+    #: The same without secrets.
+    shown: Any = _NOTHING
+
+    @property
+    def is_given(self) -> bool:
+        """Return whether the earlier call had this argument."""
+        return self.original is not _NOTHING
+
+    @property
+    def is_hidden(self) -> bool:
+        """Return whether nothing of the value may be shown."""
+        return self.is_given and self.shown == HIDDEN and self.original != HIDDEN
+
+    @property
+    def is_variable(self) -> bool:
+        """Return whether it takes any number of arguments."""
+        return self.parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+    def fill(self, value: Any) -> None:
+        """Take the value of the earlier call, and another kind of field when this one cannot show it."""
+        self.original, self.shown = value, without_secrets(value, self.parameter.name)
+        if not self.is_hidden and self.initial is _NOTHING:
+            self.kind = JSON
+
+    @property
+    def initial(self) -> Any:
+        """Return what the field shows; _NOTHING for what it cannot show."""
+        if not self.is_given or self.is_hidden or (self.shown is None and self.allows_none):
+            return None
+        try:
+            return self.kind.show(self.shown)
+        except (ValueError, RecursionError):
+            return _NOTHING
+
+    def field(self) -> forms.Field:
+        """Return the field."""
+        parameter = self.parameter
+        if self.is_variable:
+            star = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+            field = self.kind.field(label=f"{star}{parameter.name}", required=False)
+        else:
+            has_default = parameter.default is not parameter.empty
+            is_required = not (has_default or self.allows_none or self.is_hidden)
+            field = self.kind.field(label=parameter.name, required=is_required, help_text=self._help_text(has_default))
+        field.initial = self.initial
+        if isinstance(field, TextField):
+            field.widget_for(field.initial or "")
+        return field
+
+    def _help_text(self, has_default: bool) -> str:
+        if self.is_hidden:
+            return _("Hidden (%(sign)s). Empty: as in the earlier call.") % {"sign": HIDDEN}
+        if has_default:
+            return _("Empty: %(default)r") % {"default": self.parameter.default}
+        return _("Empty: %(default)r") % {"default": None} if self.allows_none else ""
+
+    def value_of(self, cleaned: Any, *, is_changed: bool) -> Any:
+        """Return the argument that the form says; _NOTHING stands for the default. Raises StillHidden."""
+        if not is_changed and self.is_given:
+            return self.original
+        if cleaned in (None, ""):
+            needs_none = self.allows_none and self.parameter.default is self.parameter.empty
+            return None if needs_none else _NOTHING
+        value = self.kind.read(cleaned)
+        return with_secrets(value, self.shown, self.original) if self.is_given else value
 
 
-def arguments_of(task: Task[..., Any], form: forms.Form) -> tuple[list[Any], dict[str, Any]]:
-    """Return what a valid form says, as positional and keyword arguments. What was left empty has its default."""
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
-    for parameter, _hint in _parameters(task):
-        value = form.cleaned_data[parameter.name]
-        if value in (None, "") and (not form.fields[parameter.name].required):
-            continue
-        if isinstance(form.fields[parameter.name], forms.ChoiceField):
-            value = value == "true"
-        match parameter.kind:
-            case inspect.Parameter.VAR_POSITIONAL:
-                args += value
-            case inspect.Parameter.VAR_KEYWORD:
-                kwargs |= value
-            case inspect.Parameter.POSITIONAL_ONLY:
-                args.append(value)
-            case _:
-                kwargs[parameter.name] = value
-    return args, kwargs
+class CallForm(forms.Form):
+    """The arguments of one call; `dropped` names those of an earlier call that the task does not take any more."""
+
+    def __init__(
+        self, task: Task[..., Any], data: Any = None, *, args: Args | None = None, kwargs: Kwargs | None = None
+    ) -> None:
+        super().__init__(data, prefix=PREFIX)
+        self.slots = {slot.parameter.name: slot for slot in slots_of(task)}
+        self.dropped = _fill(list(self.slots.values()), args or (), kwargs or {})
+        self.fields = {name: slot.field() for name, slot in self.slots.items()}
+        self.values: dict[str, Any] = {}
+
+    def clean(self) -> dict[str, Any]:
+        """Put the values of the earlier call where the form still hides them."""
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        for name, slot in self.slots.items():
+            if name not in cleaned:
+                continue
+            try:
+                self.values[name] = slot.value_of(cleaned[name], is_changed=name in self.changed_data)
+            except StillHidden:
+                said = _("%(sign)s stands for a hidden value of the earlier call. Enter the new value in its place.")
+                self.add_error(name, said % {"sign": HIDDEN})
+        return cleaned
+
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """Return what a valid form says, as positional and keyword arguments. What was left empty has its default."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        by_position = self._takes_rest()
+        for name, slot in self.slots.items():
+            value, parameter = self.values[name], slot.parameter
+            if value is _NOTHING and by_position and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+                value = parameter.default
+            if value is _NOTHING:
+                continue
+            match parameter.kind:
+                case inspect.Parameter.VAR_POSITIONAL:
+                    args += value
+                case inspect.Parameter.VAR_KEYWORD:
+                    kwargs |= value
+                case inspect.Parameter.POSITIONAL_ONLY:
+                    args.append(value)
+                case inspect.Parameter.POSITIONAL_OR_KEYWORD if by_position:
+                    args.append(value)
+                case _:
+                    kwargs[name] = value
+        return args, kwargs
+
+    def _takes_rest(self) -> bool:
+        """Return whether there are arguments behind the named ones, which then go by their position, too."""
+        rest = [name for name, slot in self.slots.items() if slot.parameter.kind is inspect.Parameter.VAR_POSITIONAL]
+        return any(self.values[name] not in (_NOTHING, []) for name in rest)
 
 
-def _parameters(task: Task[..., Any]) -> Iterator[tuple[inspect.Parameter, Any]]:
+def slots_of(task: Task[..., Any]) -> list[Slot]:
+    """Return the parameters of a task with the fields that their annotations ask for."""
+    if task.options.batch is not None:  # its function gets calls, which may have any arguments
+        names = {"args": inspect.Parameter.VAR_POSITIONAL, "kwargs": inspect.Parameter.VAR_KEYWORD}
+        return [_slot(inspect.Parameter(name, kind), None) for name, kind in names.items()]
     try:
-        hints = get_type_hints(task.func)
+        hints = get_type_hints(task.func, include_extras=True)
     except Exception:  # evaluating annotations runs the project's code; without them every field takes JSON
         hints = {}
     parameters = list(inspect.signature(task.func).parameters.values())
-    for parameter in parameters[1:] if task.takes_context else parameters:
-        yield parameter, hints.get(parameter.name)
+    return [_slot(each, hints.get(each.name)) for each in parameters[task.takes_context :]]
 
 
-def _field(parameter: inspect.Parameter, hint: Any) -> forms.Field:
-    choices: dict[str, Any] = {"label": parameter.name, "required": parameter.default is parameter.empty}
+def _slot(parameter: inspect.Parameter, hint: Any) -> Slot:
     if parameter.kind is parameter.VAR_POSITIONAL:
-        return _json_field(list, label=f"*{parameter.name}", required=False)
+        return Slot(parameter, json_kind(list))
     if parameter.kind is parameter.VAR_KEYWORD:
-        return _json_field(dict, label=f"**{parameter.name}", required=False)
-    if not choices["required"]:
-        choices["help_text"] = _("Empty: %(default)r") % {"default": parameter.default}
-    if hint is bool:
-        return forms.ChoiceField(choices=_BOOLEANS, **choices)
-    if hint is int:
-        return forms.IntegerField(**choices)
-    if hint is float:
-        return forms.FloatField(**choices)
-    if hint is str:
-        return forms.CharField(strip=False, **choices)
-    return _json_field(None, **choices)
+        return Slot(parameter, json_kind(dict))
+    return Slot(parameter, *kind_of(hint))
 
 
-class _JSONField(forms.JSONField):
-    """JSON of one kind; unlike Django's, an empty list or object is a value."""
-
-    empty_values = [None, ""]
-
-    def __init__(self, kind: type | None, **kwargs: Any) -> None:
-        self.kind = kind
-        super().__init__(**kwargs)
-
-    def validate(self, value: Any) -> None:
-        """Raise ValidationError for JSON of another kind."""
-        super().validate(value)
-        if self.kind is not None and value is not None and not isinstance(value, self.kind):
-            raise forms.ValidationError(_("Enter a JSON list.") if self.kind is list else _("Enter a JSON object."))
-
-
-def _json_field(kind: type | None, **choices: Any) -> forms.Field:
-    words = [str(choices.pop("help_text", "")), _('As JSON: 7, "text", [1, 2], {"a": true}')]
-    attributes = {"rows": 2, "cols": 60, "class": "rsmq-mono"}
-    help_text = " ".join(word for word in words if word)
-    return _JSONField(kind, widget=forms.Textarea(attrs=attributes), help_text=help_text, **choices)
+def _fill(slots: Sequence[Slot], args: Args, kwargs: Kwargs) -> list[str]:
+    """Put the arguments of an earlier call into the slots; return the names or numbers of those that fit none."""
+    places = {slot.parameter.kind: slot for slot in slots if slot.is_variable}
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    named = [slot for slot in slots if slot.parameter.kind in by_position]
+    for slot, value in zip(named, args, strict=False):
+        slot.fill(value)
+    more, rest = list(args[len(named) :]), dict(kwargs)
+    for slot in slots:
+        if not slot.is_variable and not slot.is_given and slot.parameter.name in rest:
+            slot.fill(rest.pop(slot.parameter.name))
+    if more and (anything := places.get(inspect.Parameter.VAR_POSITIONAL)):
+        anything.fill(more)
+        more = []
+    if rest and (anything := places.get(inspect.Parameter.VAR_KEYWORD)):
+        anything.fill(rest)
+        rest = {}
+    return [*(str(len(named) + number) for number, _value in enumerate(more, 1)), *rest]
 
 
 class WhenForm(forms.Form):

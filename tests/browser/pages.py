@@ -45,6 +45,7 @@ PAGES = {
     "task": "/admin/rsmq/registeredtask/{task}/change/",
     "results": "/admin/rsmq/result/?q=t7",
     "result": "/admin/rsmq/result/t7/change/",
+    "result-run": "/admin/rsmq/result/t8/run/",
     "topics": "/admin/rsmq/topic/",
     "topic": "/admin/rsmq/topic/orders/change/",
     "seek": "/admin/rsmq/topic/orders/groups/billing/seek/",
@@ -72,6 +73,8 @@ def fill_pages(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, str
     server.redis.hset(
         "rsmq::result:t7", mapping={"status": "FAILED", "queue": "mail", "message": died, "worker:1": "w"}
     )
+    call = json.dumps({"task": "tests.worker.site.tasks.toil", "args": ["slow", 3.5], "kwargs": {}})
+    server.redis.hset("rsmq::result:t8", mapping={"status": "SUCCESSFUL", "queue": "default", "body": call})
     worker_id = run_a_day(mail, also="default", held={held.id: 12_400})
     server.redis.hset(f"rsmq::worker:{worker_id}", "1 mail", f"\n{held.id} 1")
     schedules.add("remind-gate", write, cron="*/15 * * * *", args=["Gate 7"])
@@ -160,6 +163,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "schedules": ("Run now", "Pause", "Resume"),
     "schedule": ("Run now", "Pause", "History"),
     "task": ("Messages", "24 hours"),
+    "result-run": ("Run", "Cancel"),
     "topic": ("Replay…", "History", "Show", "‹ older"),
     "seek": ("Preview",),
     "workflow": ("Cancel…", "History"),

@@ -1,0 +1,63 @@
+"""Arguments without their secrets, for a form, and with them again when the form comes back.
+
+The page gets `•••` in the place of each secret. What comes back with that sign gets the value of the earlier call,
+which the server reads again: a secret never travels to the browser.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .redaction import HIDDEN, is_secret, redact
+
+
+class StillHidden(Exception):
+    """A value holds the sign of a hidden value in a place where none was shown."""
+
+
+def without_secrets(value: Any, name: str = "") -> Any:
+    """Return a JSON value with HIDDEN in the place of secrets; `name` is what the value is called."""
+    if is_secret(name):
+        return HIDDEN
+    try:
+        return _without_secrets(value)
+    except RecursionError:  # deeper than any form could show
+        return HIDDEN
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [_without_secrets(each) for each in value]
+    if isinstance(value, dict):
+        return {key: HIDDEN if is_secret(key) else _without_secrets(each) for key, each in value.items()}
+    return value
+
+
+def with_secrets(given: Any, shown: Any, original: Any) -> Any:
+    """Return what was given, with the values of `original` where it is as it was shown.
+
+    Objects are compared name by name. A list is compared as a whole: after a change of its order, nobody could tell
+    which secret belongs where. Raises StillHidden.
+    """
+    if are_same(given, shown):
+        return original
+    if isinstance(given, dict) and isinstance(shown, dict):
+        return {
+            name: with_secrets(each, shown[name], original[name]) if name in shown else _checked(each)
+            for name, each in given.items()
+        }
+    return _checked(given)
+
+
+def are_same(one: Any, other: Any) -> bool:
+    """Return whether two JSON values are the same, their types included."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def _checked(value: Any) -> Any:
+    if HIDDEN in json.dumps(value, ensure_ascii=False):
+        raise StillHidden
+    return value
