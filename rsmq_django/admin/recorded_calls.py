@@ -19,7 +19,7 @@ from ..tasks.catalogue import known_tasks
 from ..tasks.envelope import Envelope, Unreadable, decode
 from ..tasks.registry import find_task
 from ..tasks.results import read_body, read_record
-from ..tasks.sealing import unseal
+from ..tasks.sealing import opened
 from ..tasks.tags import tags_of
 from ..tasks.task import Task
 from .operations import origin_of
@@ -37,6 +37,13 @@ class RecordedCall:
         """Return the task; None when this project does not declare it."""
         known_tasks()
         return find_task(self.envelope.task)
+
+    def is_proven(self) -> bool:
+        """Return whether it goes to the queue for which it was opened, or to one that takes unsealed calls."""
+        settings, base = get_settings(), get_settings().base_name(self.queue_name)
+        if base in settings.queues or self.task is None:
+            return True
+        return not settings.queue(self.task.queue_name).is_sealed
 
     def options(self) -> dict[str, Any]:
         """Return what using() needs for a call like this one: queue, priority, tags, maximum of attempts."""
@@ -92,10 +99,9 @@ def _dead_letters_of(place: Place) -> Sequence[Place]:
 
 
 def _call(body: bytes, queue_name: str, message_id: str) -> RecordedCall | None:
-    settings = get_settings()
     try:
-        if settings.knows_queue(queue_name):
-            body = unseal(body, settings.queue(queue_name), name=settings.base_name(queue_name))
-        return RecordedCall(decode(body, message_id=message_id[:63] or "-"), queue_name)
+        envelope = decode(opened(body, queue_name=queue_name), message_id=message_id[:63] or "-")
     except Unreadable:
         return None
+    call = RecordedCall(envelope, queue_name)
+    return call if call.is_proven() else None

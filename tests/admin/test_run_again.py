@@ -150,11 +150,12 @@ def test_a_task_that_is_not_declared_is_not_offered(browser: Browser, mail: Queu
     assert "not declared" in told(browser.get(posted(browser, f"{url}run/", {"unchanged": "yes"}).url))[0]
 
 
+@pytest.mark.parametrize("origin", ["mail", "gone"])
 def test_a_call_that_nobody_signed_is_not_signed_for_whoever_wrote_it(
-    browser: Browser, mail: Queue, dead: Queue, charge: Any, server: PrivateServer, settings: Any
+    browser: Browser, mail: Queue, dead: Queue, charge: Any, server: PrivateServer, settings: Any, origin: str
 ):
     settings.RSMQ = {**settings.RSMQ, "QUEUES": {"default": {}, "mail": {"SIGNING_KEYS": ["k" * 32]}}}
-    url = letter(dead, server, 7)
+    url = letter(dead, server, 7, origin=origin)
 
     posted(browser, f"{url}run/", {"unchanged": "yes"})
     answer = posted(browser, f"{url}run/", {"argument-order_id": "7"})
@@ -168,7 +169,9 @@ def test_a_signed_call_is_run_again(browser: Browser, mail: Queue, charge: Any, 
     charge.using(queue_name="mail")
     from rsmq_django.conf import get_settings
 
-    body = seal(b'{"task": "shop.tasks.charge", "args": [7]}', get_settings().queue("mail"), name="mail")
+    body = seal(
+        b'{"task": "shop.tasks.charge", "args": [7]}', get_settings().queue("mail"), name="mail", namespace="rsmq"
+    )
     server.redis.hset("rsmq::result:t7", mapping={"status": "FAILED", "queue": "mail", "body": body})
 
     posted(browser, "/admin/rsmq/result/t7/run/", {"unchanged": "yes"})
