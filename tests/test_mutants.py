@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tools.mutants import mutants_of
-from tools.mutate import _is_told_of
+from tools.mutants import Mutant, mutants_of
+from tools.mutate import FAST_TESTS_S, ROOT, Notes, _is_told_of, _key_of, report
 
 PYTHON = '''
 """A module that is 1 year old."""
@@ -79,3 +83,66 @@ def test_failure_of_a_test_is_told_from_that_of_one_whose_name_begins_alike():
     names = ["test_one", "test_one_more", "test_last"]
 
     assert [_is_told_of(f"tests/test_a.py::{name}", output) for name in names] == [False, True, True]
+
+
+def write_notes(directory: Path, *tests: tuple[str, bool, float]) -> None:
+    lines = {"rsmq_django/a.py": [7]}
+    notes = [
+        {"test": name, "slow": slow, "seconds": seconds, "lines": lines, "scripts": ["send"]}
+        for name, slow, seconds in tests
+    ]
+    (directory / "1.jsonl").write_text("\n".join(map(json.dumps, notes)))
+
+
+def test_fast_tests_of_a_line_come_first_and_slow_ones_have_time_of_their_own(tmp_path: Path):
+    write_notes(tmp_path, ("slow", True, 50), ("long", False, FAST_TESTS_S - 1), ("fast", False, 1), ("late", False, 2))
+
+    tests = Notes.read(tmp_path, {}).tests_for(Mutant("rsmq_django/a.py", 7, 0, 1, "1", "2"))
+
+    assert tests == ["fast", "late", "slow"]
+
+
+def test_mutant_outside_of_functions_is_met_by_all_tests_of_its_file(tmp_path: Path):
+    write_notes(tmp_path, ("one", False, 1))
+
+    notes = Notes.read(tmp_path, {"send": ["send.lua", "shared/clock.lua"]})
+
+    assert notes.tests_for(Mutant("rsmq_django/a.py", 3, 0, 1, "1", "2")) == ["one"]
+    assert notes.tests_for(Mutant("shared/clock.lua", 3, 0, 1, "1", "2")) == ["one"]
+    assert notes.tests_for(Mutant("rsmq_django/b.py", 3, 0, 1, "1", "2")) == []
+
+
+def test_equivalent_mutants_do_not_count(capsys: pytest.CaptureFixture[str]):
+    mutants = [Mutant("rsmq_django/core/a.py", line, 0, 1, "1", "2") for line in range(10)]
+    verdicts = dict(zip(mutants, ["failed"] * 7 + ["hung", "SURVIVED", "equivalent"], strict=True))
+
+    assert (report(verdicts, at_least=88), report(verdicts, at_least=89)) == (0, 1)
+    assert capsys.readouterr().out.splitlines()[3].split() == ["all", "10", "8", "1", "1", "88.9%"]
+
+
+def test_mutant_is_known_by_its_line_and_its_change_wherever_the_line_stands():
+    (mutant, *_) = mutants_of(ROOT, "tools/run_parts.py")
+
+    path, line, change = _key_of(mutant)
+
+    assert line in (ROOT / path).read_text() and change == mutant.change
+
+
+if sys.version_info >= (3, 12):  # which can tell at little cost what lines are executed
+
+    def test_process_that_a_test_starts_notes_its_lines_and_scripts_for_the_test(tmp_path: Path):
+        write_notes(tmp_path, ("tests/test_a.py::test_one[x (y)]", True, 1))
+        program = "import os; from rsmq_django.core.call import load_script; load_script('queue/send'); os._exit(3)"
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{ROOT / 'tools/children'}{os.pathsep}{ROOT}",
+            "RSMQ_FOOTPRINTS": str(tmp_path),
+            "PYTEST_CURRENT_TEST": "tests/test_a.py::test_one[x (y)] (call)",
+        }
+
+        assert subprocess.run([sys.executable, "-c", program], env=environment, check=False).returncode == 3
+
+        notes = Notes.read(tmp_path, {})
+        (script,) = (path for path in notes.by_file if path.endswith("queue/send.lua"))
+        assert notes.by_file[script] == {"tests/test_a.py::test_one[x (y)]"}
+        assert any(path == "rsmq_django/core/call.py" for path, _ in notes.by_line)

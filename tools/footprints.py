@@ -1,7 +1,8 @@
-"""A plugin of pytest that notes which lines of Python and which scripts each test has executed (Python 3.12 or newer).
+"""A pytest plugin that notes the lines of Python and the scripts that each test executes (Python 3.12 or newer).
 
-Each process of the run appends one line of JSON per test to a file of its own, in the directory that
-RSMQ_FOOTPRINTS names. What other processes do that a test starts is not seen.
+Each pytest process appends one line of JSON per test to a file in the directory that RSMQ_FOOTPRINTS names. A Python
+process that a test starts writes a file of its own there, because it may be killed: `tools/children` on PYTHONPATH
+makes it do so. Code of modules and classes is left out: it runs in the test that happens to import it first.
 """
 
 from __future__ import annotations
@@ -13,25 +14,20 @@ import time
 from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 import pytest
 
-ROOT = str(Path(__file__).parents[1] / "rsmq_django") + os.sep
+from tools.children.sitecustomize import note_lines, note_this_process
+
 _seen: set[tuple[str, int]] = set()
 _scripts: set[str] = set()
 
 
-def _monitoring() -> Any:
-    return sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    monitoring = _monitoring()
-    monitoring.use_tool_id(monitoring.COVERAGE_ID, "footprints")
-    monitoring.register_callback(monitoring.COVERAGE_ID, monitoring.events.LINE, _note_line)
-    monitoring.set_events(monitoring.COVERAGE_ID, monitoring.events.LINE)
+    note_lines(lambda path, line: _seen.add((path, line)))
+    # A test that forks would note the lines of the copy in the copy's memory.
+    os.register_at_fork(after_in_child=note_this_process)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -52,19 +48,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     _seen.clear()
     _scripts.clear()
-    _monitoring().restart_events()
+    sys.monitoring.restart_events()  # type: ignore[attr-defined,unused-ignore]
     began = time.monotonic()
     answer = yield
     seconds, lines = time.monotonic() - began, defaultdict[str, list[int]](list)
     for path, number in _seen:
         lines[path].append(number)
-    note = {"test": item.nodeid, "seconds": round(seconds, 2), "lines": lines, "scripts": sorted(_scripts)}
+    note = {
+        "test": item.nodeid,
+        "slow": item.get_closest_marker("slow") is not None,
+        "seconds": round(seconds, 2),
+        "lines": lines,
+        "scripts": sorted(_scripts),
+    }
     with (Path(os.environ["RSMQ_FOOTPRINTS"]) / f"{os.getpid()}.jsonl").open("a") as notes:
         notes.write(json.dumps(note) + "\n")
     return answer
-
-
-def _note_line(code: CodeType, line: int) -> Any:
-    if code.co_filename.startswith(ROOT):
-        _seen.add((code.co_filename[len(ROOT) - len("rsmq_django/") :], line))
-    return _monitoring().DISABLE

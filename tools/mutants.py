@@ -23,9 +23,13 @@ class Mutant:
     def applied_to(self, text: str) -> str:
         return text[: self.begin] + self.after + text[self.end :]
 
+    @property
+    def change(self) -> str:
+        before, after = (" ".join(text.split())[:90] for text in (self.before, self.after))
+        return f"{before}  ->  {after}"
+
     def __str__(self) -> str:
-        before, after = (" ".join(text.split()) for text in (self.before, self.after))
-        return f"{self.path}:{self.line}: {before[:90]}  ->  {after[:90]}"
+        return f"{self.path}:{self.line}: {self.change}"
 
 
 def mutants_of(root: Path, path: str) -> list[Mutant]:

@@ -16,64 +16,81 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests import leftovers
 from tools.mutants import Mutant, mutants_of
 
 ROOT = Path(__file__).parents[1]
 #: What the fast tests hold: not what needs Spark or a browser, nor commands for development.
 PARTS = ["core", "worker", "tasks", "outbox"]
-FAST = "not slow and not long and not spark and not spark_slow and not browser"
-#: The tests of one mutant take at most that long on the code as it is; a run that takes as much more hangs.
-SECONDS_PER_MUTANT = 40
-HANGS_AFTER_S = 240
+MARKERS = "not long and not spark and not spark_slow and not browser"
+#: Run time of the tests of one mutant on unchanged code: of fast tests, and of slow ones, which come after them.
+FAST_TESTS_S = 40
+SLOW_TESTS_S = 60
+#: Deadline of one test, and of all tests of one mutant.
+DEADLINE_S = 60
+HANGS_AFTER_S = 300
 NOTICED = ("failed", "hung", "does not start")
+#: Mutants that behave like the code, each with the reason.
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 
 
 @dataclass
 class Notes:
-    """What each test executes, as an earlier run has found it."""
+    """The lines that each test executes, from an earlier run."""
 
     seconds: dict[str, float] = field(default_factory=dict)
-    size: dict[str, int] = field(default_factory=dict)
+    size: Counter[str] = field(default_factory=Counter)
+    slow: set[str] = field(default_factory=set)
     by_line: defaultdict[tuple[str, int], set[str]] = field(default_factory=lambda: defaultdict(set))
     by_file: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     @classmethod
-    def read(cls, directory: Path, includes: dict[str, list[str]], mutants: Sequence[Mutant]) -> Notes:
-        """Read what is of use for these mutants."""
-        notes, wanted = cls(), {(mutant.path, mutant.line) for mutant in mutants}
-        for line in (line for path in directory.glob("*.jsonl") for line in path.open()):
+    def read(cls, directory: Path, includes: dict[str, list[str]]) -> Notes:
+        """Read the notes of pytest and of the processes that tests started."""
+        notes = cls()
+        for line in (line for path in directory.glob("*.jsonl") for line in path.read_text("utf-8").splitlines()):
             note = json.loads(line)
             test = note["test"]
-            notes.seconds[test], notes.size[test] = note["seconds"], sum(map(len, note["lines"].values()))
+            notes.seconds[test] = note["seconds"]
+            if note["slow"]:
+                notes.slow.add(test)
             for path, numbers in note["lines"].items():
-                notes.by_file[path].add(test)
-                for number in numbers:
-                    if (path, number) in wanted:
-                        notes.by_line[path, number].add(test)
+                notes._add(test, path, *numbers)
             for script in note["scripts"]:
                 for path in includes.get(script, ()):
-                    notes.by_file[path].add(test)
+                    notes._add(test, path)
+        for child in directory.glob("*.child"):
+            test, *lines = child.read_text("utf-8").splitlines()
+            for path, _, number in (line.rpartition(":") for line in lines if test in notes.seconds):
+                notes._add(test, path, int(number))
         return notes
 
+    def _add(self, test: str, path: str, *lines: int) -> None:
+        self.size[test] += len(lines)
+        self.by_file[path].add(test)
+        for line in lines:
+            self.by_line[path, line].add(test)
+
     def tests_for(self, mutant: Mutant) -> list[str]:
-        """Return the tests that execute the line, as many as there is time for; of a line of a module, of its file."""
+        """Return the tests that execute the line, or the file if no function contains it, within the run time."""
         found = self.by_line.get((mutant.path, mutant.line)) or self.by_file.get(mutant.path, set())
-        chosen, left_s = [], float(SECONDS_PER_MUTANT)
-        for test in sorted(found, key=lambda test: (self.size[test], self.seconds[test], test)):
-            if self.seconds[test] <= left_s:
+        chosen, left_s = [], {False: float(FAST_TESTS_S), True: float(SLOW_TESTS_S)}
+        for test in sorted(found, key=lambda test: (test in self.slow, self.size[test], self.seconds[test], test)):
+            if self.seconds[test] <= left_s[test in self.slow]:
                 chosen.append(test)
-                left_s -= self.seconds[test]
+                left_s[test in self.slow] -= self.seconds[test]
         return chosen
 
 
@@ -82,7 +99,8 @@ class Copy:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        #: By test that failed with a mutant, whether it passes on the code as it is.
+        self._mutants = 0
+        #: By test that failed with a mutant, whether it passes on unchanged code.
         self._passes: dict[str, bool] = {}
         command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
         for name in subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines():
@@ -91,44 +109,61 @@ class Copy:
                 shutil.copy2(ROOT / name, directory / name)
 
     def pytest(self, *arguments: str, within_s: float | None = None, **environment: str) -> tuple[int | None, str]:
-        """Run pytest here; returns its status, None when it takes too long, and its output."""
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", FAST, *arguments]
-        variables = {**os.environ, "PYTHONPATH": str(self.directory), "PYTHONDONTWRITEBYTECODE": "1", **environment}
+        """Run pytest here and return its exit status and output; the status is None if it takes too long."""
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", MARKERS, *arguments]
+        variables = {**os.environ, "PYTHONPATH": str(self.directory), **environment}
+        variables.pop("PYTHONDONTWRITEBYTECODE", None)
         with subprocess.Popen(
-            command, cwd=self.directory, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
-        ) as process:  # fmt: skip
+            command, cwd=self.directory, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
             try:
                 output, _ = process.communicate(timeout=within_s)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+                leftovers.end_all_but(set())
                 return None, ""
+        leftovers.end_all_but(set())
         return process.returncode, output
 
     def verdict(self, mutant: Mutant, tests: list[str]) -> str:
-        """Say what becomes of the tests with this mutant in the place of the code."""
+        """Return the result of the tests with this mutant; a failure counts if the tests pass on unchanged code."""
         while tests := [test for test in tests if self._passes.get(test, True)]:
-            path = self.directory / mutant.path
-            text = path.read_text("utf-8")
-            path.write_text(mutant.applied_to(text), "utf-8")
-            try:
+            with self._changed(mutant):
                 status, output = self._run(tests)
-            finally:
-                path.write_text(text, "utf-8")
             failed = [test for test in tests if _is_told_of(test, output)]
-            if status != 1 or not failed or self._passes_as_it_is(failed[0]):
-                return {None: "hung", 0: "SURVIVED", 1: "failed"}.get(status, "does not start")
+            if status == 0:
+                return "SURVIVED"
+            if status == 1 and (not failed or self._passes_unchanged(failed[0])):
+                return "failed"
+            if status is None:
+                return "hung" if self._run(tests)[0] is not None else "too slow"
+            if status > 1:
+                return "does not start" if self._run(tests, "--collect-only")[0] == 0 else "not found"
         return "not executed"
 
-    def _passes_as_it_is(self, test: str) -> bool:
+    @contextmanager
+    def _changed(self, mutant: Mutant) -> Iterator[None]:
+        """Put the mutant in place, with a modification time of its own: byte code is kept by time and size."""
+        path = self.directory / mutant.path
+        text, modified_ns = path.read_text("utf-8"), path.stat().st_mtime_ns
+        path.write_text(mutant.applied_to(text), "utf-8")
+        self._mutants += 1
+        os.utime(path, ns=(modified_ns, modified_ns + self._mutants * 10**9))
+        try:
+            yield
+        finally:
+            path.write_text(text, "utf-8")
+            os.utime(path, ns=(modified_ns, modified_ns))
+
+    def _passes_unchanged(self, test: str) -> bool:
         if test not in self._passes:
             self._passes[test] = self._run([test])[0] == 0
         return self._passes[test]
 
-    def _run(self, tests: list[str]) -> tuple[int | None, str]:
+    def _run(self, tests: list[str], *options: str) -> tuple[int | None, str]:
         names = self.directory / "tests-of-a-mutant"
         names.write_text("\n".join(tests))
-        return self.pytest("-x", "-p", "no:randomly", f"@{names}", within_s=HANGS_AFTER_S)
+        words = ("-x", "-p", "no:randomly", f"@{names}", *options)
+        return self.pytest(*words, within_s=HANGS_AFTER_S, RSMQ_DEADLINE_S=str(DEADLINE_S))
 
 
 def _is_told_of(test: str, output: str) -> bool:
@@ -159,54 +194,73 @@ def sample(arguments: argparse.Namespace) -> list[Mutant]:
     return random.Random(arguments.seed).sample(mutants, min(arguments.count, len(mutants)))
 
 
+def reasons_of_equivalents() -> dict[tuple[str, str, str], str]:
+    """Return why a mutant behaves like the code, by its path, its source line and its change."""
+    entries = tomllib.loads(EQUIVALENT.read_text("utf-8"))["mutant"]
+    return {(entry["path"], entry["line"], entry["change"]): entry["reason"] for entry in entries}
+
+
+def _key_of(mutant: Mutant) -> tuple[str, str, str]:
+    line = (ROOT / mutant.path).read_text("utf-8").splitlines()[mutant.line - 1]
+    return mutant.path, line.strip(), mutant.change
+
+
 def main() -> int:
     """See the head of this file."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("paths", nargs="*", help="files and directories (default: core, worker, tasks, outbox)")
     options.add_argument("--count", type=int, default=40, help="number of mutants (default: 40)")
-    options.add_argument("--seed", type=int, default=1, help="which ones (default: 1)")
+    options.add_argument("--seed", type=int, default=1, help="seed of the sample (default: 1)")
     options.add_argument("--lua", action="store_true", help="mutants of Lua instead of Python")
-    options.add_argument("--notes", type=Path, help="directory that keeps which test executes what")
+    options.add_argument("--notes", type=Path, help="directory that keeps the lines that each test executes")
+    options.add_argument("--tests", nargs="+", default=["tests"], help="tests of the first run (default: tests)")
     options.add_argument("--at-least", type=float, default=90, help="percent to be noticed (default: 90)")
     options.add_argument("--processes", default="2", help="test processes of the first run (default: 2)")
     arguments = options.parse_args()
-    chosen = sample(arguments)
+    leftovers.adopt_orphans()
+    reasons = reasons_of_equivalents()
     with tempfile.TemporaryDirectory(prefix="rsmq-mutants-") as directory:
         copy = Copy(Path(directory))
         kept = (arguments.notes or copy.directory / "notes").resolve()
         if not kept.exists():
-            kept.mkdir(parents=True)
-            print("noting what each test executes ...", flush=True)
-            _, said = copy.pytest("-p", "tools.footprints", "-n", arguments.processes, RSMQ_FOOTPRINTS=str(kept))
-            print(said[-300:], flush=True)
-        notes = Notes.read(kept, scripts_including(), chosen)
-        verdicts = {mutant: _try(copy, mutant, notes) for mutant in chosen}
+            _note_lines_of(arguments.tests, copy, kept, processes=arguments.processes)
+        notes = Notes.read(kept, scripts_including())
+        verdicts = {mutant: _try(copy, mutant, notes, reasons) for mutant in sample(arguments)}
     return report(verdicts, at_least=arguments.at_least)
 
 
-def _try(copy: Copy, mutant: Mutant, notes: Notes) -> str:
+def _note_lines_of(tests: list[str], copy: Copy, directory: Path, *, processes: str) -> None:
+    directory.mkdir(parents=True)
+    print("noting the lines that each test executes ...", flush=True)
+    path = f"{copy.directory / 'tools/children'}{os.pathsep}{copy.directory}"
+    words = ("-p", "tools.footprints", "-n", processes, *tests)
+    _, output = copy.pytest(*words, RSMQ_FOOTPRINTS=str(directory), PYTHONPATH=path)
+    print(output[-3000:], flush=True)
+
+
+def _try(copy: Copy, mutant: Mutant, notes: Notes, reasons: dict[tuple[str, str, str], str]) -> str:
     began, tests = time.monotonic(), notes.tests_for(mutant)
-    verdict = copy.verdict(mutant, tests)
+    verdict = "equivalent" if _key_of(mutant) in reasons else copy.verdict(mutant, tests)
     print(f"{verdict:<15} {time.monotonic() - began:5.0f} s {len(tests):4} tests  {mutant}", flush=True)
     return verdict
 
 
 def report(verdicts: dict[Mutant, str], *, at_least: float) -> int:
-    """Print a table by directory, and what nobody noticed."""
+    """Print a table by directory, and the mutants that no test noticed. Equivalent mutants do not count."""
     tables: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for mutant, verdict in verdicts.items():
         name = "lua" if mutant.path.endswith(".lua") else mutant.path.split("/")[1]
-        tables[name]["noticed" if verdict in NOTICED else "survived"] += 1
-    print(f"\n{'part':<12}{'mutants':>9}{'noticed':>9}{'survived':>10}{'':>9}")
-    total = Counter[str]()
+        tables[name]["noticed" if verdict in NOTICED else "equivalent" if verdict == "equivalent" else "survived"] += 1
+    print(f"\n{'part':<12}{'mutants':>9}{'noticed':>9}{'survived':>10}{'equivalent':>12}{'':>9}")
+    total = sum(tables.values(), Counter[str]())
     for name, counts in [*sorted(tables.items()), ("all", total)]:
-        total += counts if name != "all" else Counter()
-        rate = 100 * counts["noticed"] / max(counts.total(), 1)
-        print(f"{name:<12}{counts.total():>9}{counts['noticed']:>9}{counts['survived']:>10}{rate:>8.0f}%")
+        rate = 100 * counts["noticed"] / max(counts["noticed"] + counts["survived"], 1)
+        numbers = f"{counts['noticed']:>9}{counts['survived']:>10}{counts['equivalent']:>12}"
+        print(f"{name:<12}{counts.total():>9}{numbers}{rate:>8.1f}%")
     for mutant, verdict in verdicts.items():
         if verdict not in NOTICED:
             print(f"{verdict}: {mutant}")
-    return int(100 * total["noticed"] < at_least * total.total())
+    return int(100 * total["noticed"] < at_least * (total["noticed"] + total["survived"]))
 
 
 if __name__ == "__main__":

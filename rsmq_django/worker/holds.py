@@ -75,7 +75,7 @@ def renew_holds(client: Client, records: Sequence[tuple[str, Sequence[WorkQueue]
         replies = client.run_many([_renewal(*page) for page in pages])
         following = []
         for (holds_key, queues, _), reply in zip(pages, replies, strict=True):
-            cursor, _renewed, shortest_ms = _or_raise(reply)
+            cursor, shortest_ms = _or_raise(reply)
             shortest_s = min(shortest_s, float(shortest_ms) / 1000)
             if cursor != b"0":
                 following.append((holds_key, queues, cursor))

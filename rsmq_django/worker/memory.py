@@ -19,4 +19,4 @@ def resident_bytes(pid: int) -> int | None:
 def _ask_ps(pid: int) -> int | None:
     """See resident_bytes(); for systems without /proc, such as macOS."""
     done = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True)
-    return int(done.stdout) * 1024 if done.returncode == 0 and done.stdout.strip() else None
+    return int(done.stdout) * 1024 if done.stdout.strip() else None

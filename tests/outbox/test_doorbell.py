@@ -72,6 +72,23 @@ def test_relay_sleeps_until_its_time_is_over_or_it_is_told_to_stop(with_outbox: 
     os.close(writer)
 
 
+@pytest.mark.parametrize(("seconds", "sleeps_s"), [(5, 5), (0.5, 0.5), (-3, 0)])
+def test_relay_sleeps_for_the_time_that_is_left_and_not_at_all_when_none_is(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, sleeps_s: float
+):
+    slept = []
+
+    def sleep(*arguments: Any) -> tuple[list[int], list[int], list[int]]:
+        slept.append(arguments)
+        return [], [], []
+
+    monkeypatch.setattr("rsmq_django.outbox.listening.select.select", sleep)
+
+    Doorbell(LEDGER).wait(seconds, watched=[7])
+
+    assert slept == [([7], [], [], sleeps_s)]
+
+
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_new_row_wakes_the_relay_and_wakes_it_once(with_outbox: Configure, greet: Task):
     doorbell = Doorbell(LEDGER)

@@ -140,6 +140,43 @@ def test_queue_without_a_visibility_timeout_is_worked_on_under_a_lease(project: 
     assert runs == [1]
 
 
+def test_lease_from_a_queue_without_a_visibility_timeout_is_a_second_from_the_fetch_on(
+    project: Configure, server: PrivateServer
+):
+    project(default={"VISIBILITY_TIMEOUT_S": 0})
+    declare(lambda: None).enqueue()
+    worker = new_worker()
+    (exchanging,) = worker.fetchers
+
+    (delivery,) = exchanging.exchange(1)
+
+    received_ms = float(server.redis.hget("rsmq:default:Q", f"{delivery.message.id}:fr"))
+    assert leased_until_ms(server) == received_ms + 1000
+    worker.waiter.close()
+
+
+def test_only_messages_that_are_gone_at_their_renewal_may_have_been_cancelled(
+    project: Configure, server: PrivateServer
+):
+    declare(lambda number: None).enqueue_many([[1], [2]])
+    worker = new_worker()
+    (exchanging,) = worker.fetchers
+    held = exchanging.exchange(2)
+    gone = held[0].message.id
+    server.redis.zrem("rsmq:default", gone)
+    server.redis.hdel("rsmq:default:Q", gone, f"{gone}:rc", f"{gone}:fr")
+    for delivery in held:
+        delivery.renewed_at -= 25  # of 30 s: its renewal is due
+    exchanging.leases.hold(held)
+    exchanging.leases._quiet_until = 0.0
+
+    exchanging.exchange(0)
+
+    question = exchanging.cancellations.question(lambda: held)
+    assert question is not None and question[0] == [gone]
+    worker.waiter.close()
+
+
 def test_renewals_of_very_many_messages_are_cut_into_pieces(project: Configure):
     queue = ensure_queue("default")
     queue.send_many([b"x"] * 2500)

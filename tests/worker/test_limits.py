@@ -8,12 +8,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from rsmq_django.core import Client
 from rsmq_django.core.call import Call
+from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.queues import get_client, get_queue
 from rsmq_django.tasks import Concurrency, Rate, Task, TaskContext, consumer, fixed
 from rsmq_django.tasks.compat import TaskResultStatus
@@ -330,6 +332,20 @@ def test_a_key_that_another_program_uses_is_named(
         wait_until(lambda: f"one of the keys '{key}'" in caplog.text)
         server.redis.delete(key)
         wait_until(lambda: seen == ["a"])
+
+
+def test_calls_whose_limits_cannot_be_read_ask_again_within_a_second_but_not_all_at_once():
+    class Away:
+        def run_many(self, calls: list[Any]) -> list[Any]:
+            raise ConnectionFailed("no route to the server")
+
+    question: Any = SimpleNamespace(call=None, execution=SimpleNamespace(path="shop.tasks.mail"))
+
+    answers = limits._answers(cast(Client, Away()), [question] * 50)
+
+    assert {(answer.may_run, answer.is_sure) for answer in answers} == {(False, False)}
+    assert all(0.5 <= answer.wait_s <= 1.0 for answer in answers)
+    assert len({answer.wait_s for answer in answers}) > 1
 
 
 @pytest.mark.parametrize("by", [lambda name: name.no_such_thing, lambda name: sys.exit(3)], ids=["error", "exit"])

@@ -6,7 +6,7 @@
 --   ARGV     cursor of HSCAN ("0" at first); the shortest lease in ms; then per queue, in the order of KEYS: name, "s" or
 --            "ms", the unit of its visibility timeout, and the lease in ms where none is stored
 --
--- Returns the next cursor ("0" at the end), how many leases were renewed, and the shortest lease of these queues in ms.
+-- Returns the next cursor ("0" at the end), and the shortest lease of these queues in ms.
 -- A queue that is damaged is left out: the leases of the others go on.
 --#include shared/clock
 --#include shared/units
@@ -22,24 +22,22 @@ end
 
 local function renew(id, receive_count, queue)
   local score = redis.pcall("ZSCORE", queue.messages, id)
-  if type(score) ~= "string" then return 0 end
-  if redis.pcall("HGET", queue.settings, id .. ":rc") ~= receive_count then return 0 end
+  if type(score) ~= "string" then return end
+  if redis.pcall("HGET", queue.settings, id .. ":rc") ~= receive_count then return end
   redis.call("ZREM", queue.messages, id)
   -- A task may have asked for longer than a lease.
   redis.call("ZADD", queue.messages, integer(math.max(tonumber(score), queue.visible_ms)), id)
-  return 1
 end
 
 -- Few at a time: a batch may have many messages.
 local page = redis.call("HSCAN", holds, ARGV[1], "COUNT", 5)
-local renewed = 0
 for n = 1, #page[2], 2 do
   local queue = queues[page[2][n]:match("^%d+ (.+)$")]
   if queue then
     for id, receive_count in page[2][n + 1]:gmatch("\n([^\n]+) (%d+)") do
-      renewed = renewed + renew(id, receive_count, queue)
+      renew(id, receive_count, queue)
     end
   end
 end
 redis.call("PEXPIRE", holds, integer(10 * longest_ms + 60000))
-return {page[1], renewed, shortest_ms or -1}
+return {page[1], shortest_ms or -1}
