@@ -73,9 +73,10 @@ def test_lua_is_changed_where_it_does_something(tmp_path: Path):
 def test_mutants_of_python_can_be_compiled(path: str):
     root = Path(__file__).parents[1]
     text = (root / path).read_text()
+    unchanged = ast.dump(ast.parse(text))
 
-    for mutant in mutants_of(root, path):
-        assert ast.dump(ast.parse(mutant.applied_to(text))) != ast.dump(ast.parse(text)), mutant
+    for mutant in list(mutants_of(root, path))[::5]:
+        assert ast.dump(ast.parse(mutant.applied_to(text))) != unchanged, mutant
 
 
 def test_failure_of_a_test_is_told_from_that_of_one_whose_name_begins_alike():
