@@ -107,7 +107,7 @@ def as_rate(per_minute: float | None) -> str:
 def relative(then_ms: float, now_ms: float) -> str:
     """Return "3 min ago" or "in 29 s"."""
     seconds = (then_ms - now_ms) / 1000
-    duration = as_duration(abs(seconds), units=1)
+    duration = as_duration(abs(seconds), units=1) if abs(seconds) >= 10 else f"{abs(seconds):.0f} s"
     if seconds > 0:
         return _("in %(duration)s") % {"duration": duration}
     return _("%(duration)s ago") % {"duration": duration}

@@ -14,6 +14,7 @@ from ..live.servers import all_places
 from ..models import Message
 from .bodies import preview
 from .formats import as_moment, as_number, as_size, one_line, visible
+from .fragments import is_fragment
 
 #: A filter with more choices is longer than the list; the page of queues links to the messages of each.
 MAX_QUEUE_CHOICES = 50
@@ -26,7 +27,9 @@ class QueueFilter(admin.SimpleListFilter):
     parameter_name = "queue"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the queues to choose from."""
+        """Return the queues to choose from; a refresh leaves the filters as they are."""
+        if is_fragment(request):
+            return []
         places = all_places([])
         if len(places) > MAX_QUEUE_CHOICES:
             places = [place for place in places if place.is_configured or place.key == self.value()]

@@ -10,11 +10,12 @@ from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.forms import Script
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -28,6 +29,7 @@ from ..core import errors
 from ..core.errors import RedisFailure, RsmqError
 from ..live.queryset import LiveQuerySet
 from .formats import as_number, formatted_column
+from .fragments import conditional, frame, has_stock_lists, is_fragment
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +91,8 @@ class LiveAdmin(_ModelAdmin):
     #: Counting what is behind each choice of a filter would look at every message.
     show_facets = admin.ShowFacets.NEVER
     view_on_site = False
+    #: Whether its pages keep themselves up to date.
+    is_live = True
 
     class Media:
         css: ClassVar = {"all": ["rsmq/admin.css"]}
@@ -148,8 +152,28 @@ class LiveAdmin(_ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         """Show the list under the name of what it lists: nobody comes to select one to change."""
+        if is_fragment(request) and has_stock_lists():
+            return self._list_fragment(request)
         title = capfirst(str(self.opts.verbose_name_plural))
-        return super().changelist_view(request, {"title": title, **(extra_context or {})})
+        return super().changelist_view(request, {"title": title, "is_live": self.is_live, **(extra_context or {})})
+
+    def _list_fragment(self, request: HttpRequest) -> HttpResponse:
+        """Return the content of the list, without what the stock view gathers for its frame."""
+        if not self.has_view_or_change_permission(request):
+            raise PermissionDenied
+        try:
+            rows: Any = self.get_changelist_instance(request)
+        except IncorrectLookupParameters:
+            return HttpResponseBadRequest()
+        rows.formset = None
+        context = {"cl": rows, "opts": self.opts, "is_live": self.is_live, **frame(request)}
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, self.change_list_template, context)
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """Show a row, in the frame that was asked for."""
+        context |= {"is_live": self.is_live, **frame(request)}
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return our list."""
@@ -182,7 +206,7 @@ class LiveAdmin(_ModelAdmin):
                 response = view(request, *args, **kwargs)
                 if isinstance(response, TemplateResponse) and not response.is_rendered:
                     response.render()
-                return response
+                return conditional(request, response)
             except RsmqError as error:
                 logger.warning("admin page %s could not be made: %r", request.path, error)
                 return self._failure_page(request, error)

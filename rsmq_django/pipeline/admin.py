@@ -36,6 +36,8 @@ MOST_TASKS = 200
 class HistoryAdmin(LiveAdmin):
     """What all of them share: tables that only the pipeline writes."""
 
+    is_live = False
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """Return a stock list: these have tables."""
         return PlainChangeList

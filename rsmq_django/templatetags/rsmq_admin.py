@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import Any
 
@@ -29,6 +30,12 @@ def number(value: float | None) -> str:
 def moment(when: datetime | None) -> SafeString:
     """Return a time with seconds and zone, and how long ago it is; "-" for None."""
     return formats.as_moment(when)
+
+
+@register.inclusion_tag("admin/rsmq/_live.html")
+def live_bar() -> dict[str, Any]:
+    """Return what the bar of a page that refreshes itself needs."""
+    return {"now_ms": round(1000 * time.time())}
 
 
 @register.filter

@@ -99,7 +99,7 @@ def test_the_holder_and_its_lease_are_shown(browser: Browser, mail: Queue, serve
     page = browser.get(url_of(mail, message.id))
 
     assert "In flight comes back in 1 min" in text_of(page) and "Held by web1-4711" in text_of(page)
-    assert b'data-rsmq-countdown="8' in page.content or b'data-rsmq-countdown="90' in page.content
+    assert b"data-rsmq-until=" in page.content
 
 
 def test_a_dead_letter_tells_why_and_every_attempt(browser: Browser, dead: Queue, server: PrivateServer):

@@ -1,12 +1,14 @@
-"""The list of queues keeps itself up to date, and leaves alone what somebody has selected."""
+"""Open pages keep themselves up to date with small requests, and leave alone what their reader does."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 
 from rsmq_django.core import Queue
 from tests.browser.chromium import Visitor
+from tests.support import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -35,3 +37,79 @@ def test_what_was_selected_stays_as_it_was(visitor: Callable[..., Visitor], mail
 
     root.page.uncheck("input.action-select")
     root.page.locator(READY, has_text="7").wait_for()
+
+
+def fragments_of(visitor: Visitor) -> list[Any]:
+    """Return the answers to refreshes, which are added as they come."""
+    answers: list[Any] = []
+    visitor.page.on("response", lambda one: answers.append(one) if "rsmq-fragment" in one.request.headers else None)
+    return answers
+
+
+def test_the_list_of_messages_gets_new_rows_without_the_frame_of_the_page(root: Visitor, mail: Queue):
+    mail.send(b"first")
+    root.open("/admin/rsmq/message/?queue=mail")
+    answers = fragments_of(root)
+
+    mail.send_many([b"second", b"third"])
+
+    root.page.locator("#result_list tbody tr").nth(2).wait_for()
+    assert root.page.locator(".paginator", has_text="3 messages").count() == 1
+    assert "<html" not in answers[-1].text()
+    # Their check boxes are those of any other row.
+    root.page.check("#action-toggle")
+    assert root.page.locator("input.action-select:checked").count() == 3
+
+
+def test_nothing_is_sent_again_when_nothing_has_changed(root: Visitor, mail: Queue):
+    mail.send(b"first")
+    root.open("/admin/rsmq/message/?queue=mail")
+    answers = fragments_of(root)
+
+    wait_until(lambda: root.page.wait_for_timeout(100) or len(answers) >= 2)
+
+    assert [one.status for one in answers[:2]] == [200, 304]
+    assert root.page.locator("#result_list .rsmq-ago").first.inner_text().endswith("ago")
+
+
+def test_focus_open_details_and_their_scrolling_stay_while_a_page_is_refreshed(root: Visitor, mail: Queue):
+    mail.send(b"first")
+    root.open("/admin/rsmq/queue/mail/change/")
+    link = root.page.locator("#rsmq-queue-now dd a").first
+    link.focus()
+
+    mail.send_many([b"x"] * 7)
+    root.page.locator("#rsmq-queue-now dd", has_text="8").first.wait_for()
+
+    assert root.page.evaluate("document.activeElement.textContent.trim()") == "8"
+
+
+def test_a_page_that_cannot_be_refreshed_says_since_when_it_is_old(visitor: Callable[..., Visitor], mail: Queue):
+    root = visitor(expects_refusals=True).log_in(User.objects.create_superuser("root"))
+    root.open("/admin/rsmq/message/?queue=mail")
+    root.page.route("**/admin/rsmq/message/**", lambda route: route.fulfill(status=503, body="away"))
+
+    root.page.locator(".rsmq-stale [data-rsmq-said]", has_text="Not up to date since").wait_for()
+    root.page.unroute("**/admin/rsmq/message/**")
+    root.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+    root.page.locator(".rsmq-live-bar:not(.rsmq-stale)").wait_for()
+    assert "Not up to date" not in root.text()
+
+
+def test_a_hidden_page_asks_for_nothing(root: Visitor, mail: Queue):
+    mail.send(b"first")
+    root.page.clock.install()
+    root.open("/admin/rsmq/message/?queue=mail")
+    answers = fragments_of(root)
+    hide = (
+        "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+
+    root.page.evaluate(hide % "true")
+    root.page.clock.run_for(120_000)
+    assert answers == []
+
+    root.page.evaluate(hide % "false")
+    wait_until(lambda: root.page.wait_for_timeout(50) or answers)

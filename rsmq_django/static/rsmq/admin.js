@@ -1,17 +1,6 @@
 "use strict";
 // What our admin pages do by themselves. Every page works without it.
 
-// Count down how long a message stays hidden.
-for (const place of document.querySelectorAll("[data-rsmq-countdown]")) {
-  const end = Date.now() + 1000 * Number(place.dataset.rsmqCountdown);
-  const tick = () => {
-    const left = Math.max(0, (end - Date.now()) / 1000);
-    place.textContent = left < 10 ? left.toFixed(1) + " s" : left < 120 ? Math.round(left) + " s" : place.textContent;
-    if (left > 0) { setTimeout(tick, left < 10 ? 100 : 1000); }
-  };
-  tick();
-}
-
 // Select all rows of a table at once.
 for (const all of document.querySelectorAll("[data-rsmq-all]")) {
   const boxes = all.closest("form").querySelectorAll(`input[name="${all.dataset.rsmqAll}"]`);
