@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
 
-from ..tasks.registry import find_task
+from ..live.envelopes import Seal, seal_of
 from .formats import one_line, visible
-from .json_text import Piece, is_json, pieces
-from .redaction import is_secret, redact
+from .json_text import Piece, pieces, reads_as_json
+from .secret_text import redact
 
 #: What a page shows of a body; the rest can be downloaded.
 SHOWN_BYTES = 16 * 1024
@@ -27,6 +26,7 @@ class ShownBody:
     kind: str
     pieces: list[Piece]
     is_cut: bool
+    seal: Seal = ""
 
     @property
     def text(self) -> str:
@@ -35,25 +35,42 @@ class ShownBody:
 
 
 def shown(body: bytes, *, task: str = "", longest: int | None = SHOWN_BYTES) -> ShownBody:
-    """Return a body, or its first `longest` bytes, as it may be seen."""
+    """Return a body, or its first `longest` bytes, as it may be seen; of a signed one what was signed.
+
+    `task` is that of a failure record, for a body that does not name one.
+    """
+    if longest is None:
+        return _shown(body, "", task=task, longest=None, is_cut=False)
+    is_cut = len(body) > longest
+    # What is inside is shorter, and was perhaps escaped.
+    found = seal_of(body[: 2 * longest], is_cut=len(body) > 2 * longest)
+    if found.seal != "signed":
+        return _shown(body, found.seal, task=task, longest=longest, is_cut=is_cut)
+    return _shown(found.body, "signed", task=task, longest=longest, is_cut=found.is_cut or len(found.body) > longest)
+
+
+def _shown(body: bytes, seal: Seal, *, task: str, longest: int | None, is_cut: bool) -> ShownBody:
     text = as_text(body, longest)
     if text is None:
         head = body if longest is None else body[:SHOWN_BINARY_BYTES]
-        return ShownBody("binary", [Piece("other", line) for line in hex_lines(head)], len(head) < len(body))
-    is_cut = longest is not None and len(body) > longest
-    if is_json(text):
-        found = pieces(text, secret_args=secret_args(task))
-        return ShownBody("json", [Piece(kind, visible(part)) for kind, part in found], is_cut)
-    return ShownBody("text", [Piece("other", visible(redact(text)))], is_cut)
+        return ShownBody("binary", [Piece("other", line) for line in hex_lines(head)], len(head) < len(body), seal)
+    if reads_as_json(text, task=task, is_cut=is_cut):
+        found = pieces(text, task=task, is_cut=is_cut)
+        return ShownBody("json", [Piece(kind, visible(part)) for kind, part in found], is_cut, seal)
+    return ShownBody("text", [Piece("other", visible(redact(text)))], is_cut, seal)
 
 
 def preview(body: bytes, task: str, *, is_cut: bool) -> str:
-    """Return the beginning of a body on one line."""
+    """Return the beginning of a body on one line; of a signed one what was signed."""
+    found = seal_of(body, is_cut=is_cut)
+    if found.seal == "signed":
+        body, is_cut = found.body, found.is_cut
     text = as_text(body, len(body) if not is_cut else max(len(body) - 3, 0))
     if text is None:
         return _("%(size)d bytes that are no text") % {"size": len(body)}
-    if is_json(text):
-        text = "".join(part if kind != "space" else " " for kind, part in pieces(text, secret_args=secret_args(task)))
+    if reads_as_json(text, task=task, is_cut=is_cut):
+        parts = pieces(text, task=task, is_cut=is_cut)
+        text = "".join(part if kind != "space" else " " for kind, part in parts)
     else:
         text = redact(text)
     # The name of the task stands beside it.
@@ -82,13 +99,3 @@ def hex_lines(data: bytes) -> Iterator[str]:
         part = data[at : at + 16]
         letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
         yield f"{at:08x}  {part.hex(' '):<47}  {letters}\n"
-
-
-def secret_args(task: str) -> frozenset[int]:
-    """Return which positional arguments of a task have a name that is to be hidden."""
-    found = find_task(task) if task else None
-    if found is None:
-        return frozenset()
-    names = list(inspect.signature(found.func).parameters)
-    names = names[1:] if found.takes_context else names
-    return frozenset(place for place, name in enumerate(names) if is_secret(name))

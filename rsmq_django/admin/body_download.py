@@ -7,8 +7,6 @@ from django.utils.translation import gettext as _
 
 from ..core.browse import pick
 from ..core.limits import MAX_BODY_BYTES
-from ..live.envelopes import task_name
-from ..live.messages import PREVIEW_BYTES
 from ..live.places import message_place_of
 from .bodies import shown
 from .formats import as_size
@@ -35,7 +33,7 @@ def body_of(key: str) -> HttpResponse:
 
 def as_file(body: bytes) -> HttpResponse:
     """Return a body as a file that no browser will run."""
-    whole = shown(body, longest=None, task=task_name(body[:PREVIEW_BYTES]))
+    whole = shown(body, longest=None)
     content: bytes | str = body if whole.kind == "binary" else whole.text
     suffix = {"json": "json", "text": "txt", "binary": "bin"}[whole.kind]
     response = HttpResponse(content, "application/octet-stream")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .redaction import HIDDEN, is_secret, redact
+from .redaction import HIDDEN, is_secret, redacted_value
 
 
 class StillHidden(Exception):
@@ -18,22 +18,7 @@ class StillHidden(Exception):
 
 def without_secrets(value: Any, name: str = "") -> Any:
     """Return a JSON value with HIDDEN in the place of secrets; `name` is what the value is called."""
-    if is_secret(name):
-        return HIDDEN
-    try:
-        return _without_secrets(value)
-    except RecursionError:  # deeper than any form could show
-        return HIDDEN
-
-
-def _without_secrets(value: Any) -> Any:
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, list):
-        return [_without_secrets(each) for each in value]
-    if isinstance(value, dict):
-        return {key: HIDDEN if is_secret(key) else _without_secrets(each) for key, each in value.items()}
-    return value
+    return HIDDEN if is_secret(name) else redacted_value(value)
 
 
 def with_secrets(given: Any, shown: Any, original: Any) -> Any:

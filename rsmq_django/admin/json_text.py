@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .redaction import HIDDEN, is_secret, redact
+from .call_secrets import CallSecrets, call_secrets
+from .secret_text import HIDDEN, is_secret, redact
 
 #: Deeper levels are not moved further to the right.
 MAX_INDENT = 16
+#: Texts inside of texts that are read as JSON; a deeper one is hidden.
+MAX_NESTED = 5
 
 _PIECE = re.compile(
     r'(?P<string>"(?:[^"\\]|\\.)*(?:"|\\?\Z))|(?P<number>-?\d[\d.eE+-]*)|(?P<word>[A-Za-z]+)'
@@ -63,12 +66,18 @@ def _cut_word(text: str) -> bool:
     return head != text and len(text) - len(head) < 9 and is_json(head)
 
 
-def pieces(text: str, *, secret_args: Container[int] = ()) -> Iterator[Piece]:
+def reads_as_json(text: str, *, task: str = "", is_cut: bool = False) -> bool:
+    """Return whether to show a text as JSON: it is JSON, or a broken call with arguments that are to be hidden."""
+    return is_json(text) or (text.lstrip()[:1] == "{" and secrets_in(text, task=task, is_cut=is_cut).hides_some)
+
+
+def pieces(text: str, *, task: str = "", is_cut: bool = False, nested: int = 0) -> Iterator[Piece]:
     """Return the parts of a JSON text with new white space, secret values hidden.
 
-    `secret_args` are places in the top-level array named "args" that are to be hidden: positional arguments of a task
-    have no names of their own.
+    Positional arguments of a call are hidden by the names of the parameters. `task` is its task when the text does not
+    name one. `nested` is the number of texts around this one.
     """
+    secrets = secrets_in(text, task=task, is_cut=is_cut)
     levels: list[_Level] = []
     hidden_at: int | None = None  # how many levels were open where a hidden value began
     for kind, word in _words(text):
@@ -91,7 +100,7 @@ def pieces(text: str, *, secret_args: Container[int] = ()) -> Iterator[Piece]:
             hidden_at = None
             yield from _separator(word, level, len(levels))
             continue
-        if not is_inside and hidden_at is None and _is_hidden(level, levels, secret_args):
+        if not is_inside and hidden_at is None and _is_hidden(level, levels, secrets):
             yield Piece("hidden", HIDDEN)
             hidden_at = len(levels)
             is_inside = True
@@ -101,7 +110,7 @@ def pieces(text: str, *, secret_args: Container[int] = ()) -> Iterator[Piece]:
                 yield Piece("sign", word)
                 yield Piece("space", _line(len(levels)))
         elif not is_inside:
-            yield _value(kind, word, level)
+            yield _value(kind, word, level, nested)
 
 
 def _words(text: str) -> Iterator[tuple[str, str]]:
@@ -124,20 +133,21 @@ def _separator(word: str, level: _Level | None, depth: int) -> Iterator[Piece]:
     yield Piece("space", _line(depth))
 
 
-def _value(kind: str, word: str, level: _Level | None) -> Piece:
+def _value(kind: str, word: str, level: _Level | None, nested: int) -> Piece:
     if kind == "string" and level is not None and level.expects_name:
         level.name = _decoded(word)
         return Piece("name", word)
-    return Piece(kind, _redacted(word) if kind == "string" else word)
+    return Piece(kind, _redacted(word, nested) if kind == "string" else word)
 
 
-def _is_hidden(level: _Level | None, levels: list[_Level], secret_args: Container[int]) -> bool:
+def _is_hidden(level: _Level | None, levels: list[_Level], secrets: CallSecrets) -> bool:
     """Return whether the value that begins here is to be hidden."""
     if level is None or level.expects_name:
         return False
+    parent = levels[0].name if len(levels) == 2 else ""
     if level.sign == "{":
-        return is_secret(level.name)
-    return len(levels) == 2 and levels[0].name == "args" and level.index in secret_args
+        return is_secret(level.name) or (parent == "kwargs" and secrets.hides_name(level.name))
+    return parent == "args" and secrets.hides_place(level.index)
 
 
 def _line(depth: int) -> str:
@@ -145,14 +155,62 @@ def _line(depth: int) -> str:
 
 
 def _decoded(word: str) -> str:
+    """Return the value of a string, also of one without its end."""
+    if not _is_closed(word):
+        word = re.sub(r"(?<!\\)((?:\\\\)*)\\(?:u[0-9a-fA-F]{0,3})?\Z", r"\1", word) + '"'
     try:
-        return str(json.loads(word))
+        return str(json.loads(word, strict=False))
     except ValueError:
         return word
 
 
-def _redacted(word: str) -> str:
-    """Return a string in which secrets are hidden: texts may hold JSON or URLs of their own."""
+def _is_closed(word: str) -> bool:
+    inside = word[1:-1]
+    return len(word) > 1 and word[-1] == '"' and (len(inside) - len(inside.rstrip("\\"))) % 2 == 0
+
+
+def _redacted(word: str, nested: int) -> str:
+    """Return a string in which secrets are hidden: texts may hold JSON, a call or URLs of their own."""
     text = _decoded(word)
-    clean = redact(text)
+    clean = redacted_string(text, is_cut=not _is_closed(word), nested=nested)
     return word if clean == text else json.dumps(clean, ensure_ascii=False)
+
+
+def redacted_string(text: str, *, is_cut: bool = False, nested: int = 0) -> str:
+    """Return a text without secrets; when it is JSON itself, its values are hidden by their names."""
+    if text.lstrip()[:1] not in ("{", "[") or not reads_as_json(text, is_cut=is_cut):
+        return redact(text)
+    if nested >= MAX_NESTED:
+        return HIDDEN
+    parts = [part for kind, part in pieces(text, is_cut=is_cut, nested=nested + 1) if kind != "space"]
+    clean = "".join(parts)
+    return clean if HIDDEN in clean else text
+
+
+def secrets_in(text: str, *, task: str = "", is_cut: bool = False) -> CallSecrets:
+    """Return which arguments of the call in a text, or in its beginning, are to be hidden."""
+    if text.lstrip()[:1] != "{":
+        return CallSecrets()
+    try:
+        call = json.loads(text)
+    except (ValueError, RecursionError):
+        named = _texts_of_object(text).get("task", "") or task
+        is_unknown = is_cut and not named
+        return CallSecrets(hides_all=True) if is_unknown else call_secrets(named, is_meta_known=False)
+    named = call.get("task")
+    return call_secrets(named if isinstance(named, str) else task, call.get("meta"))
+
+
+def _texts_of_object(text: str) -> dict[str, str]:
+    """Return the members of the outermost object whose values are whole texts."""
+    found: dict[str, str] = {}
+    depth, name, sign_before = 0, "", ""
+    for kind, word in _words(text):
+        if kind == "string" and depth == 1 and sign_before == ":":
+            found[name] = _decoded(word) if _is_closed(word) else ""
+        elif kind == "string" and depth == 1:
+            name = _decoded(word)
+        elif kind == "sign":
+            depth += (word in "{[") - (word in "}]")
+        sign_before = word if kind == "sign" else ""
+    return found

@@ -11,7 +11,6 @@ from django.urls import URLPattern
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..live.envelopes import task_name
 from ..live.places import Place
 from ..models import Result
 from .bodies import shown
@@ -75,4 +74,4 @@ class ResultAdmin(RunsAgain, LiveAdmin):
         if text is None:
             return None
         body = text[:LONGEST_CHARACTERS].encode("utf-8", "surrogateescape")
-        return shown(body, task=task_name(body) if name == "body" else "")
+        return shown(body)

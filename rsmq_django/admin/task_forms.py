@@ -17,8 +17,9 @@ from django.utils.translation import gettext_lazy
 from ..core.limits import MAX_SECONDS
 from ..tasks.task import Task
 from .argument_fields import JSON, Kind, TextField, json_kind, kind_of
+from .formats import one_line
 from .hidden_values import StillHidden, with_secrets, without_secrets
-from .redaction import HIDDEN
+from .redaction import HIDDEN, is_secret, redact
 
 PREFIX = "argument"
 _NOTHING: Any = object()
@@ -89,8 +90,8 @@ class Slot:
         if self.is_hidden:
             return _("Hidden (%(sign)s). Empty: as in the earlier call.") % {"sign": HIDDEN}
         if has_default:
-            return _("Empty: %(default)r") % {"default": self.parameter.default}
-        return _("Empty: %(default)r") % {"default": None} if self.allows_none else ""
+            return _("Empty: %(default)s") % {"default": _shown_default(self.parameter)}
+        return _("Empty: %(default)s") % {"default": None} if self.allows_none else ""
 
     def value_of(self, cleaned: Any, *, is_changed: bool) -> Any:
         """Return the argument that the form says; _NOTHING stands for the default. Raises StillHidden."""
@@ -101,6 +102,10 @@ class Slot:
             return None if needs_none else _NOTHING
         value = self.kind.read(cleaned)
         return with_secrets(value, self.shown, self.original) if self.is_given else value
+
+
+def _shown_default(parameter: inspect.Parameter) -> str:
+    return HIDDEN if is_secret(parameter.name) else one_line(redact(repr(parameter.default)))
 
 
 class CallForm(forms.Form):

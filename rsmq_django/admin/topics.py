@@ -32,6 +32,7 @@ from .formats import as_duration, as_number, as_size, one_line, visible
 from .lag_charts import lag_charts
 from .logs import log
 from .past_charts import SPAN_PARAMETER, span_links, span_of
+from .redaction import redacted_header
 from .site import LiveAdmin, LiveChangeList, explanation_of
 
 #: Messages on one page of the log: their bodies are read whole.
@@ -315,7 +316,9 @@ def _line(message: TopicMessage, *, with_bodies: bool) -> LogLine:
         as_size(len(body)),
         preview(body[:PREVIEW_BYTES], "", is_cut=len(body) > PREVIEW_BYTES) if with_bodies else "",
         shown(body[: 2 * SHOWN_BYTES]) if with_bodies else None,
-        [(one_line(name, 60), one_line(value)) for name, value in message.headers.items()] if with_bodies else [],
+        [(one_line(name, 60), one_line(redacted_header(name, value))) for name, value in message.headers.items()]
+        if with_bodies
+        else [],
     )
 
 

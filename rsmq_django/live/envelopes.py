@@ -1,16 +1,66 @@
-"""The name of the task in a body of which perhaps only the beginning was read."""
+"""The call in a body of which perhaps only the beginning was read, for showing only: no signature is checked."""
 
 from __future__ import annotations
 
 import json
 import re
+from typing import Any, Literal, NamedTuple
 
 _TASK = re.compile(rb'"task"\s*:\s*("(?:[^"\\]|\\.){1,500}")')
+#: The text that was signed, perhaps without its end.
+_SIGNED = re.compile(rb'"signed"\s*:\s*"((?:[^"\\]|\\.)*+)("?)', re.DOTALL)
+
+Seal = Literal["", "signed", "encrypted"]
+
+
+class Sealed(NamedTuple):
+    """A body without its seal."""
+
+    #: "" for a body without one.
+    seal: Seal
+    #: The body inside; of an encrypted one, and of one without a seal, the body as it is.
+    body: bytes
+    #: Whether the end of the body inside is missing.
+    is_cut: bool
+
+
+def seal_of(body: bytes, *, is_cut: bool = False) -> Sealed:
+    """Return how a body is sealed, and what is inside a signature."""
+    if body.lstrip()[:1] != b"{" or (b'"signed"' not in body and b'"encrypted"' not in body):
+        return Sealed("", body, is_cut)
+    wrapper = _parsed(body)
+    if wrapper is None:
+        return _seal_of_beginning(body)
+    if isinstance(wrapper.get("signed"), str) and "task" not in wrapper:
+        return Sealed("signed", wrapper["signed"].encode("utf-8", "surrogatepass"), is_cut)
+    return Sealed("encrypted" if isinstance(wrapper.get("encrypted"), str) else "", body, is_cut)
+
+
+def _seal_of_beginning(body: bytes) -> Sealed:
+    found = _SIGNED.search(body)
+    if found is None or _TASK.search(body[: found.start()]):
+        return Sealed("encrypted" if re.match(rb'\s*\{\s*"encrypted"\s*:\s*"', body) else "", body, True)
+    # A character may have been cut in the middle.
+    text = re.sub(r"\\u[0-9a-fA-F]{0,3}\Z", "", found[1].decode("utf-8", "ignore"))
+    try:
+        inside = str(json.loads(f'"{text}"', strict=False))
+    except ValueError:
+        return Sealed("", body, True)
+    return Sealed("signed", inside.encode("utf-8", "surrogatepass"), not found[2])
+
+
+def _parsed(body: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else {}
 
 
 def task_name(body: bytes) -> str:
-    """Return the dotted path that a body names, or "" when it is no task. For showing only: nothing is looked up."""
-    found = _TASK.search(body) if body.lstrip()[:1] == b"{" else None
+    """Return the dotted path that a body names, or "" when it is not a call of a task. Nothing is looked up."""
+    inside = seal_of(body).body
+    found = _TASK.search(inside) if inside.lstrip()[:1] == b"{" else None
     if found is None:
         return ""
     try:

@@ -23,10 +23,37 @@ CANARY = "hunter2"
         "card-number: hunter2", '"{\\"password\\": \\"hunter2\\"}"', "Set-Cookie: hunter2",
         "-----BEGIN RSA PRIVATE KEY-----\nhunter2\nhunter2\n-----END RSA PRIVATE KEY-----",
         "-----BEGIN PRIVATE KEY-----\nhunter2",
+        "{'password': ['hunter2']}", "{'password': {'old': ('x', 'hunter2')}, 'user': 'ada'}", "password=b'hunter2'",
+        "Authorization: ApiKey hunter2", "INFO sent Authorization: ApiKey x hunter2", "password: correct hunter2",
+        "Cookie: theme=dark; sessionid=hunter2", "curl -H 'Cookie: a=b; sessionid=hunter2' http://host/",
+        r"b'GET / HTTP/1.1\r\nCookie: a=b; c=hunter2\r\nHost: x\r\n'", "[('Authorization', 'ApiKey hunter2')]",
+        "headers = [(b'cookie', b'a=b; c=hunter2')]", "token=SecretStr(value='hunter2')", "token=<Token: x hunter2>",
+        "login(user, password: str = 'hunter2')", "login(password: str | None = b'hunter2')",
+        "d['password'] = 'hunter2'", "assert password == 'hunter2'", "<password>hunter2</password>",
+        "mysql --password hunter2 -u ada", "{'password': ['a', \"it's\", 'hunter2'", 'password="""a\nhunter2"""',
+        "password=hun,hunter2", r'{\"password\": [\"a\", \"hunter2\"]}', "got bearer abcdefgh-hunter2",
+        "password=f(x, 'hunter2')", "password='a' 'hunter2'", "Cookie: \"a\"; b=hunter2", "export KEY='it'hunter2",
     ],
 )  # fmt: skip
 def test_values_with_secret_names_are_hidden(text: str):
     assert CANARY not in redact(text) and "•••" in redact(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("{'password': ['x'], 'user': 'ada'}", "{'password': •••, 'user': 'ada'}"),
+        ("login(password=b'x', user='ada')", "login(password=•••, user='ada')"),
+        ("curl -H 'Authorization: ApiKey x' http://host/", "curl -H 'Authorization: •••' http://host/"),
+        ("Cookie: a=b; c=d\nHost: x", "Cookie: •••\nHost: x"),
+        ("token=SecretStr('x') user=ada", "token=••• user=ada"),
+        ("[('Cookie', 'x'), ('Host', 'y')]", "[('Cookie', •••), ('Host', 'y')]"),
+        ("<token>x</token><user>ada</user>", "<token>•••</token><user>ada</user>"),
+        (r'{"a": "{\"token\": \"x\", \"b\": 1}"}', r'{"a": "{\"token\": •••, \"b\": 1}"}'),
+    ],
+)
+def test_only_the_value_is_hidden(text: str, redacted: str):
+    assert redact(text) == redacted
 
 
 @pytest.mark.parametrize(
@@ -46,7 +73,12 @@ def test_other_text_is_left_alone(text: str):
 
 def test_long_text_is_redacted_quickly():
     began = time.monotonic()
-    for text in ("key" * 40_000, "a-" * 60_000, "password" * 15_000, "key='" + "\\" * 100_000, ":// :" * 20_000):
+    texts = [
+        "key" * 40_000, "a-" * 60_000, "password" * 15_000, "key='" + "\\" * 100_000, ":// :" * 20_000,
+        "key=" + "[" * 100_000, "key=('" * 20_000, "key: " * 30_000, "token=a," * 20_000, "('key', " * 20_000,
+        "key='a'" + " 'a'" * 20_000, "key=" + "<" * 100_000, "key:" + "\\n" * 50_000,
+    ]  # fmt: skip
+    for text in texts:
         redact(text)
     assert time.monotonic() - began < 20, "a pattern that tries everything would take hours"
 
@@ -69,23 +101,6 @@ def test_what_stands_behind_a_hidden_value_is_shown():
     text = shown(b'{"secret": [1, [2, {"a": 3}]], "b": [{"token": {}, "c": 4}, 5], "d": 6}').text
 
     assert json.loads(text.replace("•••", "0")) == {"secret": 0, "b": [{"token": 0, "c": 4}, 5], "d": 6}
-
-
-def test_positional_arguments_are_hidden_by_the_name_of_their_parameter():
-    from rsmq_django.tasks import task
-    from rsmq_django.tasks.registry import _tasks
-
-    def login(user: str, password: str) -> None:
-        """Do nothing."""
-
-    login.__qualname__ = "login"  # tasks are declared at the level of a module
-    declared = task(login)
-    try:
-        body = json.dumps({"task": declared.module_path, "args": ["ada", CANARY], "kwargs": {}}).encode()
-        assert CANARY not in shown(body, task=declared.module_path).text
-        assert '"ada"' in shown(body, task=declared.module_path).text
-    finally:
-        _tasks.pop(declared.module_path)
 
 
 def test_the_words_are_a_setting(settings):
