@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ from .formats import as_number, one_line, visible
 from .logs import log
 from .message_page import as_safe_text
 from .site import LiveAdmin
+from .workflow_graph import Node, graph_of
+from .workflow_picture import picture
 
 #: Members on one page.
 SHOWN_MEMBERS = 50
@@ -100,7 +102,10 @@ class WorkflowAdmin(LiveAdmin):
         first = _first_member(request, workflow)
         may_view_body = self.may(request, "view_body")
         last = min(first + SHOWN_MEMBERS, workflow.members) - 1
+        graph = graph_of(workflow, may_view_body=may_view_body)
         context |= {
+            "graph": graph,
+            "picture": picture(graph, self._link_for(request)) if graph else "",
             "title": _("Workflow %(name)s") % {"name": one_line(workflow.name or workflow.workflow_id, 60)},
             "subtitle": None,
             "progress": self.progress(workflow),
@@ -121,6 +126,12 @@ class WorkflowAdmin(LiveAdmin):
             "may_cancel": self.may(request, "cancel_workflow") and _can_be_cancelled(workflow),
         }
         return super().render_change_form(request, context, *args, **kwargs)
+
+    def _link_for(self, request: HttpRequest) -> Callable[[Node], str]:
+        """Return the function that tells the address of a call's result, for those who may see it."""
+        if not self.may(request, "view_result"):
+            return lambda node: ""
+        return lambda node: self.address("result_change", node.task_id) if node.task_id else ""
 
     def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Cancel what waits or runs, after asking."""

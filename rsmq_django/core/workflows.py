@@ -53,6 +53,8 @@ class WorkflowStatus:
     then_id: str
     on_failure_id: str
     keeps_results: bool
+    #: Which tasks it is made of (JSON), as its sender wrote it; "" of an older version.
+    shape: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -256,6 +258,40 @@ def read_failed(namespace: str, workflow_id: str, cursor: bytes) -> Call[tuple[b
     return _call("failed", workflow_keys(namespace, workflow_id)[3:4], (cursor,), read)
 
 
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """Which members and steps of a workflow have not succeeded. The lists are None when one of them is too long."""
+
+    members: list[int] | None
+    failed: list[int] | None
+    #: Member and step of what was not sent yet.
+    steps: list[tuple[int, int]] | None
+
+
+def read_unfinished(namespace: str, workflow_id: str, *, most: int) -> Call[Unfinished]:
+    """Return the call that reads the numbers of members and steps that have not succeeded, at most so many of each."""
+
+    def read(reply: list[list[bytes]]) -> Unfinished:
+        if not reply:
+            return Unfinished(None, None, None)
+        members, failed, steps = reply
+        places = [field.split(b".") for field in steps if b"." in field]
+        return Unfinished(
+            [int(each) for each in members],
+            [int(each) for each in failed],
+            [(int(member), int(step)) for member, step in places],
+        )
+
+    keys = workflow_keys(namespace, workflow_id)
+    return _call("unfinished", (keys[1], keys[3], keys[4]), (most,), read)
+
+
+def read_later(namespace: str, workflow_id: str, fields: Sequence[str], *, body_bytes: int) -> Call[list[bytes]]:
+    """Return the call that reads the beginnings of bodies that are sent later; b"" for what was sent."""
+    assert len(fields) <= MAX_BATCH
+    return _call("later", (workflow_keys(namespace, workflow_id)[4],), (body_bytes, *fields), list)
+
+
 def _failure_of(word: bytes) -> tuple[str, bytes]:
     task_id, _, record = word.partition(b" ")
     return _text(task_id), record
@@ -325,6 +361,7 @@ def _status(workflow_id: str, words: list[bytes]) -> WorkflowStatus | None:
         then_id=fields.get("then", ""),
         on_failure_id=fields.get("on_failure", ""),
         keeps_results=fields.get("keeps") == "1",
+        shape=fields.get("shape", ""),
     )
 
 

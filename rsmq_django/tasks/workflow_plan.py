@@ -32,6 +32,7 @@ from .route import result_ttl_s
 from .sending import Outgoing
 from .sending import prepare as prepare_calls
 from .task import Task
+from .workflow_shape import shape_text
 from .workflow_state import Workflow
 
 #: How long a workflow is kept after its last step: as long as a task that waits. Its callback has to find the results.
@@ -106,6 +107,8 @@ class Plan:
         self._then, self._on_failure = then, on_failure
         self.then_ref = _ref(then)
         self.on_failure_ref = _ref(on_failure)
+        #: Dotted path of the task of a map.
+        self.mapped = ""
         self._id = random_suffix()
         self._alias: str | None = None
         #: What waits for its time must find the workflow when that has come.
@@ -250,7 +253,16 @@ class Plan:
             "always": str(int(self.then_always)),
             "then": self.then_ref.task_id if self.then_ref else "",
             "on_failure": self.on_failure_ref.task_id if self.on_failure_ref else "",
+            "shape": self._shape(),
         }
+
+    def _shape(self) -> str:
+        return shape_text(
+            [([step.task.module_path for step in member.steps], member.task_ids) for member in self.members],
+            mapped=self.mapped,
+            then=self._then.task.module_path if self._then else "",
+            on_failure=self._on_failure.task.module_path if self._on_failure else "",
+        )
 
     def _later_queues(self) -> list[str]:
         # A priority band that nobody has used yet is looked at by no worker; the first step's is made by its sending.

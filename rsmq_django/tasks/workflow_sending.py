@@ -150,6 +150,7 @@ class _Mapping:
             raise TypeError(f"{task!r} is no task of an RSMQ backend; decorate the function with @task")
         plan.check(task, may_be_unique=True)
         self.plan, self._task, self._window = plan, task, window
+        plan.mapped = task.module_path
         #: So many are sent together: a quarter of the window, so that workers never run dry while the next are made.
         self.slice = max(1, min(MAX_BATCH, window // 4))
         self.sent = 0

@@ -4,7 +4,7 @@
 --   state     hash  kind, name, status, sealed (1: no more members will come), sent, succeeded, failed (members), calls,
 --                   calls_done (calls of tasks), keeps (1: results are kept), always (1: `then` also follows failures),
 --                   keep_ms, created_ms, finished_ms; low (how few members must be left to wake the sender); then, on_failure
---                   (ids of the tasks)
+--                   (ids of the tasks), shape (JSON: which tasks it is made of, for people)
 --   members   hash  member -> id of the task that stands for it now; only those that have not ended
 --   results   hash  member -> value (JSON) of its last step that has ended
 --   failures  hash  member -> id of the task that failed, a blank, failure record (JSON)

@@ -1,0 +1,105 @@
+"""The shape of a workflow, for people: which tasks its members are made of. Written once, with the workflow's state.
+
+Equal members that follow each other are one run with a count, so that a group of ten thousand takes as little as one of
+two. Of a small workflow the ids of all calls are kept, too: they tell how long each took. Other programs may have
+written anything; what cannot be read is an empty shape.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+#: Runs of equal members, and of equal steps in a member, that are told apart; the rest is counted together.
+MAX_RUNS = 12
+#: Calls of a workflow whose ids are kept: 32 bytes each.
+MAX_IDS = 24
+#: Dotted paths are cut to this.
+MAX_PATH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Equal steps of a member that follow each other; "" stands for several tasks."""
+
+    task: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Equal members that follow each other; a count of 0 stands for all members of a map."""
+
+    count: int
+    steps: tuple[Steps, ...]
+
+    @property
+    def calls(self) -> int:
+        """Return the number of calls of one member."""
+        return sum(each.count for each in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a workflow is made of."""
+
+    runs: tuple[Run, ...] = ()
+    then: str = ""
+    on_failure: str = ""
+    #: Ids of the calls, member by member; empty for a large workflow.
+    ids: tuple[tuple[str, ...], ...] = ()
+
+
+def shape_text(
+    members: Sequence[tuple[Sequence[str], Sequence[str]]], *, mapped: str, then: str, on_failure: str
+) -> str:
+    """Return the shape as JSON. Each member is its tasks and their ids; `mapped` is the task of a map."""
+    paths = (tuple(path[:MAX_PATH] for path in tasks) for tasks, _ in members)
+    runs: list[Any] = [[sum(1 for _ in same), _in_runs(tasks)] for tasks, same in groupby(paths)]
+    if mapped:
+        runs = [[0, [[mapped[:MAX_PATH], 1]]]]
+    shape: dict[str, Any] = {"runs": _cut(runs, [])}
+    shape |= {name: path[:MAX_PATH] for name, path in (("then", then), ("on_failure", on_failure)) if path}
+    if sum(len(ids) for _, ids in members) <= MAX_IDS and not mapped:
+        shape["ids"] = [list(ids) for _, ids in members]
+    return json.dumps(shape, separators=(",", ":"))
+
+
+def read_shape(text: str) -> Shape:
+    """Return the shape of a text."""
+    try:
+        words = json.loads(text)
+        runs = tuple(_run(each) for each in words["runs"][:MAX_RUNS])
+        ids = tuple(tuple(str(task_id) for task_id in each) for each in words.get("ids", ())[:MAX_IDS])
+        fits = len(ids) == sum(run.count for run in runs) and sum(map(len, ids)) <= MAX_IDS
+        return Shape(runs, str(words.get("then", "")), str(words.get("on_failure", "")), ids if fits else ())
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return Shape()
+
+
+def _in_runs(tasks: Iterable[str]) -> list[Any]:
+    return _cut([[task, sum(1 for _ in same)] for task, same in groupby(tasks)], "")
+
+
+def _cut(runs: list[Any], nothing: Any) -> list[Any]:
+    """Return at most MAX_RUNS runs: the last one counts what is behind the others."""
+    if len(runs) <= MAX_RUNS:
+        return runs
+    head, rest = runs[: MAX_RUNS - 1], runs[MAX_RUNS - 1 :]
+    place = 1 if nothing == "" else 0
+    count = sum(each[place] for each in rest)
+    return [*head, [nothing, count] if place else [count, nothing]]
+
+
+def _run(words: Any) -> Run:
+    count, steps = words
+    return Run(_whole(count), tuple(Steps(str(task), _whole(number)) for task, number in steps[:MAX_RUNS]))
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError("not a count")
+    return value
