@@ -10,7 +10,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
@@ -24,7 +24,7 @@ from ..live.places import Place
 from ..live.processes import serving
 from ..live.servers import answers_that_came
 from ..models import Queue
-from . import queue_pages
+from . import queue_actions, queue_pages
 from .charts import sparkline
 from .formats import as_duration, as_number, as_rate, as_size, one_line, visible
 from .forms import AttributesForm
@@ -61,6 +61,7 @@ class QueueAdmin(LiveAdmin):
     list_display_links = ("shown_name",)
     list_filter = (TroubleFilter, "is_configured", "is_paused")
     search_fields = ("name",)
+    actions = queue_actions.ACTIONS
 
     # -- The list -----------------------------------------------------------------------------------------------------
 
@@ -155,7 +156,19 @@ class QueueAdmin(LiveAdmin):
         return [
             self.own_url(f"<path:object_id>/{name}/", queue_pages.view_of(self, name), name)
             for name in queue_pages.VIEWS
-        ]
+        ] + [self.own_url("bulk/", self.bulk_view, "bulk", post_only=True)]
+
+    def bulk_view(self, request: HttpRequest) -> HttpResponse:
+        """Pause, resume or purge several queues."""
+        return queue_actions.bulk_view(self, request)
+
+    def has_pause_queue_permission(self, request: HttpRequest) -> bool:
+        """Return whether the user may pause and resume queues; Django asks for it under this name."""
+        return self.may(request, "pause_queue")
+
+    def has_purge_queue_permission(self, request: HttpRequest) -> bool:
+        """Return whether the user may purge queues; Django asks for it under this name."""
+        return self.may(request, "purge_queue")
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         """Add what the page of a queue shows."""

@@ -1,0 +1,214 @@
+"""Pausing, resuming and purging several queues at once: asked first, with their names and counts, and written down.
+
+All queues of one connection are paused or resumed by one script. Purging is one script for each queue, so a queue is
+emptied as a whole or not at all; one that was sent to since the question is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from ..core import moves
+from ..core.errors import InvalidName, QueueNotFound
+from ..core.limits import MAX_BATCH
+from ..core.pause import pause, resume
+from ..live.places import by_client
+from ..models import Queue
+from .formats import as_number, short_list
+from .logs import log, user_id
+
+if TYPE_CHECKING:
+    from .queues import QueueAdmin
+
+#: What is typed before queues are purged.
+PURGE_WORD = "purge"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOperation:
+    """What can be done to several queues."""
+
+    name: str
+    codename: str
+    label: Any
+    #: "Pause 3 queues", by their number.
+    question: Callable[[int], str]
+    carry_out: Callable[[QueueAdmin, HttpRequest, list[Queue], Mapping[str, int]], None]
+
+
+def action_for(operation: QueueOperation) -> Callable[..., Any]:
+    """Return the admin action that asks before an operation on what is selected."""
+
+    def act(model_admin: QueueAdmin, request: HttpRequest, queryset: Any) -> HttpResponse:
+        model_admin.demand(request, operation.codename)
+        return _ask(model_admin, request, operation, list(queryset))
+
+    act.__name__ = f"{operation.name}_selected"
+    act.short_description = operation.label  # type: ignore[attr-defined]
+    act.allowed_permissions = (operation.codename,)  # type: ignore[attr-defined]
+    return act
+
+
+class SelectionForm(forms.Form):
+    """The queues of a question, and how many messages each had been sent."""
+
+    queues = forms.JSONField(widget=forms.HiddenInput)
+    word = forms.CharField(
+        label=gettext_lazy("Type “purge” to confirm"), widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
+
+    def __init__(self, operation: QueueOperation, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if operation.name != "purge":
+            del self.fields["word"]
+
+    def clean_queues(self) -> dict[str, int]:
+        """Return key -> number of messages sent. Raises ValidationError for anything else."""
+        found = self.cleaned_data["queues"]
+        if not isinstance(found, dict) or not all(type(number) is int for number in found.values()):
+            raise forms.ValidationError(_("This page is too old, or was changed. Begin again."))
+        return found
+
+    def clean_word(self) -> str:
+        """Return the word. Raises ValidationError for another one."""
+        if self.cleaned_data["word"].strip().lower() != PURGE_WORD:
+            raise forms.ValidationError(_("Type “purge”, or go back."))
+        return PURGE_WORD
+
+
+def bulk_view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
+    """Do what was asked; POST only."""
+    operation = OPERATIONS.get(request.POST.get("action", ""))
+    if operation is None:
+        raise Http404
+    model_admin.demand(request, operation.codename)
+    if not model_admin.has_view_permission(request):
+        raise PermissionDenied
+    form = SelectionForm(operation, request.POST)
+    is_valid = form.is_valid()
+    seen = form.cleaned_data.get("queues", {})
+    rows = list(Queue.objects.filter(pk__in=list(seen)))
+    if not is_valid:
+        return _ask(model_admin, request, operation, rows, form)
+    operation.carry_out(model_admin, request, [row for row in rows if _is_ours(row)], seen)
+    return HttpResponseRedirect(model_admin.address("queue_changelist"))
+
+
+def _ask(
+    model_admin: QueueAdmin, request: HttpRequest, operation: QueueOperation, rows: list[Queue], form: Any = None
+) -> HttpResponse:
+    seen = {row.key: row.total_sent for row in rows}
+    context = {
+        "title": _("Are you sure?"),
+        "operation": operation,
+        "question": f"{operation.question(len(rows))}: {short_list([row.key for row in rows])}",
+        "rows": [(row, _is_ours(row)) for row in rows],
+        "all_messages": sum(row.messages for row in rows),
+        "form": form or SelectionForm(operation, initial={"queues": seen}),
+        "queues": json.dumps(seen),
+        "back": model_admin.address("queue_changelist"),
+    }
+    return model_admin.own_page(request, "queue/ask_bulk.html", context)
+
+
+def _is_ours(row: Queue) -> bool:
+    """Return whether the name is one that this project gives: to others nothing is done."""
+    try:
+        row.place.queue()
+    except InvalidName:
+        return False
+    return not row.is_broken
+
+
+def _set_paused(model_admin: QueueAdmin, request: HttpRequest, rows: Sequence[Queue], *, is_pause: bool) -> None:
+    changed = [row for row in rows if row.is_paused != is_pause]
+    for group in by_client(row.place for row in changed).values():
+        client, names = group[0].client, [place.name for place in group]
+        for at in range(0, len(names), MAX_BATCH):
+            client.run((pause if is_pause else resume)(client.namespace, *names[at : at + MAX_BATCH]))
+    if changed:
+        text = _("Paused") if is_pause else _("Resumed")
+        LogEntry.objects.log_actions(user_id(request), changed, CHANGE, change_message=text)
+    n = len(changed)
+    told = (
+        ngettext("%(count)s queue is paused", "%(count)s queues are paused", n)
+        if is_pause
+        else ngettext("%(count)s queue is resumed", "%(count)s queues are resumed", n)
+    )
+    _tell(model_admin, request, told % {"count": as_number(n)}, changed)
+
+
+def _pause(model_admin: QueueAdmin, request: HttpRequest, rows: list[Queue], seen: Mapping[str, int]) -> None:
+    _set_paused(model_admin, request, rows, is_pause=True)
+
+
+def _resume(model_admin: QueueAdmin, request: HttpRequest, rows: list[Queue], seen: Mapping[str, int]) -> None:
+    _set_paused(model_admin, request, rows, is_pause=False)
+
+
+def _purge(model_admin: QueueAdmin, request: HttpRequest, rows: list[Queue], seen: Mapping[str, int]) -> None:
+    purged, left, count = [], [], 0
+    try:
+        for row in rows:
+            try:
+                removed = moves.purge_as_seen(row.place.client, row.name, seen[row.key])
+            except QueueNotFound:
+                continue
+            if removed is None:
+                left.append(row)
+                continue
+            purged.append(row)
+            count += removed
+            log(request, row, _("Purged %(count)s messages") % {"count": as_number(removed)})
+    finally:  # also when the server goes away in between
+        text = ngettext("%(count)s message was removed", "%(count)s messages were removed", count)
+        _tell(model_admin, request, text % {"count": as_number(count)}, purged)
+    if left:
+        text = _("Left alone, because messages have been sent since the question")
+        _tell(model_admin, request, text, left, is_good=False)
+
+
+def _tell(
+    model_admin: QueueAdmin, request: HttpRequest, text: str, rows: Sequence[Queue], *, is_good: bool = True
+) -> None:
+    names = short_list([row.key for row in rows])
+    model_admin.tell(request, f"{text}: {names}" if names else f"{text}.", is_good=is_good and bool(rows))
+
+
+OPERATIONS: Mapping[str, QueueOperation] = {
+    operation.name: operation
+    for operation in (
+        QueueOperation(
+            "pause",
+            "pause_queue",
+            gettext_lazy("Pause…"),
+            lambda n: ngettext("Pause %(count)s queue", "Pause %(count)s queues", n) % {"count": as_number(n)},
+            _pause,
+        ),
+        QueueOperation(
+            "resume",
+            "pause_queue",
+            gettext_lazy("Resume…"),
+            lambda n: ngettext("Resume %(count)s queue", "Resume %(count)s queues", n) % {"count": as_number(n)},
+            _resume,
+        ),
+        QueueOperation(
+            "purge",
+            "purge_queue",
+            gettext_lazy("Purge…"),
+            lambda n: ngettext("Purge %(count)s queue", "Purge %(count)s queues", n) % {"count": as_number(n)},
+            _purge,
+        ),
+    )
+}
+ACTIONS = tuple(action_for(operation) for operation in OPERATIONS.values())
