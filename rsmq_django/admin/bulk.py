@@ -1,12 +1,14 @@
 """Operations on all messages of a queue that fit a filter, however many: done slice by slice, request by request.
 
-A job is data that travels with the page, signed: no process, table or key remembers it. Closing the page stops it, and
-what was done stays done. Each slice is looked at and then carried out by scripts that leave alone what somebody has
-received meanwhile. What was sent after the operator was asked is not meant.
+A job is data that travels with the page, signed. Redis remembers only how many of its steps were begun, so that a page
+that is sent again does nothing. Closing the page stops the job, and what was done stays done. Each slice is looked at
+and then carried out by scripts that leave alone what a worker has received meanwhile. What was sent after the operator
+was asked is not meant.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -17,6 +19,7 @@ from django.core import signing
 from django.utils.translation import gettext as _
 
 from ..core.browse import ALL, START, Position, StoredMessage
+from ..core.claims import claim_step
 from ..core.fingerprint import fingerprint_of
 from ..core.limits import MAX_BATCH
 from ..core.listing import search
@@ -52,6 +55,9 @@ class Job:
     error: str = ""
     limit: int | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
+    #: Tells this job from others, and its pages apart.
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    step: int = 0
     #: How far it got.
     looked_at: int = 0
     score: str = ""
@@ -93,9 +99,9 @@ class Job:
 
     @classmethod
     def from_token(cls, token: str) -> Self:
-        """Return the job of a text. Raises BadSignature."""
+        """Return the job of a text. Raises BadSignature; KeyError or TypeError for one of another version."""
         fields = signing.loads(token, salt=SALT, max_age=MAX_AGE_S)
-        return cls(**{**fields, "words": tuple(fields["words"])})
+        return cls(**{**fields, "id": fields["id"], "words": tuple(fields["words"])})
 
     def description(self) -> str:
         """Return which messages are meant, for the page and the log; words of a search may be secret."""
@@ -125,6 +131,12 @@ class Job:
         if self.failure:
             return fingerprint_of(found) == self.failure
         return found is not None and _is_named(found.task, self.task) and _is_named(found.error, self.error)
+
+
+def claim(job: Job) -> bool:
+    """Return whether the step of this page is to be carried out; False when its page was sent before."""
+    client = job.place.client
+    return client.run(claim_step(client.namespace, job.id, job.step, ttl_s=2 * MAX_AGE_S))
 
 
 def go_on(job: Job, seconds: float) -> Iterator[Job]:

@@ -15,7 +15,7 @@ from ..core.browse import count
 from ..live.conditions import Selection
 from ..live.messages import DELAYED, IN_FLIGHT, READY
 from ..models import Queue
-from .bulk import Job, go_on
+from .bulk import Job, claim, go_on
 from .forms import ParametersForm
 from .logs import log, user_id
 from .operations import Operation
@@ -87,7 +87,15 @@ def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
         form = ParametersForm(job.what, request.POST)
         if not form.is_valid():
             return ask(model_admin, request, job, form)
-        job = _begun(request, replace(job, params={**job.params, **form.cleaned_data}))
+        job = replace(job, params={**job.params, **form.cleaned_data})
+    if not claim(job):
+        model_admin.tell(
+            request, _("This page was used already. Look at what is left, and begin again."), is_good=False
+        )
+        return HttpResponseRedirect(model_admin.address("message_changelist", queue=job.queue))
+    if job.log_entry is None:
+        job = _begun(request, job)
+    job = replace(job, step=job.step + 1)
     try:
         for progress in go_on(job, LIVE_SLICE_S if "live" in request.POST else SLICE_S):
             job = progress

@@ -144,6 +144,11 @@ def publishing_key(namespace: str) -> str:
     return f"{namespace}::spark:publishing"
 
 
+def steps_key(namespace: str, job_id: str) -> str:
+    """Return the key of how many steps of a job of the admin were claimed."""
+    return f"{namespace}::steps:{job_id}"
+
+
 def run_lock_key(namespace: str, digest: str) -> str:
     """Return the key that only one run of a pipeline job holds at a time."""
     return f"{namespace}::spark:lock:{digest}"

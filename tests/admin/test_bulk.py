@@ -11,7 +11,7 @@ from django.test import Client as Browser
 
 from rsmq_django.admin import bulk_pages
 from rsmq_django.core import Queue
-from tests.admin.conftest import MESSAGES
+from tests.admin.conftest import MESSAGES, QUEUES
 from tests.admin.pages import text_of, told
 
 BULK = MESSAGES + "bulk/"
@@ -147,3 +147,66 @@ def test_a_changed_job_is_refused(browser: Browser, mail: Queue):
         assert "Begin again" in told(done)[0]
     assert browser.get(BULK).status_code == 405
     assert mail.attributes().messages == 1
+
+
+# -- Pages that are sent again ----------------------------------------------------------------------------------------
+
+
+def test_a_page_of_a_job_is_good_for_one_step(browser: Browser, mail: Queue, hasty: None):
+    mail.send_many([b"x"] * 3500, delay_s=600)
+    first = token_in(ask_for_all(browser, "delete_selected", "?queue=mail"))
+    second = token_in(browser.post(BULK, {"token": first}))
+    browser.post(BULK, {"token": second})
+
+    for used in (first, second):
+        again = browser.post(BULK, {"token": used}, follow=True)
+        assert told(again) == ["This page was used already. Look at what is left, and begin again."]
+
+    assert mail.attributes().messages == 1500
+    (entry,) = LogEntry.objects.all()
+    assert entry.change_message == "Deleted (of queue mail): 2,000 of 2,000 done", "what was written is never lowered"
+
+
+def test_the_limit_of_a_job_holds_when_its_pages_are_sent_again(browser: Browser, mail: Queue, dead: Queue, server):
+    ids = dead.send_many([b"x"] * 300)
+    record = json.dumps({"reason": "gave_up", "queue": "mail", "task": "a.b", "error": "E"})
+    server.redis.hset("rsmq::dead:mail-dead", mapping=dict.fromkeys(ids, record))
+    token = token_in(browser.post(f"{QUEUES}mail-dead/redrive/", {"limit": "10"}))
+
+    for _ in range(3):
+        browser.post(BULK, {"token": token})
+
+    assert mail.attributes().messages == 10
+    assert len(LogEntry.objects.all()) == 1
+
+
+def test_of_two_requests_with_one_page_one_does_its_step(browser: Browser, mail: Queue, hasty: None):
+    mail.send_many([b"x"] * 2500)
+    token = token_in(ask_for_all(browser, "delete_selected", "?queue=mail"))
+    pages: list[Any] = []
+    real_claim = bulk_pages.claim
+
+    def claim_twice(job: Any) -> bool:
+        """Play the second request at the moment at which the first one is about to begin."""
+        bulk_pages.claim = real_claim
+        pages.append(browser.post(BULK, {"token": token}))
+        return real_claim(job)
+
+    bulk_pages.claim = claim_twice
+    try:
+        pages.append(browser.post(BULK, {"token": token}))
+    finally:
+        bulk_pages.claim = real_claim
+
+    assert [page.status_code for page in pages] == [200, 302]
+    assert mail.attributes().messages == 1500 and len(LogEntry.objects.all()) == 1
+
+
+def test_a_page_with_a_mistake_can_be_sent_again(browser: Browser, mail: Queue, dead: Queue):
+    mail.send_many([b"x"] * 5)
+    token = token_in(ask_for_all(browser, "move", "?queue=mail"))
+
+    assert "This field is required" in text_of(browser.post(BULK, {"token": token}))
+    browser.post(BULK, {"token": token, "target": "mail-dead"})
+
+    assert dead.attributes().messages == 5

@@ -1,0 +1,11 @@
+-- Claim the next step of a job that travels with its page, so that each page is good for one step.
+--
+--   KEYS[1]  string  number of steps that were claimed; expires
+--   ARGV     number of this step, from 0; milliseconds for which to remember it
+--
+-- Returns 1, or 0 when the step was claimed before.
+local key, step, ttl_ms = KEYS[1], ARGV[1], ARGV[2]
+
+if (redis.call("GET", key) or "0") ~= step then return 0 end
+redis.call("SET", key, string.format("%d", step + 1), "PX", ttl_ms)
+return 1
