@@ -10,7 +10,9 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.urls import URLPattern
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
@@ -32,6 +34,7 @@ from .past_charts import charts_of, span_links, span_of
 from .queue_list import QueueChangeList
 from .queue_trouble import TroubleFilter
 from .site import LiveAdmin
+from .state_line import show_on_index, state_line
 
 #: Those of messages in a queue.
 STATES = ("ready", "delayed", "in_flight")
@@ -62,6 +65,10 @@ class QueueAdmin(LiveAdmin):
     list_filter = (TroubleFilter, "is_configured", "is_paused")
     search_fields = ("name",)
     actions = queue_actions.ACTIONS
+
+    def __init__(self, model: type[Queue], admin_site: admin.AdminSite) -> None:
+        super().__init__(model, admin_site)
+        show_on_index(admin_site)
 
     # -- The list -----------------------------------------------------------------------------------------------------
 
@@ -156,7 +163,10 @@ class QueueAdmin(LiveAdmin):
         return [
             self.own_url(f"<path:object_id>/{name}/", queue_pages.view_of(self, name), name)
             for name in queue_pages.VIEWS
-        ] + [self.own_url("bulk/", self.bulk_view, "bulk", post_only=True)]
+        ] + [
+            self.own_url("bulk/", self.bulk_view, "bulk", post_only=True),
+            self.own_url("state/", self.state_page, "state"),
+        ]
 
     def bulk_view(self, request: HttpRequest) -> HttpResponse:
         """Pause, resume or purge several queues."""
@@ -169,6 +179,14 @@ class QueueAdmin(LiveAdmin):
     def has_purge_queue_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may purge queues; Django asks for it under this name."""
         return self.may(request, "purge_queue")
+
+    def state_page(self, request: HttpRequest) -> HttpResponse:
+        """Show the line that is on the index, from which it is refreshed there; the user sees what they may see."""
+        request.current_app = self.admin_site.name
+        state = state_line(request)
+        if state is None:
+            raise PermissionDenied
+        return TemplateResponse(request, "admin/rsmq/_state.html", {"state": state})
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         """Add what the page of a queue shows."""

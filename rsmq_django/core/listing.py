@@ -22,6 +22,8 @@ from .replies import read_attributes, read_message_id
 
 #: Each queue costs a script about six commands; so many keep it within a few milliseconds.
 MAX_QUEUES = 300
+#: The same where an empty queue costs one command, and any other three.
+MAX_DEPTHS = 1_000
 #: So many looks at hidden messages take a script some milliseconds.
 _LOOKS_IN_ALL, _LEAST_LOOKS, _MOST_LOOKS = 5_000, 10, 100
 NO_UNITS: Mapping[str, TimeUnit] = MappingProxyType({})
@@ -43,6 +45,17 @@ class QueueSummary:
     failures: int
     #: In how many seconds the next message becomes visible that is delayed or in flight; None when none is.
     next_due_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """How many messages a queue has."""
+
+    #: Ready, delayed and in flight; -1 when another program left something else under the queue's key.
+    messages: int
+    ready: int
+    #: How long the first ready message has been ready; None when none is.
+    oldest_ready_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +118,20 @@ def overview(
         return list(_read_summaries(names, units, reply))
 
     return Call("browse/overview", tuple(keys), (), read, repeatable=True)
+
+
+def depths(namespace: str, names: Sequence[str]) -> Call[dict[str, QueueDepth]]:
+    """Return the call that reads the depths of up to 1,000 queues by name. Those without messages are left out."""
+    if len(names) > MAX_DEPTHS:
+        raise InvalidValue(f"{len(names)} queues in one call; it takes up to {MAX_DEPTHS}")
+
+    def read(reply: list[Any]) -> dict[str, QueueDepth]:
+        now_ms, *words = reply
+        rows = [words[at : at + 4] for at in range(0, len(words), 4)]
+        return {names[at - 1]: _depth(int(now_ms), *row) for at, *row in rows}
+
+    keys = tuple(queue_keys(namespace, name).messages for name in names)
+    return Call("browse/depths", keys, (), read, repeatable=True)
 
 
 def hidden(namespace: str, names: Sequence[str]) -> Call[list[Hidden | None]]:
@@ -217,6 +244,10 @@ def _read_summaries(names: Sequence[str], units: Mapping[str, TimeUnit], reply: 
             failures=failures,
             next_due_s=max(0.0, float(next_due_ms) - now_ms) / 1000 if next_due_ms else None,
         )
+
+
+def _depth(now_ms: int, messages: int, ready: int, first_score: bytes) -> QueueDepth:
+    return QueueDepth(messages, ready, max(0.0, now_ms - float(first_score)) / 1000 if ready else None)
 
 
 def _read_hidden(reply: list[int]) -> list[Hidden | None]:

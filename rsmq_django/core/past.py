@@ -19,6 +19,8 @@ from .keys import counters_key
 
 #: Each is one hash of some dozen fields; so many keep a script within a few milliseconds.
 MAX_QUEUES = 300
+#: A queue that is failing is told by the current span of this length and the one before it.
+RECENT_SPAN_S = 600
 _WORDS_PER_QUEUE = 8
 
 
@@ -98,6 +100,28 @@ def read_past(client: Client, names: Sequence[str], *, span_s: int, now_s: float
     """Read the last `span_s` seconds of up to 300 queues in one round trip."""
     calls = past_calls(client.namespace, names, window_of(span_s, now_s))
     return moments(client.run_many(list(calls.values())))
+
+
+def recent_attempts(namespace: str, names: Sequence[str], now_s: float) -> Call[dict[str, tuple[int, int]]]:
+    """Return the call that reads how many attempts at up to 300 queues ended lately, and how many of them failed.
+
+    Lately are the current span of ten minutes and the one before it. Queues without attempts are left out.
+    """
+    if len(names) > MAX_QUEUES:
+        raise InvalidValue(f"{len(names)} queues side by side; up to {MAX_QUEUES} can be read")
+    begins_s = int(now_s // RECENT_SPAN_S) * RECENT_SPAN_S
+    spans = (begins_s - RECENT_SPAN_S, begins_s)
+    keys = [counters_key(namespace, name, RECENT_SPAN_S, at_s) for at_s in spans for name in names]
+
+    def read(reply: list[int]) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for at, succeeded, failed in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
+            name = names[(at - 1) % len(names)]
+            before = found.get(name, (0, 0))
+            found[name] = (before[0] + succeeded + failed, before[1] + failed)
+        return found
+
+    return Call("counters/attempts", tuple(keys), (), read, repeatable=True)
 
 
 async def aread_past(client: Client, names: Sequence[str], *, span_s: int, now_s: float) -> list[Moment]:

@@ -18,6 +18,7 @@ PAGES_ANSWER_WITHIN = (
     "rsmq_django.admin.failures.LOOK_S",
     "rsmq_django.admin.workflows.CANCEL_S",
     "rsmq_django.admin.bulk_pages.SLICE_S",
+    "rsmq_django.live.installation.WAIT_S",
 )
 MESSAGES, QUEUES = "/admin/rsmq/message/", "/admin/rsmq/queue/"
 
@@ -37,6 +38,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages that take as long as they need: those of the project leave out what a busy machine does not get to."""
     for limit in PAGES_ANSWER_WITHIN:
         monkeypatch.setattr(limit, 60.0)
+    monkeypatch.setattr("rsmq_django.live.installation.KEEP_FACTOR", 0.0)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from rsmq_django.core.doctor import examine
 from rsmq_django.core.listing import workers
 from rsmq_django.core.pause import pause
 from rsmq_django.core.processes import ProcessRecord, give_order, read_processes
+from rsmq_django.live.expected import expected_queues
 from rsmq_django.live.overview import look_at
-from rsmq_django.management.commands.rsmq_doctor import expected_queues
 from rsmq_django.queues import ensure_queue, get_client
 from tests.support import wait_until
 from tests.worker.processes import StartWorker

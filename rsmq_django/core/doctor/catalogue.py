@@ -132,6 +132,12 @@ KINDS = {
     "unserved": Kind(
         WARNING, "nothing will run until a worker starts that takes messages from it: manage.py rsmq_worker"
     ),
+    "late": Kind(
+        WARNING,
+        "more comes in than workers process, or tasks wait for something slow: start more workers, or set another "
+        "target in RSMQ['PIPELINE']['WAIT_TARGETS_S']",
+    ),
+    "failing": Kind(WARNING, "a task, or a service that it calls, is broken; the admin shows the errors"),
     "mixed-tasks": Kind(
         WARNING,
         "a call of a task that one of them does not know is given back for UNKNOWN_TASK_GRACE_S and is a dead "

@@ -12,6 +12,10 @@ from ..limits import MAX_MAX_SIZE_BYTES, TimeUnit
 Progress = Callable[[str, int, int | None], None]
 
 
+#: A message that has been ready for longer should have been taken, unless its queue has another target.
+DEFAULT_TARGET_S = 60.0
+
+
 class Severity(IntEnum):
     """How bad it is."""
 
@@ -63,6 +67,8 @@ class ExpectedQueue:
     is_worked_on: bool = False
     #: Where its dead letters go; "" when that is not known.
     dead_letter: str = ""
+    #: For how long a message may be ready before the backlog counts as late.
+    target_s: float = DEFAULT_TARGET_S
 
     @property
     def stored(self) -> dict[str, int]:

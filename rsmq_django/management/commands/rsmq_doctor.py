@@ -5,18 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.module_loading import autodiscover_modules
 
-from ...conf import QueueSettings, get_settings
-from ...core.doctor import ExpectedQueue, Finding, Repair, Severity, examine, repair
+from ...conf import get_settings
+from ...core.doctor import Finding, Repair, Severity, examine, repair
 from ...core.doctor.catalogue import found
 from ...core.errors import PermissionDenied, RsmqError
 from ...core.schedule import list_entries
+from ...live.expected import expected_queues
+from ...live.installation import read_installation
+from ...live.state_line import as_text, parts_of
 from ...queues import get_client
 from ...schedule_listing import all_entries
 
@@ -67,8 +70,12 @@ class Command(BaseCommand):
             reports = [self.examine(alias, options) for alias in aliases]
         except (ImproperlyConfigured, RsmqError) as error:
             raise CommandError(printable(str(error)), returncode=NOT_EXAMINED) from error
+        state = read_installation()
+        line = printable(as_text(parts_of(state)))
         if options["as_json"]:
-            self.stdout.write(json.dumps({"connections": reports}, indent=2))
+            self.stdout.write(json.dumps({"state": line, "connections": reports}, indent=2))
+        else:
+            self.stdout.write(f"all connections: {line}")
         if any(one["severity"] == "error" for report in reports for one in report["findings"]):
             sys.exit(ERRORS_FOUND)
 
@@ -124,24 +131,6 @@ class Command(BaseCommand):
             self.stdout.write(printable(f"repaired {subject}: {said}"))
         self.stdout.write("After the repair:")
         self.show(alias, left)
-
-
-def expected_queues(alias: str) -> dict[str, ExpectedQueue]:
-    """Return what the settings say about the queues and dead-letter queues of a connection."""
-    settings = get_settings()
-    every: Iterable[QueueSettings] = [*settings.queues.values(), *settings.dead_letters.values()]
-    return {
-        queue.name: ExpectedQueue(
-            visibility_timeout_s=queue.visibility_timeout_s,
-            delay_s=queue.delay_s,
-            max_size_bytes=queue.max_size_bytes,
-            vt_unit=queue.vt_unit,
-            is_worked_on=queue.name in settings.queues and not queue.for_others,
-            dead_letter=(queue.dead_letter or "") if queue.name in settings.queues else "",
-        )
-        for queue in every
-        if queue.connection == alias
-    }
 
 
 def without_unused(findings: Sequence[Finding]) -> list[Finding]:

@@ -1,0 +1,240 @@
+"""The state of the whole installation in a few numbers: what is ready, what failed, who works, which queues need
+attention. The admin shows it on its index and above the list of queues, `rsmq_doctor` prints it.
+
+Of each queue two or three numbers are read, of an empty one none. `read_installation()` reads now. `current()` is for
+pages that must not wait for Redis: it reads in a thread, one reading at a time for the whole process, waits a moment
+for it, and shows the last one meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, TypeVar
+
+from ..conf import Settings, get_settings
+from ..core import Client
+from ..core.call import Call
+from ..core.doctor.service import served_queues
+from ..core.doctor.troubles import Service, Trouble, attempt_calls, dead_letter_queues, depth_calls, troubles_of
+from ..core.errors import RsmqError
+from ..core.fingerprint import fingerprint_of
+from ..core.limits import MAX_BATCH
+from ..core.listing import QueueDepth, digest, workers
+from ..core.pause import paused
+from ..core.processes import read_processes
+from ..core.queue import list_call
+from ..queues import get_client
+from .expected import expected_queues
+from .places import Place
+from .processes import is_alive
+from .remembered import Memory
+from .servers import answers_of
+
+logger = logging.getLogger(__name__)
+
+#: Pages wait for so long; what is not known by then is said to be unknown.
+WAIT_S = 0.5
+#: A reading that took one second is shown for ten: a process spends at most a tenth of its time on it.
+KEEP_FACTOR, KEEP_AT_MOST_S = 10.0, 10.0
+#: Of so many dead letters per queue the kind is looked at, once a minute unless their number changes.
+MAX_LOOKED_AT, KEEP_KINDS_S = MAX_BATCH, 60.0
+MAX_KINDS_REMEMBERED = 1_000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What was read of all connections of the settings that answered."""
+
+    read_at_s: float
+    #: Dead letters are left out.
+    ready: int
+    #: The queue whose first message has been ready for longest, and for how long.
+    oldest: Place | None
+    oldest_s: float
+    dead: int
+    #: Dead letters of one task with one error are one kind; True: not all of them were looked at.
+    kinds: int
+    are_more_kinds: bool
+    #: Live worker processes.
+    workers: int
+    #: What needs attention first comes first.
+    troubles: tuple[tuple[Place, Trouble], ...]
+    #: Connections that did not answer, or refused.
+    unknown: tuple[str, ...]
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether any connection answered."""
+        return len(self.unknown) < len(get_settings().connections)
+
+    def queues_with(self, *ids: str) -> list[Place]:
+        """Return the queues with one of these kinds of trouble: of dead letters, the queues that they are in."""
+        return [place for place, trouble in self.troubles if trouble.id in ids]
+
+
+@dataclass(slots=True)
+class _Part:
+    """What was read of one connection."""
+
+    depths: dict[Place, QueueDepth] = field(default_factory=dict)
+    dead: dict[Place, int] = field(default_factory=dict)
+    kinds: set[str] = field(default_factory=set)
+    are_more_kinds: bool = False
+    workers: set[str] = field(default_factory=set)
+    troubles: list[tuple[Place, Trouble]] = field(default_factory=list)
+
+
+# -- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_installation() -> Installation:
+    """Read all connections of the settings. One that does not answer is named in the answer."""
+    parts, unknown = [], []
+    for alias in get_settings().connections:
+        try:
+            parts.append(_read(alias, get_client(alias)))
+        except RsmqError as error:
+            logger.info("the state of connection %s is unknown: %r", alias, error)
+            unknown.append(alias)
+    depths = {place: depth for part in parts for place, depth in part.depths.items()}
+    oldest = max(depths, key=lambda place: depths[place].oldest_ready_s or 0.0, default=None)
+    troubles = [each for part in parts for each in part.troubles]
+    return Installation(
+        read_at_s=time.time(),
+        ready=sum(depth.ready for depth in depths.values()),
+        oldest=oldest if oldest is not None and depths[oldest].ready else None,
+        oldest_s=depths[oldest].oldest_ready_s or 0.0 if oldest is not None else 0.0,
+        dead=sum(chain.from_iterable(part.dead.values() for part in parts)),
+        kinds=len(set().union(*(part.kinds for part in parts))),
+        are_more_kinds=any(part.are_more_kinds for part in parts),
+        workers=len(set().union(*(part.workers for part in parts))),
+        troubles=tuple(sorted(troubles, key=lambda each: (each[1].rank, each[1].queue))),
+        unknown=tuple(unknown),
+    )
+
+
+def _read(alias: str, client: Client) -> _Part:
+    namespace, expected = client.namespace, expected_queues(alias)
+    asked: list[Call[Any]] = [list_call(namespace), paused(namespace), workers(namespace)]
+    names, on_hold, beats = answers_of(client, asked)
+    alive = [beat.worker_id for beat in beats if is_alive(beat)]
+    records = client.run(read_processes(namespace, alive)) if alive else {}
+    depths = _joined(client, depth_calls(namespace, names))
+    attempts = _joined(client, attempt_calls(namespace, expected, names, time.time()))
+    troubles = troubles_of(expected, Service(depths, served_queues(records.values()), on_hold, attempts))
+    dead_names = dead_letter_queues(expected)
+    dead = {Place(alias, name): depth.messages for name, depth in depths.items() if name in dead_names}
+    part = _Part(
+        depths={Place(alias, name): depth for name, depth in depths.items() if name not in dead_names},
+        dead={place: messages for place, messages in dead.items() if messages > 0},
+        workers=set(alive),
+        troubles=[(Place(alias, trouble.queue), trouble) for trouble in troubles],
+    )
+    _read_kinds(client, part)
+    return part
+
+
+def _joined(client: Client, calls: Sequence[Call[dict[str, T]]]) -> dict[str, T]:
+    return {name: value for answer in answers_of(client, calls) for name, value in answer.items()}
+
+
+# -- Kinds of dead letters --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Kinds:
+    """The fingerprints of a queue that had so many dead letters, and until when to believe it (monotonic time)."""
+
+    messages: int
+    until_s: float
+    fingerprints: frozenset[str]
+
+
+_known_kinds: Memory[_Kinds] = Memory(MAX_KINDS_REMEMBERED)
+
+
+def _read_kinds(client: Client, part: _Part) -> None:
+    now_s = time.monotonic()
+    for place, messages in part.dead.items():
+        key = (client, place)
+        known = _known_kinds.recall(key)
+        if known is None or known.messages != messages or known.until_s < now_s:
+            page = client.run(digest(client.namespace, place.name, count=MAX_LOOKED_AT))
+            kinds = frozenset(fingerprint_of(message.failure()) for message in page.messages)
+            known = _Kinds(messages, now_s + KEEP_KINDS_S, kinds)
+            _known_kinds.keep(key, known)
+        part.kinds |= known.fingerprints
+        part.are_more_kinds |= messages > MAX_LOOKED_AT
+
+
+# -- For pages that do not wait ---------------------------------------------------------------------------------------
+
+
+class _Reading:
+    """One reading by a thread."""
+
+    def __init__(self) -> None:
+        self.began_s = time.monotonic()
+        self.is_over = threading.Event()
+        self.took_s = 0.0
+
+    def run(self, board: _Board) -> None:
+        try:
+            found = read_installation()
+        except Exception:
+            logger.exception("the state of the installation could not be read")
+            found = None
+        self.took_s = time.monotonic() - self.began_s
+        board.put(self, found)
+        self.is_over.set()
+
+
+class _Board:
+    """The last reading of the connections of some settings, and the one that is under way."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.pid = settings, os.getpid()
+        self._lock = threading.Lock()
+        self._latest: Installation | None = None
+        self._read_next_s = 0.0
+        self._reading: _Reading | None = None
+
+    def put(self, reading: _Reading, found: Installation | None) -> None:
+        """Take the result of a reading. What nobody answered to replaces nothing that is known."""
+        with self._lock:
+            self._latest = found or self._latest
+            self._reading = None
+            self._read_next_s = time.monotonic() + min(KEEP_FACTOR * reading.took_s, KEEP_AT_MOST_S)
+
+    def get(self, wait_s: float) -> Installation | None:
+        """Return the last reading; begin another one when it is old, and wait for it until `wait_s` after its begin."""
+        with self._lock:
+            reading = self._reading
+            if reading is None and time.monotonic() >= self._read_next_s:
+                reading = self._reading = _Reading()
+                threading.Thread(target=reading.run, args=(self,), name="rsmq-installation", daemon=True).start()
+        if reading is not None:
+            reading.is_over.wait(max(0.0, reading.began_s + wait_s - time.monotonic()))
+        with self._lock:
+            return self._latest
+
+
+_board: _Board | None = None
+
+
+def current(wait_s: float | None = None) -> Installation | None:
+    """Return a reading of the last seconds; the last one while Redis is slow, and None when there is none yet."""
+    global _board
+    settings = get_settings()
+    board = _board
+    if board is None or board.settings is not settings or board.pid != os.getpid():
+        board = _board = _Board(settings)
+    return board.get(WAIT_S if wait_s is None else wait_s)
