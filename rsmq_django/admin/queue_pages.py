@@ -25,6 +25,7 @@ from .logs import log
 from .naming import question
 from .operations import OPERATIONS, Operation
 from .recorded_calls import where
+from .retry_page import retries_page
 from .run_again import enqueue_from, tell_enqueued
 from .site import explanation_of
 from .task_forms import CallForm, WhenForm
@@ -63,7 +64,7 @@ def view_of(model_admin: QueueAdmin, name: str) -> Callable[..., HttpResponse]:
 def links_for(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> list[tuple[str, str]]:
     """Return the pages that a user may see, with their addresses."""
     names = ["send", *(["enqueue"] if queue.is_configured else []), "purge"]
-    names += ["failures", "redrive"] if queue.holds_dead_letters else []
+    names += ["failures", "retries", "redrive"] if queue.holds_dead_letters else []
     views = {name: VIEWS[name] for name in names}
     return [
         (str(view.label), model_admin.address(f"queue_{name}", queue.key))
@@ -225,6 +226,7 @@ VIEWS: Mapping[str, QueueView] = {
     "purge": QueueView(purge_page, "purge_queue", gettext_lazy("Purge")),
     "pause": QueueView(pause_page, "pause_queue", gettext_lazy("Pause")),
     "failures": QueueView(failures_page, "view_message", gettext_lazy("Failures")),
+    "retries": QueueView(retries_page, "view_message", gettext_lazy("Retries")),
     "redrive": QueueView(redrive_page, "redrive_message", gettext_lazy("Retry")),
 }
 

@@ -118,6 +118,17 @@ def order_key(namespace: str, worker_id: str) -> str:
     return f"{namespace}::order:{worker_id}"
 
 
+def retries_key(namespace: str, name: str) -> str:
+    """Return the key of the sorted set of retry plans of a dead-letter queue: plan id -> time of creation (ms)."""
+    return f"{namespace}::retries:{name}"
+
+
+def retry_keys(namespace: str, plan_id: str) -> tuple[str, str, str]:
+    """Return the keys of a retry plan: its state, its open messages, and the records of its messages."""
+    plan = f"{namespace}::retry:{plan_id}"
+    return plan, f"{plan}:open", f"{plan}:records"
+
+
 def schedule_keys(namespace: str) -> tuple[str, str, str]:
     """Return the keys of all schedules: name -> next planned time, name -> definition, and what is known."""
     return f"{namespace}::schedule", f"{namespace}::schedule:entries", f"{namespace}::schedule:state"

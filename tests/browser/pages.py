@@ -10,7 +10,9 @@ from django.utils import timezone
 
 from rsmq_django import schedules
 from rsmq_django.core import Queue
+from rsmq_django.core.fingerprint import fingerprint
 from rsmq_django.core.reliable import ReliableQueue
+from rsmq_django.core.retry_plans import begin, go_on
 from rsmq_django.core.topics import Topic
 from rsmq_django.core.topics.lag import note_lag_call
 from rsmq_django.pipeline.models import CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
@@ -20,6 +22,8 @@ from tests.browser.chromium import Visitor
 from tests.browser.scenery import PAY, run_a_day
 from tests.redis_server import PrivateServer
 from tests.worker.site.tasks import write
+
+RETRIED = fingerprint("shop.tasks.pay", "builtins.ConnectionError", "no answer")
 
 PAGES = {
     "site": "/admin/",
@@ -33,6 +37,7 @@ PAGES = {
     "queue-purge": "/admin/rsmq/queue/mail/purge/",
     "queue-failures": "/admin/rsmq/queue/mail-dead/failures/",
     "queue-redrive": "/admin/rsmq/queue/mail-dead/redrive/",
+    "queue-retries": "/admin/rsmq/queue/mail-dead/retries/?failure={failure}",
     "messages": "/admin/rsmq/message/",
     "messages-of-a-queue": "/admin/rsmq/message/?queue=mail",
     "message": "/admin/rsmq/message/{message}/change/",
@@ -75,6 +80,7 @@ def fill_pages(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, str
     )
     call = json.dumps({"task": "tests.worker.site.tasks.toil", "args": ["slow", 3.5], "kwargs": {}})
     server.redis.hset("rsmq::result:t8", mapping={"status": "SUCCESSFUL", "queue": "default", "body": call})
+    some_retries(dead, server, record)
     worker_id = run_a_day(mail, also="default", held={held.id: 12_400})
     server.redis.hset(f"rsmq::worker:{worker_id}", "1 mail", f"\n{held.id} 1")
     schedules.add("remind-gate", write, cron="*/15 * * * *", args=["Gate 7"])
@@ -93,8 +99,21 @@ def fill_pages(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, str
         "message": quote(f"mail-dead/{died}"),
         "worker": quote(f"default/{worker_id}"),
         "task": quote(PAY),
+        "failure": RETRIED,
         "workflow": quote(f"default/{some_workflow(server)}"),
     }
+
+
+def some_retries(dead: Queue, server: PrivateServer, record: dict[str, str]) -> None:
+    """Have a probe that has ended, a retry that goes on, and dead letters of the same failure that are left."""
+    failure = record | {"error": "builtins.ConnectionError", "message": "no answer"}
+    for number in range(9):
+        died = dead.send(b'{"task": "shop.tasks.pay", "id": "r%d"}' % number)
+        server.redis.hset("rsmq::dead:mail-dead", died, json.dumps(failure | {"task_id": f"r{number}"}))
+    for limit in (1, 6):
+        plan_id = begin(dead.client, "mail-dead", rate=0.01, to_look_at=50, failure=RETRIED, limit=limit, task=PAY)
+        for _plan in go_on(dead.client, plan_id, lambda message: b"ConnectionError" in message.failure_json):
+            pass
 
 
 def some_workflow(server: PrivateServer) -> str:
@@ -156,6 +175,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "queue-purge": ("Purge",),
     "queue-failures": ("Retry…", "Delete…"),
     "queue-redrive": ("Retry",),
+    "queue-retries": ("Retry one as a probe", "Retry all", "Cancel the retry"),
     "messages": ("Delete…", "Run now"),
     "message": ("Retry", "Move to", "Delete", "Download body", "History"),
     "workers": ("Restart",),

@@ -1,0 +1,336 @@
+"""Retrying dead letters of one kind at a rate: a plan, whose messages become due one after the other.
+
+`send_part()` moves dead letters back to their queues at once, each due a step after the one before it. From then on no
+process has to be there: workers take a message when it is due, whoever watches. The plan remembers which messages they
+are and what they were, so that those that are not due can be made dead letters again (`return_part()`), and counts how
+the others ended (`settle_part()`). Each of these is one script: whatever dies in between, nothing is lost, nothing is
+there twice, and going on from any process is right.
+
+    {ns}::retry:{id}           hash   state ("sending", "sent", "cancelled"), source, failure, rate, counts, position
+    {ns}::retry:{id}:open      zset   "id target" of its messages that have not ended -> due (ms)
+    {ns}::retry:{id}:records   hash   id -> score and failure record of the dead letter that it was
+    {ns}::retries:{queue}      zset   plan of the dead-letter queue -> time of creation (ms)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .browse import START, Position, StoredMessage, read_failure
+from .call import Argument, Call
+from .client import Client
+from .dead_letters import lives_of
+from .errors import InvalidValue
+from .ids import random_suffixes
+from .keys import checked_name, queue_keys, result_key, retries_key, retry_keys
+from .limits import MAX_BATCH
+from .listing import digest
+from .moves import MAX_SLICE, REDRIVEN_RESULT_TTL_S, Verdict
+from .transfers import cut, origin_of
+
+#: How long a plan is kept after its last message is due.
+KEEP_S = 7 * 86_400
+#: Plans that are listed of one queue.
+MOST_PLANS = 50
+MAX_RATE = 1000.0
+MIN_RATE = 0.001
+#: Messages that one look at a plan takes.
+PART = 200
+
+State = Literal["sending", "sent", "cancelled"]
+Fits = Callable[[StoredMessage], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan as it is now."""
+
+    id: str
+    #: The server's time (ms).
+    now_ms: float
+    state: str
+    source: str
+    #: Fingerprint of the failure of its messages.
+    failure: str
+    #: Task and exception, for people.
+    task: str
+    error: str
+    #: Messages a second.
+    rate: float
+    #: At most so many; None for all.
+    limit: int | None
+    created_ms: float
+    #: Dead letters that were there when it was made; it takes none that died later.
+    to_look_at: int
+    looked_at: int
+    position: Position
+    sent: int
+    succeeded: int
+    failed: int
+    #: Ended without a result: deleted, or the task keeps none.
+    unknown: int
+    returned: int
+    #: Of those sent: not ended; of these, not due.
+    open: int
+    later: int
+    last_due_ms: float | None
+    #: A message that failed again.
+    failed_id: str
+    #: The task of a probe.
+    task_id: str
+
+    @property
+    def is_probe(self) -> bool:
+        """Return whether it sends one message to see how it ends."""
+        return self.limit == 1
+
+    @property
+    def ended(self) -> int:
+        """Return how many messages have ended."""
+        return self.succeeded + self.failed + self.unknown
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether nothing will change any more."""
+        return self.state != "sending" and self.open == 0
+
+    @property
+    def left_s(self) -> float:
+        """Return in how many seconds the last message is due."""
+        return 0.0 if self.last_due_ms is None else max(0.0, (self.last_due_ms - self.now_ms) / 1000)
+
+
+# -- Making and finding plans -----------------------------------------------------------------------------------------
+
+
+def begin(
+    client: Client,
+    source: str,
+    *,
+    rate: float,
+    to_look_at: int,
+    failure: str = "",
+    task: str = "",
+    error: str = "",
+    limit: int | None = None,
+) -> str:
+    """Note a plan, of which nothing is sent yet, and return its id."""
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise InvalidValue(
+            f"rate is {rate!r}; it must be a number of messages a second from {MIN_RATE} to {MAX_RATE:g}"
+        )
+    (plan_id,) = random_suffixes(1)
+    words: list[Argument] = ["source", checked_name(source), "rate", repr(rate), "gap_ms", repr(1000 / rate)]
+    words += ["failure", failure, "task", task.encode("utf-8", "replace"), "error", error.encode("utf-8", "replace")]
+    words += ["to_look_at", to_look_at]
+    if limit is not None:
+        words += ["limit", limit]
+    keys = (retry_keys(client.namespace, plan_id)[0], retries_key(client.namespace, source))
+    client.run(Call("retry/begin", keys, (plan_id, KEEP_S, MOST_PLANS, *words), int))
+    return plan_id
+
+
+def read_plan(client: Client, plan_id: str) -> Plan | None:
+    """Return a plan; None when there is none any more."""
+    keys = retry_keys(client.namespace, plan_id)[:2]
+    return client.run(Call("retry/read", keys, (), lambda reply: _read_plan(plan_id, reply), repeatable=True))
+
+
+def plans_of(client: Client, source: str) -> list[Plan]:
+    """Return the plans of a dead-letter queue, the newest first."""
+    newest = Call("workflow/newest", (retries_key(client.namespace, source),), (MOST_PLANS,), list, repeatable=True)
+    found = [read_plan(client, plan_id.decode()) for plan_id in client.run(newest)]
+    return [plan for plan in found if plan is not None]
+
+
+def _read_plan(plan_id: str, reply: Any) -> Plan | None:
+    if reply is None:
+        return None
+    now_ms, still_open, later, last, words = reply
+    texts = [word.decode("utf-8", "replace") for word in words]
+    fields = dict(zip(texts[::2], texts[1::2], strict=True))
+    more: dict[str, Any] = {name: fields.get(name, "") for name in _TEXTS}
+    more |= {name: int(fields.get(name) or 0) for name in _COUNTS}
+    place = Position(bytes.fromhex(fields["score"]), bytes.fromhex(fields["message"])) if "score" in fields else START
+    return Plan(
+        id=plan_id,
+        now_ms=float(now_ms),
+        open=still_open,
+        later=later,
+        last_due_ms=float(last) if last else None,
+        rate=float(fields.get("rate") or 1),
+        limit=int(fields["limit"]) if fields.get("limit") else None,
+        created_ms=float(fields.get("created_ms") or 0),
+        position=place,
+        **more,
+    )
+
+
+_TEXTS = ("state", "source", "failure", "task", "error", "failed_id", "task_id")
+_COUNTS = ("to_look_at", "looked_at", "sent", "succeeded", "failed", "unknown", "returned")
+
+
+def _note(client: Client, plan_id: str, expected: str, **fields: Argument) -> bool:
+    words = [word for pair in fields.items() for word in pair]
+    key = retry_keys(client.namespace, plan_id)[0]
+    return client.run(Call("retry/note", (key,), (expected, *words), bool, repeatable=True))
+
+
+# -- Sending ----------------------------------------------------------------------------------------------------------
+
+
+def send_part(client: Client, plan: Plan, fits: Fits) -> bool:
+    """Look at up to a thousand dead letters and send those that fit. Return whether there is more to do."""
+    left = plan.to_look_at - plan.looked_at
+    page = client.run(digest(client.namespace, plan.source, after=plan.position, count=max(1, min(left, MAX_BATCH))))
+    if page.end is None or left <= 0 or plan.state != "sending":
+        _note(client, plan.id, "sending", state="sent")
+        return False
+    # What died after the plan was made is not meant: it may have failed because of it.
+    meant = [message for message in page.messages if message.visible_at_ms <= plan.created_ms and fits(message)]
+    wanted = None if plan.limit is None else max(0, plan.limit - plan.sent)
+    _send(client, plan, meant[:wanted])
+    looked_at = plan.looked_at + len(page.messages)
+    is_enough = wanted is not None and len(meant) >= wanted
+    state = "sent" if is_enough or looked_at >= plan.to_look_at else "sending"
+    place: dict[str, Argument] = {"score": page.end.score.hex(), "message": page.end.message_id.hex()}
+    if plan.is_probe and meant and (failure := meant[0].failure()) is not None:
+        place["task_id"] = failure.task_id
+    return _note(client, plan.id, "sending", state=state, looked_at=looked_at, **place) and state == "sending"
+
+
+def _send(client: Client, plan: Plan, messages: Sequence[StoredMessage]) -> int:
+    by_target: dict[str, list[StoredMessage]] = {}
+    for message in messages:
+        target = origin_of(message)
+        if target is not None and target != plan.source:
+            by_target.setdefault(target, []).append(message)
+    sent = 0
+    for target, group in by_target.items():
+        for part in cut(group, MAX_SLICE):
+            verdicts = client.run(_send_call(client.namespace, plan, target, part))
+            sent += sum(isinstance(verdict, str) for verdict in verdicts)
+    return sent
+
+
+def _send_call(namespace: str, plan: Plan, target: str, messages: Sequence[StoredMessage]) -> Call[list[Verdict | str]]:
+    keys, target_keys = queue_keys(namespace, plan.source), queue_keys(namespace, target)
+    all_keys = [keys.messages, keys.settings, keys.failures, keys.releases]
+    all_keys += [target_keys.messages, target_keys.settings, target_keys.releases, *retry_keys(namespace, plan.id)]
+    args: list[Argument] = [target_keys.channel, target, REDRIVEN_RESULT_TTL_S, KEEP_S]
+    for message, suffix in zip(messages, random_suffixes(len(messages)), strict=True):
+        record = _record_key(namespace, message.failure_json)
+        all_keys += record
+        lives = lives_of(message.failure_json)
+        args += (message.position.message_id, message.receive_count, suffix, len(record), lives)
+    return Call("retry/send", tuple(all_keys), tuple(args), _read_verdicts, repeatable=True, subject=plan.source)
+
+
+def _read_verdicts(reply: Any) -> list[Verdict | str]:
+    # -1: there is no such target; its dead letters stay where they are.
+    found = reply if isinstance(reply, list) else []
+    return [item.decode("ascii") if isinstance(item, bytes) else Verdict(item) for item in found]
+
+
+def _record_key(namespace: str, failure_json: bytes) -> list[str]:
+    failure = read_failure(failure_json)
+    return [result_key(namespace, failure.task_id)] if failure is not None and failure.task_id else []
+
+
+# -- What became of them ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message of a plan that has not ended."""
+
+    id: str
+    target: str
+    failure_json: bytes
+
+
+def settle_part(client: Client, plan: Plan, *, skip: int = 0) -> tuple[int, int]:
+    """Note of up to PART messages that are due whether they have ended; return how many were looked at, and ended."""
+    entries = _part(client, plan, "due", skip)
+    own, failures = retry_keys(client.namespace, plan.id), queue_keys(client.namespace, plan.source).failures
+    ended = 0
+    for target, group in _by_target(entries).items():
+        keys = [*own, queue_keys(client.namespace, target).messages, failures]
+        args: list[Argument] = [target]
+        for entry in group:
+            record = _record_key(client.namespace, entry.failure_json)
+            keys += record
+            args += (entry.id, len(record))
+        ended += client.run(Call("retry/settle", tuple(keys), tuple(args), int, repeatable=True))
+    return len(entries), ended
+
+
+def cancel(client: Client, plan_id: str) -> None:
+    """Have a plan send nothing more. What was sent and is not due is given back by return_part()."""
+    _note(client, plan_id, "", state="cancelled")
+
+
+def return_part(client: Client, plan: Plan, *, skip: int = 0) -> tuple[int, int]:
+    """Make up to PART messages that are not due dead letters again; return how many were looked at, and came back."""
+    entries = _part(client, plan, "later", skip)
+    dead = queue_keys(client.namespace, plan.source)
+    own = (*retry_keys(client.namespace, plan.id), dead.messages, dead.settings, dead.failures, dead.releases)
+    returned = 0
+    for target, group in _by_target(entries).items():
+        queue = queue_keys(client.namespace, target)
+        keys = [*own, queue.messages, queue.settings, queue.releases]
+        args: list[Argument] = [target]
+        for entry in group:
+            failure = read_failure(entry.failure_json)
+            died_ms = "" if failure is None or failure.died_ms is None else f"{failure.died_ms:.0f}"
+            record = _record_key(client.namespace, entry.failure_json)
+            keys += record
+            args += (entry.id, died_ms, len(record))
+        returned += client.run(Call("retry/return", tuple(keys), tuple(args), int, subject=plan.source))
+    return len(entries), returned
+
+
+def _part(client: Client, plan: Plan, which: str, skip: int) -> list[Entry]:
+    keys = retry_keys(client.namespace, plan.id)[1:]
+    call: Call[list[Entry]] = Call("retry/part", keys, (which, skip, PART), _read_entries, repeatable=True)
+    return client.run(call)
+
+
+def _read_entries(reply: list[bytes]) -> list[Entry]:
+    return [_entry(entry, kept) for entry, kept in zip(reply[::2], reply[1::2], strict=True)]
+
+
+def _entry(entry: bytes, kept: bytes) -> Entry:
+    message_id, _, target = entry.decode().partition(" ")
+    return Entry(message_id, target, kept.partition(b" ")[2])
+
+
+def _by_target(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.target, []).append(entry)
+    return found
+
+
+# -- In a loop --------------------------------------------------------------------------------------------------------
+
+
+def go_on(client: Client, plan_id: str, fits: Fits) -> Iterator[Plan]:
+    """Send all that a plan still has to send, part by part; yield the plan after each."""
+    while (plan := read_plan(client, plan_id)) is not None and plan.state == "sending":
+        send_part(client, plan, fits)
+        if (plan := read_plan(client, plan_id)) is not None:
+            yield plan
+
+
+def each_part(part: Callable[..., tuple[int, int]], client: Client, plan: Plan) -> Iterator[int]:
+    """Do settle_part() or return_part() until all was looked at; yield how many it concerned each time."""
+    skip = 0
+    while True:
+        looked_at, done = part(client, plan, skip=skip)
+        yield done
+        skip += looked_at - done
+        if looked_at < PART:
+            return

@@ -1,0 +1,158 @@
+"""Retrying dead letters of one failure: a probe, then the rest at a rate, with progress and a way back."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client as Browser
+
+from rsmq_django.core import Queue
+from rsmq_django.core.browse import page
+from rsmq_django.core.fingerprint import fingerprint
+from rsmq_django.core.retry_plans import Plan, plans_of
+from tests.admin.pages import text_of, told
+from tests.redis_server import PrivateServer
+
+RETRIES = "/admin/rsmq/queue/mail-dead/retries/"
+FAILURE = fingerprint("shop.pay", "builtins.ConnectionError", "no answer")
+URL = f"{RETRIES}?failure={FAILURE}"
+
+
+@pytest.fixture
+def letters(mail: Queue, dead: Queue, server: PrivateServer) -> list[str]:
+    """Five dead letters of one failure, and one of another."""
+    ids = dead.send_many([b'{"task": "shop.pay", "id": "t%d"}' % number for number in range(6)])
+    for number, died in enumerate(ids):
+        record = {"reason": "gave_up", "queue": "mail", "task": "shop.pay", "task_id": f"t{number}"}
+        record |= {"error": "builtins.ConnectionError" if number < 5 else "builtins.ValueError", "message": "no answer"}
+        server.redis.hset("rsmq::dead:mail-dead", died, json.dumps(record))
+    return ids
+
+
+def the_plan(dead: Queue) -> Plan:
+    (plan, *_) = plans_of(dead.client, "mail-dead")
+    return plan
+
+
+def bodies_in(queue: Queue) -> list[bytes]:
+    return [message.body for message in queue.client.run(page("rsmq", queue.name, body_bytes=100)).messages]
+
+
+def test_a_group_leads_to_its_retries(browser: Browser, letters: list[str]):
+    assert URL.partition("/admin")[2] in browser.get("/admin/rsmq/queue/mail-dead/failures/").content.decode()
+
+    shown = text_of(browser.get(URL))
+
+    assert "shop.pay, ConnectionError" in shown and "5 dead letters of this failure." in shown
+    assert "Nothing has been retried" in shown
+
+
+def test_one_is_a_probe_and_the_page_says_how_it_ended(
+    browser: Browser, mail: Queue, dead: Queue, letters: list[str], server: PrivateServer
+):
+    browser.post(URL, {"action": "probe"})
+
+    assert bodies_in(mail) == [b'{"task": "shop.pay", "id": "t0"}'] and dead.attributes().messages == 5
+    shown = browser.get(URL)
+    assert "Probe: one dead letter · running" in text_of(shown) and "Ready or running 1" in text_of(shown)
+    assert "4 dead letters of this failure." in text_of(shown)
+    server.redis.hset("rsmq::result:t0", mapping={"status": "SUCCESSFUL", "message": mail.receive().id})  # type: ignore[union-attr]
+    mail.delete(bytes.decode(server.redis.zrange("rsmq:mail", 0, 0)[0]))
+
+    shown = browser.get(URL)
+    assert "Probe: one dead letter · finished" in text_of(shown) and "Succeeded 1 · Task result" in text_of(shown)
+    assert b'href="/admin/rsmq/result/t0/change/"' in shown.content
+    assert LogEntry.objects.get().change_message == "Probed one dead letter: shop.pay, ConnectionError"
+
+
+def test_a_probe_that_fails_again_leads_to_its_dead_letter(
+    browser: Browser, mail: Queue, dead: Queue, letters: list[str], server: PrivateServer
+):
+    browser.post(URL, {"action": "probe"})
+    again = mail.pop()
+    assert again is not None
+    server.redis.zadd("rsmq:mail-dead", {again.id: 1})
+    server.redis.hset("rsmq:mail-dead:Q", again.id, again.body)
+    server.redis.hset("rsmq::dead:mail-dead", again.id, json.dumps({"error": "builtins.TimeoutError"}))
+
+    shown = browser.get(URL)
+
+    assert "Failed again 1 · builtins.TimeoutError" in text_of(shown)
+    assert f"/admin/rsmq/message/mail-dead_2F{again.id}/change/" in shown.content.decode()
+
+
+def test_the_rest_is_retried_at_a_rate_and_shows_its_progress(
+    browser: Browser, mail: Queue, dead: Queue, letters: list[str]
+):
+    browser.post(URL, {"action": "start", "rate": "0.01"})
+
+    assert len(bodies_in(mail)) == 5 and mail.attributes().ready_messages == 1
+    assert dead.attributes().messages == 1, "the one of another failure stays"
+    plan = the_plan(dead)
+    assert (plan.state, plan.rate, plan.sent, plan.later) == ("sent", 0.01, 5, 4)
+    shown = text_of(browser.get(URL))
+    assert "Retry at 0.01 per second · running" in shown and "Not due 4 · the last one in 6 min" in shown
+    assert "Retry at 0.01 per second" in text_of(browser.get(RETRIES)), "also without the failure"
+    assert LogEntry.objects.get().change_message == "Retried at 0.01 per second: shop.pay, ConnectionError"
+
+
+def test_a_retry_is_cancelled_and_what_is_not_due_comes_back(
+    browser: Browser, mail: Queue, dead: Queue, letters: list[str]
+):
+    browser.post(URL, {"action": "start", "rate": "0.01"})
+
+    done = browser.post(URL, {"action": "cancel", "plan": the_plan(dead).id}, follow=True)
+
+    assert told(done) == ["Retry cancelled; 4 messages are dead letters again"]
+    assert len(bodies_in(mail)) == 1 and dead.attributes().messages == 5
+    assert "4 dead letters of this failure." in text_of(done) and "· cancelled" in text_of(done)
+
+
+def test_sending_goes_on_from_any_page_when_the_browser_was_closed(
+    browser: Browser, mail: Queue, dead: Queue, letters: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.admin.retry_page.go_on", lambda *args: iter(()))
+    browser.post(URL, {"action": "start", "rate": "10"})
+    monkeypatch.undo()
+    assert "being sent" in text_of(browser.get(URL)) and not bodies_in(mail)
+
+    browser.post(URL, {"action": "continue", "plan": the_plan(dead).id})
+
+    assert len(bodies_in(mail)) == 5 and the_plan(dead).state == "sent"
+
+
+@pytest.mark.parametrize("rate", ["", "0", "x", "1e9"])
+def test_a_wrong_rate_is_told_next_to_its_field(
+    browser: Browser, mail: Queue, dead: Queue, letters: list[str], rate: str
+):
+    refused = browser.post(URL, {"action": "start", "rate": rate})
+
+    assert refused.status_code == 200 and refused.context["form"].errors["rate"]
+    assert not bodies_in(mail) and plans_of(dead.client, "mail-dead") == []
+
+
+def test_what_is_gone_is_told(browser: Browser, mail: Queue, dead: Queue, letters: list[str]):
+    gone = browser.post(f"{RETRIES}?failure=none", {"action": "probe"}, follow=True)
+    assert told(gone) == ["There are no dead letters of this failure any more."]
+    assert told(browser.post(URL, {"action": "cancel", "plan": "x"}, follow=True)) == [
+        "There is no such retry any more."
+    ]
+
+
+def test_looking_and_retrying_have_permissions_of_their_own(
+    browser_of: Callable[..., Browser], mail: Queue, dead: Queue, letters: list[str]
+):
+    viewer = browser_of("view_queue", "view_message")
+
+    assert b"Retry one as a probe" not in viewer.get(URL).content
+    assert viewer.post(URL, {"action": "probe"}).status_code == 403
+    assert browser_of("view_queue", "redrive_message").get(URL).status_code == 403
+    assert not bodies_in(mail)
+    assert browser_of("view_queue", "view_message", "redrive_message").post(URL, {"action": "probe"}).status_code == 302
+    assert len(bodies_in(mail)) == 1
+
+
+def test_texts_of_errors_are_for_those_who_may_see_bodies(browser_of: Callable[..., Browser], letters: Any):
+    assert b"no answer" not in browser_of("view_queue", "view_message", "redrive_message").get(URL).content
