@@ -18,9 +18,15 @@ from django.utils.translation import gettext_lazy
 from .. import schedules
 from ..core.errors import RedisFailure, RsmqError
 from ..models import Schedule
+from ..tasks.envelope import Envelope
+from . import schedule_pages
+from .cron_words import words_of
 from .formats import one_line, visible
 from .logs import log
+from .schedule_forms import MISSED
+from .schedule_ticks import last_ticks, next_ticks
 from .site import LiveAdmin, explanation_of
+from .workflow_graph import call_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,17 @@ def action_for(name: str) -> Callable[..., None]:
 class ScheduleAdmin(LiveAdmin):
     """See the module."""
 
-    list_display = ("shown_name", "status", "when", "next_at", "last_fired_at", "fired", "skipped", "task", "queue")
+    list_display = (
+        "shown_name",
+        "status",
+        "shown_when",
+        "next_at",
+        "last_fired_at",
+        "fired",
+        "skipped",
+        "task",
+        "queue",
+    )
     list_display_links = ("shown_name",)
     list_filter = ("is_paused", "is_declared")
     search_fields = ("name", "task")
@@ -68,6 +84,11 @@ class ScheduleAdmin(LiveAdmin):
         """Return the name."""
         return one_line(schedule.name, 60)
 
+    @admin.display(description=gettext_lazy("when"))
+    def shown_when(self, schedule: Schedule) -> str:
+        """Return when it is due, in words."""
+        return words_of(schedule.entry.schedule.timetable) if schedule.entry.schedule else "-"
+
     @admin.display(description=gettext_lazy("status"))
     def status(self, schedule: Schedule) -> str:
         """Return whether it fires."""
@@ -77,7 +98,32 @@ class ScheduleAdmin(LiveAdmin):
 
     def own_urls(self) -> Sequence[URLPattern]:
         """Return the page beside Django's."""
-        return [self.own_url("<path:object_id>/operate/", self.operate_view, "operate", post_only=True)]
+        return [
+            self.own_url("add/", self.add_page, "add"),
+            self.own_url("<path:object_id>/edit/", self.edit_page, "edit"),
+            self.own_url("<path:object_id>/delete/", self.delete_page, "delete"),
+            self.own_url("<path:object_id>/operate/", self.operate_view, "operate", post_only=True),
+        ]
+
+    def add_page(self, request: HttpRequest) -> HttpResponse:
+        """See schedule_pages.py."""
+        return schedule_pages.add_page(self, request)
+
+    def edit_page(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """See schedule_pages.py."""
+        return schedule_pages.edit_page(self, request, object_id)
+
+    def delete_page(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """See schedule_pages.py."""
+        return schedule_pages.delete_page(self, request, object_id)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Return whether the user may add schedules; Django then offers our page."""
+        return self.may(request, "add_schedule")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return False: Django would delete rows. Our page deletes one schedule."""
+        return False
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         """Add what can be done, and the options."""
@@ -91,8 +137,28 @@ class ScheduleAdmin(LiveAdmin):
                 (name, OPERATIONS[name].label) for name in names if self.may(request, OPERATIONS[name].codename)
             ],
             "may_view_result": self.may(request, "view_result"),
+            **self._plan_of(request, schedule),
         }
         return super().render_change_form(request, context, *args, **kwargs)
+
+    def _plan_of(self, request: HttpRequest, row: Schedule) -> dict[str, Any]:
+        """Return when it is due, with which arguments, and what may be changed of it."""
+        schedule = row.entry.schedule
+        may_view_body, may_change = self.may(request, "view_body"), not row.is_declared
+        if schedule is None:
+            return {"when": "-", "missed": "-", "may_delete": may_change and self.may(request, "delete_schedule")}
+        call = Envelope(schedule.task, "", list(schedule.args), dict(schedule.kwargs or {}))
+        return {
+            "when": words_of(schedule.timetable),
+            "expression": visible(schedule.cron or ""),
+            "zone": visible(schedule.time_zone),
+            "arguments": call_text(call) if may_view_body else "",
+            "missed": dict(MISSED).get(schedule.missed, schedule.missed),
+            "next_ticks": next_ticks(row.entry),
+            "last_ticks": last_ticks(row.entry),
+            "may_change": may_change and may_view_body and self.may(request, "change_schedule"),
+            "may_delete": may_change and self.may(request, "delete_schedule"),
+        }
 
     def operate_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Do something from the page of a schedule."""

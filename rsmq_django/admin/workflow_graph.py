@@ -17,7 +17,7 @@ from ..core.keys import queue_keys
 from ..core.workflows import MemberRecord, Unfinished, read_later, read_members, read_unfinished
 from ..models import Workflow
 from ..queues import get_client
-from ..tasks.envelope import Unreadable, decode
+from ..tasks.envelope import Envelope, Unreadable, decode
 from ..tasks.results import read_body, read_record
 from ..tasks.workflow_shape import Run, Shape, read_shape
 from .formats import as_duration, as_number, one_line, visible
@@ -301,9 +301,14 @@ def _ms(text: str | None) -> float | None:
 def arguments_of(body: bytes) -> str:
     """Return the arguments of a call on one line, with secrets hidden; "" when they cannot be read."""
     try:
-        call = redacted_call(decode(seal_of(body, is_cut=False).body, message_id=""))
+        return call_text(decode(seal_of(body, is_cut=False).body, message_id=""))
     except Unreadable:
         return ""
+
+
+def call_text(envelope: Envelope) -> str:
+    """Return the arguments of a call on one line, with secrets hidden: 'order=7, currency="EUR"'."""
+    call = redacted_call(envelope)
     named = [*call.args, *call.kwargs.items()]
     parts = [f"{name}={_as_json(value)}" if name else _as_json(value) for name, value in named]
     return one_line(", ".join(parts), 200)

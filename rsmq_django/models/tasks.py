@@ -72,6 +72,7 @@ class Schedule(LiveModel):
         verbose_name = _("schedule")
         verbose_name_plural = _("schedules")
         ordering = ("name",)
+        default_permissions = ("view", "add", "change", "delete")
         permissions = (
             ("run_schedule", _("Can run a schedule now")),
             ("pause_schedule", _("Can pause and resume schedules")),
