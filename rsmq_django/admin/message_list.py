@@ -1,47 +1,20 @@
-"""The columns and the filter of the list of messages."""
+"""The columns of the list of messages."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
-from django.http import HttpRequest
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..live.servers import all_places
 from ..models import Message
+from ..tasks.envelope import Unreadable, decode
 from .bodies import preview
 from .formats import as_moment, as_number, as_size, one_line, visible
-from .fragments import is_fragment
-
-#: A filter with more choices is longer than the list; the page of queues links to the messages of each.
-MAX_QUEUE_CHOICES = 50
-
-
-class QueueFilter(admin.SimpleListFilter):
-    """One queue. What is behind the others is reached from the page of queues."""
-
-    title = gettext_lazy("queue")
-    parameter_name = "queue"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the queues to choose from; a refresh leaves the filters as they are."""
-        if is_fragment(request):
-            return []
-        places = all_places([])
-        if len(places) > MAX_QUEUE_CHOICES:
-            places = [place for place in places if place.is_configured or place.key == self.value()]
-        return [(place.key, one_line(place.key, 40)) for place in places[:MAX_QUEUE_CHOICES]]
-
-    def has_output(self) -> bool:
-        """Return True: what is chosen can be taken back, whatever is offered."""
-        return bool(self.lookup_choices) or self.value() is not None
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the messages of the queue."""
-        return queryset.filter(queue=self.value()) if self.value() else queryset
+from .redaction import HIDDEN, redact, redacted_call, seal_of
 
 
 @admin.display(description=gettext_lazy("message"))
@@ -68,9 +41,27 @@ def what(message: Message) -> str:
 
 @admin.display(description=gettext_lazy("task / error"))
 def what_and_body(message: Message) -> str:
-    """Return the same with the beginning of the body, for those who may see it."""
-    body = preview(message.stored.body, message.task, is_cut=_is_cut(message))
-    return format_html('{}<span class="rsmq-preview">{}</span>', what(message), body)
+    """Return the task with its arguments, and the error with its text, for those who may see bodies."""
+    failure = message.stored.failure()
+    text = one_line(redact(failure.message), 160) if failure else ""
+    shown = format_html('{}<span class="rsmq-preview">{}</span>', what(message), arguments_of(message))
+    return shown if not text else format_html('{}<span class="rsmq-preview rsmq-bad">{}</span>', shown, text)
+
+
+def arguments_of(message: Message) -> str:
+    """Return the arguments of a call without secrets, "order_id=7, count=2"; else the beginning of the body."""
+    stored = message.stored
+    try:
+        call = redacted_call(decode(seal_of(stored.body, is_cut=_is_cut(message)).body, message_id=stored.id))
+    except Unreadable:  # not a call, or one of which only the beginning was read
+        return preview(stored.body, message.task, is_cut=_is_cut(message))
+    parts = [_argument(name, value) for name, value in (*call.args, *call.kwargs.items())]
+    return one_line(", ".join(parts)) if parts else _("no arguments")
+
+
+def _argument(name: str, value: Any) -> str:
+    text = value if value == HIDDEN else json.dumps(value, ensure_ascii=False)
+    return f"{name}={text}" if name else text
 
 
 @admin.display(description=gettext_lazy("ready since / due"), ordering="visible_at")

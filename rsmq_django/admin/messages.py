@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import unquote
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
@@ -32,7 +33,15 @@ from . import bulk_pages, message_actions, message_list
 from .body_download import body_of
 from .formats import as_duration, as_size, reason_of, visible
 from .forms import ParametersForm
-from .message_list import MAX_QUEUE_CHOICES, QueueFilter
+from .message_filters import (
+    MAX_QUEUE_CHOICES,
+    AgeFilter,
+    ErrorFilter,
+    MessageChangeList,
+    QueueFilter,
+    TagFilter,
+    TaskFilter,
+)  # fmt: skip
 from .message_page import MessagePage
 from .naming import answer, names_of
 from .operations import OPERATIONS, Operation
@@ -59,7 +68,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
         message_list.queue_name,
     )
     list_display_links: Any = (message_list.short_id,)
-    list_filter = (QueueFilter, "state")
+    list_filter: ClassVar[Any] = (QueueFilter, "state", TaskFilter, ErrorFilter, TagFilter, AgeFilter)
     #: How many there are without the filter would have to be counted in every queue.
     show_full_result_count = False
     search_fields = ("message_id",)
@@ -84,6 +93,14 @@ class MessageAdmin(RunsAgain, LiveAdmin):
         if request.GET.get("queue"):
             columns.remove(message_list.queue_name)
         return columns
+
+    def get_list_filter(self, request: HttpRequest) -> Any:
+        """Return the filters: tags are in bodies."""
+        return [each for each in self.list_filter if each is not TagFilter or self.may(request, "view_body")]
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return the list that goes on where looking has stopped."""
+        return MessageChangeList
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
         """Search bodies and errors only for those who may see them."""

@@ -69,7 +69,13 @@ class LiveChangeList(PlainChangeList):
     def notes(self) -> list[str]:
         """Return what the operator should know beside the rows."""
         queryset: Any = self.queryset
-        notes = list(dict.fromkeys(queryset.source.notes))
+        return [*dict.fromkeys(queryset.source.notes), *self.scan_notes]
+
+    @property
+    def scan_notes(self) -> list[str]:
+        """Return what of the rows was not looked at."""
+        queryset: Any = self.queryset
+        notes: list[str] = []
         scan = queryset.scanned()
         if scan is not None and not scan.is_complete:
             notes.append(

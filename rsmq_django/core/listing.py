@@ -175,16 +175,19 @@ def search(
     until_ms: float | None = ALL,
     count: int = MAX_BATCH,
     body_bytes: int = NO_BODY,
+    marks: Sequence[str] = (),
+    ids: tuple[str, str] = ("", ""),
 ) -> Call[Found]:
     """Return the call that looks at up to `count` (1 to 1,000) messages behind a position and returns those that fit.
 
     A message fits when its id, its task's name, and with `everywhere` its body or failure record have each of the
-    words. `which` leaves out what was never received, or what was. `until_ms` is that of `browse.page`. It stops early
-    when it has read a few megabytes: only an `end` of None says that nothing is left.
+    words, its body or record each of the marks, and its id begins between the two of `ids`. `which` leaves out what
+    was never received, or what was. `until_ms` is that of `browse.page`. It stops early when it has read a few
+    megabytes: only an `end` of None says that nothing is left.
     """
-    flags = (which, body_bytes, int(everywhere))
+    flags = (which, body_bytes, int(everywhere), *ids, len(marks))
     args = (after.score, after.message_id, as_limit(until_ms), checked_count(count), *flags)
-    lowered = tuple(word.lower().encode("utf-8", "surrogateescape") for word in words)
+    lowered = tuple(word.lower().encode("utf-8", "surrogateescape") for word in (*marks, *words))
     return Call("browse/search", _keys(namespace, name), (*args, *lowered), _read_found, repeatable=True, subject=name)
 
 

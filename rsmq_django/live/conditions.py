@@ -14,6 +14,8 @@ from django.core.exceptions import FieldError
 from django.db import models
 from django.db.models import Q
 
+from .narrowing import NO_NARROWING, Narrowing
+
 LOOKUPS: dict[str, Callable[[Any, Any], bool]] = {
     "exact": lambda a, b: a == b,
     "iexact": lambda a, b: str(a).lower() == str(b).lower(),
@@ -48,6 +50,10 @@ class Selection:
     searches_bodies: bool
     #: Names of fields, with "-" for descending.
     order_by: tuple[str, ...]
+    #: What is asked beside the fields, of rows that are messages.
+    narrowing: Narrowing = NO_NARROWING
+    #: Where looking begins: what an earlier scan has returned as its end, "" for the first row.
+    begin: str = ""
 
     def values(self, field: str) -> frozenset[Any] | None:
         """Return the values that a field may have; None for any."""

@@ -6,8 +6,9 @@ Redis can count and cut a queue, its ready messages and a dead-letter queue, how
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from ..core.limits import MAX_BATCH
 from ..core.listing import MAX_QUEUES, Found, QueueSummary, find, message_range, search
 from .conditions import Selection
 from .envelopes import task_name
+from .narrowing import TAGGED_BODY_BYTES
 from .places import Place, by_client, in_order, message_place_of, place_of
 from .queryset import LazyRows, Scan
 from .servers import all_places, answers_of, answers_that_came, summaries_of
@@ -47,6 +49,43 @@ class Shelf:
     size: int
     #: The server's time when that was so.
     now_ms: int
+
+
+_SCORE = re.compile(rb"-?\d{1,20}(\.\d{1,20})?(e[+-]?\d{1,3})?|[+]inf")
+#: Behind every message of a queue.
+LAST = Position(b"+inf", b"\x7f")
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a scan ended: so that the next page goes on there, as text in its address."""
+
+    #: Messages looked at so far, in all pages.
+    looked_at: int
+    #: Key of the queue.
+    key: str
+    position: Position
+
+    def text(self) -> str:
+        """Return it as text."""
+        return f"{self.looked_at}-{self.position.score.hex()}-{self.position.message_id.hex()}-{self.key}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Cursor | None:
+        """Return the cursor of a text; None for what is not one."""
+        try:
+            looked_at, score, message_id, key = text.split("-", 3)
+            position = Position(bytes.fromhex(score), bytes.fromhex(message_id))
+            if _SCORE.fullmatch(position.score) is None:
+                return None
+            return cls(max(0, min(int(looked_at), 10**15)), key, position)
+        except ValueError:
+            return None
+
+    def rest_of(self, shelves: Sequence[Shelf]) -> Sequence[Shelf]:
+        """Return the queues that are left, beginning with that of the cursor; all when it is not among them."""
+        keys = [shelf.place.key for shelf in shelves]
+        return shelves[keys.index(self.key) :] if self.key in keys else shelves
 
 
 class MessageSource:
@@ -87,7 +126,13 @@ class MessageSource:
 
     def can_page(self, selection: Selection) -> bool:
         """See Source."""
-        if selection.words or not selection.is_exact or not set(selection.equal) <= {"queue", "state"}:
+        if (
+            selection.words
+            or selection.narrowing
+            or selection.begin
+            or not selection.is_exact
+            or not set(selection.equal) <= {"queue", "state"}
+        ):
             return False
         states, queues = selection.values("state"), selection.values("queue")
         if states is not None and states not in ({READY}, {DEAD}):
@@ -158,7 +203,7 @@ class MessageSource:
         if keys is not None:
             rows = self._picked(keys)
             return Scan(rows, len(rows), len(rows))
-        if len(selection.words) == 1 and (rows := self._with_id(selection)):
+        if len(selection.words) == 1 and not selection.narrowing and (rows := self._with_id(selection)):
             return Scan(rows, len(rows), len(rows))
         return self._searched(selection)
 
@@ -196,37 +241,45 @@ class MessageSource:
     def _searched(self, selection: Selection) -> Scan:
         found: list[tuple[Shelf, StoredMessage, int]] = []
         shelves, state = self._shelves(selection), _only(selection, "state")
+        begin = Cursor.from_text(selection.begin)
+        end, looked_before = "", begin.looked_at if begin else 0
 
         def is_meant(message: StoredMessage, now_ms: int) -> bool:
             # Some have become visible since the queues were counted.
-            return state not in RECEIVED or STATES[message.state(now_ms)] == state
+            if state in RECEIVED and STATES[message.state(now_ms)] != state:
+                return False
+            return not selection.narrowing or selection.narrowing.fits(message)
 
         looked_at, limit, until_s, is_enough = 0, scan_limit(), time.monotonic() + SCAN_S, False
-        for shelf in shelves:
-            for page in self._looks(selection, shelf, limit - looked_at):
+        for shelf in begin.rest_of(shelves) if begin else shelves:
+            for page in self._looks(selection, shelf, limit - looked_at, begin):
                 found += [(shelf, message, page.now_ms) for message in page.messages if is_meant(message, page.now_ms)]
                 looked_at += page.looked_at
                 is_enough = looked_at >= limit or time.monotonic() > until_s
+                end = Cursor(looked_before + looked_at, shelf.place.key, page.end or LAST).text()
                 if is_enough:
                     break
             if is_enough:
                 break
-        of = max(looked_at, sum(shelf.size for shelf in shelves)) if is_enough else looked_at
+        seen = looked_before + looked_at
+        of = max(seen, sum(shelf.size for shelf in shelves)) if is_enough else seen
         # What was found is what was selected, in the order of the queues, when nothing but those was asked for.
         is_plain = selection.is_exact and set(selection.equal) <= {"queue", "state"} and state != ""
         is_final = is_plain and selection.order_by in ((), ("queue", "visible_at"))
-        return Scan(LazyRows(found, self._found_row), looked_at, of, is_final)
+        return Scan(LazyRows(found, self._found_row), looked_at, of, is_final, end if is_enough else "", looked_before)
 
     def _found_row(self, found: tuple[Shelf, StoredMessage, int]) -> Any:
         shelf, message, now_ms = found
         return self._row(shelf.place, message, now_ms, shelf.are_dead)
 
-    def _looks(self, selection: Selection, shelf: Shelf, limit: int) -> Iterator[Found]:
+    def _looks(self, selection: Selection, shelf: Shelf, limit: int, begin: Cursor | None = None) -> Iterator[Found]:
         """Look at the messages of one queue, a slice at a time."""
-        state, client = _only(selection, "state"), shelf.place.client
+        state, client, narrowing = _only(selection, "state"), shelf.place.client, selection.narrowing
         after: Position | None = START
         if state in RECEIVED:
             after = Position.behind_all_of(shelf.now_ms)
+        if begin is not None and begin.key == shelf.place.key:
+            after = begin.position
         while after is not None and limit > 0 and shelf.size:
             call = search(
                 client.namespace,
@@ -237,7 +290,9 @@ class MessageSource:
                 after=after,
                 until_ms=None if state == READY else ALL,
                 count=min(limit, MAX_BATCH),
-                body_bytes=PREVIEW_BYTES,
+                body_bytes=TAGGED_BODY_BYTES if narrowing.tag else PREVIEW_BYTES,
+                marks=narrowing.marks,
+                ids=narrowing.ids,
             )
             try:
                 found = client.run(call)

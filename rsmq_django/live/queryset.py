@@ -8,7 +8,7 @@ never asks a table that does not exist. Rows come from a `Source`, which knows h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self, cast
 
 from django.core.exceptions import FieldError
@@ -16,6 +16,7 @@ from django.db import NotSupportedError, models
 from django.db.models import Q
 
 from .conditions import Selection, checked, equalities, field_named, fits
+from .narrowing import NO_NARROWING, Narrowing
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,14 @@ class Scan:
     of: int
     #: Whether they are exactly what was selected, in its order; else the queryset filters and sorts them.
     is_final: bool = False
+    #: Where to go on looking, "" when nothing is left; and how many were looked at before this scan.
+    end: str = ""
+    looked_before: int = 0
 
     @property
     def is_complete(self) -> bool:
         """Return whether everything was looked at."""
-        return self.looked_at >= self.of
+        return self.looked_before + self.looked_at >= self.of
 
 
 class LazyRows(Sequence[Any]):
@@ -105,6 +109,8 @@ class Wanted:
     conditions: tuple[Q, ...] = ()
     words: tuple[str, ...] = ()
     searches_bodies: bool = True
+    narrowing: Narrowing = NO_NARROWING
+    begin: str = ""
     start: int = 0
     stop: int | None = None
     is_none: bool = False
@@ -176,6 +182,14 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
         words = (*self._wanted.words, *text.split())
         return self._copy(words=words, searches_bodies=in_bodies, memory=Memory())
 
+    def narrow(self, **asked: Any) -> Self:
+        """Return the messages of which all of this is true, too: see Narrowing."""
+        return self._copy(narrowing=replace(self._wanted.narrowing, **asked), memory=Memory())
+
+    def begin_at(self, end: str) -> Self:
+        """Return the rows behind the end of an earlier scan."""
+        return self._copy(begin=end, memory=Memory())
+
     def order_by(self, *names: Any) -> Self:
         """Return the rows in the order of these fields."""
         for name in names:
@@ -197,7 +211,10 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
         order_by = self._own_query.order_by
         if len(order_by) > 1 and order_by[-1] in ("pk", "-pk"):
             order_by = order_by[:-1]
-        return Selection(equal, is_exact, self._wanted.words, self._wanted.searches_bodies, order_by)
+        wanted = self._wanted
+        return Selection(
+            equal, is_exact, wanted.words, wanted.searches_bodies, order_by, wanted.narrowing, wanted.begin
+        )
 
     # -- Rows ---------------------------------------------------------------------------------------------------------
 
@@ -210,7 +227,7 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
                 memory.scan = scan
                 return scan
             rows = [row for row in scan.rows if all(fits(row, condition) for condition in self._wanted.conditions)]
-            memory.scan = Scan(self._sorted(rows), scan.looked_at, scan.of)
+            memory.scan = replace(scan, rows=self._sorted(rows))
         return memory.scan
 
     def _sorted(self, rows: list[Any]) -> list[Any]:

@@ -81,7 +81,7 @@ def test_a_search_says_what_it_did_not_look_at(browser: Browser, mail: Queue, se
     settings.RSMQ = {**settings.RSMQ, "ADMIN": {"SEARCH_LIMIT": 100}}
     mail.send_many([b"x"] * 150)
 
-    assert "Only the first 100 of 150 messages were looked at" in text_of(browser.get(MESSAGES, {"q": "x"}))
+    assert "Looked at messages 1 to 100 of 150. Continue" in text_of(browser.get(MESSAGES, {"q": "x"}))
     assert "Only the first" not in text_of(browser.get(MESSAGES))
 
 

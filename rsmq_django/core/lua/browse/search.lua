@@ -6,9 +6,10 @@
 --   ARGV     score and id of the message to begin behind, or "" and ""; score of the last one to look at, "now" or
 --            "+inf"; how many to look at (1..1000); which ("all", "received" or "new": received before, or never); how
 --            many bytes of each body to return; "1" to look for the words in bodies and failure records, too, and not
---            only in ids and names of tasks; words, in small letters
+--            only in ids and names of tasks; the least and the greatest beginning of an id, "" for any; how many marks;
+--            marks and words, in small letters
 --
--- All words must be found, in any case. Returns the server's time (ms), how many were looked at, score and id of the last
+-- All words must be found, in any case; marks always in bodies and failure records. Returns the server's time (ms), how many were looked at, score and id of the last
 -- one ("": nothing is left), then the seven values of browse/read, records without tracebacks. Errors: QueueNotFound.
 --#include shared/clock
 --#include browse/position
@@ -18,9 +19,10 @@
 local budget_bytes = 4194304
 local messages, settings, failures = KEYS[1], KEYS[2], KEYS[3]
 local score, id, last, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local which, longest, everywhere, words = ARGV[5], tonumber(ARGV[6]), ARGV[7] == "1", {unpack(ARGV, 8)}
+local which, longest, everywhere, low, high = ARGV[5], tonumber(ARGV[6]), ARGV[7] == "1", ARGV[8], ARGV[9]
+local marks, words = {unpack(ARGV, 11, 10 + tonumber(ARGV[10]))}, {unpack(ARGV, 11 + tonumber(ARGV[10]))}
 
-local function has_all(text)
+local function has_all(text, words)
   for _, word in ipairs(words) do
     if not text:find(word, 1, true) then return false end
   end
@@ -28,16 +30,20 @@ local function has_all(text)
 end
 
 -- Return what is searched of a message. The name of a task is all that somebody may see who may not read bodies.
-local function text_of(message_id, body)
+local function is_meant(message_id, body)
   local failure, task = redis.call("HGET", failures, message_id) or "", '"task"%s*:%s*"([^"]*)"'
   budget_bytes = budget_bytes - #body - #failure
+  if not has_all((body .. "\n" .. failure):lower(), marks) then return false end
   if not everywhere then body, failure = body:match(task) or "", failure:match(task) or "" end
-  return (message_id .. "\n" .. body .. "\n" .. failure):lower()
+  return has_all((message_id .. "\n" .. body .. "\n" .. failure):lower(), words)
 end
+
 
 local function fits(message_id, receive_count)
   if which ~= "all" and (which == "received") ~= (receive_count ~= false) then return false end
-  return #words == 0 or has_all(text_of(message_id, redis.call("HGET", settings, message_id) or ""))
+  local begins = message_id:sub(1, 10):lower()
+  if low ~= "" and precedes(begins, low) or high ~= "" and precedes(high, begins) then return false end
+  return #words + #marks == 0 or is_meant(message_id, redis.call("HGET", settings, message_id) or "")
 end
 
 if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
