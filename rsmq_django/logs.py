@@ -26,8 +26,8 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         fields |= {name.removeprefix(PREFIX): value for name, value in vars(record).items() if name.startswith(PREFIX)}
-        if record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
-        elif record.exc_text:  # of a dead letter: only the text is left of its error
+        if record.exc_text:
             fields["traceback"] = record.exc_text
+        elif record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
         return json.dumps(fields, default=str)

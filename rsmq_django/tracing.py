@@ -8,7 +8,6 @@ No attribute holds arguments, return values or bodies.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -18,6 +17,7 @@ from django.core.signals import setting_changed
 from django.dispatch import receiver
 
 from .conf import get_settings
+from .log_lines import get_logger
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span as OpenTelemetrySpan
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Others pass spans around without importing OpenTelemetry.
 Span: TypeAlias = "OpenTelemetrySpan"
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: The key of the envelope's meta.
 META = "trace"

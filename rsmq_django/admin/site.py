@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,10 +27,11 @@ from ..conf import get_settings
 from ..core import errors
 from ..core.errors import RedisFailure, RsmqError
 from ..live.queryset import LiveQuerySet
+from ..log_lines import get_logger
 from .formats import as_number, formatted_column
 from .fragments import conditional, frame, has_stock_lists, is_fragment
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: For texts that Django's admin has translated.
 _djangos = _

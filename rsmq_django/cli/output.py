@@ -21,6 +21,7 @@ from typing import Any, Self, TextIO
 
 import click
 
+from ..core.texts import printable as printable
 from .failures import Failed
 
 #: Where the lines of a pipe end; a terminal has its own width.
@@ -34,20 +35,6 @@ PATIENCE_S = 0.5
 
 
 # -- Text of others ---------------------------------------------------------------------------------------------------
-
-
-def printable(text: str) -> str:
-    r"""Return text that a terminal shows and does not obey: control characters and the like become \x1b, \u202e."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else _escaped(letter) for letter in text)
-
-
-def _escaped(letter: str) -> str:
-    code = ord(letter)
-    if code > 0xFFFF:
-        return f"\\U{code:08x}"
-    return f"\\u{code:04x}" if code > 0xFF else f"\\x{code:02x}"
 
 
 def as_text(body: bytes, *, is_cut: bool = False) -> str:

@@ -10,7 +10,6 @@ leaves no server behind, and no user can stop it under another. This module is t
 """
 
 import hashlib
-import logging
 import os
 import stat
 import subprocess
@@ -25,13 +24,14 @@ from urllib.parse import quote
 if sys.platform == "win32":
     raise ImportError("the embedded server does not run on Windows; use WSL, or set a URL of a running server")
 
+from ..log_lines import get_logger
 from .binary import ServerBinary, ServerNotFound, find_server
 from .files import StateFiles, answers, is_current, open_lock, take
 from .supervisor import START_TIMEOUT_S
 
 __all__ = ["EmbeddedServer", "ServerDidNotStart", "ServerNotFound"]
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: A unix socket's path may have 107 bytes on Linux and 103 on macOS.
 MAX_SOCKET_PATH_BYTES = 103

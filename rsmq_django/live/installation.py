@@ -8,7 +8,6 @@ for it, and shows the last one meanwhile.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -29,6 +28,7 @@ from ..core.listing import QueueDepth, digest, workers
 from ..core.pause import paused
 from ..core.processes import read_processes
 from ..core.queue import list_call
+from ..log_lines import get_logger
 from ..queues import get_client
 from .expected import expected_queues
 from .places import Place
@@ -36,7 +36,7 @@ from .processes import is_alive
 from .remembered import Memory
 from .servers import answers_of
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: Pages wait for so long; what is not known by then is said to be unknown.
 WAIT_S = 0.5

@@ -9,7 +9,6 @@ logged, with the ids of its tasks, and raises nothing; what a receiver of the si
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,12 +19,13 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ..core import RsmqError
 from ..core.errors import MessageTooLong, OutcomeUnknown, PartlyDone, RedisFailure
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
+from ..log_lines import get_logger
 from .round_trips import Account, Outcome, Sent, joined, parted
 
 if TYPE_CHECKING:
     from .sending import Outgoing
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: Sends batches one after the other, and yields what became of each.
 Send = Callable[[Sequence["Outgoing"]], Iterator[Outcome]]

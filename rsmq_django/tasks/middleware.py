@@ -16,7 +16,6 @@ path of a class, a function that returns one, or an object. Projects without mid
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -31,9 +30,10 @@ from django.utils import translation
 from django.utils.module_loading import import_string
 
 from ..conf import get_settings
+from ..log_lines import get_logger
 from .running import CurrentTask
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 HOOKS = ("sending", "around", "before", "after", "on_retry", "on_dead_letter", "on_discard")
 

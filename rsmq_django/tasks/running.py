@@ -25,6 +25,7 @@ from ..core import Client, RsmqError, Settlement
 from ..core.call import Call
 from ..core.keys import result_key
 from ..core.limits import milliseconds
+from ..log_lines import get_logger
 from ..queues import get_client
 from .compat import BaseTaskContext
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from ..worker.delivery import Delivery
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: After a failure no progress is noted for this time: a task must not wait for Redis again and again.
 NOT_NOTED_FOR_S = 5.0

@@ -7,7 +7,6 @@ that captureOnCommitCallbacks(execute=True) can be used beside this.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
@@ -17,7 +16,9 @@ from unittest.mock import patch
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-logger = logging.getLogger(__name__)
+from ..log_lines import get_logger
+
+logger = get_logger(__name__)
 
 
 class _Once:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf import get_settings
 from ..core import Queue
+from ..log_lines import get_logger
 from ..signals import lease_lost, message_dead_lettered
 from ..tasks.compat import TaskError, TaskResult, TaskResultStatus, anybody_listens, task_finished, task_started
 from ..tasks.envelope import Unreadable
@@ -22,7 +23,7 @@ from .outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, 
 if TYPE_CHECKING:
     from .execution import Execution
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: What an outcome is called in logs, in the event log and in counters.
 EVENT_NAMES: dict[type[Outcome], str] = {

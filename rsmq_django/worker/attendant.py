@@ -6,7 +6,6 @@ which must never wait, has nothing to do with the database.
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 import signal
@@ -15,11 +14,12 @@ import time
 from django.db import Error, connections
 
 from ..conf import get_settings
+from ..log_lines import get_logger
 from ..outbox.listening import Doorbell
 from .children import UNKNOWN_END
 from .relay import Relay, prune
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: How often old rows are deleted.
 PRUNE_EVERY_S = 60.0

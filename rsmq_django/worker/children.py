@@ -10,9 +10,10 @@ import threading
 import time
 from dataclasses import dataclass, field
 
+from ..log_lines import get_logger
 from .board import Board
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: Exit statuses of a child: everything ended; something was given back unfinished; its main loop failed; the settings
 #: do not fit; it has run as many tasks as one process may; a function was interrupted in it. Not 1, which tasks choose

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import time
 from collections.abc import Iterable, Sequence, Set
@@ -19,12 +18,13 @@ from ..core.processes import (
     read_processes,
     with_different_tasks,
 )
+from ..log_lines import get_logger
 from ..tasks.registry import digest_of_tasks
 from .children import Child
 from .holds import BEAT_EVERY_S
 from .memory import resident_bytes
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Crew:

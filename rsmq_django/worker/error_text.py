@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import traceback
 
+from ..core.texts import printable
+
 #: A traceback is for people; the end of it is what they read.
 MAX_TRACEBACK_CHARACTERS = 8192
 MAX_TEXT_CHARACTERS = 2000
@@ -39,4 +41,4 @@ def one_line(error: BaseException) -> str:
     """Return class and text on one printable line: messages are other people's input, logs are read line by line."""
     text = text_of(error)[:MAX_LINE_CHARACTERS]
     line = f"{type(error).__qualname__}: {text}" if text else type(error).__qualname__
-    return line if line.isprintable() else line.encode("unicode_escape", "backslashreplace").decode("ascii")
+    return printable(line)

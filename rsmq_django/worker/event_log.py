@@ -6,7 +6,6 @@ What the fields mean stands in core/events.py.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from ..core import Client, RsmqError
 from ..core.call import Argument
 from ..core.events import MAX_ERROR_CHARACTERS, append
 from ..core.ids import whole_sent_ms
+from ..log_lines import get_logger
 from .error_text import dotted_path, text_of
 from .execution import Execution
 from .outcomes import Dead, Outcome, Postponed, RetryIn, Succeeded
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .endings import Ending
     from .reliable_work import Settled
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: The end of the arguments of a call, for shared/events.lua.
 Events = tuple[Argument, ...]

@@ -7,7 +7,6 @@ differ in one step, the call of the function.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import time
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf import get_settings
 from ..core.limits import MAX_SECONDS
+from ..log_lines import get_logger
 from ..tasks.compat import TaskResult
 from ..tasks.envelope import Envelope, Unreadable
 from ..tasks.expiry import TaskExpired, has_expired
@@ -38,7 +38,7 @@ from .workflow import WorkflowGone
 if TYPE_CHECKING:
     from .batches import Batch
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 _encode = json.JSONEncoder(allow_nan=False).encode

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from ..core import Client, RsmqError
 from ..core.errors import BrokenQueue, ConnectionFailed, QueueNotFound
 from ..core.keys import paused_key, worker_key
 from ..core.limits import MAX_BATCH
+from ..log_lines import get_logger
 from .aftermath import aftermath_calls
 from .announcer import Announcer
 from .board import Board
@@ -50,7 +50,7 @@ from .steps import (
 )
 from .tray import Tray
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: Exchanges in a row that may fail while the last outcomes of a worker are carried out.
 MOST_LAST_FAILURES = 2

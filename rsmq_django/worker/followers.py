@@ -8,18 +8,18 @@ cancelled, the worker stops) is for all of them: those that have not begun are l
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any
 
+from ..log_lines import get_logger
 from ..tasks.interrupts import TaskCancelled
 from ..tasks.registry import Consumer
 from ..tasks.retry import TaskTimeout
 from .forks import await_in_one_process, call_in_one_process
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 INTERRUPTIONS = (TaskTimeout, TaskCancelled, asyncio.CancelledError)
 

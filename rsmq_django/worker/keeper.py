@@ -7,7 +7,6 @@ queues is read in slices, or last.
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import time
@@ -17,6 +16,7 @@ from ..conf import QueueSettings, get_settings
 from ..core import Client, Queue, RsmqError
 from ..core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueNotFound, RedisFailure
 from ..core.keys import worker_key
+from ..log_lines import get_logger
 from ..queues import get_client
 from .crew import Crew
 from .delivery import WorkQueue
@@ -37,7 +37,7 @@ from .renewal import Renewal
 from .scheduler import Scheduler
 from .statistics import Statistics
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: The longest wait for a reply.
 CALL_TIMEOUT_S = 2.0

@@ -6,7 +6,6 @@ stands for the lease of its message, so it needs no renewal and no worker that d
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,11 +16,12 @@ from django.db import connections
 from ..core import Client, RsmqError
 from ..core.call import Argument, Call
 from ..core.keys import queue_keys
+from ..log_lines import get_logger
 from ..tasks.limits import Limit, keys_of_limit
 from .execution import Execution
 from .outcomes import Postponed
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: A message that found no place asks again after FIRST_WAIT_S, then after twice as long each time.
 FIRST_WAIT_S = 0.1

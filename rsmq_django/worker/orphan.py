@@ -5,13 +5,13 @@ Its heartbeats it sends as always, with its exchanges (see Fetcher).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 
 from ..core import Client, RsmqError
+from ..log_lines import get_logger
 from .holds import forget
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def sign_off(clients: Iterable[Client], worker_id: str) -> None:

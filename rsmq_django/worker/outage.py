@@ -6,15 +6,15 @@ of them, and one when the server works again.
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import time
 
 from ..core import Connection
 from ..core.errors import ConnectionFailed, OutcomeUnknown, ServerRefused
+from ..log_lines import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0

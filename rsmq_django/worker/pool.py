@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 import threading
 import time
@@ -14,13 +13,14 @@ from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from ..log_lines import get_logger
 from ..tasks.interrupts import TaskCancelled
 from .acknowledgement import Acknowledgement
 from .contexts import share_handlers
 from .pace import SMOOTHING, Pace
 from .time_limit import Interruptions, TimeLimit
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: When nothing has finished for so long, what waits behind the running tasks is given back.
 STUCK_AFTER_S = 0.5

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..log_lines import get_logger
 from .health import MAX_AGE_S, HealthFile, Report
 from .health_port import HealthPort
 from .waiter import Waiter
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class PidFileTaken(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -13,11 +12,12 @@ from ..core.call import Argument, Call
 from ..core.errors import BrokenQueue, QueueFull
 from ..core.keys import queues_key
 from ..core.replies import read_attributes
+from ..log_lines import get_logger
 from ..queues import create_call, ensure_queue, get_queue
 from ..tasks.registry import find_consumer, registered_tasks
 from .delivery import WorkQueue
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 T = TypeVar("T")
 

@@ -10,7 +10,6 @@ message has failed an attempt, and everything else is given back untouched.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from ..core.call import Call
 from ..core.errors import RedisFailure
 from ..core.keys import worker_key
 from ..core.replies import first_received_ms
+from ..log_lines import get_logger
 from ..tasks.interrupts import HardTimeout
 from .aftermath import aftermath_calls
 from .announcer import Announcer, log_outcome
@@ -36,7 +36,7 @@ from .limits import free, note_places
 from .outcomes import Outcome, Released
 from .statistics import Statistics
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: A message whose process died comes back after so long, times the number of its crashes.
 CRASH_WAIT_S = 1.0

@@ -9,7 +9,6 @@ there while Redis is talked to.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from ..core.bands import split_band
 from ..core.call import Argument
 from ..core.errors import OutcomeUnknown, QueueNotFound
 from ..core.outbox import Parcel, Relayed, confirm, relay
+from ..log_lines import get_logger
 from ..outbox.models import WAITING, InboxEntry, OutboxMessage
 from ..outbox.writing import outbox_database
 from ..queues import ensure_queue, get_queue
@@ -35,7 +35,7 @@ from .outage import Outage
 from .portion import Portion
 from .replicas import Replicas
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: Old rows are deleted so many at a time, so that no transaction takes long.
 PRUNE_BATCH = 1000

@@ -7,7 +7,6 @@ whichever worker looks next. Tasks in reliable queues keep no results.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections import deque
@@ -17,6 +16,7 @@ from ..conf import ReliableQueueSettings, get_settings
 from ..core import Client, Message, RsmqError, Settlement
 from ..core.limits import MAX_BATCH
 from ..core.reliable import Popped, ReliableMessage
+from ..log_lines import get_logger
 from ..queues import get_client
 from .announcer import Announcer, event_name
 from .board import Board
@@ -34,7 +34,7 @@ from .statistics import Statistics
 from .steps import is_damage
 from .tray import GIVE_UP_REFUSED_AFTER_S
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MAX_REASON_LENGTH = 200
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from ..conf import QueueSettings, ReliableQueueSettings
 from ..core import Queue, RsmqError
 from ..core.errors import QueueFull, QueueNotFound
 from ..core.reliable import ReliableQueue
+from ..log_lines import get_logger
 from ..queues import get_client
 from .delivery import Delivery, WorkQueue
 from .error_text import one_line
@@ -21,7 +21,7 @@ from .outage import Outage
 from .outcomes import Dead, Outcome, Postponed, RetryIn
 from .steps import is_damage
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: Abandoned messages are looked for after a quarter to a half of a lease, at random: workers should
 #: not do it in step.

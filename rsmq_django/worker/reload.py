@@ -20,10 +20,11 @@ from types import FrameType
 
 from django.utils.autoreload import StatReloader, autoreload_started, get_child_arguments
 
+from ..log_lines import get_logger
 from .stopping import STOP_SIGNALS
 from .waiter import Waiter
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LOOK_EVERY_S = 1.0
 #: How long tasks may go on after a change; then they are given back, and run again in the new worker.

@@ -6,7 +6,6 @@ answered is gone. `WAIT 1` tells the two apart.
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TypeVar
 
@@ -16,8 +15,9 @@ from ..core import Client
 from ..core.call import Call
 from ..core.client import by_digest
 from ..core.errors import RedisFailure
+from ..log_lines import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 T = TypeVar("T")
 
 #: How often to ask a server without replicas whether it has one.

@@ -7,7 +7,6 @@ this machine's clock is used for nothing but to notice that the server's has jum
 from __future__ import annotations
 
 import hashlib
-import logging
 import time
 from collections.abc import Sequence
 
@@ -26,6 +25,7 @@ from ..core.schedule import (
     put_entry,
     remove_entry,
 )
+from ..log_lines import get_logger
 from ..queues import create_as_configured
 from ..schedule_entry import Schedule, from_json
 from ..tasks.results import UNFINISHED_TTL_S
@@ -42,7 +42,7 @@ from ..tasks.schedule import (
 from ..timetable import missed_and_late
 from ..tracing import sending
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: The longest wait between two looks: how late an entry is noticed that was added at run time.
 LOOK_EVERY_S = 1.0

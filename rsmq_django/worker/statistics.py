@@ -6,7 +6,6 @@ the next exchange, and is kept until its reply has arrived: the script adds it o
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +20,7 @@ from ..core.call import Call
 from ..core.counters import MOST_FIELDS, report
 from ..core.errors import ConnectionFailed, OutcomeUnknown, ServerRefused
 from ..core.histogram import bucket_of
+from ..log_lines import get_logger
 from .announcer import event_name
 from .outcomes import Postponed, Released
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .execution import Execution
     from .reliable_work import Settled
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: How much is lost when a process is killed. More often would cost more and tell no more.
 REPORT_EVERY_S = 1.0

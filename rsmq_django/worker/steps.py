@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from ..core.call import Argument, Call
 from ..core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure
 from ..core.keys import paused_key, queues_key
 from ..core.replies import first_received_ms, read_message_id
+from ..log_lines import get_logger
 from .delivery import Delivery
 from .endings import Ending, EndingCall, start, unhold
 from .holds import BEAT_EVERY_S, beat_call
@@ -24,7 +24,7 @@ from .statistics import ReportStep
 if TYPE_CHECKING:
     from .fetcher import Fetcher
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def is_damage(error: RsmqError) -> bool:

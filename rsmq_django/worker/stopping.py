@@ -5,16 +5,16 @@ Signal handlers only write here and wake the main thread: what follows is done i
 
 from __future__ import annotations
 
-import logging
 import math
 import signal
 import time
 from types import FrameType
 
+from ..log_lines import get_logger
 from .board import Board
 from .waiter import Waiter
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 

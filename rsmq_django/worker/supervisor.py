@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from ..conf import QueueSettings
+from ..log_lines import get_logger
 from ..tasks.registry import largest_batch
 from .assignment import connections_of
 from .board import Board
@@ -55,7 +56,7 @@ from .worker import Worker, WorkerOptions, random_worker_id
 if TYPE_CHECKING:
     from .attendant import Attendant
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: How often children are looked after when no signal asks for it earlier.
 LOOK_EVERY_S = 1.0

@@ -6,7 +6,6 @@ failing ends in the dead-letter topic, and no exception ends the thread.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from abc import abstractmethod
@@ -21,17 +20,18 @@ from ..core import RsmqError
 from ..core.errors import QueueNotFound
 from ..core.limits import MAX_SECONDS
 from ..core.topics import Bridge, Group, TopicMessage
+from ..log_lines import get_logger
 from ..queues import ensure_queue
 from ..tasks.retry import exponential
 from ..tasks.topic_task import TopicTask
 from .contexts import share_handlers
 from .database import close_stale_connections, close_unusable_connections
-from .error_text import one_line, traceback_of
+from .error_text import one_line
 from .forks import call_in_one_process
 from .outage import Outage
 from .topic_account import TopicAccount
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: How long one read waits, and so how soon a thread notices that it is to stop.
 READ_WITHIN_MS = 1000
@@ -204,7 +204,7 @@ class ConsumerThread(TopicThread):
             wait_s,
             one_line(error),
         )
-        logger.debug("%s", traceback_of(error))
+        logger.debug("topic task %s raised", self._task.module_path, exc_info=error)
         most = self._task.options.max_deliveries
         end = "dead" if 0 < most <= message.deliveries else "retried"
         if self.group.retry(message, after_s=wait_s) == 0:

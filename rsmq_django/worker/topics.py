@@ -7,7 +7,6 @@ again after its visibility timeout.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,13 +15,14 @@ from functools import partial
 from ..core import Client, RsmqError
 from ..core.topics import Bridge, Group, Topic
 from ..core.topics.lag import look_at_groups, note_lag_call
+from ..log_lines import get_logger
 from ..queues import get_client, get_queue
 from ..tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
 from .outage import Outage
 from .topic_account import TopicAccount
 from .topic_consumer import BridgeThread, ConsumerThread, Plan
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: How often what is held is renewed; a third of the shortest timeout in sensible use.
 TEND_EVERY_S = 1.0

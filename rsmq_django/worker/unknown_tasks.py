@@ -7,14 +7,14 @@ often as fits into that time.
 
 from __future__ import annotations
 
-import logging
 import random
 
 from ..conf import get_settings
+from ..log_lines import get_logger
 from ..tasks.envelope import Unreadable
 from .delivery import Delivery
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 REASON = "unknown_task"
 #: The waits of one message double from the first to the longest.

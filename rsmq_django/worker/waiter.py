@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import math
 import os
 import select
@@ -17,9 +16,10 @@ from ..core import Client, RsmqError
 from ..core.errors import PermissionDenied
 from ..core.keys import cancellations_channel
 from ..core.listener import Listener
+from ..log_lines import get_logger
 from .outage import Outage
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: A subscription that nobody waits for is read so often nevertheless.
 DRAIN_EVERY_S = 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import socket
@@ -13,6 +12,7 @@ from operator import attrgetter
 
 from ..conf import QueueSettings, WorkerSettings
 from ..core.limits import MAX_BATCH
+from ..log_lines import get_logger
 from .announcer import Announcer, log_outcome
 from .assignment import split_reliable, work_queues_by_client
 from .batches import executions_of, in_batches, to_interrupt
@@ -33,7 +33,7 @@ from .topic_consumer import Plan
 from .topics import TopicThreads
 from .waiter import Subscription, Waiter
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: While there is plenty to do, outcomes wait for so long at most, so that many go out together.
 SETTLE_WITHIN_S = 0.005

@@ -10,6 +10,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client as Browser
 
 from rsmq_django.admin import bulk_pages
+from rsmq_django.admin.bulk import claim
 from rsmq_django.core import Queue
 from tests.admin.conftest import MESSAGES, QUEUES
 from tests.admin.pages import text_of, told
@@ -180,23 +181,20 @@ def test_the_limit_of_a_job_holds_when_its_pages_are_sent_again(browser: Browser
     assert len(LogEntry.objects.all()) == 1
 
 
-def test_of_two_requests_with_one_page_one_does_its_step(browser: Browser, mail: Queue, hasty: None):
+def test_of_two_requests_with_one_page_one_does_its_step(
+    browser: Browser, mail: Queue, hasty: None, monkeypatch: pytest.MonkeyPatch
+):
     mail.send_many([b"x"] * 2500)
     token = token_in(ask_for_all(browser, "delete_selected", "?queue=mail"))
     pages: list[Any] = []
-    real_claim = bulk_pages.claim
-
     def claim_twice(job: Any) -> bool:
         """Play the second request at the moment at which the first one is about to begin."""
-        bulk_pages.claim = real_claim
+        monkeypatch.setattr(bulk_pages, "claim", claim)
         pages.append(browser.post(BULK, {"token": token}))
-        return real_claim(job)
+        return claim(job)
 
-    bulk_pages.claim = claim_twice
-    try:
-        pages.append(browser.post(BULK, {"token": token}))
-    finally:
-        bulk_pages.claim = real_claim
+    monkeypatch.setattr(bulk_pages, "claim", claim_twice)
+    pages.append(browser.post(BULK, {"token": token}))
 
     assert [page.status_code for page in pages] == [200, 302]
     assert mail.attributes().messages == 1500 and len(LogEntry.objects.all()) == 1

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...core import RsmqError
+from ...core.texts import printable
 from ...tasks.cancellation import cancel
 from ...tasks.compat import TaskResultDoesNotExist
 
@@ -33,12 +34,12 @@ class Command(BaseCommand):
             try:
                 is_cancelled = cancel(task_id)
             except TaskResultDoesNotExist as error:
-                self.stderr.write(str(error))
+                self.stderr.write(printable(str(error)))
                 late += 1
                 continue
             except RsmqError as error:
                 raise CommandError(str(error)) from error
-            self.stdout.write(f"{task_id} {'cancelled' if is_cancelled else 'had finished'}")
+            self.stdout.write(f"{printable(task_id)} {'cancelled' if is_cancelled else 'had finished'}")
             late += not is_cancelled
         if late:
             raise CommandError(f"{late} of {len(ids)} could not be cancelled")

@@ -17,6 +17,7 @@ from ...core.doctor import Finding, Repair, Severity, examine, repair
 from ...core.doctor.catalogue import found
 from ...core.errors import PermissionDenied, RsmqError
 from ...core.schedule import list_entries
+from ...core.texts import printable
 from ...live.expected import expected_queues
 from ...live.installation import read_installation
 from ...live.state_line import as_text, parts_of
@@ -176,8 +177,3 @@ def as_data(finding: Finding) -> dict[str, Any]:
 def repair_as_data(done: Repair) -> dict[str, Any]:
     """Return a repair for JSON."""
     return {"id": done.finding.id, "subject": done.finding.subject, "changed": done.changed, "failure": done.failure}
-
-
-def printable(text: str) -> str:
-    """Return text on one line that cannot move the cursor: names come from any client."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -19,6 +19,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from ...conf import get_settings
 from ...core.errors import RsmqError
 from ...core.queue import list_queues
+from ...core.texts import printable, printable_lines
 from ...pipeline.config import export_address, find_lake, job_config, require_tables
 from ...pipeline.dry_run import WOULD, Asked
 from ...pipeline.health import examine, find_java, read_lag
@@ -196,9 +197,9 @@ class Command(BaseCommand):
         done = replay(config.find_lake(), self.options["what"], dry_run=self.is_dry, limit=self.options["limit"])
         verb = "would go" if self.is_dry else "went"
         for queue, count in sorted(done.moved.items()):
-            self.stdout.write(f"{count:,} dead letter{'' if count == 1 else 's'} {verb} back to {queue}")
+            self.stdout.write(f"{count:,} dead letter{'' if count == 1 else 's'} {verb} back to {printable(queue)}")
         for why, count in sorted(done.stayed.items()):
-            self.stdout.write(f"{count:,} stayed: {why}")
+            self.stdout.write(f"{count:,} stayed: {printable(why)}")
         if not done.known:
             self.stdout.write(f"the archive knows no dead letters of {self.options['what'] or 'an empty fingerprint'}")
         elif self.is_dry:
@@ -218,7 +219,7 @@ class Command(BaseCommand):
         )
         for name in RUN if step == "run" else (step,):
             for line in WOULD[name](asked):
-                self.stdout.write(line)
+                self.stdout.write(printable(line))
         self.stdout.write("nothing was changed" + ("; add --yes to do it" if step in DANGEROUS else ""))
         return DONE
 
@@ -242,16 +243,16 @@ class Command(BaseCommand):
         for name, run in {run.step: run for run in reversed(runs)}.items():
             state = run.error.partition("\n")[0] or f"{run.rows_in:,} in, {run.rows_out:,} out"
             started = f"{dt.datetime.fromisoformat(run.started_at):%Y-%m-%d %H:%M:%S} UTC"
-            self.stdout.write(f"{name:10} {started} {run.seconds:8.1f} s  {state}")
+            self.stdout.write(f"{name:10} {started} {run.seconds:8.1f} s  {printable(state)}")
         return code
 
     def _doctor(self, config: JobConfig) -> int:
         worst = DONE
         styles = {"ok": self.style.SUCCESS, "warning": self.style.WARNING, "problem": self.style.ERROR}
         for finding in examine(config, _server(config)):
-            self.stdout.write(f"{styles[finding.state](f'{finding.state:8}')} {finding.text}")
+            self.stdout.write(f"{styles[finding.state](f'{finding.state:8}')} {printable(finding.text)}")
             if finding.hint:
-                self.stdout.write(f"         {finding.hint}")
+                self.stdout.write(f"         {printable(finding.hint)}")
             if finding.state == "problem":
                 worst = LOST_DATA if "trimmed before" in finding.text else worst or FAILED
         return worst
@@ -266,7 +267,7 @@ class Command(BaseCommand):
         if self.options["json"]:
             self.stdout.write(run.to_json())
         elif run.error:
-            self.stderr.write(self.style.ERROR(f"{run.step}: {run.error}"))
+            self.stderr.write(self.style.ERROR(printable_lines(f"{run.step}: {run.error}")))
             for kind, hint in HINTS.items():
                 if run.error.startswith(kind):
                     self.stderr.write(hint)

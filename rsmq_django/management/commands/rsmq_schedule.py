@@ -15,6 +15,7 @@ from django.utils.module_loading import autodiscover_modules
 
 from ... import schedules
 from ...core.errors import RsmqError
+from ...core.texts import printable
 from ...schedules import Entry
 from ...timetable import about_in_words
 
@@ -153,11 +154,6 @@ def as_data(entry: Entry) -> dict[str, Any]:
     """Return a schedule for JSON."""
     data = {name: getattr(entry, name) for name in entry.__dataclass_fields__ if name != "schedule"}
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in data.items()}
-
-
-def printable(text: str) -> str:
-    """Return text on one line that cannot move the cursor."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def _json(text: str) -> Any:

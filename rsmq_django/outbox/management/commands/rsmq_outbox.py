@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from ....cli.options import Moment
 from ....conf import get_settings
+from ....core.texts import printable
 from ....timetable import in_words
 from ....worker.attendant import StopRequest, relay_until
 from ....worker.relay import Relay, prune
@@ -121,7 +122,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{row['queue_name']}: {_messages(waiting)} wait{'s' * (waiting == 1)}{age}")
             if row["refused"]:
                 said = f"  {_messages(row['refused'])} set aside, for example because {row['reason']}"
-                self.stdout.write(self.style.ERROR(said.encode("unicode_escape").decode()))
+                self.stdout.write(self.style.ERROR(printable(said)))
 
     def relay(self, *, once: bool) -> None:
         """Send what waits."""
