@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib.admin.views.main import ORDER_VAR
 from django.http import HttpRequest
 
+from ..core.doctor.troubles import ORDER
+from ..live.charted import past_together
 from ..live.glance import Glance
 from ..live.past import Past
+from ..live.places import Place
 from ..live.remembered import Guess, pages
 from .charts import Chart
 from .past_charts import SPAN_PARAMETER, charts_of, span_links, span_of
-from .queue_trouble import trouble_links
+from .queue_trouble import state_of, trouble_links, troubles_by_queue
 from .site import LiveChangeList
+
+#: Each is some sixty hashes the first time; the charts leave out queues of others when there are more.
+MAX_CHARTED = 3_000
 
 
 class QueueChangeList(LiveChangeList):
@@ -22,6 +29,9 @@ class QueueChangeList(LiveChangeList):
     charts: list[Chart]
     spans: list[tuple[str, str, bool]]
     troubles: list[tuple[Any, str, bool]]
+    #: How many queues the charts are about, and of how many.
+    charted: int
+    charted_of: int
 
     def get_filters_params(self, params: dict[str, Any] | None = None) -> Any:
         """Leave out what chooses the time shown."""
@@ -35,6 +45,9 @@ class QueueChangeList(LiveChangeList):
         queryset: Any = self.queryset
         queryset.source.folds_dead_letters = True
         glance = queryset.source.glance = Glance(pages.recall(page) or Guess(), span, queryset.source.notes)
+        troubles = troubles_by_queue(state_of(request))
+        if ORDER_VAR not in self.params:
+            queryset.source.ranks = {place: ORDER.index(ids[0]) for place, ids in troubles.items()}
         super().get_results(request)
         rows: Any = self.result_list
         places = [row.place for row in rows]
@@ -44,13 +57,30 @@ class QueueChangeList(LiveChangeList):
         for row in rows:
             row.past = self.past.by_place.get(row.place)
             row.processes = glance.processes(row.place)
+            row.troubles = troubles.get(row.place, [])
             row.dead = glance.dead(row.place)
             row.hidden_split = glance.hidden.get(row.place)
             if row.past is not None and not row.is_broken:
                 row.past.look_now(row.total_sent, row.created_at and row.created_at.timestamp(), glance.now_s)
-        self.charts = charts_of(self.past, span)
+        charted, self.charted_of = self._charted(queryset.source, places), len(queryset.source.unfolded)
+        self.charts = charts_of(self.past if {*charted} <= {*places} else past_together(charted, span), span)
+        self.charted = len(charted)
         self.spans = span_links(request)
         self.troubles = trouble_links(request)
+
+    @property
+    def is_filtered(self) -> bool:
+        """Return whether the list is about some of the queues."""
+        return bool(self.query or self.get_filters_params())
+
+    def _charted(self, source: Any, shown: list[Place]) -> list[Place]:
+        """Return the queues that the charts are about: all of them, unless the list is about some."""
+        if self.is_filtered:
+            return shown
+        every: list[Place] = source.unfolded
+        if len(every) <= MAX_CHARTED:
+            return every
+        return sorted(every, key=lambda place: not place.is_configured)[:MAX_CHARTED]
 
     @staticmethod
     def _page(request: HttpRequest) -> str:

@@ -1,12 +1,11 @@
-"""Which queues somebody should look at: among a thousand, those in trouble, found in one click.
+"""Queues that need attention: the filter of the list of queues, its order, and the words beside a name.
 
-All queues are read for it, what an overview reads of each; which of them are in trouble is decided here.
+Which queues these are, `core/doctor/troubles.py` says, for all queues of the installation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
@@ -15,49 +14,26 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
 from ..conf import get_settings
-from ..core.listing import QueueSummary
-from ..live.places import Place, by_client
-from ..live.processes import served_names
-from ..live.queues import paused_places
-from ..live.servers import all_places, summaries_of
+from ..live.installation import Installation, current, read_installation
+from ..live.places import Place
 
-#: A message that is ready for so long should have been taken.
-STUCK_AFTER_S = 60.0
 TROUBLE_PARAMETER = "trouble"
+#: The list of queues cannot do without, and has the time.
+WAIT_S = 5.0
 
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What was read of all queues."""
-
-    summaries: Mapping[Place, QueueSummary]
-    #: Living processes take messages from it, and it is not paused.
-    served: frozenset[Place]
-
-    def is_stuck(self, place: Place) -> bool:
-        """Return whether a message has been ready for long."""
-        return (self._oldest_s(place) or 0.0) > STUCK_AFTER_S
-
-    def is_unserved(self, place: Place) -> bool:
-        """Return whether messages are ready that no process of ours will take."""
-        return self._oldest_s(place) is not None and place.is_configured and place not in self.served
-
-    def has_died(self, place: Place) -> bool:
-        """Return whether a queue has dead letters."""
-        dead_letters = place.dead_letters
-        summary = self.summaries.get(dead_letters) if dead_letters is not None else None
-        return summary is not None and summary.attributes is not None and summary.attributes.messages > 0
-
-    def _oldest_s(self, place: Place) -> float | None:
-        # Nobody takes dead letters by himself.
-        return None if place.holds_dead_letters else self.summaries[place].oldest_ready_s
-
-
-#: The value in the address, what it is called, and which queues are meant.
-TROUBLES: Mapping[str, tuple[Any, Callable[[Look, Place], bool]]] = {
-    "stuck": (gettext_lazy("backlog older than 1 min"), Look.is_stuck),
-    "unserved": (gettext_lazy("no worker"), Look.is_unserved),
-    "dead": (gettext_lazy("with dead letters"), Look.has_died),
+#: The value in the address, what it is called, and which kind of trouble is meant.
+TROUBLES: Mapping[str, tuple[Any, str]] = {
+    "unserved": (gettext_lazy("no worker"), "unserved"),
+    "stuck": (gettext_lazy("backlog older than its target"), "late"),
+    "failing": (gettext_lazy("failing"), "failing"),
+    "dead": (gettext_lazy("with dead letters"), "dead-letters"),
+    "paused": (gettext_lazy("paused with a backlog"), "paused-backlog"),
+}
+#: What stands beside the name of a queue; its dead letters and that it is paused are told elsewhere.
+BADGES = {
+    "unserved": gettext_lazy("no worker"),
+    "late": gettext_lazy("older than its target"),
+    "failing": gettext_lazy("failing"),
 }
 
 
@@ -69,26 +45,37 @@ class TroubleFilter(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         """Return the kinds to choose from."""
-        return [(value, label) for value, (label, _is_meant) in TROUBLES.items()]
+        return [(value, label) for value, (label, _id) in TROUBLES.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Return the queues that are meant."""
         kind = TROUBLES.get(self.value() or "")
-        return queryset.filter(pk__in=[place.key for place in in_trouble(kind[1])]) if kind else queryset
+        if kind is None:
+            return queryset
+        found = troubles_by_queue(state_of(request))
+        return queryset.filter(pk__in=[place.key for place, ids in found.items() if kind[1] in ids])
 
 
-def in_trouble(is_meant: Callable[[Look, Place], bool]) -> list[Place]:
-    """Return the queues of all connections that are meant, sorted by name."""
-    places = all_places([])
-    look = Look(summaries_of(places), frozenset(_served(places)))
-    return [place for place in places if is_meant(look, place)]
+def state_of(request: HttpRequest) -> Installation:
+    """Return the state of the installation: the same for all parts of a page."""
+    state: Installation | None = getattr(request, "rsmq_state", None)
+    if state is None:
+        state = request.rsmq_state = current(WAIT_S) or read_installation()  # type: ignore[attr-defined]
+    return state
 
 
-def _served(places: list[Place]) -> Iterable[Place]:
-    settings, paused = get_settings(), paused_places(places)
-    for group in by_client(places).values():
-        names = served_names(group[0].client)
-        yield from (place for place in group if settings.base_name(place.name) in names and place not in paused)
+def troubles_by_queue(state: Installation) -> dict[Place, list[str]]:
+    """Return the kinds of trouble of each queue that has some, the worst first; a queue has its dead letters."""
+    owners: dict[Place, list[Place]] = {}
+    for queue in get_settings().queues.values():
+        if queue.dead_letter is not None:
+            owner = Place(queue.connection, queue.name)
+            owners.setdefault(Place(queue.connection, queue.dead_letter), []).append(owner)
+    found: dict[Place, list[str]] = {}
+    for place, trouble in state.troubles:
+        for each in owners.get(place, [place]) if trouble.id == "dead-letters" else [place]:
+            found.setdefault(each, []).append(trouble.id)
+    return found
 
 
 def trouble_links(request: HttpRequest) -> list[tuple[Any, str, bool]]:

@@ -32,7 +32,7 @@ from .formats import as_duration, as_number, as_rate, as_size, one_line, visible
 from .forms import AttributesForm
 from .past_charts import charts_of, span_links, span_of
 from .queue_list import QueueChangeList
-from .queue_trouble import TroubleFilter
+from .queue_trouble import BADGES, TroubleFilter
 from .site import LiveAdmin
 from .state_line import show_on_index, state_line
 
@@ -75,7 +75,8 @@ class QueueAdmin(LiveAdmin):
     @admin.display(description=gettext_lazy("queue"), ordering="name")
     def shown_name(self, queue: Queue) -> str:
         """Return the name, which links to the page of the queue, and what is out of the ordinary."""
-        loud = [_("paused") if queue.is_paused else "", _("broken") if queue.is_broken else ""]
+        troubles = [str(BADGES[each]) for each in queue.troubles if each in BADGES]
+        loud = [*troubles, _("paused") if queue.is_paused else "", _("broken") if queue.is_broken else ""]
         quiet = [
             _("dead letters") if queue.holds_dead_letters else "",
             "" if queue.is_configured else _("not in the settings"),

@@ -51,7 +51,7 @@ def state_line(request: HttpRequest, *, wait_s: float | None = None) -> dict[str
     sees_queues, sees_workers = (request.user.has_perm(f"rsmq.view_{name}") for name in ("queue", "worker"))
     if not sees_queues and not sees_workers:
         return None
-    state = current(wait_s)
+    state = getattr(request, "rsmq_state", None) or current(wait_s)
     if state is None:
         return {"links": [], "note": _("The state of the queues is not known yet: Redis has not answered.")}
     shown = [part for part in parts_of(state) if (sees_workers if part.about == "workers" else sees_queues)]

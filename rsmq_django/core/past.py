@@ -102,6 +102,21 @@ def read_past(client: Client, names: Sequence[str], *, span_s: int, now_s: float
     return moments(client.run_many(list(calls.values())))
 
 
+def together_call(namespace: str, names: Sequence[str], window: Window, begins_s: int) -> Call[Moment]:
+    """Return the call that reads one span of a window of up to 300 queues together: a moment of one queue."""
+    if len(names) > MAX_QUEUES:
+        raise InvalidValue(f"{len(names)} queues together; up to {MAX_QUEUES} can be read")
+    step_s = window.resolution.span_s
+    keys = [counters_key(namespace, name, step_s, at_s) for at_s in (begins_s, begins_s - step_s) for name in names]
+
+    def read(reply: list[Any]) -> Moment:
+        moment = _read_moment(begins_s, 1, reply)
+        moment.sent, moment.queues[0].total_sent = [moment.queues[0].total_sent], None
+        return moment
+
+    return Call("counters/together", tuple(keys), (), read, repeatable=True)
+
+
 def recent_attempts(namespace: str, names: Sequence[str], now_s: float) -> Call[dict[str, tuple[int, int]]]:
     """Return the call that reads how many attempts at up to 300 queues ended lately, and how many of them failed.
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from ..core.past import MAX_QUEUES, moments, past_calls, window_of
+from ..core import Client
+from ..core.counters import Window
+from ..core.past import MAX_QUEUES, Moment, moments, past_calls, together_call, window_of
 from ..queues import get_client
 from .past import SPANS_S, Past
 from .places import Place, by_client
@@ -31,3 +33,29 @@ def past_of(places: Sequence[Place], span: str, *, task: str | None = None) -> P
         for at, moment in enumerate(moments(list(every.values()))):
             past.add(at, moment, group)
     return past
+
+
+def past_together(places: Sequence[Place], span: str) -> Past:
+    """Read the last hour, day or week of any number of queues together; nothing is told of a single one."""
+    now_s = time.time()
+    window = window_of(SPANS_S[span], now_s)
+    past = Past.empty(window)
+    for alias, group in by_client(places).items():
+        client = get_client(alias)
+        for at in range(0, len(group), MAX_QUEUES):
+            names = tuple(place.name for place in group[at : at + MAX_QUEUES])
+            for number, moment in enumerate(_moments_together(client, names, window, now_s)):
+                past.add(number, moment, [Place(alias, "")])
+    return past
+
+
+def _moments_together(client: Client, names: tuple[str, ...], window: Window, now_s: float) -> Iterator[Moment]:
+    about = ("together", names)
+    begins = range(window.begins_s, window.ends_s, window.step_s)
+    known = moments_that_are_over(client, about, window)
+    missing = [begins_s for begins_s in begins if begins_s not in known]
+    calls = [together_call(client.namespace, names, window, begins_s) for begins_s in missing]
+    read = dict(zip(missing, answers_of(client, calls), strict=True))
+    every = {begins_s: known.get(begins_s) or read[begins_s] for begins_s in begins}
+    remember_moments(client, about, window, now_s, every)
+    return iter(every.values())

@@ -36,18 +36,25 @@ class QueueSource:
         self.glance: Glance | None = None
         #: Leave out queues whose messages are counted as the dead letters of another one.
         self.folds_dead_letters = False
+        #: Queues that need attention, which come first unless another order was asked for; the worst has 0.
+        self.ranks: Mapping[Place, int] | None = None
 
     @cached_property
     def places(self) -> list[Place]:
         """Return all queues, sorted by name."""
         return self.glance.places if self.glance is not None else all_places(self.notes)
 
+    @cached_property
+    def unfolded(self) -> list[Place]:
+        """Return all queues that are rows when nothing is asked for, sorted by name."""
+        return without_dead_letters(self.places) if self.folds_dead_letters else self.places
+
     def _chosen(self, selection: Selection) -> list[Place]:
         keys = selection.values("key")
         if keys is None:
             # Named by a search or a filter, queues of dead letters are rows as others are.
             is_asked_for = selection.words or "holds_dead_letters" in selection.equal
-            return without_dead_letters(self.places) if self.folds_dead_letters and not is_asked_for else self.places
+            return self.places if is_asked_for else self.unfolded
         # Only those: a page about one queue must not list a thousand.
         named = summaries_of(in_order({place for place in map(place_of, keys) if place}))
         return [place for place, summary in named.items() if summary.attributes is not None or place in self.places]
@@ -78,12 +85,30 @@ class QueueSource:
             places = sorted(places, key=lambda place: _none_first(order(summaries[place])), reverse=is_reversed)
         elif is_reversed:
             places = places[::-1]
+        elif self.ranks is not None:
+            places = self._worst_first(places)
         return self._rows(places[start:stop])
 
     def scan(self, selection: Selection) -> Scan:
         """Read all queues."""
         places = self._found(selection)
-        return Scan(self._rows(places), len(places), len(places))
+        if self.ranks is None or not selection.is_exact:
+            return Scan(self._rows(places), len(places), len(places))
+        rows = self._rows(self._worst_first(places))
+        fitting = [row for row in rows if all(getattr(row, name) in values for name, values in selection.equal.items())]
+        return Scan(fitting, len(places), len(places), is_final=True)
+
+    def _worst_first(self, places: list[Place]) -> list[Place]:
+        """Return those that need attention, then those of the settings, then those of others, each by name."""
+        settings, ranks = get_settings(), self.ranks or {}
+        last = max(ranks.values(), default=0) + 1
+
+        def key(place: Place) -> tuple[int, bool]:
+            name = settings.base_name(place.name)
+            rank = ranks.get(place) if name == place.name else ranks.get(Place(place.alias, name))
+            return (last if rank is None else rank, not place.is_configured)
+
+        return sorted(places, key=key)
 
     def _summaries_of(self, places: list[Place]) -> dict[Place, QueueSummary]:
         return self.glance.summaries_of(places) if self.glance is not None else summaries_of(places)

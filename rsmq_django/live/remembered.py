@@ -21,7 +21,7 @@ from .places import Place
 #: Pages whose names are remembered; each holds at most some thousand.
 MAX_PAGES = 32
 #: Lists of queues whose counters are remembered; each takes up to a few megabytes.
-MAX_PASTS = 8
+MAX_PASTS = 32
 #: A worker that was cut off reports what it counted when it is back, also for spans that are over.
 KEEP_PAST_S = 300
 #: A span is over when all workers must have reported: they do so once a second.

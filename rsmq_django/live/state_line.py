@@ -56,7 +56,8 @@ def _backlog(state: Installation) -> Iterator[Part]:
         text = _("oldest %(duration)s") % {"duration": duration(state.oldest_s)}
         yield Part("oldest", text, (state.oldest,), before=", ")
     unserved = state.queues_with("unserved")
-    late = [place for place in state.queues_with("late") if place not in unserved]
+    without_worker = frozenset(unserved)
+    late = [place for place in state.queues_with("late") if place not in without_worker]
     notes = [
         note
         for note in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from django.db import models
@@ -43,6 +44,8 @@ class Queue(LiveModel):
 
     #: Only on rows of the list: what happened lately, and how many processes take messages from it.
     past: QueuePast | None
+    #: Kinds of `core/doctor/troubles.py`, the worst first.
+    troubles: Sequence[str] = ()
     processes: int
     #: Messages in its dead-letter queue; None when the settings name none, or there is none yet.
     dead: int | None

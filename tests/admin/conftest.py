@@ -19,6 +19,7 @@ PAGES_ANSWER_WITHIN = (
     "rsmq_django.admin.workflows.CANCEL_S",
     "rsmq_django.admin.bulk_pages.SLICE_S",
     "rsmq_django.live.installation.WAIT_S",
+    "rsmq_django.admin.queue_trouble.WAIT_S",
 )
 MESSAGES, QUEUES = "/admin/rsmq/message/", "/admin/rsmq/queue/"
 

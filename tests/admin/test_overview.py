@@ -244,3 +244,43 @@ def test_what_is_remembered_of_a_server_that_is_away_is_not_shown(
     page = browser.get(QUEUES)
 
     assert {place.name for place in page.context["cl"].past.by_place} == {"mail"}
+
+
+def test_charts_are_about_all_queues_unless_the_list_is_about_some(
+    browser: Browser, mail: Queue, server: PrivateServer
+):
+    now_s = time.time()
+    for number in range(320):
+        Queue(f"other-{number:03}", mail.client).create()
+    for name, sent in (("other-319", 5), ("mail", 7)):
+        for at_s, total in ((now_s - 60, 100), (now_s, 100 + sent)):
+            server.redis.hset(f"rsmq:{name}:Q", "totalsent", total)
+            mail.client.run(sample("rsmq", name, at_s=at_s))
+        count(mail.client, name, at_s=now_s, **{"succeeded__a": 3, "run:400:a": 3})
+
+    def last_of(**query: str) -> tuple[Any, Any, Any]:
+        page = browser.get(QUEUES, query)
+        charts = {chart.name: chart for chart in page.context["cl"].charts}
+        values = [charts[name].series[0].values[-1] for name in ("outcomes", "throughput", "run")]
+        return values[0], values[1], values[2]
+
+    succeeded, sent, run_s = last_of()
+    assert (succeeded, sent) == (6, 12)
+    assert run_s == pytest.approx(1.02**400 / 1e6, rel=0.02)
+    assert last_of() == (succeeded, sent, run_s), "the second time, from memory"
+    assert last_of(q="mail")[:2] == (3, 7)
+    assert "All queues" in text_of(browser.get(QUEUES)) and "Queues on this page" in text_of(
+        browser.get(QUEUES, {"q": "m"})
+    )
+
+
+def test_charts_of_very_many_queues_say_how_many_they_are_about(
+    browser: Browser, mail: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.admin.queue_list.MAX_CHARTED", 25)
+    for number in range(30):
+        Queue(f"a-{number:02}", mail.client).create()
+
+    page = browser.get(QUEUES)
+
+    assert "25 of 31 queues" in text_of(page) and page.context["cl"].charted == 25

@@ -1,6 +1,8 @@
 """Queues in trouble, found among all; and what the page of one says about who takes from it."""
 
+import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.test import Client as Browser
@@ -10,7 +12,7 @@ from rsmq_django.core.pause import pause
 from rsmq_django.queues import ensure_queue
 from tests.admin.conftest import QUEUES
 from tests.admin.pages import rows_of, text_of
-from tests.admin.test_overview import a_worker
+from tests.admin.test_overview import a_worker, count
 from tests.redis_server import PrivateServer
 
 pytestmark = pytest.mark.usefixtures("mid_minute")
@@ -34,21 +36,81 @@ def test_queues_in_trouble_are_found(browser: Browser, mail: Queue, dead: Queue,
     assert set(troubled(browser, "")) == set(troubled(browser, "nonsense")) == {"default", "mail"}
 
 
-def test_nobody_takes_from_a_paused_queue(browser: Browser, mail: Queue):
-    a_worker(mail.client, "w1", "mail")
+def test_a_paused_queue_with_a_backlog_is_a_trouble_of_its_own(browser: Browser, mail: Queue):
     mail.send(b"x")
-    assert troubled(browser, "unserved") == []
+    assert (troubled(browser, "unserved"), troubled(browser, "paused")) == (["mail"], [])
 
     mail.client.run(pause("rsmq", "mail"))
 
-    assert troubled(browser, "unserved") == ["mail"]
+    assert (troubled(browser, "unserved"), troubled(browser, "paused")) == ([], ["mail"])
+
+
+def test_failing_queues_are_found(browser: Browser, mail: Queue):
+    count(mail.client, "mail", at_s=time.time(), succeeded__a=30, retried__a=9)
+    assert troubled(browser, "failing") == []
+
+    count(mail.client, "mail", at_s=time.time(), retried__a=1, dead__a=1)
+
+    assert troubled(browser, "failing") == ["mail"]
+
+
+@pytest.fixture
+def crowd(settings: Any, mail: Queue, server: PrivateServer) -> None:
+    """Queues whose names are in the reverse of the order in which they need attention."""
+    names = ("f-unserved", "e-late", "d-failing", "c-dead", "b-paused", "a-calm")
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": dict.fromkeys((*names, "mail"), {})}
+    for name in names:
+        ensure_queue(name)
+    a_worker(mail.client, "w1", "e-late")
+    ensure_queue("f-unserved").send(b"x")
+    server.redis.zincrby("rsmq:e-late", -61_000, ensure_queue("e-late").send(b"x"))
+    count(mail.client, "d-failing", at_s=time.time(), retried__a=10)
+    ensure_queue("c-dead-dead").send(b"x")
+    ensure_queue("b-paused").send(b"x")
+    mail.client.run(pause("rsmq", "b-paused"))
+    Queue("0-of-others", mail.client).create()
+
+
+@pytest.mark.usefixtures("crowd")
+def test_queues_that_need_attention_come_first_then_those_of_the_settings(browser: Browser):
+    order = ["f-unserved", "e-late", "d-failing", "c-dead", "b-paused", "a-calm", "mail", "0-of-others"]
+
+    assert [row.name for row in rows_of(browser.get(QUEUES))] == order
+    assert [row.name for row in rows_of(browser.get(QUEUES, {"q": "ed"}))] == ["f-unserved", "b-paused"]
+    configured = browser.get(QUEUES, {"is_configured__exact": "1"})
+    assert [row.name for row in rows_of(configured)] == order[:-1]
+    assert [row.name for row in rows_of(browser.get(QUEUES, {"is_paused__exact": "1"}))] == ["b-paused"]
+
+
+@pytest.mark.usefixtures("crowd")
+def test_other_orders_of_the_list_of_queues_still_work(browser: Browser):
+    by_name = [row.name for row in rows_of(browser.get(QUEUES, {"o": "1"}))]
+
+    assert by_name == sorted(by_name)
+    assert [row.name for row in rows_of(browser.get(QUEUES, {"o": "-1"}))] == by_name[::-1]
+
+
+@pytest.mark.usefixtures("crowd")
+def test_the_names_of_queues_that_need_attention_say_why(browser: Browser):
+    page = text_of(browser.get(QUEUES))
+
+    assert "f-unserved no worker" in page and "e-late older than its target" in page and "d-failing failing" in page
+
+
+def test_pages_of_a_long_list_begin_with_the_queues_that_need_attention(browser: Browser, mail: Queue):
+    for number in range(30):
+        Queue(f"a-{number:02}", mail.client).create()
+    mail.send(b"x")
+
+    assert rows_of(browser.get(QUEUES))[0].name == "mail"
+    assert [row.name for row in rows_of(browser.get(QUEUES, {"p": "2"}))][-1] == "a-29"
 
 
 def test_the_list_offers_the_kinds_of_trouble_and_keeps_the_rest_of_its_address(browser: Browser, mail: Queue):
     page = browser.get(QUEUES, {"trouble": "dead", "span": "24h", "q": "ma", "p": "2"})
 
     links = {query: is_chosen for _label, query, is_chosen in page.context["cl"].troubles}
-    assert links["?span=24h&q=ma&trouble=dead"] and not links["?span=24h&q=ma"] and len(links) == 4
+    assert links["?span=24h&q=ma&trouble=dead"] and not links["?span=24h&q=ma"] and len(links) == 6
 
 
 def test_the_page_of_a_queue_tells_who_takes_from_it(browser: Browser, mail: Queue):
