@@ -243,6 +243,8 @@ class MessageAdmin(RunsAgain, LiveAdmin):
 
     def bulk_view(self, request: HttpRequest) -> HttpResponse:
         """Do the next part of an operation on many messages."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
         return bulk_pages.carry_on(self, request)
 
     # -- Actions ------------------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import datetime
 from typing import Any
 
 from django import template
-from django.utils.html import conditional_escape
+from django.utils.html import conditional_escape, strip_tags
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 from django.utils.translation import gettext
@@ -36,6 +37,24 @@ def moment(when: datetime | None) -> SafeString:
 def live_bar() -> dict[str, Any]:
     """Return what the bar of a page that refreshes itself needs."""
     return {"now_ms": round(1000 * time.time())}
+
+
+@register.simple_block_tag
+def stacked(content: str) -> SafeString:
+    """Return a table whose cells know the names of their columns, so that a narrow window shows each row as a list."""
+    head, body_tag, body = content.partition("<tbody>")
+    names = [
+        strip_tags(name).strip().replace('"', "&quot;")
+        for name in re.findall(r"<th\b[^>]*>(.*?)</th>", head, re.DOTALL)
+    ]
+
+    def label_cells(row: re.Match[str]) -> str:
+        left = iter(names)
+        return re.sub(r"<t[dh]\b", lambda cell: f'{cell[0]} data-label="{next(left, "")}"', row[0])
+
+    body = re.sub(r"<tr\b.*?</tr>", label_cells, body, flags=re.DOTALL)
+    # Everything in it was escaped by the template.
+    return mark_safe(head + body_tag + body)  # noqa: S308
 
 
 @register.filter

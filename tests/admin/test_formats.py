@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.contrib import admin
 from django.db import models
+from django.template import Context, Template
 from django.test import Client as Browser
 from django.utils import translation
 
@@ -113,3 +114,18 @@ def test_no_filter_of_any_list_begins_with_by(browser: Browser, mail: Queue):
         if model._meta.app_label in OURS:
             content = browser.get(f"/admin/{model._meta.app_label}/{model._meta.model_name}/").content.decode()
             assert not re.search(r"<summary>\s*By ", content), model
+
+
+def test_cells_of_a_table_name_their_columns_for_narrow_windows():
+    page = Template(
+        "{% load rsmq_admin %}{% stacked %}<table>"
+        "<thead><tr><th>Task</th><th class='x'>Body &amp; \"size\"</th></tr></thead>"
+        "<tbody>{% for word in words %}<tr><th scope='row'>{{ word }}</th><td><b>7</b></td></tr>{% endfor %}</tbody>"
+        "</table>{% endstacked %}"
+    )
+
+    shown = page.render(Context({"words": ["<a>", "b"]}))
+
+    assert shown.count('<th data-label="Task" scope=') == 2
+    assert shown.count('<td data-label="Body &amp; &quot;size&quot;"><b>7</b>') == 2
+    assert "&lt;a&gt;" in shown and shown.count("data-label") == 4

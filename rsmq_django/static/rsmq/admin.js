@@ -17,3 +17,17 @@ for (const form of document.querySelectorAll("form[data-rsmq-goes-on]")) {
   const timer = setTimeout(() => form.requestSubmit(), 100);
   form.querySelector("a").addEventListener("click", () => clearTimeout(timer));
 }
+
+// Some themes draw lists without the names of their columns in the cells: a narrow window shows each row as a list.
+function labelCells() {
+  for (const table of document.querySelectorAll("#result_list")) {
+    if (table.querySelector("thead [class*='column-'], [data-label]:not([data-rsmq-labelled] *)")) { continue; }
+    table.dataset.rsmqLabelled = "";
+    const names = [...table.querySelectorAll("thead th")].map((head) => head.innerText.trim());
+    for (const row of table.querySelectorAll("tbody tr")) {
+      [...row.children].forEach((cell, at) => { cell.dataset.label = names[at] || ""; });
+    }
+  }
+}
+labelCells();
+document.addEventListener("rsmq:shown", labelCells);

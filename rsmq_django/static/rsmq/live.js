@@ -101,6 +101,7 @@
     const [pages, freshPages] = [document, fresh].map((page) => page.querySelector("#changelist-form .paginator, .paginator"));
     if (pages && freshPages && pages.innerHTML !== freshPages.innerHTML) { pages.innerHTML = freshPages.innerHTML; }
     tick();
+    document.dispatchEvent(new Event("rsmq:shown"));
   }
 
   // -- Asking. --
