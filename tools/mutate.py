@@ -38,6 +38,8 @@ MARKERS = "not long and not spark and not spark_slow and not browser"
 #: Run time of the tests of one mutant on unchanged code: of fast tests, and of slow ones, which come after them.
 FAST_TESTS_S = 40
 SLOW_TESTS_S = 60
+#: Most mutants are noticed by the first of them, so the files of the others need not be collected.
+FIRST_TESTS = 6
 #: Deadline of one test, and of all tests of one mutant.
 DEADLINE_S = 60
 HANGS_AFTER_S = 300
@@ -94,14 +96,27 @@ class Notes:
         return chosen
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """The result of the tests of one mutant."""
+
+    name: str
+    #: The test that failed.
+    test: str = ""
+
+    @property
+    def is_noticed(self) -> bool:
+        return self.name in NOTICED
+
+
 class Copy:
     """A copy of the tree, in which one mutant at a time takes the place of the code."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._mutants = 0
-        #: By test that failed with a mutant, whether it passes on unchanged code.
-        self._passes: dict[str, bool] = {}
+        #: Tests that fail on unchanged code.
+        self.failing = set[str]()
         command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
         for name in subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines():
             if (ROOT / name).is_file():
@@ -124,21 +139,38 @@ class Copy:
         leftovers.end_all_but(set())
         return process.returncode, output
 
-    def verdict(self, mutant: Mutant, tests: list[str]) -> str:
-        """Return the result of the tests with this mutant; a failure counts if the tests pass on unchanged code."""
-        while tests := [test for test in tests if self._passes.get(test, True)]:
-            with self._changed(mutant):
-                status, output = self._run(tests)
-            failed = [test for test in tests if _is_told_of(test, output)]
-            if status == 0:
-                return "SURVIVED"
-            if status == 1 and (not failed or self._passes_unchanged(failed[0])):
-                return "failed"
-            if status is None:
-                return "hung" if self._run(tests)[0] is not None else "too slow"
-            if status > 1:
-                return "does not start" if self._run(tests, "--collect-only")[0] == 0 else "not found"
-        return "not executed"
+    def verdict(self, mutant: Mutant, tests: list[str]) -> Verdict:
+        """Return the result of the tests with this mutant: of a few, and only if those pass, of the others."""
+        tests = [test for test in tests if test not in self.failing]
+        verdict = Verdict("not executed")
+        for part in filter(None, (tests[:FIRST_TESTS], tests[FIRST_TESTS:])):
+            verdict = self._verdict_of(mutant, part)
+            if verdict.is_noticed:
+                break
+        return verdict
+
+    def _verdict_of(self, mutant: Mutant, tests: list[str]) -> Verdict:
+        with self._changed(mutant):
+            status, output = self._run(tests)
+        if status == 0:
+            return Verdict("SURVIVED")
+        if status is None:
+            return Verdict("hung" if self._run(tests)[0] is not None else "too slow")
+        if status > 1:
+            return Verdict("does not start" if self._run(tests, "--collect-only")[0] == 0 else "not found")
+        return Verdict("failed", next((test for test in tests if _is_told_of(test, output)), ""))
+
+    def find_failing(self, tests: set[str]) -> set[str]:
+        """Return those of these tests that fail on unchanged code, so that a mutant is not noticed by them."""
+        found = set[str]()
+        while left := sorted(tests - found):
+            status, output = self._run(left)
+            failed = {test for test in left if _is_told_of(test, output)}
+            found |= failed
+            if status == 0 or not failed:
+                break
+        self.failing |= found
+        return found
 
     @contextmanager
     def _changed(self, mutant: Mutant) -> Iterator[None]:
@@ -153,11 +185,6 @@ class Copy:
         finally:
             path.write_text(text, "utf-8")
             os.utime(path, ns=(modified_ns, modified_ns))
-
-    def _passes_unchanged(self, test: str) -> bool:
-        if test not in self._passes:
-            self._passes[test] = self._run([test])[0] == 0
-        return self._passes[test]
 
     def _run(self, tests: list[str], *options: str) -> tuple[int | None, str]:
         names = self.directory / "tests-of-a-mutant"
@@ -214,19 +241,35 @@ def main() -> int:
     options.add_argument("--lua", action="store_true", help="mutants of Lua instead of Python")
     options.add_argument("--notes", type=Path, help="directory that keeps the lines that each test executes")
     options.add_argument("--tests", nargs="+", default=["tests"], help="tests of the first run (default: tests)")
+    options.add_argument("--minutes", type=float, default=1e9, help="take no further mutant after that time")
     options.add_argument("--at-least", type=float, default=90, help="percent to be noticed (default: 90)")
     options.add_argument("--processes", default="2", help="test processes of the first run (default: 2)")
     arguments = options.parse_args()
     leftovers.adopt_orphans()
-    reasons = reasons_of_equivalents()
     with tempfile.TemporaryDirectory(prefix="rsmq-mutants-") as directory:
         copy = Copy(Path(directory))
         kept = (arguments.notes or copy.directory / "notes").resolve()
         if not kept.exists():
             _note_lines_of(arguments.tests, copy, kept, processes=arguments.processes)
         notes = Notes.read(kept, scripts_including())
-        verdicts = {mutant: _try(copy, mutant, notes, reasons) for mutant in sample(arguments)}
-    return report(verdicts, at_least=arguments.at_least)
+        verdicts = try_all(copy, sample(arguments), notes, within_s=60 * arguments.minutes)
+    return report({mutant: verdict.name for mutant, verdict in verdicts.items()}, at_least=arguments.at_least)
+
+
+def try_all(copy: Copy, mutants: list[Mutant], notes: Notes, *, within_s: float) -> dict[Mutant, Verdict]:
+    """Try one mutant after the other until the time is over, and those again whose test also fails without them."""
+    verdicts: dict[Mutant, Verdict] = {}
+    reasons, ends_at = reasons_of_equivalents(), time.monotonic() + within_s
+    for mutant in mutants:
+        if time.monotonic() >= ends_at:
+            print(f"time is over after {len(verdicts)} mutants", flush=True)
+            break
+        verdicts[mutant] = _try(copy, mutant, notes, reasons)
+    while failing := copy.find_failing({verdict.test for verdict in verdicts.values() if verdict.test}):
+        print("these fail on unchanged code:", *sorted(failing), sep="\n    ", flush=True)
+        for mutant in [mutant for mutant, verdict in verdicts.items() if verdict.test in failing]:
+            verdicts[mutant] = _try(copy, mutant, notes, reasons)
+    return verdicts
 
 
 def _note_lines_of(tests: list[str], copy: Copy, directory: Path, *, processes: str) -> None:
@@ -238,10 +281,11 @@ def _note_lines_of(tests: list[str], copy: Copy, directory: Path, *, processes: 
     print(output[-3000:], flush=True)
 
 
-def _try(copy: Copy, mutant: Mutant, notes: Notes, reasons: dict[tuple[str, str, str], str]) -> str:
+def _try(copy: Copy, mutant: Mutant, notes: Notes, reasons: dict[tuple[str, str, str], str]) -> Verdict:
     began, tests = time.monotonic(), notes.tests_for(mutant)
-    verdict = "equivalent" if _key_of(mutant) in reasons else copy.verdict(mutant, tests)
-    print(f"{verdict:<15} {time.monotonic() - began:5.0f} s {len(tests):4} tests  {mutant}", flush=True)
+    verdict = Verdict("equivalent") if _key_of(mutant) in reasons else copy.verdict(mutant, tests)
+    seconds = time.monotonic() - began
+    print(f"{verdict.name:<15} {seconds:5.0f} s {len(tests):4} tests  {mutant}  {verdict.test}", flush=True)
     return verdict
 
 

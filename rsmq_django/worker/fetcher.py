@@ -449,7 +449,7 @@ class Fetcher:
             self.lineup.is_provisioned = self.is_drained = self.is_empty = False
         if fetched.queue_count != self.lineup.known_count:
             self.lineup.bands_are_known = self.is_drained = self.is_empty = False
-        may_be_more = found >= look.room or not self.lineup.bands_are_known
+        may_be_more = not self.lineup.bands_are_known
         self.lookout.looked(found=found, next_s=next_s, is_partial=look.is_partial, may_be_more=may_be_more)
 
     def _note_pauses(self, *, are_readable: bool) -> None:

@@ -329,6 +329,13 @@ def test_dead_letters_are_named_with_what_to_do():
     assert "rsmq_redrive" in text and status == 0
 
 
+def test_dead_letters_in_a_queue_that_workers_take_from_are_an_ordinary_backlog(settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"mail": {"DEAD_LETTER": "repairs"}, "repairs": {}}}
+    ensure_queue("repairs").send("x")
+
+    assert ids(run()[0]) == ["unserved"]
+
+
 def test_worker_without_a_heartbeat_is_named(server: PrivateServer):
     heartbeat("host-7", "mail")
     heartbeat("host-8", "mail")

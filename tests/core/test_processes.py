@@ -8,7 +8,15 @@ from rsmq_django.core import Client
 from rsmq_django.core.call import Call
 from rsmq_django.core.errors import InvalidValue
 from rsmq_django.core.keys import workers_key
-from rsmq_django.core.processes import KEEP_RECORD_S, ProcessRecord, Running, describe, give_order, read_processes
+from rsmq_django.core.processes import (
+    KEEP_RECORD_S,
+    ProcessRecord,
+    Running,
+    describe,
+    give_order,
+    held_in,
+    read_processes,
+)
 from tests.redis_server import PrivateServer
 
 RECORD = ProcessRecord(
@@ -85,3 +93,13 @@ def test_records_of_other_programs_do_no_harm(client: Client, server: PrivateSer
     found = client.run(read_processes("rsmq", ["w1"]))["w1"]
 
     assert (found.pid, found.host) == (0, "")
+
+
+def test_messages_that_a_worker_holds_are_told_with_their_queues(client: Client, server: PrivateServer):
+    batches = {"7 mail": "\na 1\nb 12", "8 big jobs": "\nc 1", "9 mail": "\nd 3"}
+    server.redis.hset("rsmq::worker:w1", mapping=batches)
+
+    held = client.run(held_in("rsmq", "w1"))
+
+    assert held == {"a": "mail", "b": "mail", "c": "big jobs", "d": "mail"}
+    assert client.run(held_in("rsmq", "w2")) == {}

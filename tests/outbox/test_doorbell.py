@@ -90,6 +90,22 @@ def test_relay_sleeps_for_the_time_that_is_left_and_not_at_all_when_none_is(
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_relay_listens_once_on_each_connection(with_outbox: Configure, monkeypatch: pytest.MonkeyPatch):
+    import psycopg
+
+    listening = []
+    monkeypatch.setattr(psycopg.Connection, "add_notify_handler", lambda driver, handler: listening.append(driver))
+    doorbell = Doorbell(LEDGER)
+
+    doorbell.listen()
+    doorbell.listen()
+    connections[LEDGER].close()
+    doorbell.listen()
+
+    assert len(listening) == len(set(listening)) == 2
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_new_row_wakes_the_relay_and_wakes_it_once(with_outbox: Configure, greet: Task):
     doorbell = Doorbell(LEDGER)
     doorbell.listen()

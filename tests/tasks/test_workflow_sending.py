@@ -101,6 +101,16 @@ def test_small_workflow_that_a_full_server_refuses_leaves_nothing_behind(
     assert sorted(server.redis.keys()) == before
 
 
+def test_queue_in_which_another_program_allows_no_bytes_takes_no_call_of_a_workflow(double: Any, server: PrivateServer):
+    before = sorted(server.redis.keys())
+    server.redis.hset("rsmq:default:Q", "maxsize", 0)
+
+    with pytest.raises(MessageTooLong, match="queue 'default' allows 0"):
+        group([call(double, 1), call(double, 2)]).enqueue()
+
+    assert sorted(server.redis.keys()) == before
+
+
 def test_small_workflow_with_a_call_that_is_too_long_leaves_nothing_behind(double: Any, server: PrivateServer):
     ensure_queue("default").set_attributes(max_size_bytes=1024)
     before = sorted(server.redis.keys())

@@ -13,36 +13,25 @@ from rsmq_django.worker.assignment import queue_settings
 from rsmq_django.worker.board import Board
 from rsmq_django.worker.children import BROKEN, ENDED, INTERRUPTED, MISCONFIGURED, UNFINISHED, UNKNOWN_END, Child, Seat
 from rsmq_django.worker.supervisor import Supervisor, SupervisorOptions
-from rsmq_django.worker.worker import WorkerOptions
-from tests.worker.workshop import Configure
+from rsmq_django.worker.worker import Worker, WorkerOptions
+from tests.worker.still_clock import StillClock
+from tests.worker.workshop import Configure, declare
 
 #: Above the largest pid of any Linux: a signal to it finds no process.
 NO_PID = 2**22 + 1
-NOW = 1000.0
-
-
-class Clock:
-    """The monotonic clock of the supervisor, which stands still unless a test moves it."""
-
-    now = NOW
+NOW = StillClock.now
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-
-    class Time:
-        monotonic = staticmethod(lambda: clock.now)
-
-    monkeypatch.setattr(module, "time", Time)
-    return clock
+def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
+    return StillClock(monkeypatch, module)
 
 
 MakeSupervisor = Callable[..., Supervisor]
 
 
 @pytest.fixture
-def make_supervisor(project: Configure, clock: Clock) -> Iterator[MakeSupervisor]:
+def make_supervisor(project: Configure, clock: StillClock) -> Iterator[MakeSupervisor]:
     made = []
 
     def make(*, max_memory_bytes: int | None = None, **options: object) -> Supervisor:
@@ -162,7 +151,7 @@ def test_burst_replaces_only_processes_that_are_not_done(make_supervisor: MakeSu
 
 
 def test_second_signal_gives_the_tasks_no_more_time_and_a_later_one_does_not_give_it_back(
-    make_supervisor: MakeSupervisor, clock: Clock
+    make_supervisor: MakeSupervisor, clock: StillClock
 ):
     supervisor, child = make_supervisor(), new_child()
     supervisor.children.append(child)
@@ -179,7 +168,7 @@ def test_second_signal_gives_the_tasks_no_more_time_and_a_later_one_does_not_giv
 
 
 def test_process_that_does_not_end_is_killed_five_seconds_after_the_time_of_its_tasks(
-    make_supervisor: MakeSupervisor, clock: Clock
+    make_supervisor: MakeSupervisor, clock: StillClock
 ):
     supervisor, child = make_supervisor(), new_child()
     supervisor.children.append(child)
@@ -197,7 +186,7 @@ def test_process_that_does_not_end_is_killed_five_seconds_after_the_time_of_its_
 
 
 def test_task_is_ended_when_its_hard_limit_is_over_and_the_process_only_once(
-    make_supervisor: MakeSupervisor, clock: Clock
+    make_supervisor: MakeSupervisor, clock: StillClock
 ):
     supervisor, child = make_supervisor(), new_child()
     supervisor.children.append(child)
@@ -215,7 +204,7 @@ def test_task_is_ended_when_its_hard_limit_is_over_and_the_process_only_once(
 
 
 def test_process_whose_main_loop_stands_still_is_replaced_but_not_when_the_supervisor_stood_still(
-    make_supervisor: MakeSupervisor, clock: Clock
+    make_supervisor: MakeSupervisor, clock: StillClock
 ):
     supervisor, child = make_supervisor(), new_child()
     supervisor.children.append(child)
@@ -233,7 +222,7 @@ def test_process_whose_main_loop_stands_still_is_replaced_but_not_when_the_super
 
 
 def test_process_in_which_a_function_was_interrupted_is_killed_when_it_does_not_end(
-    make_supervisor: MakeSupervisor, clock: Clock
+    make_supervisor: MakeSupervisor, clock: StillClock
 ):
     supervisor, child, other = make_supervisor(), new_child(), new_child(1)
     supervisor.children += [child, other]
@@ -261,3 +250,14 @@ def test_process_is_replaced_only_above_the_memory_limit(
     supervisor._limit_memory()
 
     assert child.asked_to_stop == is_replaced
+
+
+def test_message_whose_outcome_redis_knows_shows_as_running_no_more(project: Configure):
+    board, shown = Board(1), list[frozenset[str]]()
+    declare(lambda number: shown.append(board.running())).enqueue_many([[number] for number in range(3)])
+    options = WorkerOptions(threads=1, async_tasks=1, poll_interval_s=0.05, shutdown_timeout_s=5, until_empty=True)
+
+    assert Worker(queue_settings([]), options, board=board).run()
+
+    assert all(shown) and board.running() == frozenset()
+    assert len(board._free) == 1 + 500, "the place of each message is free again"

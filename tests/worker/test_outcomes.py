@@ -385,6 +385,7 @@ def test_message_whose_worker_died_at_each_attempt_is_not_run_again(project: Con
     result.refresh()
     assert calls == []
     assert record["reason"] == "worker_died"
+    assert record["message"] == "the worker died or lost its lease in each of 2 attempts"
     assert result.status == "FAILED"
 
 

@@ -185,6 +185,18 @@ def test_worker_is_off_the_list_when_everything_of_it_is_free(worker: DeadWorker
     assert not server.redis.exists("rsmq::worker:dead", "rsmq::workers")
 
 
+@pytest.mark.parametrize("counts", [False, True])
+def test_log_tells_how_many_messages_of_a_dead_worker_are_free_again(
+    worker: DeadWorker, caplog: pytest.LogCaptureFixture, counts: bool
+):
+    for body in (b"1", b"2", b"3"):
+        worker.holds(body, is_running=body == b"1")
+
+    worker.is_recovered(statistics=Statistics("rsmq", "supervisor", now_ms=lambda: 0.0) if counts else None)
+
+    assert "dead held 3 messages, 1 of them running; they are free again" in caplog.text
+
+
 def test_delivery_that_never_arrived_is_told_from_an_earlier_one_of_the_same_message(
     worker: DeadWorker, server: PrivateServer
 ):

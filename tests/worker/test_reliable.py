@@ -71,6 +71,28 @@ def test_task_is_called_and_its_message_acknowledged(orders: ReliableQueue):
     assert orders.statistics().total_acked == 1
 
 
+def test_limit_of_deliveries_is_stored_once_and_not_at_every_look(
+    orders: ReliableQueue, monkeypatch: pytest.MonkeyPatch
+):
+    configure, stored = ReliableQueue.configure, []
+
+    def configure_and_note(queue: ReliableQueue, **options: Any) -> None:
+        stored.append((queue.name, options))
+        configure(queue, **options)
+
+    monkeypatch.setattr(ReliableQueue, "configure", configure_and_note)
+    seen: list[Any] = []
+    consumer("orders")(seen.append)
+
+    with working("orders"):
+        orders.push("1")
+        wait_until(lambda: len(seen) == 1)
+        orders.push("2")
+        wait_until(lambda: len(seen) == 2)
+
+    assert stored == [("orders", {"max_deliveries": 3})]
+
+
 def test_consumer_gets_every_message_of_its_queue_as_it_is(orders: ReliableQueue):
     seen: list[Message] = []
     consumer("orders")(seen.append)

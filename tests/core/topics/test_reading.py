@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client
-from rsmq_django.core.errors import GroupNotFound, InvalidValue
+from rsmq_django.core.errors import GroupNotFound, InvalidValue, TooManyGroups
 from rsmq_django.core.topics import Topic
 from rsmq_django.core.topics.group import Group
 from tests.core.topics.conftest import PassTime, bodies, indexes
@@ -278,3 +278,14 @@ def test_each_message_has_the_time_of_its_slot_among_many_slots(topic: Topic, se
     times = [message.published_ms for at in range(1, 11) for message in topic.read_range(at, 1).messages]
 
     assert times == [1000, 1000, 2000, 2000, 3000, 3000, 4000, 4000, 5000, 5000]
+
+
+def test_topic_has_a_thousand_groups_at_most(topic: Topic, server: PrivateServer):
+    topic.publish(b"x")
+    names = {f"group-{number}": 1_000 for number in range(999)}
+    server.redis.zadd(topic.keys.groups, names)
+
+    assert bodies(topic.group("last").read()) == [b"x"]
+    with pytest.raises(TooManyGroups, match="topic 'orders' has 1000 groups"):
+        topic.group("one-more").read()
+    assert server.redis.zscore(topic.keys.groups, "one-more") is None

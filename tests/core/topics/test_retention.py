@@ -180,6 +180,25 @@ def test_idle_groups_are_forgotten(topic: Topic, pass_time: PassTime, server: Pr
     assert not [key for key in server.redis.keys() if b"old" in key]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_idle_groups_are_forgotten_after_the_time_of_the_topic_unless_another_is_given(
+    topic: Topic, pass_time: PassTime, is_async: bool
+):
+    async def prune(**options: float) -> list[str]:
+        return await topic.aprune(**options) if is_async else topic.prune(**options)
+
+    group = topic.group("g")
+    group.read()
+    pass_time(group, 100)
+
+    assert await prune() == [], "the topic keeps its groups"
+    topic.set_retention(Retention(group_ttl_s=200))
+    assert await prune() == []
+    topic.set_retention(Retention(group_ttl_s=50))
+    assert await prune(idle_s=200) == []
+    assert await prune() == ["g"]
+
+
 def test_topic_that_says_so_forgets_idle_groups_when_it_is_trimmed(topic: Topic, pass_time: PassTime):
     topic.set_retention(Retention(group_ttl_s=50))
     group = topic.group("g")

@@ -1,0 +1,203 @@
+"""How long a process waits: for a server that is away, for the outbox, for functions that were interrupted."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from rsmq_django.core.errors import ConnectionFailed
+from rsmq_django.tasks.retry import TaskTimeout
+from rsmq_django.worker import attendant, outage, portion, time_limit
+from rsmq_django.worker.attendant import Attendant, StopRequest
+from rsmq_django.worker.outage import Outage
+from rsmq_django.worker.portion import Portion
+from rsmq_django.worker.time_limit import Interruptions, TimeLimit
+from tests.worker.still_clock import StillClock
+
+# -- A server that is away ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
+    monkeypatch.setattr(outage, "_said_at", {})
+    return StillClock(monkeypatch, outage, portion, time_limit)
+
+
+def waits_of(trouble: Outage, clock: StillClock, *at_most_s: float) -> list[float]:
+    waits = []
+    for most_s in at_most_s:
+        trouble.note(ConnectionFailed("no route"), at_most_s=most_s)
+        waits.append(trouble.next_try_at - clock.now)
+    return waits
+
+
+def test_longest_wait_for_a_server_doubles_up_to_five_seconds(clock: StillClock, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rsmq_django.worker.outage.random.uniform", lambda least, most: most)
+
+    waits = waits_of(Outage("redis"), clock, *[math.inf] * 8)
+
+    assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
+
+
+def test_wait_for_a_server_is_any_between_a_twentieth_of_a_second_and_the_longest(
+    clock: StillClock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.worker.outage.random.uniform", lambda least, most: least)
+
+    assert waits_of(Outage("redis"), clock, 60, 60, 0.02) == pytest.approx([0.05, 0.05, 0.01])
+
+
+def test_outage_lasts_from_its_first_failure_until_a_success(clock: StillClock):
+    trouble = Outage("redis")
+    lasts = [trouble.lasts_s]
+    for _ in range(2):
+        trouble.note(ConnectionFailed("no route"))
+        clock.now += 2
+        lasts.append(trouble.lasts_s)
+    trouble.over()
+
+    assert [*lasts, trouble.lasts_s, trouble.next_try_at, trouble.is_on] == [0, 2, 4, 0, 0, False]
+
+
+def test_failures_of_one_thing_are_logged_at_first_and_then_once_a_minute(
+    clock: StillClock, caplog: pytest.LogCaptureFixture
+):
+    trouble, lines = Outage("the outbox"), []
+    for seconds in (0, 59, 1, 59.9, 0.1):
+        clock.now += seconds
+        trouble.note(ConnectionFailed("no route"))
+        lines.append(len(caplog.records))
+
+    assert lines == [1, 1, 2, 2, 3]
+
+
+# -- Rows of the outbox ------------------------------------------------------------------------------------------------
+
+
+def test_round_trips_shrink_after_a_time_out_and_grow_a_minute_later(clock: StillClock):
+    rows = Portion()
+    sizes = [(rows.rows, rows.size_bytes)]
+    for sent in (400, 100):
+        rows.halve(sent)
+        sizes.append((rows.rows, rows.size_bytes))
+    whole = sizes[0][1]
+    clock.now += 59
+    rows.grow()
+    sizes.append((rows.rows, rows.size_bytes))
+    for _ in range(5):
+        clock.now += 1
+        rows.grow()
+        sizes.append((rows.rows, rows.size_bytes))
+
+    assert [count for count, _ in sizes] == [500, 200, 50, 50, 100, 200, 400, 500, 500]
+    assert [size for _, size in sizes] == [whole, whole // 2, whole // 4, whole // 4, whole // 2, *[whole] * 4]
+
+
+def test_row_that_is_sent_alone_gets_more_time_each_time_up_to_a_limit(clock: StillClock):
+    rows, patience = Portion(), []
+    for _ in range(8):
+        rows.halve(1)
+        patience.append(rows.patience)
+    rows.halve(2)
+    patience.append(rows.patience)
+    clock.now += 60
+    for _ in range(8):
+        rows.grow()
+        patience.append(rows.patience)
+
+    assert patience == [2, 4, 8, 16, 32, 64, 64, 64, 64, 32, 16, 8, 4, 2, 1, 1, 1]
+
+
+# -- Functions that were interrupted -----------------------------------------------------------------------------------
+
+
+class Call:
+    """A call that ends after it was interrupted `lives` times."""
+
+    def __init__(self, *, lives: int, limit_s: float | None = None) -> None:
+        self.lives, self.interrupted = lives, list[type[BaseException]]()
+        self.time_limit = None if limit_s is None else TimeLimit(limit_s)
+
+    def interrupt(self, kind: type[BaseException]) -> bool:
+        if self.lives == len(self.interrupted):
+            return False
+        self.interrupted.append(kind)
+        return True
+
+
+def test_function_is_interrupted_each_second_until_it_has_ended(clock: StillClock):
+    call, first = Call(lives=3), list[Call]()
+    interruptions = Interruptions(first.append)
+
+    interruptions.interrupt(call, KeyboardInterrupt)
+    counts = []
+    for _ in range(8):
+        clock.now += 0.5
+        interruptions.repeat([])
+        counts.append(len(call.interrupted))
+
+    assert counts == [1, 2, 2, 3, 3, 3, 3, 3]
+    assert first == [call] and interruptions.next_at([]) is None
+
+
+def test_function_is_interrupted_when_its_limit_is_over(clock: StillClock):
+    short, long, free = Call(lives=9, limit_s=2), Call(lives=9, limit_s=3), Call(lives=9)
+    interruptions = Interruptions[Call](lambda call: None)
+    running = [short, long, free]
+    for call in (short, long):
+        assert call.time_limit is not None
+        call.time_limit.__enter__()
+
+    next_at = [interruptions.next_at(running)]
+    clock.now += 2
+    interruptions.repeat(running)
+    next_at.append(interruptions.next_at(running))
+
+    assert next_at == [StillClock.now + 2, StillClock.now + 3]
+    assert [call.interrupted for call in running] == [[TaskTimeout], [], []]
+
+
+# -- The process that relays the outbox --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    handler, descriptor = signal.getsignal(signal.SIGUSR2), signal.set_wakeup_fd(-1)
+    yield
+    signal.signal(signal.SIGUSR2, handler)
+    signal.set_wakeup_fd(descriptor)
+
+
+def test_request_to_end_stays_made_while_the_supervisor_lives(own_signals: None):
+    lifeline, held_by_the_supervisor = os.pipe()
+    stop = StopRequest(lifeline)
+    stop.on_signals(signal.SIGUSR2)
+
+    signal.raise_signal(signal.SIGUSR2)
+
+    assert [stop.is_made, stop.is_made] == [True, True]
+    os.close(lifeline)
+    os.close(held_by_the_supervisor)
+
+
+def test_relay_process_that_ends_is_started_again_later_each_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    clock, relay, waits = StillClock(monkeypatch, attendant), Attendant(), []
+    for _ in range(3):
+        relay.started(os.posix_spawn(sys.executable, [sys.executable, "-c", "raise SystemExit(3)"], os.environ))
+        while relay.pid is not None:
+            relay.look()
+        began_at = clock.now
+        while not relay.is_due:
+            clock.now = round(clock.now + 0.05, 2)
+        waits.append(round(clock.now - began_at, 2))
+
+    assert waits == [attendant.FIRST_WAIT_S * factor for factor in (1, 2, 4)]
+    assert sum(record.levelno == logging.ERROR for record in caplog.records) == 3
