@@ -179,18 +179,29 @@ class StatisticsSettings:
     enabled: Annotated[bool, FLAG] = True
 
 
+_EVENTS = whole("events", least=100, most=1_000_000_000)
+LOG_LENGTH = Rule(f"{_EVENTS.expects}, or None", lambda value: value is None or _EVENTS.accepts(value))
+
+
 @dataclass(frozen=True, kw_only=True)
 class EventSettings:
     """The log of task attempts: docs/events.md."""
 
-    #: Which attempts are logged: none, those that did not succeed, or all. Off, because an event costs Redis about
-    #: half of what the rest of a message's life does, and 170 bytes until it is trimmed.
-    record: Annotated[str, one_of("off", "failures", "all")] = "off"
-    #: The log is cut at about so many events: 17 MB. An archive needs twice what comes in between two of its runs.
-    max_length: Annotated[int, whole("events", least=100, most=1_000_000_000)] = 100_000
+    #: Which attempts are logged: none, those that did not succeed, these and the last successes of each task, or all.
+    #: Not all, because an event costs Redis about half of what the rest of a message's life does, and 170 bytes until
+    #: it is trimmed.
+    record: Annotated[str, one_of("off", "failures", "recent", "all")] = "recent"
+    #: The log is cut at about so many events. Left out, it is 10,000 of "recent", which are 2 to 7 MB, and 100,000 of
+    #: the others, 17 MB. An archive needs twice what comes in between two of its runs.
+    max_length: Annotated[int | None, LOG_LENGTH] = None
     #: Whether events hold the text of exceptions, cut to 500 characters. It groups failures, and is what a function
     #: chose to say: when yours quote personal data, switch it off.
     error_text: Annotated[bool, FLAG] = True
+
+    @property
+    def length(self) -> int:
+        """Return at how many events the log is cut."""
+        return self.max_length or (10_000 if self.record == "recent" else 100_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +250,17 @@ class PipelineSettings:
     keep_days: Annotated[int, whole("days", least=1, most=3_660)] = 90
 
 
+TRACE_URL = Rule(
+    "an address with {trace_id} in it, such as 'https://jaeger.example.org/trace/{trace_id}', or None",
+    lambda value: value is None or _is_trace_url(value),
+)
+
+
+def _is_trace_url(value: object) -> bool:
+    is_web = isinstance(value, str) and value.startswith(("https://", "http://"))
+    return is_web and str(value).count("{trace_id}") == 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class AdminSettings:
     """What the admin shows."""
@@ -259,3 +281,5 @@ class AdminSettings:
         "card",
         "key",
     )
+    #: Where your tracing shows one trace, with {trace_id} in it. None: trace ids are not links.
+    trace_url: Annotated[str | None, TRACE_URL] = None

@@ -7,7 +7,7 @@ module that is imported here registers one model.
 from django.apps import apps
 from django.contrib import admin
 
-from . import messages, queues, reliable_queues, results, schedules, tasks, topics, workers, workflows
+from . import messages, queues, reliable_queues, results, runs, schedules, tasks, topics, workers, workflows
 
 __all__ = [
     "messages",
@@ -15,6 +15,7 @@ __all__ = [
     "register",
     "reliable_queues",
     "results",
+    "runs",
     "schedules",
     "tasks",
     "topics",

@@ -7,12 +7,14 @@ have an operator sign a call.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from ..conf import get_settings
 from ..core.bands import split_band
 from ..core.browse import WHOLE_BODY, StoredMessage, pick
+from ..core.errors import QueueNotFound
 from ..core.keys import queue_keys
 from ..live.places import Place
 from ..tasks.catalogue import known_tasks
@@ -88,8 +90,9 @@ def call_of_result(alias: str, task_id: str, record: Mapping[str, str] | None = 
 def call_of_run(place: Place, message_id: str, task_id: str) -> RecordedCall | None:
     """Return the call of an attempt that the event log tells of, wherever it is still kept."""
     for each in [place, *_dead_letters_of(place)]:
-        if message_id and (found := call_of_message(each, message_id.encode("utf-8", "surrogateescape"))):
-            return found
+        with suppress(QueueNotFound):  # nothing has died in it yet, or it is a topic
+            if message_id and (found := call_of_message(each, message_id.encode("utf-8", "surrogateescape"))):
+                return found
     return call_of_result(place.alias, task_id) if task_id.isprintable() and task_id else None
 
 

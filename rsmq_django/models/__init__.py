@@ -7,6 +7,7 @@ nothing can be saved, because a change in Redis is a script that compares with w
 from .listed import ReliableQueue, Topic
 from .live import LiveManager, LiveModel
 from .queues import Message, Queue
+from .runs import Run
 from .tasks import RegisteredTask, Result, Schedule, Workflow
 from .workers import Worker
 
@@ -18,6 +19,7 @@ __all__ = [
     "RegisteredTask",
     "ReliableQueue",
     "Result",
+    "Run",
     "Schedule",
     "Topic",
     "Worker",

@@ -19,6 +19,7 @@ from rsmq_django.core.call import Call
 from rsmq_django.core.keys import workers_key
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.topics import Topic
+from rsmq_django.live.row_keys import row_key
 from rsmq_django.tasks import call, group
 from tests.redis_server import PrivateServer
 from tests.worker.site.tasks import write
@@ -40,7 +41,10 @@ def things(mail: Queue, dead: Queue, server: PrivateServer, django_capture_on_co
     parcels.push("p")
     with django_capture_on_commit_callbacks(execute=True):
         letters = group([call(write, "a")], name="letters").enqueue()
+    event = "\n".join(["succeeded", "mail", "shop.tasks.pay", "t7", message, "1", *[""] * 7])
+    entry_id = server.redis.xadd("rsmq::events", {"v": event}).decode()
     return {
+        "run": row_key("default", f"{entry_id}/{message}/shop.tasks.pay"),
         "queue": "mail",
         "message": f"mail/{message}",
         "worker": "default/w1",

@@ -15,6 +15,7 @@ from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.retry_plans import begin, go_on
 from rsmq_django.core.topics import Topic
 from rsmq_django.core.topics.lag import note_lag_call
+from rsmq_django.live.row_keys import row_key
 from rsmq_django.pipeline.models import CapacityAdvice, FailureGroup, PipelineRun, SloBurn, TaskHour
 from rsmq_django.queues import ensure_queue
 from rsmq_django.tasks import call, group
@@ -65,7 +66,10 @@ PAGES = {
     "history": "/admin/rsmq_pipeline/taskhour/?span=12w",
     "history-failures": "/admin/rsmq_pipeline/failuregroup/?span=12w",
     "objectives": "/admin/rsmq_pipeline/sloburn/",
-    "runs": "/admin/rsmq_pipeline/pipelinerun/",
+    "pipeline-runs": "/admin/rsmq_pipeline/pipelinerun/",
+    "runs": "/admin/rsmq/run/",
+    "runs-of-a-task": "/admin/rsmq/run/?task=shop.tasks.pay&outcome=failed&q=card",
+    "run": "/admin/rsmq/run/{run}/change/",
     "capacity": "/admin/rsmq_pipeline/capacityadvice/",
     "anomalies": "/admin/rsmq_pipeline/anomaly/",
 }
@@ -109,6 +113,7 @@ def fill_pages(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, str
         "task": quote(PAY),
         "failure": RETRIED,
         "workflow": quote(f"default/{some_workflow(server)}"),
+        "run": quote(row_key("default", some_runs(server, died))),
     }
 
 
@@ -122,6 +127,22 @@ def some_retries(dead: Queue, server: PrivateServer, record: dict[str, str]) -> 
         plan_id = begin(dead.client, "mail-dead", rate=0.01, to_look_at=50, failure=RETRIED, limit=limit, task=PAY)
         for _plan in go_on(dead.client, plan_id, lambda message: b"ConnectionError" in message.failure_json):
             pass
+
+
+def some_runs(server: PrivateServer, message_id: str) -> str:
+    """Have runs of several outcomes; return what stands for one that failed."""
+    for number, kind in enumerate(("succeeded", "retried", "dead", "lost", "released", "cancelled", "succeeded")):
+        error = ("builtins.ValueError", f"no such card: {number}") if kind in ("retried", "dead") else ("", "")
+        values = [kind, "mail", "shop.tasks.pay", f"call-{number}", f"m{number}", 1, "", 1500, 2_500_000, 47]
+        values += ["web-1-411-a3f9c1", *error]
+        words = {"v": "\n".join(map(str, values)), **({"g": "tour 7"} if number % 2 else {})}
+        server.redis.xadd("rsmq::events", words)
+    values = ["dead", "mail", "shop.tasks.pay", "t7", message_id, 2, "", 1500, 2_500_000, 47, "web-1-411-a3f9c1"]
+    entry = "\n".join(map(str, [*values, "builtins.ValueError", "no such card"]))
+    first = entry.replace("dead", "retried", 1).replace("\n2\n", "\n1\n", 1)
+    server.redis.xadd("rsmq::events", {"v": first})
+    entry_id = server.redis.xadd("rsmq::events", {"v": entry, "g": "tour 7"}).decode()
+    return f"{entry_id}/{message_id}/shop.tasks.pay"
 
 
 def some_workflow(server: PrivateServer) -> str:

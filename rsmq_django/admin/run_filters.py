@@ -1,0 +1,109 @@
+"""What the list of runs is asked for: a form whose fields are in the address of the page."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from ..conf import get_settings
+from ..core.runs import FAILED, RunFilter
+from ..live.runs import Asked, default_alias
+from ..models import Run
+
+#: Where the page before this one ended.
+BEFORE = "before"
+PERIODS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
+ANY_FAILURE = "failed"
+
+
+class RunForm(forms.Form):
+    """The filters of the list."""
+
+    q = forms.CharField(label=_("Search"), required=False, max_length=300)
+    task = forms.CharField(label=_("Task"), required=False, max_length=500)
+    queue = forms.CharField(label=_("Queue"), required=False, max_length=500)
+    outcome = forms.ChoiceField(
+        label=_("Outcome"),
+        required=False,
+        choices=[("", _("Any")), (ANY_FAILURE, _("Any failure")), *Run.OUTCOMES],
+    )
+    worker = forms.CharField(label=_("Worker"), required=False, max_length=500)
+    tag = forms.CharField(label=_("Tag"), required=False, max_length=500)
+    group = forms.CharField(label=_("Error group"), required=False, max_length=64)
+    period = forms.ChoiceField(
+        label=_("Period"),
+        required=False,
+        choices=[("", _("Any time")), ("1h", _("Last hour")), ("24h", _("Last 24 hours")), ("7d", _("Last 7 days"))],
+    )
+    since = forms.DateTimeField(label=_("From"), required=False)
+    until = forms.DateTimeField(label=_("Until"), required=False)
+    connection = forms.ChoiceField(label=_("Connection"), required=False)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in ("since", "until"):
+            field: Any = self.fields[name]
+            field.widget = forms.DateTimeInput(attrs={"type": "datetime-local", "step": 1}, format="%Y-%m-%dT%H:%M:%S")
+        for name in ("task", "queue"):
+            self.fields[name].widget.attrs["list"] = f"rsmq-{name}s"
+        if not self["group"].value():
+            self.fields["group"].widget = forms.HiddenInput()
+        connection: Any = self.fields["connection"]
+        connection.choices = [("", default_alias()), *((name, name) for name in get_settings().connections)]
+        if len(get_settings().connections) == 1:
+            connection.widget = forms.HiddenInput()
+
+    def asked(self, before: str, *, in_texts: bool) -> Asked:
+        """Return which runs are wanted; fields that cannot be understood are left out."""
+        self.is_valid()
+        given = self.cleaned_data
+        since, until = given.get("since"), given.get("until")
+        if period := PERIODS.get(given.get("period", "")):
+            since = max(filter(None, [timezone.now() - period, _aware(since)]))
+        outcome = given.get("outcome", "")
+        kinds = FAILED if outcome == ANY_FAILURE else frozenset([outcome] if outcome else ())
+        wanted = RunFilter(
+            task=given.get("task") or None,
+            queue=given.get("queue") or None,
+            kinds=kinds,
+            worker=given.get("worker") or None,
+            tag=given.get("tag") or None,
+            group=given.get("group") or None,
+            since_ms=_as_ms(since),
+            until_ms=_as_ms(until),
+            words=tuple(given.get("q", "").split()),
+            in_arguments=in_texts,
+            in_errors=in_texts,
+        )
+        return Asked(given.get("connection") or default_alias(), wanted, before)
+
+
+def _aware(when: datetime | None) -> datetime | None:
+    return timezone.make_aware(when) if when is not None and timezone.is_naive(when) else when
+
+
+def _as_ms(when: datetime | None) -> int | None:
+    aware = _aware(when)
+    return None if aware is None else max(0, round(aware.timestamp() * 1000))
+
+
+class _Known(admin.SimpleListFilter):
+    """Takes a field of the form out of what Django would look for in the model; it shows nothing itself."""
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return []
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        return queryset
+
+
+def known_fields() -> list[type[admin.SimpleListFilter]]:
+    """Return filters that make Django accept the fields of the form in an address."""
+    names = [name for name in RunForm.base_fields if name != "q"]
+    return [type(f"Known{name}", (_Known,), {"title": name, "parameter_name": name}) for name in [*names, BEFORE]]
