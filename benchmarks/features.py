@@ -67,7 +67,8 @@ def features() -> list[Feature]:
         Feature("signed queue", queue={"SIGNING_KEYS": [KEY]}),
         Feature("encrypted queue", queue={"ENCRYPTION_KEYS": [FERNET_KEY]}),
         Feature("middleware", settings={"MIDDLEWARE": ["benchmarks.features.Middleware"]}, is_optional=False),
-        Feature("events", settings={"EVENTS": {"RECORD": "all"}}, is_optional=False),
+        Feature("no events", settings={"EVENTS": "off"}, is_optional=False),
+        Feature("all events", settings={"EVENTS": "all"}, is_optional=False),
         Feature("no counters", settings={"STATISTICS": {"ENABLED": False}}, is_optional=False),
         Feature("schedules", is_used=False, has_schedule=True),
         Feature("outbox installed", is_used=False, apps=("rsmq_django.outbox",)),
@@ -120,7 +121,7 @@ def _set_up(url: str, apps: Sequence[str]) -> None:
         RSMQ={"CONNECTIONS": {"default": {"URL": url}}},
     )
     django.setup()
-    from rsmq_django.worker import pace, pool, starts, statistics, worker
+    from rsmq_django.worker import pace, pool, recent_successes, starts, statistics, worker
 
     # All takes longer here: what is done every so many milliseconds shall be done for as many tasks as elsewhere.
     sys.setswitchinterval(sys.getswitchinterval() * SLOWER)
@@ -129,6 +130,7 @@ def _set_up(url: str, apps: Sequence[str]) -> None:
     pace.PREFETCH_S *= SLOWER
     pool.STUCK_AFTER_S *= SLOWER
     statistics.REPORT_EVERY_S *= SLOWER
+    recent_successes.SECOND_S *= SLOWER
 
 
 def _measure(url: str, feature: Feature) -> None:

@@ -203,13 +203,18 @@ def read_settings(given: object) -> tuple[Settings, list[Problem]]:
         outbox=reader.options(OutboxSettings, table.get("OUTBOX", {}), "RSMQ['OUTBOX']"),
         admin=reader.options(AdminSettings, table.get("ADMIN", {}), "RSMQ['ADMIN']"),
         statistics=reader.options(StatisticsSettings, table.get("STATISTICS", {}), "RSMQ['STATISTICS']"),
-        events=reader.options(EventSettings, table.get("EVENTS", {}), "RSMQ['EVENTS']"),
+        events=reader.options(EventSettings, _read_events(table.get("EVENTS", {})), "RSMQ['EVENTS']"),
         tracing=reader.options(TracingSettings, table.get("TRACING", {}), "RSMQ['TRACING']"),
         pipeline=reader.options(PipelineSettings, table.get("PIPELINE", {}), "RSMQ['PIPELINE']"),
         topics=_read_topics(reader, table.get("TOPICS")),
         middleware=_read_middleware(reader, table.get("MIDDLEWARE", ())),
     )
     return settings, reader.problems
+
+
+def _read_events(given: object) -> object:
+    """Return the table of options; a text alone is the option RECORD."""
+    return {"RECORD": given} if isinstance(given, str) else given
 
 
 def _read_middleware(reader: OptionReader, given: object) -> tuple[Any, ...]:

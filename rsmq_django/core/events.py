@@ -118,9 +118,12 @@ def state(namespace: str) -> Call[LogState]:
     return Call("events/state", (events_key(namespace), dropped_key(namespace)), (), _read_state, True)
 
 
-def append(namespace: str, kind: str, words: tuple[Argument, ...]) -> Call[int]:
-    """Return the call that writes events of what was settled before; `words` as shared/events.lua has them."""
-    return Call("events/append", (events_key(namespace), dropped_key(namespace)), (kind, *words), int)
+def append(namespace: str, kind: str, words: tuple[Argument, ...], *, log: str = "") -> Call[int]:
+    """Return the call that writes events of what was settled before; `words` as shared/events.lua has them.
+
+    `log` is the key of another stream than the log.
+    """
+    return Call("events/append", (log or events_key(namespace), dropped_key(namespace)), (kind, *words), int)
 
 
 def dropped_key(namespace: str) -> str:

@@ -7,6 +7,7 @@ wait for a millisecond; it looks at a bounded number of entries for one page, an
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from typing import Any
 
 from .call import Argument, Call
 from .client import Client, raise_or_return
+from .errors import InvalidValue
 from .events import Event, Kind, read_event
 from .fingerprint import fingerprint
 from .keys import events_key, queue_keys, result_key, successes_key, successful_tasks_key
@@ -27,11 +29,15 @@ MOST_LOOKED_AT = 40_000
 MOST_TASKS = 400
 #: Looking for words in the arguments of one run costs as much as looking at so many entries.
 _BODY_COST = 8
+_ENTRY_ID = re.compile(r"[0-9]{1,18}-[0-9]{1,18}", re.ASCII)
 #: How many streams are read in one round trip, and how many bodies searched by one script.
 _STREAMS_AT_ONCE, _BODIES_AT_ONCE = 100, 250
 
 SUCCEEDED = Kind.SUCCEEDED.value
 FAILED = frozenset({Kind.RETRIED.value, Kind.DEAD.value, Kind.DISCARDED.value, Kind.LOST.value})
+
+#: A function that returned, but whose lease was lost, has its event where its success would have been.
+_AMONG_SUCCESSES = frozenset({SUCCEEDED, Kind.LOST.value})
 
 #: An entry as the server returns it: its id, and fields and values in turn.
 Entry = tuple[bytes, Sequence[bytes]]
@@ -59,6 +65,7 @@ class RunFilter:
     #: Each must be found in an id, the error or, with `in_arguments`, the body as far as it is still kept.
     words: tuple[str, ...] = ()
     in_arguments: bool = True
+    in_errors: bool = True
 
     @property
     def is_open(self) -> bool:
@@ -68,7 +75,7 @@ class RunFilter:
     @property
     def may_have_succeeded(self) -> bool:
         """Return whether successes can be among them."""
-        return self.group is None and (not self.kinds or SUCCEEDED in self.kinds)
+        return not self.kinds or bool(self.kinds & _AMONG_SUCCESSES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +130,19 @@ def find_runs(
     return RunPage(runs, horizon, look.looked_at, is_cut=horizon is not None)
 
 
-def read_run(client: Client, entry_id: str, *, task: str = "") -> Event | None:
+def read_run(client: Client, entry_id: str, *, task: str = "", message_id: str = "") -> Event | None:
     """Return the run whose event has this id, or None.
 
-    `task` tells runs apart that ended in the same moment, in streams of their own; without it all are searched.
+    Task and message id tell runs apart that ended in the same moment, in streams of their own; without the task all
+    streams are searched. Raises InvalidValue for an id that no event can have.
     """
-    keys = [events_key(client.namespace), *([successes_key(client.namespace, task)] if task else ())]
+    if not _ENTRY_ID.fullmatch(entry_id):
+        raise InvalidValue(f"{entry_id!r} is not the id of an event; it looks like 1795000000000-0")
+    keys = [events_key(client.namespace), *_success_keys(client, task or None)]
     for each in _in_keys(client, keys, entry_id):
-        if task in ("", each.task):
+        if task in ("", each.task) and message_id in ("", each.message_id):
             return each
-    return None if task else next(iter(_in_keys(client, _success_keys(client, None), entry_id)), None)
+    return None
 
 
 def attempts_of(client: Client, run: Event, *, most_looked_at: int = MOST_LOOKED_AT) -> RunPage:
@@ -257,7 +267,7 @@ class _Look:
         """Return those in which every word is found, in any case."""
         words, missing = [word.lower() for word in self.wanted.words], dict[int, set[int]]()
         for at, event in enumerate(events):
-            text = _text_of(event)
+            text = _text_of(event, self.wanted)
             missing[at] = {number for number, word in enumerate(words, 1) if word not in text}
         unsure = [at for at in missing if missing[at]] if self.wanted.in_arguments else []
         for start in range(0, len(unsure), _BODIES_AT_ONCE):
@@ -306,8 +316,9 @@ def group_of(event: Event) -> str | None:
 _fingerprint = lru_cache(maxsize=20_000)(fingerprint)
 
 
-def _text_of(event: Event) -> str:
-    return f"{event.task_id}\n{event.message_id}\n{event.error_type}\n{event.error}".lower()
+def _text_of(event: Event, wanted: RunFilter) -> str:
+    ids = f"{event.task_id}\n{event.message_id}\n{event.error_type}"
+    return (f"{ids}\n{event.error}" if wanted.in_errors else ids).lower()
 
 
 # -- Replies ----------------------------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ def _redis(config: JobConfig, server: Server) -> Iterator[Finding]:
 
 
 def _lag(config: JobConfig, server: Server) -> Iterator[Finding]:
-    lag, most = read_lag(config, server), get_settings().events.max_length
+    lag, most = read_lag(config, server), get_settings().events.length
     more_often = "Run the archive more often, or raise RSMQ['EVENTS']['MAX_LENGTH']."
     if lag.lost_unseen:
         text = f"{lag.lost_unseen:,} events were trimmed before they were archived"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from ..core import Settlement
 from ..core.call import Argument, Call
 from ..core.events import dropped_key
-from ..core.keys import events_key, queue_keys, result_key
+from ..core.keys import events_key, queue_keys, result_key, successes_key
 from ..core.replies import read_nothing, read_settlements
 from ..tasks.envelope import Envelope
 from ..tasks.results import UNFINISHED_TTL_S, encode_error
@@ -104,32 +105,40 @@ def ending_calls(
 
     `ending_batches` says which batches a worker holds nothing of any more when these deliveries have ended.
     """
-    #: By queue, how they end, and whether results are kept.
-    groups: dict[tuple[WorkQueue, type[Outcome], bool], list[Ending]] = {}
-    alone: list[list[Ending]] = []
+    recent = None if event_log is None else event_log.recent
+    if recent is not None:
+        recent.turn(time.monotonic())
+    #: By queue, how they end, whether results are kept, and the task whose last successes they are among.
+    groups: dict[tuple[WorkQueue, type[Outcome], bool, str], list[Ending]] = {}
+    alone: list[tuple[list[Ending], str]] = []
     for ending in endings:
         execution, how = ending.execution, type(ending.outcome)
+        apart = execution.path if recent is not None and how is Succeeded and recent.takes(execution.path) else ""
         if how not in _TOGETHER or (execution.meta is not None and is_member(ending)):
-            alone.append([ending])
+            alone.append(([ending], apart))
             continue
-        key = execution.delivery.work_queue, how, how is Succeeded and execution.keep_result_s > 0
+        key = execution.delivery.work_queue, how, how is Succeeded and execution.keep_result_s > 0, apart
         group = groups.get(key)
         if group is None:
             groups[key] = [ending]
         else:
             group.append(ending)
-    return [_ending_call(group, ending_batches, event_log) for group in [*alone, *groups.values()]]
+    all_groups = [*alone, *((group, apart) for (_, _, _, apart), group in groups.items())]
+    return [_ending_call(group, apart, ending_batches, event_log) for group, apart in all_groups]
 
 
-def _ending_call(group: list[Ending], ending_batches: EndingBatches, event_log: EventLog | None) -> EndingCall:
+def _ending_call(
+    group: list[Ending], apart: str, ending_batches: EndingBatches, event_log: EventLog | None
+) -> EndingCall:
     first, deliveries = group[0], [ending.execution.delivery for ending in group]
     over, work_queue = ending_batches(deliveries), deliveries[0].work_queue
-    events = NO_EVENTS if event_log is None else event_log.words(work_queue.name, group)
+    events = NO_EVENTS if event_log is None else event_log.words(work_queue.name, group, are_apart=bool(apart))
+    log = successes_key(work_queue.queue.client.namespace, apart) if apart else ""
     match first.outcome:
         case Succeeded() if first.result_keys:
-            call = keep_results(work_queue, group, over, events)
+            call = keep_results(work_queue, group, over, events, log)
         case Succeeded():
-            call = succeed(work_queue, deliveries, over, events)
+            call = succeed(work_queue, deliveries, over, events, log)
         case Released():
             call = release(work_queue, deliveries, over, events)
         case RetryIn():
@@ -144,7 +153,11 @@ def _ending_call(group: list[Ending], ending_batches: EndingBatches, event_log: 
 
 
 def succeed(
-    work_queue: WorkQueue, deliveries: Sequence[Delivery], over: Sequence[str] = (), events: Events = NO_EVENTS
+    work_queue: WorkQueue,
+    deliveries: Sequence[Delivery],
+    over: Sequence[str] = (),
+    events: Events = NO_EVENTS,
+    log: str = "",
 ) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned."""
     args: list[Argument] = [*strikes(over)]
@@ -158,14 +171,18 @@ def succeed(
             args += (message.id, message.receive_count)
     args += events
     read = _read_refused(len(deliveries))
-    return Call("worker/succeed", _final_keys(work_queue), tuple(args), read, True, work_queue.name)
+    return Call("worker/succeed", _final_keys(work_queue, log), tuple(args), read, True, work_queue.name)
 
 
 def keep_results(
-    work_queue: WorkQueue, endings: Sequence[Ending], over: Sequence[str] = (), events: Events = NO_EVENTS
+    work_queue: WorkQueue,
+    endings: Sequence[Ending],
+    over: Sequence[str] = (),
+    events: Events = NO_EVENTS,
+    log: str = "",
 ) -> Call[Verdicts]:
     """Return the call that deletes messages whose functions returned, and keeps their results."""
-    keys = [*_final_keys(work_queue)]
+    keys = [*_final_keys(work_queue, log)]
     args: list[Argument] = [*strikes(over), work_queue.name, endings[0].worker_id]
     for ending in endings:
         assert isinstance(ending.outcome, Succeeded)
@@ -285,15 +302,15 @@ def _queue_keys(work_queue: WorkQueue) -> tuple[str, str, str, str]:
     return keys.messages, keys.settings, keys.releases, work_queue.holds_key
 
 
-def ending_keys(work_queue: WorkQueue) -> tuple[str, ...]:
-    """Return the keys that every script begins with that ends leases."""
+def ending_keys(work_queue: WorkQueue, log: str = "") -> tuple[str, ...]:
+    """Return the keys that every script begins with that ends leases; `log` is another stream than the event log."""
     namespace = work_queue.queue.client.namespace
-    return *_queue_keys(work_queue), events_key(namespace), dropped_key(namespace)
+    return *_queue_keys(work_queue), log or events_key(namespace), dropped_key(namespace)
 
 
-def _final_keys(work_queue: WorkQueue) -> tuple[str, ...]:
+def _final_keys(work_queue: WorkQueue, log: str = "") -> tuple[str, ...]:
     """Return the keys that every script begins with after which a message is not in its queue any more."""
-    return *ending_keys(work_queue), work_queue.queue.keys.failures
+    return *ending_keys(work_queue, log), work_queue.queue.keys.failures
 
 
 def _read_verdict(reply: int) -> Verdicts:

@@ -6,6 +6,7 @@ What the fields mean stands in core/events.py.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING
 from ..conf import EventSettings
 from ..core import Client, RsmqError
 from ..core.call import Argument
-from ..core.events import MAX_ERROR_CHARACTERS, append
+from ..core.events import BETWEEN_TAGS, MAX_ERROR_CHARACTERS, Kind, append
 from ..core.ids import whole_sent_ms
+from ..core.keys import successes_key
 from ..log_lines import get_logger
+from ..tasks.tags import tags_of
 from .error_text import dotted_path, text_of
 from .execution import Execution
 from .outcomes import Dead, Outcome, Postponed, RetryIn, Succeeded
+from .recent_successes import KEPT, RecentSuccesses
 
 if TYPE_CHECKING:
     from .endings import Ending
@@ -40,42 +44,64 @@ class EventLog:
     records_successes: bool
     max_length: int
     error_text: bool
+    #: Which successes are logged apart; None when all are in the log, or none.
+    recent: RecentSuccesses | None
 
     @classmethod
-    def from_settings(cls, settings: EventSettings, worker_id: str) -> EventLog | None:
+    def from_settings(cls, settings: EventSettings, worker_id: str, namespace: str) -> EventLog | None:
         """Return None when nothing is to be logged."""
         if settings.record == "off":
             return None
-        return cls(worker_id, settings.record == "all", settings.max_length, settings.error_text)
+        recent = RecentSuccesses(namespace) if settings.record == "recent" else None
+        return cls(worker_id, settings.record == "all", settings.length, settings.error_text, recent)
 
-    def words(self, queue_name: str, endings: Sequence[Ending | Settled]) -> Events:
-        """Return the end of the arguments of a call that settles these messages; their outcomes are of one kind."""
-        if not self.records_successes and isinstance(endings[0].outcome, Succeeded):
+    def words(self, queue_name: str, endings: Sequence[Ending | Settled], *, are_apart: bool = False) -> Events:
+        """Return the end of the arguments of a call that settles these messages; their outcomes are of one kind.
+
+        `are_apart` says that these are successes which RecentSuccesses has taken.
+        """
+        if not (self.records_successes or are_apart) and isinstance(endings[0].outcome, Succeeded):
             return NO_EVENTS
         if isinstance(endings[0].outcome, Postponed) and not endings[0].outcome.has_run:
             return NO_EVENTS  # it asks again and again
-        lines = [_line(ending.execution) for ending in endings]
-        return self._complete(queue_name, lines, *self._error(endings[0].outcome))
+        lines = [line_of(ending.execution) for ending in endings]
+        most = KEPT if are_apart else self.max_length
+        return self._complete(queue_name, lines, *self._error(endings[0].outcome), most=most)
 
     def words_of_lost(self, execution: Execution, how: str) -> Events:
         """Return the same for one message whose process died; `how` says how."""
-        return self._complete(execution.delivery.work_queue.name, [_line(execution)], "ProcessDied", how)
+        return self._complete(execution.delivery.work_queue.name, [line_of(execution)], "ProcessDied", how)
 
-    def words_of_lines(self, queue_name: str, lines: list[str], error: BaseException | None) -> Events:
-        """Return the same for messages that are no executions; `error` is what they failed with."""
-        return self._complete(queue_name, lines, *("", "") if error is None else self._said(error))
+    def write(
+        self, client: Client, queue_name: str, kind: str, lines: Sequence[tuple[str, str]], error: BaseException | None
+    ) -> None:
+        """Write events of what was settled by a call before this one: tasks and lines. Never raises."""
+        error_words = ("", "") if error is None else self._said(error)
+        if kind != Kind.SUCCEEDED.value or self.records_successes:
+            words = self._complete(queue_name, [line for _, line in lines], *error_words)
+            self._append(client, kind, words)
+        elif self.recent is not None:
+            self.recent.turn(time.monotonic())
+            taken: dict[str, list[str]] = {}
+            for task, line in lines:
+                if self.recent.takes(task):
+                    taken.setdefault(task, []).append(line)
+            for task, own in taken.items():
+                words = self._complete(queue_name, own, "", "", most=KEPT)
+                self._append(client, kind, words, log=successes_key(client.namespace, task))
+            self.recent.carry_out(client)
 
-    def write(self, client: Client, kind: str, words: Events) -> None:
-        """Write events of what was settled by a call before this one. Nothing hangs on them: never raises."""
-        if words == NO_EVENTS:
-            return
+    def _append(self, client: Client, kind: str, words: Events, *, log: str = "") -> None:
         try:
-            client.run(append(client.namespace, kind, words))
+            client.run(append(client.namespace, kind, words, log=log))
         except RsmqError as error:
             logger.warning("events of queue %s are not in the log: %s", words[-5], error)
 
-    def _complete(self, queue_name: str, lines: list[str], error_type: str, error: str) -> Events:
-        return *lines, queue_name, self.worker_id, f"{error_type}\n{error}", self.max_length, len(lines) + 4
+    def _complete(
+        self, queue_name: str, lines: Sequence[str], error_type: str, error: str, *, most: int | None = None
+    ) -> Events:
+        words = f"{error_type}\n{error}"
+        return *lines, queue_name, self.worker_id, words, most or self.max_length, len(lines) + 4
 
     def _error(self, outcome: Outcome) -> tuple[str, str]:
         if not isinstance(outcome, (RetryIn, Dead)):
@@ -87,7 +113,7 @@ class EventLog:
         return _storable(dotted_path(type(error))), _storable(text)
 
 
-def _line(execution: Execution) -> str:
+def line_of(execution: Execution) -> str:
     """Return eight values of an event as one argument: packing it is most of what an event costs here."""
     delivery, run_us = execution.delivery, execution.run_us
     message, envelope = delivery.message, execution.envelope
@@ -97,10 +123,13 @@ def _line(execution: Execution) -> str:
         message_id = message_id.replace("\n", " ")
     is_reliable = delivery.work_queue.reliable is not None
     sent_ms = message_id.partition("-")[0] if is_reliable else whole_sent_ms(message_id)
+    tags = "" if execution.meta is None else BETWEEN_TAGS.join(tags_of(execution.meta))
+    if tags:
+        tags = f"\n{tags}\n"
     return (
         f"{execution.path}\n{envelope.id if envelope is not None else ''}\n{message_id}\n"
         f"{delivery.attempt}\n{sent_ms}\n{'' if wait_us is None else wait_us}\n"
-        f"{'' if run_us is None else run_us}\n{len(message.body)}"
+        f"{'' if run_us is None else run_us}\n{len(message.body)}{tags}"
     )
 
 

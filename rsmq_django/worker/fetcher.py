@@ -33,6 +33,7 @@ from .lineup import Lineup, Look
 from .lookout import Lookout
 from .outage import Outage
 from .outcomes import Outcome, Released
+from .recent_successes import RecentStep
 from .starts import Starts, starts_to_note
 from .statistics import MOST_LAST_REPORTS, ReportStep, Statistics
 from .steps import (
@@ -79,7 +80,7 @@ class Fetcher:
         self.clock = ServerClock()
         #: None when they are switched off.
         self.statistics = Statistics.from_settings(client.namespace, announcer.worker_id, now_ms=self.clock.now_ms)
-        self.event_log = EventLog.from_settings(get_settings().events, announcer.worker_id)
+        self.event_log = EventLog.from_settings(get_settings().events, announcer.worker_id, client.namespace)
         self.outage = Outage(f"{client.connection!r}", server=client.connection)
         self.lookout = Lookout(poll_interval_s=poll_interval_s, herd=herd, connection_number=connection_number)
         self.tray = Tray(client)
@@ -397,6 +398,8 @@ class Fetcher:
             steps.append(AskStep(self, *question))
         if self.statistics is not None:
             steps += self.statistics.steps()
+        if self.event_log is not None and self.event_log.recent is not None:
+            steps += self.event_log.recent.steps()
         if room <= 0 or self.tray.tries_late or not self.lookout.is_time():
             return steps, None
         self.lookout.begin()
@@ -493,4 +496,4 @@ class Fetcher:
 def _is_apart(step: Step, error: RsmqError) -> bool:
     """Say whether a failure keeps nothing else from going on."""
     is_of_one_queue = isinstance(step, EndStep | AskStep) and is_damage(error)
-    return is_of_one_queue or isinstance(step, ReportStep | AftermathStep | BeatStep)
+    return is_of_one_queue or isinstance(step, ReportStep | AftermathStep | BeatStep | RecentStep)

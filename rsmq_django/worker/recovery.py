@@ -86,7 +86,7 @@ def recover(
 
     Safe to repeat: what is done leaves the record.
     """
-    books = Books(statistics, EventLog.from_settings(get_settings().events, death.worker_id))
+    books = Books(statistics, EventLog.from_settings(get_settings().events, death.worker_id, client.namespace))
     holds = read_holds(client, worker_key(client.namespace, death.worker_id))
     running = [hold for hold in holds if hold.message_id in death.running]
     overdue = [hold for hold in holds if hold.message_id in death.overdue]

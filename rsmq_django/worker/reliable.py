@@ -23,7 +23,7 @@ from .board import Board
 from .clock import ServerClock
 from .delivery import Delivery
 from .error_text import one_line
-from .event_log import EventLog
+from .event_log import EventLog, line_of
 from .execution import Execution
 from .leases import Leases
 from .outage import Outage
@@ -67,7 +67,7 @@ class ReliableFetcher:
         self._board = board
         #: None when they are switched off.
         self.statistics = Statistics.from_settings(client.namespace, announcer.worker_id, now_ms=self.clock.now_ms)
-        self.event_log = EventLog.from_settings(get_settings().events, announcer.worker_id)
+        self.event_log = EventLog.from_settings(get_settings().events, announcer.worker_id, client.namespace)
         self._settled: deque[Settled] = deque()
         self._let_go: deque[Delivery] = deque()
         #: Their settling may have been carried out although its reply was lost.
@@ -275,12 +275,16 @@ class ReliableFetcher:
     def _log(self, log: EventLog, group: Sequence[Settled], verdicts: Sequence[Settlement]) -> None:
         """Write the events of outcomes of one kind, which have just been carried out."""
         outcome, queue_name = group[0].outcome, group[0].delivery.work_queue.name
+        if isinstance(outcome, Postponed) and not outcome.has_run:
+            return  # it asks again and again
+        error = outcome.error if isinstance(outcome, (RetryIn, Dead)) else None
         for verdict in set(verdicts):
             is_lost = verdict is Settlement.LEASE_LOST
             if is_lost and isinstance(outcome, Released):
                 continue  # given back, and somebody has it already
-            part = [settled for settled, own in zip(group, verdicts, strict=True) if own is verdict]
-            log.write(self.client, "lost" if is_lost else event_name(outcome), log.words(queue_name, part))
+            part = [settled.execution for settled, own in zip(group, verdicts, strict=True) if own is verdict]
+            lines = [(execution.path, line_of(execution)) for execution in part]
+            log.write(self.client, queue_name, "lost" if is_lost else event_name(outcome), lines, error)
 
     def _extend(self) -> None:
         now = time.monotonic()

@@ -19,6 +19,7 @@ from .holds import BEAT_EVERY_S, beat_call
 from .lineup import Look
 from .outcomes import Postponed, Released, RetryIn
 from .provision import SHORTEST_LEASE_S
+from .recent_successes import RecentStep
 from .statistics import ReportStep
 
 if TYPE_CHECKING:
@@ -272,7 +273,18 @@ class FetchStep:
         self.fetcher.lookout.look_within(0)
 
 
-Step = EndStep | AftermathStep | RenewStep | StartStep | LetGoStep | BeatStep | AskStep | FetchStep | ReportStep
+Step = (
+    EndStep
+    | AftermathStep
+    | RenewStep
+    | StartStep
+    | LetGoStep
+    | BeatStep
+    | AskStep
+    | FetchStep
+    | ReportStep
+    | RecentStep
+)
 
 
 def read_fetched(reply: list[Any]) -> Fetched:

@@ -24,7 +24,7 @@ class TopicAccount:
         self.client = client
         self._lock = threading.Lock()
         self._statistics = Statistics.from_settings(client.namespace, worker_id, now_ms=ServerClock().now_ms)
-        self._event_log = EventLog.from_settings(get_settings().events, worker_id)
+        self._event_log = EventLog.from_settings(get_settings().events, worker_id, client.namespace)
 
     def arrived(self, queue: str, task: str, messages: Sequence[TopicMessage]) -> None:
         """Count as sent what was not handed out before."""
@@ -55,10 +55,9 @@ class TopicAccount:
             with self._lock:
                 for _ in messages:
                     self._statistics.ended(queue, task, end, run_us=each_us)
-        log = self._event_log
-        if log is not None and messages and (log.records_successes or end != "succeeded"):
-            lines = [_line(task, message, each_us) for message in messages]
-            log.write(self.client, end, log.words_of_lines(queue, lines, error))
+        if self._event_log is not None and messages:
+            lines = [(task, _line(task, message, each_us)) for message in messages]
+            self._event_log.write(self.client, queue, end, lines, error)
 
     def report(self) -> None:
         """Send what was counted, once a second."""

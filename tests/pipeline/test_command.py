@@ -99,7 +99,7 @@ def test_doctor_names_what_is_missing_and_what_to_do(pipeline, monkeypatch: pyte
     assert "no Java" in said
     assert "openjdk-17" in said
     assert "Spark's workers run another Python" in said
-    assert "RSMQ['EVENTS']['RECORD'] is 'off'" in said
+    assert "RSMQ['EVENTS']['RECORD'] is 'recent'" in said
 
 
 def test_doctor_says_that_the_lake_cannot_be_written(pipeline, tmp_path):

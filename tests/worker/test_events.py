@@ -270,7 +270,8 @@ def test_error_that_is_no_text_is_logged_all_the_same(log: Log):
     assert event.error == "half a pair: \\ud83d"
 
 
-def test_nothing_is_logged_unless_it_is_asked_for(project: Configure, server: PrivateServer):
+def test_nothing_is_logged_when_the_log_is_off(log: Log, server: PrivateServer):
+    log(RECORD="off")
     declare(lambda: None).enqueue()
 
     work()

@@ -31,6 +31,7 @@ from tests.worker.workshop import Configure, declare, send_raw, work
 
 #: What only stores more; nobody is held up when it is refused but who wants to store more.
 MAY_BE_REFUSED = {
+    "events/enter",
     "outbox/cancel",
     "outbox/confirm",
     "outbox/relay",

@@ -11,6 +11,7 @@ from ..keys import (
     relayed_key,
     reliable_queues_key,
     schedule_keys,
+    successful_tasks_key,
     workers_key,
     workflow_keys,
     workflows_key,
@@ -46,6 +47,7 @@ def _check_types(probe: Probe) -> Iterator[Finding]:
         entries: "hash",
         state: "hash",
         events_key(namespace): "stream",
+        successful_tasks_key(namespace): "zset",
     }
     for key, wanted in types.items():
         reply = probe.ask("TYPE", key, about="keys of this package")

@@ -1,5 +1,6 @@
 -- The events at the end of ARGV, one line for each message of the call, in order: task, task id, message id, attempt,
--- sent (ms), wait and run (us), size of the body, with newlines between. Then come the name of the queue, the worker,
+-- sent (ms), wait and run (us), size of the body, with newlines between; a call with tags has them behind that, and one
+-- more newline at the end. Then come the name of the queue, the worker,
 -- "<error type>\n<error>" (of calls that end one message), the cap of the log, and the number of all these words: 0 when
 -- nothing is logged.
 local is_logged = ARGV[#ARGV] ~= "0"
@@ -13,10 +14,13 @@ local last_line = #ARGV - 5
 local function log_event(log, dropped, number, kind)
   if not is_logged then return end
   local n, at = #ARGV, last_argument + number
-  local queue, worker, error, most = ARGV[n - 4], ARGV[n - 3], ARGV[n - 2], ARGV[n - 1]
+  local line, tags, queue, worker, error, most = ARGV[at], nil, ARGV[n - 4], ARGV[n - 3], ARGV[n - 2], ARGV[n - 1]
+  if line:byte(-1) == 10 then line, tags = line:match("^(.*)\n([^\n]*)\n$") end
   if kind == "lost" and error:sub(1, 12) ~= "ProcessDied\n" then error = "LeaseLost\n" end
-  local values, reply = kind .. "\n" .. queue .. "\n" .. ARGV[at] .. "\n" .. worker .. "\n" .. error, nil
-  if at < last_line then
+  local values, reply = kind .. "\n" .. queue .. "\n" .. line .. "\n" .. worker .. "\n" .. error, nil
+  if tags then
+    reply = redis.pcall("XADD", log, "MAXLEN", "~", most, "*", "v", values, "g", tags)
+  elseif at < last_line then
     reply = redis.pcall("XADD", log, "*", "v", values)
   else
     reply = redis.pcall("XADD", log, "MAXLEN", "~", most, "*", "v", values) -- once a call is enough

@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("rsmq", "0004_workflows")]
+    dependencies = [("rsmq", "0005_schedules_are_added")]
 
     operations = [
         migrations.CreateModel(

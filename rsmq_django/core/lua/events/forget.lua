@@ -1,0 +1,12 @@
+-- Remove the streams of successes of tasks that are not entered.
+--
+--   KEYS[1]  zset  task -> when a worker last entered it (ms)
+--   KEYS[2..] stream  the last successes of each task
+--   ARGV     the tasks, in order
+--
+-- Returns how many were removed. One that was entered meanwhile stays.
+local removed = 0
+for at, task in ipairs(ARGV) do
+  if not redis.call("ZSCORE", KEYS[1], task) then removed = removed + redis.call("UNLINK", KEYS[at + 1]) end
+end
+return removed
