@@ -134,6 +134,11 @@ class Settings:
         """Say whether queue() has settings for this name."""
         return self._find(name) is not None
 
+    def is_sealed(self, name: str) -> bool:
+        """Return whether bodies of a queue are signed or encrypted; no for a name that queue() does not know."""
+        found = self._find(name)
+        return found is not None and found.is_sealed
+
     def _find(self, name: str) -> QueueSettings | None:
         return self.queues.get(name) or self.dead_letters.get(name) or self._band(name)
 

@@ -42,6 +42,11 @@ def random_suffixes(count: int) -> list[str]:
     return suffixes[:count]
 
 
+def is_suffix(text: str) -> bool:
+    """Return whether a text can be the random part of a message id."""
+    return len(text) == SUFFIX_LENGTH and text.isascii() and text.isalnum()
+
+
 def sent_ms(message_id: str) -> float | None:
     """Return the sending time in epoch milliseconds with a microsecond fraction, or None for ids that carry no time."""
     if len(message_id) != ID_LENGTH or not _TIME_PREFIX.match(message_id):

@@ -17,7 +17,7 @@ from .call import Argument, Call
 from .client import Client
 from .dead_letters import lives_of
 from .errors import InvalidValue, QueueNotFound
-from .ids import random_suffixes
+from .ids import SUFFIX_LENGTH, is_suffix, random_suffixes
 from .keys import QueueKeys, checked_name, queue_keys, result_key
 from .limits import milliseconds
 from .records import Settlement
@@ -132,8 +132,9 @@ def move(namespace: str, source: str, target: str, messages: Sequence[StoredMess
     Raises QueueNotFound for either queue.
     """
     keys, target_keys = _both(namespace, source, target)
-    args = (target_keys.channel, *_receipts(messages))
-    return Call("moves/move", (*_own(keys), *_own(target_keys)), args, _verdicts(target), subject=source)
+    records = [result_key(namespace, _task_id(message)) for message in messages]
+    args = (target_keys.channel, target, *_receipts(messages))
+    return Call("moves/move", (*_own(keys), *_own(target_keys), *records), args, _verdicts(target), subject=source)
 
 
 def redrive(namespace: str, source: str, target: str, messages: Sequence[StoredMessage]) -> Call[list[Verdict | str]]:
@@ -150,9 +151,16 @@ def redrive(namespace: str, source: str, target: str, messages: Sequence[StoredM
         has_result = failure is not None and failure.task_id != ""
         if failure is not None and has_result:
             all_keys.append(result_key(namespace, failure.task_id))
+            suffix = failure.task_id if is_suffix(failure.task_id) else suffix
         lives = lives_of(message.failure_json)
         args += (message.position.message_id, message.receive_count, suffix, int(has_result), lives)
     return Call("moves/redrive", tuple(all_keys), tuple(args), _verdicts(target), subject=source)
+
+
+def _task_id(message: StoredMessage) -> str:
+    """Return the id of a message's task: that of a sender of ours is the end of the message's id."""
+    failure = message.failure()
+    return failure.task_id if failure is not None and failure.task_id else message.id[-SUFFIX_LENGTH:]
 
 
 def _own(keys: QueueKeys) -> tuple[str, ...]:

@@ -55,6 +55,8 @@ class WorkflowStatus:
     keeps_results: bool
     #: Which tasks it is made of (JSON), as its sender wrote it; "" of an older version.
     shape: str = ""
+    #: Proofs (tasks/proofs.py) of the number of members, for callbacks on signed and encrypted queues.
+    member_proofs: tuple[str, ...] = ()
 
     @property
     def is_over(self) -> bool:
@@ -88,6 +90,8 @@ class Target:
     queue_name: str
     #: Where to publish: the channel of the queue whose priority band this may be.
     channel: str
+    #: "@" and the queue, if its task may end only from there; see standing().
+    owner: str = ""
 
 
 def target_keys(namespace: str, targets: Sequence[Target]) -> tuple[str, ...]:
@@ -103,8 +107,18 @@ def target_words(targets: Sequence[Target]) -> tuple[Argument, ...]:
     """Return the arguments that workflow/parts/sending.lua reads."""
     words: list[Argument] = [len(targets)]
     for each in targets:
-        words += (each.role, each.field, each.task_id, each.queue_name, each.channel)
+        words += (each.role, each.field, each.task_id, each.queue_name, each.channel, each.owner)
     return tuple(words)
+
+
+def without_proofs(word: bytes) -> bytes:
+    """Return the JSON of a value or failure record. What proves it to a sealed queue follows, one proof a line."""
+    return word.partition(b"\n")[0]
+
+
+def proofs_of(word: bytes) -> list[str]:
+    """Return the proofs behind the JSON of a value or failure record."""
+    return [_text(proof) for proof in word.split(b"\n")[1:]]
 
 
 def create(
@@ -136,6 +150,8 @@ class Batch:
     record_ttl_s: int
     #: Number of the member, id of the task, body.
     calls: Sequence[tuple[int, str, bytes]]
+    #: "@" and the queue, if members may end only from there: what is signed must not end by a call that is not.
+    owner: str = ""
 
 
 def start(
@@ -164,7 +180,7 @@ def start(
         keys += (queue.messages, queue.settings)
         if batch.record_ttl_s:
             keys += [result_key(namespace, task_id) for _, task_id, _ in batch.calls]
-        words += (batch.queue_name, batch.channel, batch.delay, batch.record_ttl_s, len(batch.calls))
+        words += (batch.queue_name, batch.channel, batch.delay, batch.record_ttl_s, len(batch.calls), batch.owner)
         words += [word for each in batch.calls for word in each]
 
     def read(missing: list[bytes]) -> list[str]:
@@ -183,16 +199,21 @@ def expect(namespace: str, workflow_id: str, *, first: int, calls: int, task_ids
     return _call("expect", workflow_keys(namespace, workflow_id), (first, calls, *task_ids), int)
 
 
-def skip(namespace: str, workflow_id: str, member: int, task_id: str, targets: Sequence[Target]) -> Call[bool]:
+def skip(
+    namespace: str, workflow_id: str, member: int, task_id: str, targets: Sequence[Target], value: str = "null"
+) -> Call[bool]:
     """Return the call that lets a member succeed without being sent."""
     keys = (*workflow_keys(namespace, workflow_id), *target_keys(namespace, targets))
-    return _call("skip", keys, (member, task_id, *target_words(targets)), bool)
+    return _call("skip", keys, (member, task_id, *target_words(targets), value), bool)
 
 
-def seal(namespace: str, workflow_id: str, *, members: int, targets: Sequence[Target]) -> Call[bool]:
-    """Return the call that says that no more members will come."""
+def seal(
+    namespace: str, workflow_id: str, *, members: int, targets: Sequence[Target], fields: Mapping[str, str]
+) -> Call[bool]:
+    """Return the call that says that no more members will come. `fields` are further fields of its state."""
     keys = (*workflow_keys(namespace, workflow_id), *target_keys(namespace, targets))
-    return _call("seal", keys, (members, *target_words(targets)), bool)
+    words = [word for field in fields.items() for word in field]
+    return _call("seal", keys, (members, *target_words(targets), *words), bool)
 
 
 def stop(namespace: str, workflow_id: str) -> Call[bool]:
@@ -215,13 +236,16 @@ def live_tasks(namespace: str, workflow_id: str, cursor: bytes) -> Call[tuple[by
 
     def read(reply: list[bytes]) -> tuple[bytes, list[str]]:
         following, *task_ids = reply
-        return following, [_text(task_id) for task_id in task_ids]
+        return following, [_task_id(task_id) for task_id in task_ids]
 
     return _call("members", workflow_keys(namespace, workflow_id)[1:2], (cursor,), read)
 
 
 def outcomes(namespace: str, workflow_id: str, first: int, last: int) -> Call[list[tuple[bytes, bytes]]]:
-    """Return the call that reads value and failure record (JSON) of members; b"" for what there is not."""
+    """Return the call that reads value and failure record (JSON) of members; b"" for what there is not.
+
+    Both with their proofs: see without_proofs().
+    """
     assert 0 <= last - first < MAX_BATCH
 
     def read(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
@@ -240,7 +264,7 @@ def read_members(
     def read(reply: list[Any]) -> list[MemberRecord]:
         rows = [reply[at : at + 4] for at in range(0, len(reply), 4)]
         return [
-            MemberRecord(first + n, _text(task_id), value, size, *_failure_of(failure))
+            MemberRecord(first + n, _task_id(task_id), without_proofs(value), size, *_failure_of(failure))
             for n, (task_id, value, size, failure) in enumerate(rows)
         ]
 
@@ -294,7 +318,12 @@ def read_later(namespace: str, workflow_id: str, fields: Sequence[str], *, body_
 
 def _failure_of(word: bytes) -> tuple[str, bytes]:
     task_id, _, record = word.partition(b" ")
-    return _text(task_id), record
+    return _task_id(task_id), without_proofs(record)
+
+
+def _task_id(word: bytes) -> str:
+    """Return the id of the task that stands for a member, without the queue that it may have to end from."""
+    return _text(word.partition(b"@")[0])
 
 
 def read_statuses(namespace: str, workflow_ids: Sequence[str]) -> Call[list[WorkflowStatus | None]]:
@@ -362,7 +391,10 @@ def _status(workflow_id: str, words: list[bytes]) -> WorkflowStatus | None:
         on_failure_id=fields.get("on_failure", ""),
         keeps_results=fields.get("keeps") == "1",
         shape=fields.get("shape", ""),
+        member_proofs=tuple(fields[name] for name in MEMBER_PROOFS if name in fields),
     )
 
 
+#: Fields of the state, by the role of the callback that they are for.
+MEMBER_PROOFS = {"then_members": "then", "on_failure_members": "on_failure"}
 NUMBERS = ("calls", "calls_done", "failed", "succeeded", "sent", "created_ms", "finished_ms")

@@ -40,7 +40,7 @@ from .compat import (
 )
 from .envelope import Unreadable
 from .lanes import by_lane, lane_of_call
-from .registry import check_no_consumer, check_queues, find_task
+from .registry import check_no_consumer, check_queues, check_stays_sealed, find_task
 from .results import has_outbox, read_body, read_record, task_result
 from .round_trips import Sent
 from .sealing import peek
@@ -71,6 +71,7 @@ class RSMQBackend(BaseTaskBackend):
     def validate_task(self, task: Any) -> None:
         """Raise InvalidTask when the task cannot work here. Runs where the task is declared, and at each enqueue."""
         check_queues(task.module_path, task.queue_name, task.options.named_dead_letters)
+        check_stays_sealed(task.module_path, task.queue_name)
         check_no_consumer(task.module_path, task.queue_name)
         if self.queues and task.queue_name not in self.queues:
             raise InvalidTask(

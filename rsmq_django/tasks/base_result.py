@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from .compat import TaskResult
+from .compat import TASK_REFRESH_ATTRS, TaskResult
 from .foreign_words import RESULT_WORDS, missing_attribute
 
 _FIELDS = [each.name for each in fields(TaskResult)]
@@ -14,7 +14,32 @@ _FIELDS = [each.name for each in fields(TaskResult)]
 class BaseResult(TaskResult):  # type: ignore[type-arg]  # generic only for type checkers
     """A `TaskResult` that is equal to any other one with the same fields."""
 
-    __slots__ = ()
+    __slots__ = ("_is_authentic",)
+
+    @property
+    def is_authentic(self) -> bool:
+        """Return whether a process with the keys of the task's queue wrote how this ended.
+
+        True only for a finished task of a signed or encrypted queue: its status, return value or last error, and its
+        arguments are what a worker of that queue has written. Anything else in Redis may come from any program.
+        """
+        try:
+            return bool(object.__getattribute__(self, "_is_authentic"))
+        except AttributeError:  # it was just sent, or copied
+            return False
+
+    def refresh(self) -> None:
+        """See Django's."""
+        self._take_over(self.task.get_backend().get_result(self.id))
+
+    async def arefresh(self) -> None:
+        """See refresh()."""
+        self._take_over(await self.task.get_backend().aget_result(self.id))
+
+    def _take_over(self, refreshed: Any) -> None:
+        for name in TASK_REFRESH_ATTRS:
+            object.__setattr__(self, name, getattr(refreshed, name))
+        object.__setattr__(self, "_is_authentic", getattr(refreshed, "is_authentic", False))
 
     def __getattr__(self, name: str) -> Any:
         # Python comes here only for what is not there.

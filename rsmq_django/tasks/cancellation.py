@@ -24,10 +24,11 @@ from ..queues import get_client, get_queue
 from .compat import TaskResultDoesNotExist, TaskResultStatus
 from .envelope import Envelope, Unreadable
 from .interrupts import TaskCancelled
-from .membership import failure_record, membership_of
+from .membership import failure_record, is_task_id, membership_of
 from .registry import find_task
-from .results import encode_error, has_outbox, read_body, read_record
-from .sealing import peek
+from .results import encode_error, has_outbox, proven_end, read_body, read_record
+from .sealing import is_authentic, peek, sealed
+from .workflow_proofs import proven
 
 #: A worker that did not hear of it looks whether it was cancelled when it renews the lease: long before this.
 REMEMBERED_FOR_S = 86_400
@@ -145,8 +146,8 @@ def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> 
         (
             place.message_id,
             cancellations_channel(client.namespace),
-            encode_error(error, str(error)),
-            rest,
+            proven_end(encode_error(error, str(error)), task_id=task_id, queue_name=place.queue, field="error"),
+            sealed(rest.encode(), queue_name=place.queue),
             max(1, keep_s),
             REMEMBERED_FOR_S,
         ),
@@ -154,10 +155,16 @@ def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> 
         subject=place.queue,
     )
     membership = membership_of(envelope.meta)
-    if membership is None or membership.member is None:
+    if membership is None or membership.member is None or not is_task_id(task_id):
         return call
     said = failure_record(task_id=task_id, task=path, reason="cancelled", error=CANCELLED, message=str(error))
-    return finishing(call, "cancel", membership.end(client.namespace, task_id=task_id, said=said))
+    standing = task_id
+    if get_settings().is_sealed(place.queue):
+        if not is_authentic(body or b"", queue_name=place.queue, task_id=task_id):
+            return call  # whoever wrote it, its workflow hears nothing of it
+        standing = f"{task_id}@{get_settings().base_name(place.queue)}"
+        said = proven(said, membership, "failure")
+    return finishing(call, "cancel", membership.end(client.namespace, task_id=standing, said=said))
 
 
 def _envelope_in(body: bytes | None, queue_name: str) -> Envelope:

@@ -18,18 +18,18 @@ HAS_NATIVE_TASKS = find_spec("django.tasks") is not None
 if TYPE_CHECKING or HAS_NATIVE_TASKS:
     from django.tasks import DEFAULT_TASK_QUEUE_NAME, task_backends
     from django.tasks.backends.base import BaseTaskBackend
+    from django.tasks.base import TASK_REFRESH_ATTRS, TaskError, TaskResult, TaskResultStatus
     from django.tasks.base import Task as BaseTask
     from django.tasks.base import TaskContext as BaseTaskContext
-    from django.tasks.base import TaskError, TaskResult, TaskResultStatus
     from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
     from django.tasks.signals import task_enqueued, task_finished, task_started
 else:
     import django_tasks.exceptions
     from django_tasks import DEFAULT_TASK_QUEUE_NAME, task_backends
     from django_tasks.backends.base import BaseTaskBackend
+    from django_tasks.base import TASK_REFRESH_ATTRS, TaskError, TaskResult, TaskResultStatus
     from django_tasks.base import Task as BaseTask
     from django_tasks.base import TaskContext as BaseTaskContext
-    from django_tasks.base import TaskError, TaskResult, TaskResultStatus
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
@@ -70,6 +70,7 @@ def _is_djangos(receiver: object) -> bool:
 __all__ = [
     "DEFAULT_TASK_QUEUE_NAME",
     "HAS_NATIVE_TASKS",
+    "TASK_REFRESH_ATTRS",
     "BaseTask",
     "BaseTaskBackend",
     "BaseTaskContext",

@@ -17,6 +17,7 @@ from ..conf import get_settings
 from ..core.errors import InvalidName
 from ..core.keys import checked_name, queue_keys
 from ..core.workflows import MAX_MEMBERS, End, Role, Target
+from .proofs import owner_of
 
 META = "workflow"
 #: What a call gets as its first argument: nothing, the result of the step before it, all results, or all failures.
@@ -103,7 +104,8 @@ def callbacks(namespace: str, then: Ref | None, on_failure: Ref | None) -> list[
 def target(namespace: str, role: Role, field: str, ref: Ref) -> Target:
     """Return what a script is told about a call that is sent later."""
     queue_name = get_settings().base_name(ref.queue_name)
-    return Target(role, field, ref.task_id, ref.queue_name, queue_keys(namespace, queue_name).channel)
+    owner = owner_of(ref.queue_name) if role == "next" else ""
+    return Target(role, field, ref.task_id, ref.queue_name, queue_keys(namespace, queue_name).channel, owner)
 
 
 def membership_of(meta: Mapping[str, Any] | None) -> Membership | None:
@@ -128,6 +130,11 @@ def membership_of(meta: Mapping[str, Any] | None) -> Membership | None:
         then=then,
         on_failure=on_failure,
     )
+
+
+def is_task_id(text: str) -> bool:
+    """Return whether a member's task may be called like this; other texts could name a queue beside it."""
+    return _ID.fullmatch(text) is not None
 
 
 def _is_number(value: Any) -> bool:

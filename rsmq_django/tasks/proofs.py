@@ -4,9 +4,10 @@ What is signed is one text, whose words are separated by a zero byte that none b
 
     rsmq-2 \\0 kind \\0 namespace \\0 queue \\0 word \\0 ... \\0 content
 
-The kind keeps a proof of one thing from standing for another: "message" (sealing.py), "schedule" and "tick". Namespace
-and queue keep it where it was made. The first key signs, all of them verify. A proof tells who wrote something; it does
-not tell when, or how often.
+The kind keeps a proof of one thing from standing for another: "message" (sealing.py), "schedule" and "tick"
+(schedule.py), "argument" and "members" (workflow_proofs.py), "result" (results.py). Namespace and queue keep it where
+it was made. The first key signs, all of them verify. A proof tells who wrote something; it does not tell when, or how
+often.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-
-from django.core.exceptions import ImproperlyConfigured
 
 from ..conf import QueueSettings, get_settings
 from ..queues import get_client
@@ -58,12 +57,9 @@ def keyring(queue: QueueSettings, *, name: str, namespace: str) -> Keyring:
 def keyring_of(queue_name: str) -> Keyring | None:
     """Return the keys of a queue, or of the queue whose band or lane this is; None for one that is not sealed."""
     settings = get_settings()
-    try:
-        queue = settings.queue(queue_name)
-    except ImproperlyConfigured:
+    if not settings.is_sealed(queue_name):
         return None
-    if not queue.is_sealed:
-        return None
+    queue = settings.queue(queue_name)
     return keyring(queue, name=settings.base_name(queue_name), namespace=get_client(queue.connection).namespace)
 
 
@@ -71,6 +67,17 @@ def accepts_old(queue: QueueSettings) -> bool:
     """Return whether this queue still takes what was signed before signatures named the namespace."""
     until = queue.old_signatures_until
     return until is not None and datetime.now(UTC).date().isoformat() <= until
+
+
+def owner_of(queue_name: str) -> str:
+    """Return "@" and the queue if members of workflows on it may end only from there; "" for one without keys.
+
+    And "" as long as a worker may run that does not know of it, and would never end such a member.
+    """
+    settings = get_settings()
+    if not settings.is_sealed(queue_name) or accepts_old(settings.queue(queue_name)):
+        return ""
+    return f"@{settings.base_name(queue_name)}"
 
 
 def _digest(key: str, signed: bytes) -> str:

@@ -89,6 +89,21 @@ def registered_tasks() -> dict[str, Task[..., Any]]:
     return dict(_tasks)
 
 
+def check_stays_sealed(path: str, queue_name: str) -> None:
+    """Raise InvalidTask for a call on a queue without keys of a task whose own queue is signed or encrypted.
+
+    Workers refuse such a call, because any program may have written it.
+    """
+    declared, settings = find_task(path), get_settings()
+    if declared is None or declared.queue_name == queue_name or settings.is_sealed(queue_name):
+        return
+    if settings.is_sealed(declared.queue_name):
+        raise InvalidTask(
+            f"Task {path}: its queue {declared.queue_name!r} is signed or encrypted, {queue_name!r} is not, and "
+            "workers run it only from queues with keys; give that queue keys, or declare another task for it"
+        )
+
+
 def check_queues(path: str, queue_name: str, dead_letter_queue: str | None) -> None:
     """Raise InvalidTask when a queue is not in the settings, or when its dead letters would leave its server."""
     try:

@@ -8,6 +8,8 @@ A record is a hash with plain fields, so that a person or a program in another l
                                 earlier life, before the message was redriven
     body, value, finished_ms    the end: the message's body, the return value as JSON
 
+Of a signed or encrypted queue, value and last error are followed by a line break and a proof of them (proofs.py).
+
 While the message lives its body is read from the queue, so that nothing is stored twice.
 """
 
@@ -16,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from django.conf import settings
 
@@ -28,11 +30,19 @@ from ..core.keys import QueueKeys, result_key
 from .base_result import BaseResult
 from .compat import TaskError, TaskResult, TaskResultStatus
 from .envelope import Envelope, Unreadable
+from .proofs import keyring_of
 from .registry import find_task
-from .sealing import peek
+from .sealing import is_authentic, peek
 from .task import Task
 
 Fields = Mapping[str, str]
+#: Before the name of the field that is proven, in what read_record() returns.
+PROOF_OF = "proof of "
+ProvenField = Literal["value", "error"]
+#: The kind of the proofs.
+_PROOF = "result"
+#: Status of what has ended, and what is proven of it.
+_ENDS: Mapping[str, ProvenField] = {TaskResultStatus.SUCCESSFUL: "value", TaskResultStatus.FAILED: "error"}
 
 #: An unfinished record outlives any sensible backlog, and goes away when its message was purged by somebody else.
 UNFINISHED_TTL_S = 7 * 86_400
@@ -74,7 +84,28 @@ def task_result(task_id: str, record: Fields, body: bytes | None, *, backend: st
         worker_ids=[workers.get(attempt, "") for attempt in range(min(1, *workers, 1), max(workers, default=0) + 1)],
     )
     object.__setattr__(result, "_return_value", json.loads(record.get("value", "null")))
+    object.__setattr__(result, "_is_authentic", _is_authentic(task_id, record, body))
     return result
+
+
+def proven_end(text: str, *, task_id: str, queue_name: str, field: ProvenField) -> str:
+    """Return a value or an error (JSON) with its proof; as it is for a queue without keys."""
+    keys = keyring_of(queue_name)
+    return text if keys is None else f"{text}\n{keys.prove(_PROOF, task_id, field, content=text.encode())}"
+
+
+def _is_authentic(task_id: str, record: Fields, body: bytes | None) -> bool:
+    """Return whether a process with the keys of the record's queue wrote how a task ended."""
+    queue_name, status = record.get("queue", ""), record["status"]
+    keys = keyring_of(queue_name) if status in _ENDS else None
+    if keys is None or body is None:
+        return False
+    field, name = _ENDS[status], "value"
+    if field == "error":
+        name = f"error:{max(_by_attempt(record, 'error:'), default=0)}"
+    text, proof = record.get(name, ""), record.get(f"{PROOF_OF}{name}", "")
+    is_proven = keys.verifies(proof, _PROOF, task_id, field, content=text.encode("utf-8", "surrogatepass"))
+    return is_proven and is_authentic(body, queue_name=queue_name, task_id=task_id)
 
 
 def restored_task(path: str, *, queue_name: str, backend: str) -> Task[..., Any]:
@@ -122,7 +153,12 @@ def _envelope(body: bytes | None, task_id: str, queue_name: str) -> Envelope:
 
 def _read_fields(reply: list[bytes]) -> dict[str, str]:
     words = [word.decode("utf-8", "surrogateescape") for word in reply]
-    return dict(zip(words[::2], words[1::2], strict=True))
+    fields = dict(zip(words[::2], words[1::2], strict=True))
+    for name in [name for name in fields if name == "value" or name.startswith("error:")]:
+        fields[name], _, proof = fields[name].partition("\n")
+        if proof:
+            fields[PROOF_OF + name] = proof
+    return fields
 
 
 def _copy(task: Task[..., Any], **changes: Any) -> Task[..., Any]:

@@ -246,7 +246,7 @@ class CurrentTask:
         keys = [queue.keys.messages, queue.keys.settings]
         if self._run.keep_result_s:
             keys.append(result_key(queue.client.namespace, self.id))
-        args = (*delivery.receipt, progress, hidden_ms)
+        args = (*delivery.receipt, progress, hidden_ms, queue.name)
         return Call("worker/check_in", tuple(keys), args, Settlement, repeatable=True, subject=queue.name)
 
 

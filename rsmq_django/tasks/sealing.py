@@ -22,8 +22,6 @@ import json
 from functools import cache
 from typing import Any
 
-from django.core.exceptions import ImproperlyConfigured
-
 from ..conf import QueueSettings, get_settings
 from ..queues import get_client
 from .envelope import Envelope, Unreadable, decode
@@ -63,17 +61,33 @@ def peek(body: bytes, *, queue_name: str, message_id: str) -> Envelope:
     return decode(body, message_id=message_id)
 
 
+def is_authentic(body: bytes, *, queue_name: str, task_id: str) -> bool:
+    """Return whether a body is sealed with a key of this signed or encrypted queue, and is the call of that id."""
+    try:
+        return decode(opened(body, queue_name=queue_name), message_id="-").id == task_id
+    except Unreadable:
+        return False
+
+
 def opened(body: bytes, *, queue_name: str) -> bytes:
     """Return a body without its seal; of a queue that is not known or has no keys, as it is. Raises Unreadable."""
+    queue, name, namespace = _named(queue_name)
+    return body if queue is None else unseal(body, queue, name=name, namespace=namespace)
+
+
+def sealed(body: bytes, *, queue_name: str) -> bytes:
+    """Return a body as it travels on this queue; of a queue that is not known or has no keys, as it is."""
+    queue, name, namespace = _named(queue_name)
+    return body if queue is None else seal(body, queue, name=name, namespace=namespace)
+
+
+def _named(queue_name: str) -> tuple[QueueSettings | None, str, str]:
+    """Return a queue with keys, its name without the band, and its namespace; None for every other name."""
     settings = get_settings()
-    try:
-        queue = settings.queue(queue_name)
-    except ImproperlyConfigured:
-        return body
-    if not queue.is_sealed:
-        return body
-    namespace = get_client(queue.connection).namespace
-    return unseal(body, queue, name=settings.base_name(queue_name), namespace=namespace)
+    if not settings.is_sealed(queue_name):
+        return None, "", ""
+    queue = settings.queue(queue_name)
+    return queue, settings.base_name(queue_name), get_client(queue.connection).namespace
 
 
 # -- Signed -----------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from .collecting import AfterCommit, send_at_commit
 from .compat import InvalidTask
 from .envelope import encode
 from .middleware import chain
+from .proofs import owner_of
 from .results import UNFINISHED_TTL_S
 from .round_trips import Sent, asend_all, in_portions, send_all, send_each
 from .route import Route, route_of
@@ -93,7 +94,8 @@ class Outgoing:
         """Return them as members of a workflow, whose numbers are given by the ids of their tasks."""
         calls = [(numbers[task_id], task_id, body) for task_id, body in zip(self.ids, self.bodies, strict=True)]
         record_ttl_s = UNFINISHED_TTL_S if self.route.keeps_result else 0
-        return Batch(self.queue.name, self.route.channel, self.route.delay_ms(), record_ttl_s, calls)
+        owner = owner_of(self.queue.name) if self.route.settings.is_sealed else ""
+        return Batch(self.queue.name, self.route.channel, self.route.delay_ms(), record_ttl_s, calls, owner)
 
     def call(self) -> Call[list[str]]:
         """Return the Redis call that sends them, and returns the ids of their messages.

@@ -26,12 +26,14 @@ from .backend import RSMQBackend
 from .compat import InvalidTask
 from .lanes import by_lane, lane_of_call, lane_of_later_call
 from .membership import META, Membership, Ref, Takes, callbacks
+from .proofs import owner_of
 from .results import UNFINISHED_TTL_S
 from .round_trips import in_portions
 from .route import result_ttl_s
 from .sending import Outgoing
 from .sending import prepare as prepare_calls
 from .task import Task
+from .workflow_proofs import member_fields, proven
 from .workflow_shape import shape_text
 from .workflow_state import Workflow
 
@@ -140,6 +142,9 @@ class Plan:
             for position, step in enumerate(steps):
                 self.check(step.task, may_be_unique=len(steps) == 1 and self.kind != "chain")
                 step.check(is_given_result=position > 0)
+                self.check_giver(step.task)
+                if position > 0:
+                    _check_feeding(steps[position - 1].task, step)
         return [Member(first + n, steps, [random_suffix() for _ in steps]) for n, steps in enumerate(members)]
 
     def check(self, task: Task[..., Any], *, may_be_unique: bool = False) -> None:
@@ -172,6 +177,12 @@ class Plan:
             now = datetime.now(task.run_after.tzinfo)
             self._longest_delay_s = max(self._longest_delay_s, (task.run_after - now).total_seconds())
         self._checked[id(task)] = task
+
+    def check_giver(self, task: Task[..., Any]) -> None:
+        """Raise InvalidTask when a callback on a sealed queue would get what the task of a member returns."""
+        for callback in (self._then, self._on_failure):
+            if callback is not None:
+                _check_feeding(task, callback)
 
     def batches(self, members: Sequence[Member]) -> Iterator[tuple[list[Member], Outgoing]]:
         """Prepare the first steps of members, those of one task and lane together."""
@@ -235,7 +246,7 @@ class Plan:
             self._id,
             keep_ms=self._keep_ms,
             calls=calls,
-            fields=self._fields(),
+            fields=self._fields() | self._proofs(len(self.members)),
             steps=steps,
             later_queues=self._later_queues(),
             batches=[outgoing.batch(numbers) for outgoing in batches],
@@ -264,6 +275,9 @@ class Plan:
             on_failure=self._on_failure.task.module_path if self._on_failure else "",
         )
 
+    def _proofs(self, members: int) -> dict[str, str]:
+        return member_fields(self._id, members, then=self.then_ref, on_failure=self.on_failure_ref)
+
     def _later_queues(self) -> list[str]:
         # A priority band that nobody has used yet is looked at by no worker; the first step's is made by its sending.
         later = [step for member in self.members for step in member.steps[1:]]
@@ -284,7 +298,7 @@ class Plan:
         calls: list[Call[Any]] = []
         for at in range(0, len(members), MAX_BATCH):
             part = members[at : at + MAX_BATCH]
-            task_ids = [member.task_ids[0] for member in part]
+            task_ids = [_standing(member) for member in part]
             count = sum(len(member.steps) for member in part)
             calls.append(expect(self.client.namespace, self._id, first=part[0].number, calls=count, task_ids=task_ids))
         return calls
@@ -293,13 +307,14 @@ class Plan:
         """Return the call that says that there are no more members than these."""
         namespace = self.client.namespace
         targets = callbacks(namespace, self.then_ref, self.on_failure_ref)
-        return seal(namespace, self._id, members=members, targets=targets)
+        return seal(namespace, self._id, members=members, targets=targets, fields=self._proofs(members))
 
     def skipping(self, member: Member) -> Call[bool]:
         """Return the call for a member whose call was not sent, because an equal one stands for it."""
         namespace = self.client.namespace
-        targets = self.membership(member, 0).targets(namespace)
-        return skip(namespace, self._id, member.number, member.task_ids[0], targets)
+        membership = self.membership(member, 0)
+        value = proven("null", membership, "value")
+        return skip(namespace, self._id, member.number, _standing(member), membership.targets(namespace), value)
 
     def _callbacks(self) -> list[Step]:
         found: list[Step] = []
@@ -334,6 +349,23 @@ class Plan:
         namespace = self.client.namespace
         parts = portions(steps, lambda step: len(step[1]), count=STEPS_AT_ONCE)
         return [prepare(namespace, self._id, part) for part in parts]
+
+
+def _standing(member: Member) -> str:
+    """Return what stands for a member: its first task, and the queue that it must end from if that is sealed."""
+    return member.task_ids[0] + owner_of(member.steps[0].task.queue_name)
+
+
+def _check_feeding(giver: Task[..., Any], taker: Invocation) -> None:
+    """Raise InvalidTask when a call on a sealed queue would get what anybody may return who can write to another."""
+    settings = get_settings()
+    is_safe = settings.is_sealed(giver.queue_name) or not settings.is_sealed(taker.task.queue_name)
+    if taker.takes_result and not is_safe:
+        raise InvalidTask(
+            f"Task {taker.task.module_path}: its queue {taker.task.queue_name!r} is signed or encrypted, and it "
+            f"would get the result of {giver.module_path}, whose queue {giver.queue_name!r} is not: every program that "
+            "may write to that one would choose its argument; give both queues keys, or use call(...).without_result()"
+        )
 
 
 def _ref(invocation: Invocation | None) -> Ref | None:

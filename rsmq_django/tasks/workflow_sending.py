@@ -149,6 +149,7 @@ class _Mapping:
         if not isinstance(task, Task):
             raise TypeError(f"{task!r} is no task of an RSMQ backend; decorate the function with @task")
         plan.check(task, may_be_unique=True)
+        plan.check_giver(task)
         self.plan, self._task, self._window = plan, task, window
         plan.mapped = task.module_path
         #: So many are sent together: a quarter of the window, so that workers never run dry while the next are made.

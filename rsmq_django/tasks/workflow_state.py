@@ -11,7 +11,7 @@ from ..conf import get_settings
 from ..core import Client
 from ..core.errors import WorkflowNotFound
 from ..core.limits import MAX_BATCH
-from ..core.workflows import WorkflowStatus, live_tasks, newest, outcomes, read_statuses, stop
+from ..core.workflows import WorkflowStatus, live_tasks, newest, outcomes, read_statuses, stop, without_proofs
 from ..queues import get_client
 from .cancellation import acancel, cancel
 from .compat import TaskResultDoesNotExist
@@ -134,9 +134,9 @@ def newest_workflows(count: int = 50) -> list[WorkflowStatus]:
 def read_outcome(member: int, value: bytes, failure: bytes) -> Any:
     """Return what a member returned, or its `Failure`; None for one that has not ended."""
     if failure:
-        record = json.loads(failure)
+        record = json.loads(without_proofs(failure))
         return Failure(member, *(str(record.get(name, "")) for name in _FIELDS))
-    return json.loads(value) if value else None
+    return json.loads(without_proofs(value)) if value else None
 
 
 def slices(members: int) -> Iterator[tuple[int, int]]:

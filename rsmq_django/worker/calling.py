@@ -59,8 +59,7 @@ def result_of(execution: Execution) -> Result:
     try:
         close_stale_connections()
         if execution.takes_from is not None:
-            given = argument_of(execution.takes_from, execution.delivery.work_queue.queue.client)
-            execution.args = [given, *execution.args[1:]]
+            execution.args = [argument_of(execution), *execution.args[1:]]
         if execution.time_limit is None:
             value = call_interruptibly(_call_surrounded, execution)
         else:
@@ -83,8 +82,7 @@ async def aresult_of(execution: Execution) -> Result:
     assert execution.work is not None
     try:
         if execution.takes_from is not None:
-            given = await aargument_of(execution.takes_from, execution.delivery.work_queue.queue.client)
-            execution.args = [given, *execution.args[1:]]
+            execution.args = [await aargument_of(execution), *execution.args[1:]]
         timeout_s = execution.work.options.timeout_s
         if timeout_s is not None:
             return await _acall_limited(execution, timeout_s)

@@ -14,7 +14,7 @@ from ..core.events import dropped_key
 from ..core.keys import events_key, queue_keys, result_key, successes_key
 from ..core.replies import read_nothing, read_settlements
 from ..tasks.envelope import Envelope
-from ..tasks.results import UNFINISHED_TTL_S, encode_error
+from ..tasks.results import UNFINISHED_TTL_S, encode_error, proven_end
 from .delivery import Delivery, WorkQueue
 from .error_text import dotted_path, text_of
 from .event_log import NO_EVENTS, EventLog, Events
@@ -186,11 +186,14 @@ def keep_results(
     args: list[Argument] = [*strikes(over), work_queue.name, endings[0].worker_id]
     for ending in endings:
         assert isinstance(ending.outcome, Succeeded)
+        value = ending.outcome.value
+        if work_queue.is_sealed:
+            value = proven_end(value, task_id=ending.execution.task_id, queue_name=work_queue.name, field="value")
         delivery, ended_ms = ending.delivery, ending.execution.finished_ms
         began_ms = ended_ms if delivery.started_ms is None else delivery.started_ms
         keys += ending.result_keys
         args += (*delivery.receipt, delivery.attempt, ending.keep_result_s)
-        args += (f"{began_ms:.3f}", f"{ended_ms:.3f}", ending.outcome.value)
+        args += (f"{began_ms:.3f}", f"{ended_ms:.3f}", value)
     args += events
     read = _read_refused(len(endings))
     return Call("worker/keep_results", tuple(keys), tuple(args), read, True, work_queue.name)
@@ -226,9 +229,11 @@ def bury(ending: Ending, outcome: Dead, over: Sequence[str] = (), events: Events
     # A script is given keys of one slot only: in the place of those of no queue stand those of the message's own.
     dead = queue_keys(work_queue.queue.client.namespace, target or work_queue.name)
     record = failure_record(ending, outcome) if target else ""
-    error = {f"error:{delivery.attempt}": encode_error(outcome.error, outcome.traceback or text_of(outcome.error))}
-    finished_ms = f"{ending.execution.finished_ms:.3f}"
-    result = ending.record(ending.keep_result_s, status="FAILED", finished_ms=finished_ms, **error)
+    error = encode_error(outcome.error, outcome.traceback or text_of(outcome.error))
+    if work_queue.is_sealed:
+        error = proven_end(error, task_id=ending.execution.task_id, queue_name=work_queue.name, field="error")
+    fields = {"status": "FAILED", "finished_ms": f"{ending.execution.finished_ms:.3f}", "dead": target or ""}
+    result = ending.record(ending.keep_result_s, **fields, **{f"error:{delivery.attempt}": error})
     keys = (*_final_keys(work_queue), dead.messages, dead.settings, dead.failures, dead.releases)
     args = (*strikes(over, [delivery]), *delivery.receipt, record, *result, *events)
     return Call("worker/bury", (*keys, *ending.result_keys), args, _read_verdict, True, work_queue.name)

@@ -22,6 +22,7 @@ from ..tasks.interrupts import TaskCancelled
 from ..tasks.membership import META, Membership
 from ..tasks.options import is_number_of_attempts
 from ..tasks.retry import Postpone, RetryPolicy, exponential
+from ..tasks.workflow_proofs import ForgedArgument
 from . import unknown_tasks
 from .acknowledgement import Acknowledgement
 from .announcer import Announcer
@@ -369,6 +370,8 @@ class Execution:
             return self.give_up("expired", error)
         if isinstance(error, WorkflowGone):
             return self.give_up("workflow_gone", error)
+        if isinstance(error, ForgedArgument):
+            return self.give_up("forged_argument", error)
         if isinstance(error, Postpone):
             return Postponed(min(max(0.0, error.after_s), MAX_SECONDS), str(error))
         text = traceback_of(error)

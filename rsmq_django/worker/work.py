@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
+from ..conf import get_settings
 from ..core import Message
 from ..tasks.arguments import misfit, surely_fit
 from ..tasks.envelope import Unreadable, decode
@@ -45,6 +46,8 @@ class Work:
     task: Task[..., Any] | None = None
     #: How long a finished result is kept; 0 for messages without one.
     keep_result_s: int = 0
+    #: Its queue is signed or encrypted: a message of a queue without keys must not run it.
+    is_sealed: bool = False
 
 
 def find_work(execution: Execution) -> Work:
@@ -85,8 +88,23 @@ def find_work(execution: Execution) -> Work:
     work = _work.get(envelope.task)
     if work is None or work.task is not task:
         is_async = inspect.iscoroutinefunction(task.func)
-        work = Work(task.module_path, task.func, task.options, is_async, task, result_ttl_s(task))
+        work = Work(
+            task.module_path,
+            task.func,
+            task.options,
+            is_async,
+            task,
+            result_ttl_s(task),
+            get_settings().is_sealed(task.queue_name),
+        )
         _work[envelope.task] = work
+    if work.is_sealed and not work_queue.is_sealed:
+        raise Unreadable(
+            "unsigned",
+            f"task {work.path} is declared for queue {task.queue_name!r}, which is signed or encrypted, and this "
+            f"message came through {work_queue.name!r}, which is not",
+            envelope,
+        )
     return work
 
 

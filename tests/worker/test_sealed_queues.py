@@ -14,8 +14,9 @@ from cryptography.fernet import Fernet
 
 from rsmq_django.conf import get_settings
 from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.reliable_queues import get_reliable_queue
 from rsmq_django.tasks import cancel, consumer
-from rsmq_django.tasks.compat import task_backends
+from rsmq_django.tasks.compat import InvalidTask, task_backends
 from rsmq_django.tasks.sealing import seal
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, send_raw, the_dead_letter, work
@@ -83,6 +84,41 @@ def test_a_message_that_was_taken_from_another_queue_never_runs(configure: Confi
     work()
 
     assert (seen, the_dead_letter()[1]["reason"]) == ([], "bad_signature")
+
+
+def test_a_task_of_a_sealed_queue_does_not_run_from_a_queue_without_keys(configure: Configure):
+    configure(default=SIGNED, open={})
+    seen: list[str] = []
+    path = declare(lambda: seen.append("ran")).module_path
+    send_raw(json.dumps({"task": path}), "open")
+
+    work()
+
+    assert (seen, the_dead_letter("open-dead")[1]["reason"]) == ([], "unsigned")
+
+
+def test_a_task_of_a_sealed_queue_does_not_run_from_a_reliable_queue(
+    configure: Configure, settings: Any, caplog: pytest.LogCaptureFixture
+):
+    configure(default=SIGNED)
+    settings.RSMQ = settings.RSMQ | {"RELIABLE": {"orders": {}}}
+    seen: list[str] = []
+    path = declare(lambda: seen.append("ran")).module_path
+    get_reliable_queue("orders").push(json.dumps({"task": path}).encode())
+
+    work()
+
+    assert seen == []
+    assert "failed for good (unsigned)" in caplog.text
+
+
+def test_a_task_of_a_sealed_queue_cannot_be_sent_to_a_queue_without_keys(configure: Configure):
+    configure(default=SIGNED, open={}, other=SIGNED)
+    task = declare(lambda: None)
+
+    with pytest.raises(InvalidTask, match="only from queues with keys"):
+        task.using(queue_name="open").enqueue()
+    task.using(queue_name="other").enqueue()
 
 
 def test_a_consumer_gets_the_body_without_its_seal(sealed: dict[str, Any]):

@@ -3,7 +3,8 @@
 --
 --   KEYS[1], KEYS[2]  zset and hash of the source; KEYS[3], KEYS[4] its failure records and releases
 --   KEYS[5..8]        the same of the target
---   ARGV              channel of the target; then per message: id, receive count when it was looked at ("0": none)
+--   KEYS[9..]         hash  result record of each message, in order, if there is one
+--   ARGV              channel and name of the target; then per message: id, receive count when it was looked at ("0": none)
 --
 -- Returns per message: 1 moved, 0 it is gone, -1 received since, -2 too long for the target, -3 the target has that id
 -- already; or the number -1 when there is no such target. Errors: QueueNotFound.
@@ -20,10 +21,10 @@ local max_size = tonumber(limit[1]) or -1
 redis.call("HLEN", target_failures) -- a key of another type fails here, before anything was removed
 redis.call("HLEN", target_releases)
 
-local ids, receive_counts = receipts_from(2, 2)
+local ids, receive_counts = receipts_from(3, 2)
 local verdicts, scores = verdicts_since(messages, settings, ids, receive_counts)
 local there = redis.call("ZMSCORE", target, unpack(ids))
-local moved, places, fields, failed, released = {}, {}, {}, {}, {}
+local moved, places, fields, failed, released, records = {}, {}, {}, {}, {}, {}
 
 -- Note field and value of one hash, so that everything is read before anything is written.
 local function take(from, field, into)
@@ -37,6 +38,7 @@ for n, id in ipairs(ids) do
   if verdicts[n] == 1 and max_size >= 0 and redis.call("HSTRLEN", settings, id) > max_size then verdicts[n] = -2 end
   if verdicts[n] == 1 then
     moved[#moved + 1] = id
+    if redis.pcall("HGET", KEYS[8 + n], "message") == id then records[#records + 1] = KEYS[8 + n] end
     places[#places + 1], places[#places + 2] = scores[n], id
     for _, suffix in ipairs({"", ":rc", ":fr"}) do take(settings, id .. suffix, fields) end
     take(failures, id, failed)
@@ -52,6 +54,7 @@ redis.call("HDEL", failures, unpack(moved))
 redis.call("HDEL", releases, unpack(release_fields(moved)))
 if #failed > 0 then redis.call("HSET", target_failures, unpack(failed)) end
 if #released > 0 then redis.call("HSET", target_releases, unpack(released)) end
+for _, record in ipairs(records) do redis.call("HSET", record, "queue", ARGV[2]) end
 raise_counter(target_settings, "totalsent", #moved)
 -- A channel that this user may not use must not make a move look as if it had failed.
 redis.pcall("PUBLISH", ARGV[1], redis.call("ZCARD", target))

@@ -6,6 +6,7 @@ local RESULT_WORDS = 7
 
 local function keep_result(key, at, queue, worker, body)
   local id, receive_count, attempt, keep_s, began_ms, ended_ms, value = unpack(ARGV, at, at + RESULT_WORDS - 1)
+  if not is_own(key, id, queue) then return end
   local is_first = attempt == "1"
   if is_first and receive_count ~= "1" then begin_anew(key) end
   -- When the first attempt began stays as it is: a later one says its own begin twice.

@@ -1,3 +1,12 @@
+-- Say whether a record is that of a message, or not there yet. A body names the task whose record it wants, and any
+-- program may have written it: a message changes no record of a message in another queue (`dead`: the queue that the
+-- message went to when it failed for good).
+local function is_own(key, id, queue)
+  local owner = redis.pcall("HMGET", key, "message", "queue", "dead")
+  if owner.err or not owner[1] then return true end
+  return owner[1] == id and (owner[2] == queue or owner[3] == queue)
+end
+
 -- Write fields and values into a result record. Where another program keeps something under its key, that is left alone
 -- and there is no result: neither the message is held up by it, nor those that end together with it.
 -- Returns how many fields are new; nil where nothing was written.
@@ -29,12 +38,12 @@ local function begin_anew(key)
 end
 
 -- Write fields into a result record and keep it for `ttl_s` more seconds.
---   at: index in ARGV of the number of words, which are fields and values in turn, beginning with "worker:<attempt>"
--- Returns the index behind the last word.
+--   at: index in ARGV of the number of words, which are fields and values in turn, beginning with "worker:<attempt>" and
+--   ending with "queue" and "message"
 local function write_result(key, ttl_s, at)
   local last = at + tonumber(ARGV[at])
+  if not is_own(key, ARGV[last], ARGV[last - 2]) then return end
   local attempt = tonumber(ARGV[at + 1]:match("^worker:(%d+)$")) or 1
   if attempt == 1 then begin_anew(key) else forget_old_attempts(key, attempt) end
   if set_fields(key, unpack(ARGV, at + 1, last)) then redis.call("EXPIRE", key, ttl_s) end
-  return last + 1
 end

@@ -57,7 +57,7 @@ local function bury(first, result)
   log_event(log, dropped, 1, is_discarded and "discarded" or "dead")
   if result then
     write_result(result, ARGV[at + 3], at + 4)
-    set_fields(result, "body", values[1] or "")
+    if is_own(result, id, ARGV[at + 4 + ARGV[at + 4] - 2]) then set_fields(result, "body", values[1] or "") end
   end
   return 1
 end

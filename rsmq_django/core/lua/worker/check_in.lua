@@ -3,11 +3,12 @@
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  result record; absent when none is kept
---   ARGV     id, receive count, progress as JSON ("": none), ms from now until which it stays hidden (0: as it is)
+--   ARGV     id, receive count, progress as JSON ("": none), ms from now until which it stays hidden (0: as it is), queue
 --
 -- Returns 1 done, 0 no such message, -1 lease lost (nothing was written).
 --#include shared/clock
 --#include shared/fence
+--#include shared/results
 local messages, settings, result = KEYS[1], KEYS[2], KEYS[3]
 local id, receive_count, progress, hidden_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
@@ -18,7 +19,7 @@ if hidden_ms > 0 then
   redis.call("ZREM", messages, id)
   redis.call("ZADD", messages, integer(visible_ms), id)
 end
-if result and progress ~= "" and redis.call("EXISTS", result) == 1 then
+if result and progress ~= "" and redis.call("EXISTS", result) == 1 and is_own(result, id, ARGV[5]) then
   redis.call("HSET", result, "progress", progress, "progress_ms", integer(now_ms))
 end
 return 1

@@ -1,7 +1,7 @@
 -- Say that no more members will come: from now on the workflow is over when all that were counted have ended.
 --
 --   KEYS     the keys of the workflow (parts/state) and of its targets (parts/sending)
---   ARGV     how many members were counted; targets
+--   ARGV     how many members were counted; targets; further fields of the state and their values
 --
 -- Returns 1; 0 when there is no such workflow any more, it was cancelled, or another number was counted. Safe to repeat.
 --#include shared/clock
@@ -12,10 +12,10 @@
 --#include workflow/parts/sending
 --#include workflow/parts/progress
 name_keys(1)
-read_targets(7, 2)
+local more = read_targets(7, 2)
 local s = redis.call("HMGET", state, "sent", "status", "sealed")
 if s[1] ~= ARGV[1] or s[2] == "cancelled" then return 0 end
 if s[3] == "1" then return 1 end
-redis.call("HSET", state, "sealed", "1")
+redis.call("HSET", state, "sealed", "1", unpack(ARGV, more))
 conclude()
 return 1

@@ -1,7 +1,7 @@
 -- Let a member succeed whose call was not sent, because an equal one stands for it.
 --
 --   KEYS     the keys of the workflow (parts/state) and of its targets (parts/sending)
---   ARGV     member (parts/progress)
+--   ARGV     member (parts/progress), value (JSON)
 --
 -- Returns 1; 0 when the workflow does not wait for it.
 --#include shared/clock
@@ -12,7 +12,7 @@
 --#include workflow/parts/sending
 --#include workflow/parts/progress
 --#include workflow/parts/ends
-read_member(1, 1)
+local at = read_member(1, 1)
 if not is_awaited() then return 0 end
-member_succeeded("null")
+member_succeeded(ARGV[at])
 return 1

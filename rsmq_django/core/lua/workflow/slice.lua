@@ -12,6 +12,7 @@ local values = redis.call("HMGET", KEYS[2], unpack(numbers))
 local failures = redis.call("HMGET", KEYS[3], unpack(numbers))
 for n = 1, #numbers do
   local at, value = 4 * (n - 1), values[n] or ""
-  reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = tasks[n] or "", value:sub(1, longest), #value, failures[n] or ""
+  local size = (value:find("\n", 1, true) or #value + 1) - 1 -- without what proves it to a sealed queue
+  reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = tasks[n] or "", value:sub(1, longest), size, failures[n] or ""
 end
 return reply

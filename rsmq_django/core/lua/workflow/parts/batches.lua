@@ -2,14 +2,14 @@
 --
 -- In KEYS per batch: zset and hash of its queue, and the result record of each call if its results are kept; in ARGV: queue,
 -- channel, delay in ms or the unit of the queue's own, seconds that an unfinished record is kept (0: none), number of
--- calls; per call: member, suffix, body.
-local WORDS, WORDS_OF_CALL = 5, 3
+-- calls, "@" and the queue that its members must end from, or ""; per call: member, suffix, body.
+local WORDS, WORDS_OF_CALL = 6, 3
 
 -- Read a batch that begins at KEYS[key] and ARGV[at]: what will be stored, and its size limit.
 local function read_batch(key, at)
-  local queue, channel, delay, record_ttl_s, count = unpack(ARGV, at, at + WORDS - 1)
+  local queue, channel, delay, record_ttl_s, count, owner = unpack(ARGV, at, at + WORDS - 1)
   local batch = {messages = KEYS[key], settings = KEYS[key + 1], first_record = key + 2, first = at + WORDS,
-    queue = queue, channel = channel, record_ttl_s = record_ttl_s, count = tonumber(count)}
+    queue = queue, channel = channel, record_ttl_s = record_ttl_s, count = tonumber(count), owner = owner}
   local stored = redis.call("HMGET", batch.settings, "delay", "maxsize", "vt")
   redis.call("ZCARD", batch.messages) -- a key of another type fails here, before anything was written
   batch.exists, batch.most = stored[3], tonumber(stored[2]) or -1
@@ -28,7 +28,7 @@ local function read_batches(key, at, missing)
     for n = 0, batch.count - 1 do
       local member, task, body = unpack(ARGV, batch.first + WORDS_OF_CALL * n, batch.first + WORDS_OF_CALL * n + 2)
       local size, last = #body, #expected
-      expected[last + 1], expected[last + 2] = member, task
+      expected[last + 1], expected[last + 2] = member, task .. batch.owner
       if batch.most >= 0 and size > batch.most then
         local words = size .. " " .. batch.most .. " " .. batch.queue
         return batches, expected, redis.error_reply("RSMQ MessageTooLong " .. words)

@@ -5,7 +5,7 @@ local function member_succeeded(value)
   raise_counter(state, "calls_done", 1)
   if targets.next and s[1] ~= "cancelled" then
     redis.call("HSET", results, member, value)
-    redis.call("HSET", members, member, targets.next.task)
+    redis.call("HSET", members, member, targets.next.task .. targets.next.owner)
     send("next")
   else
     redis.call("HDEL", members, member)

@@ -1,6 +1,6 @@
 -- What becomes of a workflow when one of its members gets on: the next step or a callback is sent, at most once.
 --
--- In ARGV: member, id of its task, targets (parts/sending).
+-- In ARGV: member, id of its task (and the sealed queue that it ends from, as in `members`), targets (parts/sending).
 local member, task
 
 -- Returns the index in ARGV behind what is read here.
@@ -18,7 +18,9 @@ local function is_awaited()
   redis.call("LLEN", room)
   local waiting, failed = redis.call("HGET", members, member), redis.call("HGET", failures, member)
   if not redis.call("HGET", state, "status") then return false end -- expired
-  return waiting == task or (failed and failed:sub(1, #task + 1) == task .. " ") or false
+  local failed_task, plain = failed and failed:match("^%S*"), task:match("^[^@]*")
+  -- Without a queue: sent by a release that noted none, or to a queue without keys.
+  return waiting == task or waiting == plain or failed_task == task or failed_task == plain
 end
 
 -- Send the callbacks when all members have ended, and wake a sender that waits for fewer of them.

@@ -1,7 +1,8 @@
 -- Send what was prepared when the workflow was made.
 --
 -- `targets` in KEYS: per target the zset and hash of its queue and its result record; in ARGV: their number, then per
--- target: role ("next", "then", "on_failure"), field in `steps`, task id, queue, channel.
+-- target: role ("next", "then", "on_failure"), field in `steps`, task id, queue, channel, "@" and the queue that it must end
+-- from as a member, or "".
 --#include shared/note
 local targets = {}
 
@@ -9,14 +10,14 @@ local targets = {}
 local function read_targets(key, at)
   local count = tonumber(ARGV[at])
   for n = 0, count - 1 do
-    local role, field, task, queue, channel = unpack(ARGV, at + 1 + 5 * n, at + 5 + 5 * n)
-    targets[role] = {field = field, task = task, queue = queue, channel = channel,
+    local role, field, task, queue, channel, owner = unpack(ARGV, at + 1 + 6 * n, at + 6 + 6 * n)
+    targets[role] = {field = field, task = task, queue = queue, channel = channel, owner = owner,
       messages = KEYS[key + 3 * n], settings = KEYS[key + 3 * n + 1], result = KEYS[key + 3 * n + 2]}
     -- A key of another type fails here, before anything was written.
     redis.call("ZCARD", targets[role].messages)
     redis.call("HLEN", targets[role].settings)
   end
-  return at + 1 + 5 * count
+  return at + 1 + 6 * count
 end
 
 -- Send a target, unless it was sent before. A queue that is missing gets its message all the same: the worker that finds

@@ -1,0 +1,113 @@
+"""What a workflow gives to a call on a signed or encrypted queue is proven (proofs.py): anybody may write into Redis.
+
+Values, failure records and the number of members are stored with proofs, made with the key of the queue that gets them
+and for that one call: its workflow, the member, and its task id. They are made where a message of a sealed queue ends,
+so the chain of trust begins where the workflow was enqueued. What comes from a queue without keys has no proofs, and so
+cannot be given to a call on a sealed queue; workflow_plan.py refuses such a workflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from ..conf import QueueSettings
+from ..core.workflows import MEMBER_PROOFS, proofs_of, without_proofs
+from .membership import Membership, Ref
+from .proofs import Keyring, accepts_old, keyring, keyring_of
+
+Kind = Literal["value", "failure"]
+VALUE: Kind = "value"
+FAILURE: Kind = "failure"
+#: The kinds of these proofs.
+ARGUMENT, MEMBERS = "argument", "members"
+#: A value is given to one call, a failure to two at the most; another program may have written any number of lines.
+MOST_PROOFS = 4
+
+
+class ForgedArgument(Exception):
+    """What a call on a sealed queue should get from its workflow was not written by a process with the queue's keys."""
+
+
+def proven(said: str, membership: Membership, kind: Kind) -> str:
+    """Return a value or failure record (JSON) of a member with a proof for each call on a sealed queue that gets it."""
+    content, lines = said.encode("utf-8", "surrogatepass"), [said]
+    for ref in _receivers(membership, kind):
+        keys = keyring_of(ref.queue_name)
+        if keys is not None:
+            words = _words(membership.workflow_id, membership.member, ref.task_id, kind)
+            lines.append(keys.prove(ARGUMENT, *words, content=content))
+    return "\n".join(lines)
+
+
+def _receivers(membership: Membership, kind: Kind) -> Iterable[Ref]:
+    if kind == "failure":
+        refs = [membership.then, membership.on_failure]
+    else:
+        refs = [membership.following or membership.then]
+    return [ref for ref in refs if ref is not None]
+
+
+def _words(workflow_id: str, member: int | None, task_id: str, kind: Kind) -> tuple[str, ...]:
+    return workflow_id, str(member), task_id, kind
+
+
+def member_fields(workflow_id: str, members: int, *, then: Ref | None, on_failure: Ref | None) -> dict[str, str]:
+    """Return the fields of a workflow's state that prove its number of members to callbacks on sealed queues."""
+    found = {}
+    refs = {"then": then, "on_failure": on_failure}
+    for field, role in MEMBER_PROOFS.items():
+        ref = refs[role]
+        keys = keyring_of(ref.queue_name) if ref is not None else None
+        if ref is not None and keys is not None:
+            found[field] = keys.prove(MEMBERS, workflow_id, ref.task_id, str(members))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A call on a sealed queue that gets something from its workflow."""
+
+    keys: Keyring
+    workflow_id: str
+    task_id: str
+    #: What carries no proof is taken all the same, for workflows that a release before these proofs has begun.
+    takes_unproven: bool
+
+    @classmethod
+    def of(
+        cls, queue: QueueSettings, *, name: str, namespace: str, membership: Membership, task_id: str
+    ) -> Receiver | None:
+        """Return the receiver; None on a queue without keys."""
+        if not queue.is_sealed:
+            return None
+        return cls(keyring(queue, name=name, namespace=namespace), membership.workflow_id, task_id, accepts_old(queue))
+
+    def check(self, member: int, kind: Kind, word: bytes) -> bytes:
+        """Return the JSON of a value or failure record. Raises ForgedArgument."""
+        content, proofs = without_proofs(word), proofs_of(word)[:MOST_PROOFS]
+        words = _words(self.workflow_id, member, self.task_id, kind)
+        if any(self.keys.verifies(proof, ARGUMENT, *words, content=content) for proof in proofs):
+            return content
+        if self.takes_unproven and not proofs:
+            return content
+        raise self._forged(f"the {kind} of member {member}")
+
+    def check_members(self, members: int, proofs: Iterable[str]) -> None:
+        """Raise ForgedArgument unless the workflow has this number of members."""
+        proofs = list(proofs)
+        if any(self.keys.verifies(proof, MEMBERS, self.workflow_id, self.task_id, str(members)) for proof in proofs):
+            return
+        if not (self.takes_unproven and not proofs):
+            raise self._forged("the number of members")
+
+    def no_failures(self) -> ForgedArgument:
+        """Return the error for a callback about failures of which there is none."""
+        return self._forged("the list of failures, which is empty,")
+
+    def _forged(self, what: str) -> ForgedArgument:
+        return ForgedArgument(
+            f"{what} in workflow {self.workflow_id} is not signed with a key of queue {self.keys.queue_name!r} for "
+            "this call: another program wrote it, a release without these signatures did, or the key was removed"
+        )
