@@ -92,6 +92,11 @@ class ShownPlan:
         return round(100 * (self.plan.ended + self.plan.returned) / max(1, self.plan.sent))
 
     @property
+    def may_continue(self) -> bool:
+        """Return whether a page can go on with sending: a plan of rsmqctl may have filters that it does not say."""
+        return self.plan.state == "sending" and self.plan.failure != ""
+
+    @property
     def may_be_cancelled(self) -> bool:
         """Return whether there is something to give back."""
         return self.plan.state == "sending" or self.plan.later > 0
@@ -121,7 +126,7 @@ def retries_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) ->
         "form": form,
         "may_retry": model_admin.may(request, CODENAME),
         "may_view_body": model_admin.may(request, "view_body"),
-        "is_sending": any(each.plan.state == "sending" for each in shown),
+        "is_sending": any(each.may_continue for each in shown),
         "back": model_admin.address("queue_failures", queue.key),
     }
     return model_admin.own_page(request, "queue/retries.html", context)
@@ -189,7 +194,7 @@ def _act(model_admin: QueueAdmin, request: HttpRequest, queue: Queue, failure: s
     plan = next((each for each in plans_of(client, queue.name) if each.id == request.POST.get("plan")), None)
     if plan is None:
         model_admin.tell(request, _("There is no such retry any more."), is_good=False)
-    elif action == "continue":
+    elif action == "continue" and plan.failure:
         _send_on(queue, plan.id)
     elif action == "cancel":
         _cancel(model_admin, request, queue, plan)

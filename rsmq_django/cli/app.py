@@ -27,6 +27,7 @@ from .output import printable
 from .queues import queue
 from .reliable import reliable
 from .session import Session, console_session
+from .task_group import task
 from .topic import topic
 
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
@@ -62,6 +63,7 @@ def root(session: Session, /, url: str | None, ns: str | None, vt_unit: TimeUnit
 root.params += [JSON_OPTION, VERBOSE_OPTION]
 root.add_command(queue)
 root.add_command(message)
+root.add_command(task)
 root.add_command(reliable)
 root.add_command(topic)
 root.add_command(doctor)

@@ -272,6 +272,11 @@ def cancel(client: Client, plan_id: str) -> None:
     _note(client, plan_id, "", state="cancelled")
 
 
+def stop(client: Client, plan_id: str) -> None:
+    """Have a plan send nothing more; what was sent goes on."""
+    _note(client, plan_id, "sending", state="sent")
+
+
 def return_part(client: Client, plan: Plan, *, skip: int = 0) -> tuple[int, int]:
     """Make up to PART messages that are not due dead letters again; return how many were looked at, and came back."""
     entries = _part(client, plan, "later", skip)

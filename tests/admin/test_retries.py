@@ -11,7 +11,7 @@ from django.test import Client as Browser
 from rsmq_django.core import Queue
 from rsmq_django.core.browse import page
 from rsmq_django.core.fingerprint import fingerprint
-from rsmq_django.core.retry_plans import Plan, plans_of
+from rsmq_django.core.retry_plans import Plan, begin, plans_of
 from tests.admin.pages import text_of, told
 from tests.redis_server import PrivateServer
 
@@ -121,6 +121,19 @@ def test_sending_goes_on_from_any_page_when_the_browser_was_closed(
     browser.post(URL, {"action": "continue", "plan": the_plan(dead).id})
 
     assert len(bodies_in(mail)) == 5 and the_plan(dead).state == "sent"
+
+
+def test_a_page_does_not_go_on_with_a_retry_whose_filter_it_does_not_know(
+    browser: Browser, mail: Queue, dead: Queue, letters: list[str]
+):
+    plan_id = begin(dead.client, "mail-dead", rate=1, to_look_at=6)
+
+    assert b"data-rsmq-goes-on" not in browser.get(RETRIES).content
+    browser.post(RETRIES, {"action": "continue", "plan": plan_id})
+
+    assert the_plan(dead).state == "sending" and not bodies_in(mail)
+    browser.post(RETRIES, {"action": "cancel", "plan": plan_id})
+    assert the_plan(dead).state == "cancelled"
 
 
 @pytest.mark.parametrize("rate", ["", "0", "x", "1e9"])

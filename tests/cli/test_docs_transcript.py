@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue
+from rsmq_django.core.events import FIELDS
 from tests.cli.conftest import SCRIPT
 from tests.redis_server import PrivateServer
 
@@ -24,6 +25,7 @@ BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 MESSAGE_ID = re.compile(r"\b[h-z][0-9a-z]{9}[A-Za-z0-9]{22}\b")
 VARYING = {
     "ID": MESSAGE_ID,
+    "RUN": re.compile(r"\b1\d{12}-\d+\b"),
     "MOMENT": re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"),
     "EPOCH": re.compile(r"\b1\d{9}(\d{3})?\b"),
     "DURATION": re.compile(r"\b(\d+(\.\d+)?(ms|s)|\d+[mhd](\d+[smh])?)\b"),
@@ -68,6 +70,25 @@ def fail_some_tasks(server: PrivateServer) -> None:
         server.redis.hset("rsmq::dead:mail-dead", message_id, whole)
 
 
+def fail_some_payments(server: PrivateServer) -> None:
+    """Leave four dead letters of this night, and the run of one of them."""
+    client = Client(Connection(server.url, timeout_s=15))
+    Queue("pay", client).create()
+    dead = Queue("pay-dead", client)
+    dead.create()
+    record = {"reason": "gave_up", "queue": "pay", "task": "shop.tasks.pay", "error": "builtins.ConnectionError"}
+    for task_id in ("a1", "b2", "c3", "xWc1uJ3hRk9mB5tQe7Ys2A"):
+        died = dead.send(json.dumps({"task": "shop.tasks.pay", "id": task_id}))
+        server.redis.hset(
+            "rsmq::dead:pay-dead", died, json.dumps(record | {"task_id": task_id, "message": "no answer"})
+        )
+    fields = dict.fromkeys(FIELDS, "") | {"e": "dead", "q": "pay", "t": "shop.tasks.pay", "i": task_id, "m": died}
+    fields |= {"a": "1", "w": "2000", "r": "1500000", "x": "builtins.ConnectionError", "y": "no answer"}
+    server.redis.xadd(
+        "rsmq::events", {"v": "\n".join(fields.values())}, id=f"{server.redis.time()[0] * 1000 - 180_000}-0"
+    )
+
+
 def lose_a_queue(server: PrivateServer) -> None:
     """Leave a queue's name on the list, and nothing else of it."""
     server.redis.sadd("rsmq:QUEUES", "invoices")
@@ -96,6 +117,7 @@ def keep_hidden(server: PrivateServer, before: list[tuple[bytes, bytes, float]],
 
 #: What the page says has happened, before the first command that begins so.
 HAPPENED = {"rsmqctl message list -n mail-dead": fail_some_tasks, "rsmqctl queue repair --dry-run": lose_a_queue}
+HAPPENED["rsmqctl task list --outcome failed --since 1d"] = fail_some_payments
 
 
 @pytest.mark.slow

@@ -1,0 +1,231 @@
+"""`rsmqctl task retry`: dead letters of tasks run again: some by their ids, or many at a rate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from ..core import Client, RsmqError
+from ..core.browse import StoredMessage
+from ..core.browse import count as count_call
+from ..core.fingerprint import fingerprint_of
+from ..core.retry_plans import (
+    MAX_RATE,
+    MIN_RATE,
+    Plan,
+    begin,
+    cancel,
+    each_part,
+    go_on,
+    plans_of,
+    read_plan,
+    return_part,
+    settle_part,
+    stop,
+)
+from ..core.transfers import Transfer, origin_of, pages, redrive_slice
+from .dead_letters import Filter, filter_options
+from .failures import Failed, Interrupted, name_of, text_of
+from .options import Command, complete_queue_name, dry_run_option
+from .output import Progress, counted, write_json
+from .session import Session
+from .tasks import find_message, newest_run, read_record
+from .transfers import tell
+
+#: Between two looks at how messages end.
+LOOK_EVERY_S = 0.5
+Fits = Callable[[StoredMessage], bool]
+
+
+@click.command(cls=Command)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option(
+    "-n", "--name", metavar="QUEUE", shell_complete=complete_queue_name, help="All of this dead-letter queue that fit."
+)
+@click.option("--group", metavar="HEX", help="Of this error group, as task list prints it with --json.")
+@filter_options
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N.")
+@click.option("--rate", type=click.FloatRange(MIN_RATE, MAX_RATE), metavar="N", help="N a second.  [default: 10]")
+@click.option("--wait", is_flag=True, help="Wait until all have ended; exit code 1 when one failed again.")
+@click.option("--cancel", "is_cancel", is_flag=True, help="Make those that are not due dead letters again.")
+@dry_run_option
+@click.pass_obj
+def retry(
+    session: Session,
+    /,
+    ids: tuple[str, ...],
+    name: str | None,
+    group: str | None,
+    limit: int | None,
+    rate: float | None,
+    wait: bool,
+    is_cancel: bool,
+    dry_run: bool,
+    **conditions: Any,
+) -> None:
+    """Run dead letters of tasks again.
+
+    By ID (of a task, a run or a message), or all of a dead-letter queue that fit. Those go back to their queues at
+    once, each due a step after the one before it, so that --rate holds when this command has ended. Stopping it loses
+    and doubles nothing; the same command goes on with the rest.
+
+    \b
+    rsmqctl task retry QTVi1UhwiWMElwUhTBW4Ty
+    rsmqctl task retry -n mail-dead --limit 1 --wait
+    rsmqctl task retry -n mail-dead --error 'Connection*' --rate 20
+    rsmqctl task retry -n mail-dead --cancel
+    """
+    chosen = Filter(**conditions)
+    has_filter = not chosen.is_empty or any(each is not None for each in (group, limit, rate))
+    if bool(ids) == bool(name):
+        raise click.UsageError("give either ids, or a dead-letter queue with -n")
+    if (ids or is_cancel) and (has_filter or wait):
+        raise click.UsageError("filters, --limit, --rate and --wait are for all of a queue (-n QUEUE)")
+    if ids:
+        _retry_ids(session, session.client(), list(dict.fromkeys(ids)), dry_run=dry_run)
+        return
+    assert name is not None
+    client = session.client(name)
+    if is_cancel:
+        _cancel(session, client, name, dry_run=dry_run)
+        return
+
+    def fits(message: StoredMessage) -> bool:
+        return chosen.fits(message) and group in (None, fingerprint_of(message.failure()))
+
+    # Another process may go on with a plan that says all of what fits.
+    failure = group if group is not None and chosen.is_empty else ""
+    if dry_run:
+        _preview(session, client, name, fits, limit)
+    else:
+        _retry_all(session, client, name, fits, rate=rate or 10.0, limit=limit, failure=failure, waits=wait)
+
+
+# -- By id ------------------------------------------------------------------------------------------------------------
+
+
+def _retry_ids(session: Session, client: Client, ids: Sequence[str], *, dry_run: bool) -> None:
+    """Send the dead letters of these ids back. Raises Failed for the first that has none, before anything is done."""
+    by_queue: dict[str, list[str]] = {}
+    for each in ids:
+        queue_name, message = _dead_letter_of(client, each)
+        by_queue.setdefault(queue_name, []).append(message.id)
+    for queue_name, message_ids in by_queue.items():
+        transfer = Transfer(client, queue_name, ids=message_ids, with_failures=True)
+        for part in transfer.slices():
+            if dry_run:
+                transfer.moved.update(origin_of(message) or "" for message in part)
+            else:
+                redrive_slice(transfer, part, None)
+        tell(session, transfer, "would retry" if dry_run else "retried")
+
+
+def _dead_letter_of(client: Client, name: str) -> tuple[str, StoredMessage]:
+    """Return the dead letter of a task, run or message, and its queue."""
+    message_ids = [name, read_record(client, name).get("message", b"").decode("utf-8", "replace")]
+    if not any(message_id and find_message(client, message_id) for message_id in message_ids):
+        run = newest_run(client, name)
+        message_ids = [run.message_id] if run is not None else []
+    for message_id in filter(None, message_ids):
+        found = find_message(client, message_id)
+        if found is not None and found[1].failure_json:
+            return found
+    raise Failed(
+        "deadLetterNotFound", f"no dead letter of {name}: it has not failed for good, or was retried or deleted"
+    )
+
+
+# -- All of a queue ---------------------------------------------------------------------------------------------------
+
+
+def _preview(session: Session, client: Client, name: str, fits: Fits, limit: int | None) -> None:
+    transfer = Transfer(client, name)
+    left = limit
+    for part in pages(client, name, with_failures=True):
+        fitting = [message for message in part.messages if fits(message)][:left]
+        transfer.moved.update(origin for message in fitting if (origin := origin_of(message)) is not None)
+        left = None if left is None else left - len(fitting)
+        if left == 0:
+            break
+    tell(session, transfer, "would retry")
+
+
+def _retry_all(
+    session: Session,
+    client: Client,
+    name: str,
+    fits: Fits,
+    *,
+    rate: float,
+    limit: int | None,
+    failure: str,
+    waits: bool,
+) -> None:
+    to_look_at = client.run(count_call(client.namespace, name)).messages
+    plan_id = begin(client, name, rate=rate, to_look_at=to_look_at, limit=limit, failure=failure)
+    sent = 0
+    try:
+        with Progress("looked at", to_look_at, is_quiet=session.json) as bar:
+            looked_at = 0
+            for plan in go_on(client, plan_id, fits):
+                bar.advance(plan.looked_at - looked_at)
+                sent, looked_at = plan.sent, plan.looked_at
+        if waits:
+            _await_end(session, client, plan_id)
+    except RsmqError as error:
+        raise Failed(name_of(error), text_of(error) + _so_far(sent)) from error
+    except KeyboardInterrupt as error:
+        stop(client, plan_id)
+        plan_now = read_plan(client, plan_id)
+        raise Interrupted("interrupted" + _so_far(plan_now.sent if plan_now is not None else 0)) from error
+    ended = read_plan(client, plan_id)
+    assert ended is not None
+    _tell(session, ended)
+    if waits and ended.failed:
+        raise Failed("failedAgain", f"{counted(ended.failed)} failed again")
+
+
+def _await_end(session: Session, client: Client, plan_id: str) -> None:
+    plan = read_plan(client, plan_id)
+    done = 0
+    with Progress("ended", plan.sent if plan else 0, is_quiet=session.json) as bar:
+        while plan is not None and plan.open:
+            for _ended in each_part(settle_part, client, plan):
+                pass
+            plan = read_plan(client, plan_id)
+            if plan is None or not plan.open:
+                break
+            bar.advance(plan.ended - done)
+            done = plan.ended
+            time.sleep(LOOK_EVERY_S)
+
+
+def _so_far(sent: int) -> str:
+    return f"; {counted(sent)} retried, which goes on; the same command goes on with the rest" if sent else ""
+
+
+def _cancel(session: Session, client: Client, name: str, *, dry_run: bool) -> None:
+    returned = 0
+    for plan in plans_of(client, name):
+        if dry_run:
+            returned += plan.later
+        elif plan.state == "sending" or plan.later:
+            cancel(client, plan.id)
+            returned += sum(each_part(return_part, client, plan))
+    if session.json:
+        write_json({"returned": returned})
+    else:
+        click.echo(f"{'would return' if dry_run else 'returned'} {counted(returned)} to {name}")
+
+
+def _tell(session: Session, plan: Plan) -> None:
+    if session.json:
+        names = ("id", "source", "sent", "succeeded", "failed", "unknown", "open", "rate")
+        write_json({name: getattr(plan, name) for name in names} | {"left_s": round(plan.left_s, 3)})
+        return
+    more = f", the last one is due in {plan.left_s:.0f} s" if plan.later else ""
+    ended = f": {plan.succeeded} succeeded, {plan.failed} failed again" if plan.ended else ""
+    click.echo(f"retried {counted(plan.sent)} from {plan.source}{ended}{more}")

@@ -1,0 +1,297 @@
+"""`rsmqctl task list, show, tail`: what ran, as the event log tells."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import click
+
+from ..core import Client, list_queues
+from ..core.bands import split_band
+from ..core.browse import StoredMessage, pick
+from ..core.call import Call
+from ..core.errors import QueueNotFound
+from ..core.events import Event, Kind
+from ..core.keys import result_key
+from ..core.listing import MAX_QUEUES, find
+from ..core.runs import FAILED, RunFilter, Tail, attempts_of, find_runs, group_of, read_run
+from .failures import Failed
+from .forms import relative
+from .options import MOMENT, Command, complete_queue_name
+from .output import Table, as_duration, as_text, printable, write_json
+from .session import Session
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: One word for every way to fail.
+ALL_FAILURES = "failed"
+OUTCOMES = [*(kind.value for kind in Kind), ALL_FAILURES]
+_RUN_ID = re.compile(r"\d+-\d+")
+
+
+def run_filter_options(function: F) -> F:
+    """Add the options that say which runs are meant; the command gets a `wanted` made of them."""
+    options = (
+        click.option("--tag", metavar="TEXT", help="Of calls with this tag."),
+        click.option("--group", metavar="HEX", help="Of this error group, as list prints it with --json."),
+        click.option("--worker", metavar="ID", help="Of this worker process."),
+        click.option(
+            "--outcome", "outcomes", type=click.Choice(OUTCOMES), multiple=True, help="Ended so; can be repeated."
+        ),
+        click.option("--task", metavar="PATH", help="Of this task: its dotted path."),
+        click.option("-n", "--name", metavar="QUEUE", shell_complete=complete_queue_name, help="Of this queue."),
+        click.argument("words", nargs=-1),
+    )
+    for option in options:
+        function = option(function)
+    return function
+
+
+def wanted_runs(*, name: str | None, outcomes: Sequence[str], words: Sequence[str], **more: Any) -> RunFilter:
+    """Return the filter that the options say."""
+    kinds = {kind for outcome in outcomes for kind in (FAILED if outcome == ALL_FAILURES else {outcome})}
+    return RunFilter(queue=name, kinds=frozenset(kinds), words=tuple(words), **more)
+
+
+# -- list and tail ----------------------------------------------------------------------------------------------------
+
+
+@click.command("list", cls=Command)
+@run_filter_options
+@click.option("--since", "since_ms", type=MOMENT, metavar="TIME", help="Ended since: 30m, 2h, 7d, or a time.")
+@click.option("--until", "until_ms", type=MOMENT, metavar="TIME", help="Ended before, as --since.")
+@click.option("--before", metavar="RUN", default="+", help="Go on behind this run, as an earlier list said.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, metavar="N", help="At most N runs."
+)
+@click.pass_obj
+def list_(
+    session: Session,
+    /,
+    name: str | None,
+    since_ms: float | None,
+    until_ms: float | None,
+    before: str,
+    limit: int,
+    **choices: Any,
+) -> None:
+    """Show what ran, newest first.
+
+    One line is one attempt. WORDS must be in ids, errors or arguments. Which runs are on record depends on the setting
+    EVENTS. With --json there is one object per line.
+
+    \b
+    rsmqctl task list --outcome failed --since 1d
+    rsmqctl task list order-7
+    """
+    if before != "+" and not _RUN_ID.fullmatch(before):
+        raise click.BadParameter(f"{before!r} is not the id of a run", param_hint="--before")
+    client = session.client(name)
+    choices |= {"since_ms": _whole(since_ms), "until_ms": _whole(until_ms)}
+    wanted = wanted_runs(name=name, **choices)
+    found = find_runs(client, wanted, before=before, count=limit, dead_letters_of=dead_letters_of)
+    show_runs(session, found.runs, _new_table())
+    if not session.json and not found.runs:
+        click.echo("No such runs.", err=True)
+    if found.older is not None and not session.json:
+        cut = f"looked at {found.looked_at} runs; " if found.is_cut else ""
+        click.echo(f"{cut}--before {found.older} goes on", err=True)
+
+
+@click.command(cls=Command)
+@run_filter_options
+@click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, metavar="S", help="Seconds between two looks.")
+@click.pass_obj
+def tail(session: Session, /, name: str | None, interval: float, **choices: Any) -> None:
+    """Show runs as they end, until Ctrl-C.
+
+    The options are those of list. WORDS must be in ids or errors.
+    """
+    ended = Tail(session.client(name), wanted_runs(name=name, **choices, in_arguments=False))
+    table = _new_table()
+    try:
+        while True:
+            show_runs(session, ended.more(), table)
+            time.sleep(interval)
+    except KeyboardInterrupt:
+        pass
+
+
+def dead_letters_of(run: Event) -> str | None:
+    """Return the queue in which the arguments of a dead letter are looked for: the default of the settings."""
+    return f"{split_band(run.queue)[0]}-dead" if run.queue else None
+
+
+def show_runs(session: Session, runs: Sequence[Event], table: Table) -> None:
+    """Print runs in the form that was asked for."""
+    if session.json:
+        for run in runs:
+            write_json(as_json(run))
+    elif runs:
+        now_ms = time.time() * 1000
+        table.print([_row(run, now_ms) for run in runs])
+
+
+def as_json(run: Event) -> dict[str, Any]:
+    """Return a run for programs."""
+    return {
+        "run": run.entry_id,
+        "ended": run.at_ms,
+        "outcome": run.kind,
+        "queue": run.queue,
+        "task": run.task,
+        "task_id": run.task_id,
+        "message_id": run.message_id,
+        "attempt": run.attempt,
+        "enqueued": run.enqueued_ms,
+        "latency_us": run.wait_us,
+        "run_us": run.run_us,
+        "worker": run.worker,
+        "error": run.error_type,
+        "error_text": run.error,
+        "group": group_of(run),
+        "tags": list(run.tags),
+    }
+
+
+def _new_table() -> Table:
+    return Table(
+        ["RUN", "ENDED", "OUTCOME", "TASK", "ID", "LATENCY", "TIME", "ERROR"], right=["ENDED", "LATENCY", "TIME"]
+    )
+
+
+def _row(run: Event, now_ms: float) -> list[str]:
+    error = f"{run.error_type.rpartition('.')[2]}: {run.error}" if run.error_type else ""
+    return [
+        run.entry_id,
+        relative(run.at_ms, now_ms),
+        click.style(printable(run.kind), fg=_colour(run)),
+        printable(run.task.rpartition(".")[2]) or "-",
+        printable(run.task_id or run.message_id),
+        _as_time(run.wait_us),
+        _as_time(run.run_us),
+        printable(error),
+    ]
+
+
+def _colour(run: Event) -> str | None:
+    return "green" if run.kind == Kind.SUCCEEDED.value else "red" if run.kind in FAILED else "yellow"
+
+
+def _as_time(time_us: int | None) -> str:
+    return "-" if time_us is None else as_duration(time_us / 1_000_000)
+
+
+def _whole(epoch_ms: float | None) -> int | None:
+    return None if epoch_ms is None else int(epoch_ms)
+
+
+# -- show -------------------------------------------------------------------------------------------------------------
+
+
+@click.command(cls=Command)
+@click.argument("name", metavar="ID")
+@click.pass_obj
+def show(session: Session, /, name: str) -> None:
+    """Show everything about one run.
+
+    ID is that of a run, of a task or of a message; of a task the latest attempt is shown. Arguments are printed as far
+    as the message, the dead letter or the result is kept.
+    """
+    client = session.client()
+    run = newest_run(client, name)
+    if run is None:
+        raise Failed("runNotFound", f"run not found: {name}; it ran before the event log begins, or was not recorded")
+    attempts, body = attempts_of(client, run).runs, body_of(client, run)
+    if session.json:
+        call = None if body is None else as_text(body)
+        write_json(as_json(run) | {"attempts": [as_json(each) for each in attempts], "body": call})
+        return
+    for name, value in _facts(run):
+        click.echo(f"{click.style(f'{name}:', bold=True)}{' ' * (15 - len(name))}{value}")
+    if len(attempts) > 1:
+        click.echo()
+        show_runs(session, attempts, _new_table())
+    if body is not None:
+        click.echo("\n" + "\n".join(map(printable, _readable(body).splitlines())))
+
+
+def newest_run(client: Client, name: str) -> Event | None:
+    """Return the run of this id, or the newest one of a task or message of this id."""
+    if _RUN_ID.fullmatch(name) and (found := read_run(client, name)) is not None:
+        return found
+    for about in (RunFilter(task_id=name), RunFilter(message_id=name)):
+        if runs := find_runs(client, about, count=1).runs:
+            return runs[0]
+    return None
+
+
+def body_of(client: Client, run: Event) -> bytes | None:
+    """Return the body of a run's message, wherever it is still kept."""
+    for name in filter(None, (run.queue, dead_letters_of(run))):
+        try:
+            for message in client.run(pick(client.namespace, name, [run.message_id])).messages:
+                return message.body
+        except QueueNotFound:
+            continue
+    return read_record(client, run.task_id).get("body") if run.task_id else None
+
+
+def read_record(client: Client, task_id: str) -> dict[str, bytes]:
+    """Return the result record of a task; empty when there is none."""
+
+    def read(reply: list[bytes]) -> dict[str, bytes]:
+        return {name.decode("utf-8", "replace"): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
+
+    return client.run(Call("tasks/read_result", (result_key(client.namespace, task_id),), (), read, repeatable=True))
+
+
+def find_message(client: Client, message_id: str) -> tuple[str, StoredMessage] | None:
+    """Return the queue that has a message, and the message."""
+    names = list_queues(client)
+    for at in range(0, len(names), MAX_QUEUES):
+        for name in client.run(find(client.namespace, names[at : at + MAX_QUEUES], message_id)):
+            for message in client.run(pick(client.namespace, name, [message_id], body_bytes=0)).messages:
+                return name, message
+    return None
+
+
+def _facts(run: Event) -> Iterator[tuple[str, str]]:
+    now_ms = time.time() * 1000
+    yield "run", run.entry_id
+    yield "outcome", click.style(printable(run.kind), fg=_colour(run))
+    for name in ("task", "queue"):
+        yield name, printable(getattr(run, name)) or "-"
+    yield "task id", printable(run.task_id) or "-"
+    yield "message id", printable(run.message_id)
+    yield "attempt", str(run.attempt or "-")
+    for name, epoch_ms in (("enqueued", run.enqueued_ms), ("ended", run.at_ms)):
+        yield name, "-" if epoch_ms is None else f"{_moment(epoch_ms)}, {relative(epoch_ms, now_ms)}"
+    yield "latency", _as_time(run.wait_us)
+    yield "run time", _as_time(run.run_us)
+    yield "worker", printable(run.worker) or "-"
+    if run.tags:
+        yield "tags", printable(", ".join(run.tags))
+    if run.error_type:
+        yield "error", click.style(printable(f"{run.error_type}: {run.error}"), fg="red")
+        yield "error group", str(group_of(run))
+
+
+def _moment(epoch_ms: float) -> str:
+    try:
+        return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return str(epoch_ms)
+
+
+def _readable(body: bytes) -> str:
+    text = as_text(body)
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
