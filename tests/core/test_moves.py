@@ -474,7 +474,7 @@ def test_redrive_whose_reply_is_lost_can_be_repeated(queue: Queue, other: Queue,
 def test_redrive_makes_a_failed_result_wait_again(client: Client, queue: Queue, other: Queue, server: PrivateServer):
     message_id = queue.send(b"x")
     bury(server, queue, message_id, task_id="t1")
-    record = {"status": "FAILED", "queue": "other", "message": "old", "finished_ms": "1.0", "error:1": "[]"}
+    record = {"status": "FAILED", "queue": "other", "message": message_id, "finished_ms": "1.0", "error:1": "[]"}
     server.redis.hset("rsmq::result:t1", mapping=record)
 
     (new_id,) = client.run(redrive("rsmq", "jobs", "other", seen_in(queue)))

@@ -153,6 +153,20 @@ def test_a_message_does_not_overwrite_the_result_of_another_one(
     assert server.redis.zcard(f"rsmq:{queue_name}") == 0
 
 
+def test_redriving_a_message_gives_it_no_result_of_another_one(
+    sealed: dict[str, Any], lies: None, server: PrivateServer
+):
+    result = paying().enqueue(7)
+    before = server.redis.hgetall(record_of(result.id))
+    send_raw(json.dumps({"task": LIE, "id": result.id, "args": ["raise"]}))
+    work("default")
+
+    assert redrive("default-dead").moved.total() == 1
+    work("default")
+
+    assert server.redis.hgetall(record_of(result.id)) == before
+
+
 def test_a_foreign_message_with_an_id_of_its_own_gets_a_result(sealed: dict[str, Any], lies: None):
     send_raw(json.dumps({"task": LIE, "id": "order-7"}))
 

@@ -29,9 +29,13 @@ local function carry_past(id, lives, first_received, fields, releases)
   releases[#releases + 1], releases[#releases + 2] = id .. ":lives", lives
 end
 
--- Let a result record, if there is one, wait for the end of its task again.
-local function await_again(record, queue, id, ttl_s)
-  if redis.call("EXISTS", record) == 0 then return end
+-- Let a result record, if there is one, wait for the end of its task again. That of another message stays as it is: a body,
+-- and so the failure record of a dead letter, may name any task.
+--   old_id, dead: id of the dead letter, key of the queue that it is in
+local function await_again(record, queue, id, ttl_s, old_id, dead)
+  local owner = redis.call("HMGET", record, "message", "dead", "queue")
+  local function is_there(name) return name and dead:sub(-#name - 1) == ":" .. name end
+  if owner[1] ~= old_id or (owner[2] and not (is_there(owner[2]) or is_there(owner[3]))) then return end
   redis.call("HSET", record, "status", "READY", "queue", queue, "message", id)
   redis.call("HDEL", record, "finished_ms")
   make_attempts_earlier(record)

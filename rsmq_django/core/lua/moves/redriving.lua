@@ -33,7 +33,7 @@ local function redrive(key, first, due_of)
       places[#places + 1], places[#places + 2] = due_of(id, reply[n]), reply[n]
       bodies[#bodies + 1], bodies[#bodies + 2] = reply[n], body
       carry_past(reply[n], ARGV[at + 5], redis.call("HGET", settings, id .. ":fr"), bodies, past)
-      if has_result then awaited[KEYS[key]] = reply[n] end
+      if has_result then awaited[KEYS[key]] = {id, reply[n]} end
     end
   end
   if #gone == 0 then return reply end
@@ -44,7 +44,7 @@ local function redrive(key, first, due_of)
   if #past > 0 then redis.call("HSET", target_releases, unpack(past)) end
   redis.call("HDEL", failures, unpack(gone))
   redis.call("HDEL", releases, unpack(release_fields(gone)))
-  for record, id in pairs(awaited) do await_again(record, ARGV[2], id, ARGV[3]) end
+  for record, pair in pairs(awaited) do await_again(record, ARGV[2], pair[2], ARGV[3], pair[1], messages) end
   raise_counter(target_settings, "totalsent", #gone)
   -- A channel that this user may not use must not make it look as if nothing had been sent.
   redis.pcall("PUBLISH", ARGV[1], redis.call("ZCARD", target))
