@@ -336,3 +336,10 @@ def test_every_reason_of_a_dead_letter_is_documented() -> None:
 
     assert len(given) > 10
     assert given - documented == set()
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_no_example_gives_a_key_a_default_value(page: Path) -> None:
+    assert not re.findall(
+        r"""environ\.get\(\s*["'][A-Z_]*(?:KEY|SECRET|PASSWORD)[A-Z_]*["']\s*,""", page.read_text("utf-8")
+    )

@@ -431,6 +431,29 @@ def test_socket_directory_that_others_can_enter_is_refused(state_dir, monkeypatc
         EmbeddedServer(state_dir).ensure()
 
 
+def test_state_directory_that_others_own_or_can_write_to_is_refused(state_dir, monkeypatch):
+    state_dir.mkdir(exist_ok=True)
+    state_dir.chmod(0o777)
+    with pytest.raises(PermissionError, match="others may write to it"):
+        EmbeddedServer(state_dir).ensure()
+
+    state_dir.chmod(0o755)
+    monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
+    with pytest.raises(PermissionError, match="belongs to user"):
+        EmbeddedServer(state_dir).ensure()
+    assert list(state_dir.iterdir()) == []
+
+
+def test_server_of_another_user_gets_no_answer_across(state_dir, monkeypatch):
+    EmbeddedServer(state_dir).ensure()
+    socket = Path(recorded(state_dir)["socket"])
+    assert answers(socket)
+
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(os, "getuid", lambda: os.geteuid() + 1)
+        assert not answers(socket)
+
+
 def test_temporary_directory_may_have_any_name(state_dir, monkeypatch):
     odd = state_dir / "50% off? #1"
     odd.mkdir()

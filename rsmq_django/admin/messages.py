@@ -178,6 +178,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
         if operation is None:
             raise Http404
         self.demand(request, operation.codename)
+        self.demand(request, "view_message")
         form = ParametersForm(operation, request.POST)
         if (operation.is_dangerous and "post" not in request.POST) or not form.is_valid():
             return message_actions.ask(
@@ -217,6 +218,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         """Ask as Django does, but delete only what has not moved on."""
+        self.demand(request, "view_message")
         if request.method != "POST":
             return super().delete_view(request, object_id, extra_context)
         operation, key = OPERATIONS["delete_selected"], unquote(object_id)

@@ -26,7 +26,7 @@ if sys.platform == "win32":
 
 from ..log_lines import get_logger
 from .binary import ServerBinary, ServerNotFound, find_server
-from .files import StateFiles, answers, is_current, open_lock, take
+from .files import StateFiles, answers, check_owner, is_current, open_lock, take
 from .supervisor import START_TIMEOUT_S
 
 __all__ = ["EmbeddedServer", "ServerDidNotStart", "ServerNotFound"]
@@ -57,7 +57,7 @@ class EmbeddedServer:
         """Start the server unless it runs already, count this process as a user, and return the server's URL.
 
         Safe to call often, and from many processes at once. Children made by fork count as users too.
-        Raises ServerNotFound or ServerDidNotStart.
+        Raises ServerNotFound or ServerDidNotStart; PermissionError for a directory in which others may write.
         """
         self._prepare_directory()
         self._count_as_user()  # from here on nobody stops the server that we are about to look for
@@ -73,6 +73,7 @@ class EmbeddedServer:
 
     def _prepare_directory(self) -> None:
         self.files.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_owner(self.files.directory)
         ignore = self.files.directory / ".gitignore"
         if not ignore.exists():
             ignore.write_text("*\n")

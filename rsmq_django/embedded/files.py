@@ -7,6 +7,8 @@ import fcntl
 import json
 import os
 import socket as sockets
+import stat
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +61,22 @@ class StateFiles:
             return None
 
 
+def check_owner(directory: Path) -> None:
+    """Raise PermissionError for a directory that another user owns or may write to: its files say where the server is,
+    and the server writes into them.
+    """
+    found = directory.lstat()
+    wrong = ""
+    if not stat.S_ISDIR(found.st_mode):
+        wrong = "is not a directory"
+    elif found.st_uid != os.getuid():
+        wrong = f"belongs to user {found.st_uid}, this process runs as user {os.getuid()}"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        wrong = "is not private: others may write to it"
+    if wrong:
+        raise PermissionError(f"{directory} {wrong}; set RSMQ_STATE_DIR to a directory of your own")
+
+
 def open_lock(path: Path) -> int:
     """Open a lock file and return its descriptor; programs started from here do not inherit it, forks do."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -87,15 +105,26 @@ def is_current(descriptor: int, path: Path) -> bool:
 
 
 def ask(socket: Path, command: str) -> str:
-    """Send one command and return the beginning of the reply, or '' when nobody answers."""
+    """Send one command and return the beginning of the reply, or '' without one. A server of another user gets none."""
     try:
         with sockets.socket(sockets.AF_UNIX) as client:
             client.settimeout(1)
             client.connect(str(socket))
+            if not _is_own(client):
+                return ""
             client.sendall(f"{command}\r\n".encode())
             return client.recv(4096).decode(errors="replace")
     except OSError:
         return ""
+
+
+def _is_own(client: sockets.socket) -> bool:
+    """Return whether this user runs the other side of a socket, where the system tells."""
+    option = getattr(sockets, "SO_PEERCRED", None)
+    if option is None:
+        return True
+    _pid, user_id, _group_id = struct.unpack("3i", client.getsockopt(sockets.SOL_SOCKET, option, struct.calcsize("3i")))
+    return bool(user_id == os.getuid())
 
 
 def answers(socket: Path) -> bool:

@@ -43,6 +43,13 @@ class Lake:
             raise PipelineError(f"the lake {str(place)!r} is no path of this machine; mount it, and give that path")
         return cls(Path(str(place).removeprefix("file://")).expanduser().absolute())
 
+    def make_root(self) -> None:
+        """Make the directory of the lake, for its owner only: texts of errors are in it. One that exists is kept."""
+        if not self.root.exists():
+            self.root.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):  # another step was as fast
+                self.root.mkdir(mode=0o700)
+
     def table(self, table: Table) -> Path:
         """Return the directory of a table."""
         return self.root / table.name

@@ -46,6 +46,7 @@ def record(lake: Lake, step: str, work: Callable[[Run], None]) -> Run:
     run = Run(step, dt.datetime.now(dt.UTC).isoformat(timespec="microseconds"))
     started = time.monotonic()
     try:
+        lake.make_root()
         work(run)
         run.exit_code = LOST_DATA if run.lost else DONE
     except Exception as raised:  # whatever Spark, a disk or Redis raise: it is what the record is for

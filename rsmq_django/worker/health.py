@@ -68,7 +68,11 @@ class HealthFile:
         self._next_at = report["written_at"] + WRITE_EVERY_S
         # Written beside it and put in its place in one step: whoever reads never sees half of it.
         draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        draft.write_text(json.dumps(report) + "\n", "utf-8")
+        with contextlib.suppress(FileNotFoundError):
+            draft.unlink()  # of a process that was killed; or a link, which must not be written through
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(draft, flags, 0o644), "w", encoding="utf-8") as file:
+            file.write(json.dumps(report) + "\n")
         draft.replace(self._path)
 
     def remove(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ class PidFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         while True:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = _open_own(path)
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -70,6 +71,23 @@ class PidFile:
     def leave_to_parent(self) -> None:
         """Close the copy that a fork made: the lock ends with its last copy."""
         os.close(self._descriptor)
+
+
+def _open_own(path: Path) -> int:
+    """Open a file of this user for writing. Raises OSError for a link: what it names may be any file of this user."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    found = os.fstat(descriptor)
+    wrong = ""
+    if not stat.S_ISREG(found.st_mode):
+        wrong = "is not a file"
+    elif found.st_uid != os.geteuid():
+        wrong = f"belongs to user {found.st_uid}"
+    elif found.st_nlink > 1:
+        wrong = "has other names"
+    if wrong:
+        os.close(descriptor)
+        raise PermissionError(f"{path} {wrong}; remove it, or choose a directory where only this user may write")
+    return descriptor
 
 
 class Presence:

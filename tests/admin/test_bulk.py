@@ -187,6 +187,7 @@ def test_of_two_requests_with_one_page_one_does_its_step(
     mail.send_many([b"x"] * 2500)
     token = token_in(ask_for_all(browser, "delete_selected", "?queue=mail"))
     pages: list[Any] = []
+
     def claim_twice(job: Any) -> bool:
         """Play the second request at the moment at which the first one is about to begin."""
         monkeypatch.setattr(bulk_pages, "claim", claim)

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +240,15 @@ def test_repeated_batch_replaces_itself_and_what_a_dead_run_left_goes(lake: Lake
     assert rows_of_batch(place, "q0ddba11a-000000") == 5
     assert [path.name for path in (place / "dt=2026-11-18").iterdir()] == ["b=q0ddba11a-000000"]
     assert [path.name for path in (place / "dt=2026-11-18" / "b=q0ddba11a-000000").iterdir()] == ["part-00000.parquet"]
+
+
+def test_new_lake_is_closed_to_other_users_and_one_that_exists_keeps_its_mode(tmp_path: Path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o750)
+
+    for root in (tmp_path / "a" / "lake", shared):
+        record(Lake.at(root), "expire", lambda run: None)
+
+    assert stat.S_IMODE((tmp_path / "a" / "lake").stat().st_mode) == 0o700
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o750

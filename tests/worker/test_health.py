@@ -239,6 +239,46 @@ def test_pid_file_of_a_living_process_is_refused(tmp_path: Path):
     PidFile(tmp_path / "pid").remove()
 
 
+# -- Files in a directory where others may write -----------------------------------------------------------------------
+
+
+def test_pid_file_that_is_a_link_is_refused_and_what_it_names_is_left_alone(tmp_path: Path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious\n")
+    (tmp_path / "pid").symlink_to(victim)
+
+    with pytest.raises(OSError, match="symbolic link"):
+        PidFile(tmp_path / "pid")
+    assert victim.read_text() == "precious\n"
+
+    os.link(victim, tmp_path / "hard")
+    with pytest.raises(OSError, match="has other names"):
+        PidFile(tmp_path / "hard")
+    assert victim.read_text() == "precious\n"
+
+
+def test_pid_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "pid").write_text("1\n")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+    with pytest.raises(OSError, match="belongs to user"):
+        PidFile(tmp_path / "pid")
+    assert (tmp_path / "pid").read_text() == "1\n"
+
+
+def test_draft_of_the_health_file_follows_no_link(tmp_path: Path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious\n")
+    (tmp_path / f"health.{os.getpid()}").symlink_to(victim)
+    (tmp_path / "health").symlink_to(victim)
+
+    HealthFile(tmp_path / "health").show(make_report("w", [(1, time.monotonic())], max_age_s=60, is_stopping=False))
+
+    assert victim.read_text() == "precious\n"
+    assert complaint_about(tmp_path / "health") is None and not (tmp_path / "health").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["health", "victim"]
+
+
 # -- A real worker -----------------------------------------------------------------------------------------------------
 
 
