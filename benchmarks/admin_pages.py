@@ -46,7 +46,7 @@ class Measured:
     @property
     def is_fine(self) -> bool:
         """Return whether it keeps to the limits."""
-        return self.status == 200 and self.cpu_ms + self.redis_ms <= LIMIT_MS and self.size <= LIMIT_BYTES
+        return self.status in (200, 304) and self.cpu_ms + self.redis_ms <= LIMIT_MS and self.size <= LIMIT_BYTES
 
     def line(self) -> str:
         """Return a line of the table."""
@@ -78,6 +78,12 @@ def main() -> None:
                 print(measured[-1].line(), flush=True)
                 if options.profile:
                     profile(browser, url)
+        for name, url in refreshes(found):
+            if options.only in name:
+                measured.append(measure(server, browser, name, url))
+                print(measured[-1].line(), flush=True)
+                unchanged = measure(server, browser, f"{name}, nothing has changed", url, is_changed=False)
+                print(unchanged.line(), flush=True)
         if options.only in "select all":
             operate_on_all(browser)
     sys.exit(0 if all(each.is_fine for each in measured) else 1)
@@ -267,6 +273,11 @@ def pages(found: dict[str, str]) -> Iterator[tuple[str, str]]:
     yield "messages: search in bodies (bounded)", f"{MESSAGES}?queue=big&q=currency"
     yield "messages: search for nothing (bounded)", f"{MESSAGES}?queue=big&q=nowhere"
     yield "messages: search in all queues (bounded)", f"{MESSAGES}?q=nowhere+else"
+    yield "messages: of a task (bounded)", f"{MESSAGES}?queue=big&task=pay"
+    yield "messages: of a task that is nowhere (bounded)", f"{MESSAGES}?task=nowhere"
+    yield "messages: of an error (bounded)", f"{MESSAGES}?queue=big-dead&error=Error7"
+    yield "messages: of a tag (bounded)", f"{MESSAGES}?queue=big&tag=customer-7"
+    yield "messages: older than an hour (bounded)", f"{MESSAGES}?queue=big&age=gt1h"
     yield "messages: an id in a queue", f"{MESSAGES}?queue=big&q={found['message']}"
     yield "messages: an id in all queues", f"{MESSAGES}?q={found['message']}"
     for name in ("change", "body", "delete", "history"):
@@ -289,13 +300,26 @@ def pages(found: dict[str, str]) -> Iterator[tuple[str, str]]:
     yield "workflow", f"{WORKFLOWS}{quote(found['workflow'])}/change/"
 
 
-def measure(server: Server, browser: Any, name: str, url: str) -> Measured:
-    """Ask for a page several times and return the best of each figure."""
-    answer = browser.get(url)
+def refreshes(found: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Return names and addresses of pages that are open and refresh themselves."""
+    for name, url in pages(found):
+        is_list_or_page = url.partition("?")[0].endswith(
+            ("/change/", QUEUES, MESSAGES, WORKERS, TASKS, SCHEDULES, WORKFLOWS)
+        )
+        if is_list_or_page and "?" not in url:
+            yield f"refresh: {name}", url
+
+
+def measure(server: Server, browser: Any, name: str, url: str, *, is_changed: bool = True) -> Measured:
+    """Ask for a page several times and return the best of each figure; for a refresh as an open page does."""
+    headers = {"Rsmq-Fragment": "1"} if name.startswith("refresh") else {}
+    answer = browser.get(url, headers=headers)
+    if not is_changed:
+        headers["If-None-Match"] = answer.headers["ETag"]
     times, cpus, redis = [], [], []
     for _ in range(TIMES):
         redis_s, cpu_s, begun = server.cpu_s(), time.process_time(), time.perf_counter()
-        answer = browser.get(url)
+        answer = browser.get(url, headers=headers)
         size = len(answer.content)
         times.append(time.perf_counter() - begun)
         cpus.append(time.process_time() - cpu_s)
