@@ -31,6 +31,8 @@ __all__ = [
     "reason_of",
     "relative",
     "short_list",
+    "since",
+    "until",
     "visible",
 ]
 
@@ -145,6 +147,19 @@ def as_age(then_ms: float, now_ms: float | None = None) -> SafeString:
     """Return "3 min ago" or "in 29 s", which `live.js` keeps up to date without asking the server."""
     shown = relative(then_ms, 1000 * time.time() if now_ms is None else now_ms)
     return format_html('<span class="rsmq-ago" data-rsmq-at="{}">{}</span>', round(then_ms), shown)
+
+
+def since(seconds: float | None, now_ms: float) -> SafeString:
+    """Return how long something has lasted, "36 min 10 s", which `live.js` keeps up to date; "-" for None."""
+    return until(None if seconds is None else -seconds, now_ms)
+
+
+def until(seconds: float | None, now_ms: float) -> SafeString:
+    """Return in how long something is due, which `live.js` keeps up to date; "-" for None."""
+    if seconds is None:
+        return NOTHING
+    shown = as_duration(abs(seconds))
+    return format_html('<span data-rsmq-until="{}">{}</span>', round(now_ms + 1000 * seconds), shown)
 
 
 def _localized(when: datetime) -> datetime:

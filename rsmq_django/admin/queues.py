@@ -28,7 +28,7 @@ from ..live.servers import answers_that_came
 from ..models import Queue
 from . import queue_actions, queue_pages
 from .charts import sparkline
-from .formats import as_duration, as_number, as_rate, as_size, one_line, visible
+from .formats import as_number, as_rate, as_size, one_line, since, until, visible
 from .forms import AttributesForm
 from .past_charts import charts_of, span_links, span_of
 from .queue_list import QueueChangeList
@@ -111,12 +111,12 @@ class QueueAdmin(LiveAdmin):
     @admin.display(description=gettext_lazy("oldest ready"), ordering="oldest_ready_s")
     def oldest(self, queue: Queue) -> str:
         """Return how long the first ready message has been waiting."""
-        return as_duration(queue.oldest_ready_s)
+        return since(queue.oldest_ready_s, queue.now_ms)
 
     @admin.display(description=gettext_lazy("next due"), ordering="next_due_s")
     def next_due(self, queue: Queue) -> str:
         """Return when the next lease or delay ends."""
-        return as_duration(queue.next_due_s)
+        return until(queue.next_due_s, queue.now_ms)
 
     @admin.display(description=gettext_lazy("sent/min"))
     def sent_rate(self, queue: Queue) -> str:
@@ -204,7 +204,7 @@ class QueueAdmin(LiveAdmin):
             "charts": charts_of(past_of([queue.place], span_of(request)), span_of(request)),
             "spans": span_links(request),
             "urls": {state: self.messages_url(queue.place, state__exact=state) for state in STATES},
-            "oldest": as_duration(queue.oldest_ready_s),
+            "oldest": since(queue.oldest_ready_s, queue.now_ms),
             "max_size": _("no limit") if queue.max_size_bytes < 0 else as_size(queue.max_size_bytes),
             "pages": [] if _is_foreign(queue) else queue_pages.links_for(self, request, queue),
             "may_pause": self.may(request, "pause_queue"),

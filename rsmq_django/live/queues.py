@@ -115,10 +115,11 @@ class QueueSource:
 
     def _rows(self, places: list[Place]) -> list[Any]:
         is_paused = self.glance.is_paused if self.glance is not None else paused_places(places).__contains__
-        return [
-            self.model(**fields_of(place, summary), is_paused=is_paused(place))
-            for place, summary in self._summaries_of(places).items()
-        ]
+        rows: list[Any] = []
+        for place, summary in self._summaries_of(places).items():
+            rows.append(self.model(**fields_of(place, summary), is_paused=is_paused(place)))
+            rows[-1].now_ms = summary.now_ms
+        return rows
 
 
 def without_dead_letters(places: list[Place]) -> list[Place]:

@@ -42,6 +42,9 @@ class Queue(LiveModel):
 
     objects = LiveManager(QueueSource)
 
+    #: The clock of its server when it was read; only on rows that were read.
+    now_ms: int
+
     #: Only on rows of the list: what happened lately, and how many processes take messages from it.
     past: QueuePast | None
     #: Kinds of `core/doctor/troubles.py`, the worst first.

@@ -60,9 +60,9 @@ def test_a_refresh_is_the_content_of_the_page_without_its_frame(browser: Browser
 
 
 def test_a_refresh_that_would_show_the_same_is_answered_without_content(
-    browser: Browser, addresses: dict[str, str], mail: Queue
+    browser: Browser, addresses: dict[str, str], mail: Queue, mid_minute: None
 ):
-    for name in ("messages", "message", "schedules", "schedule", "workflows", "result"):
+    for name in ("queue", "messages", "message", "schedules", "schedule", "workflows", "result"):
         etag = browser.get(addresses[name], **FRAGMENT).headers["ETag"]
 
         again = browser.get(addresses[name], HTTP_IF_NONE_MATCH=etag, **FRAGMENT)
