@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin
@@ -15,15 +14,14 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ..core.browse import pick
-from ..core.processes import Order, Running, give_order, held_in
-from ..live.envelopes import task_name
-from ..live.messages import PREVIEW_BYTES
+from ..core.processes import Order, give_order
+from ..core.stacks import ask_for_stacks
 from ..live.places import Place
 from ..models import Worker
 from ..queues import get_client
 from .formats import as_duration, as_size, one_line, short_list, visible
 from .logs import log
+from .running import running_rows
 from .site import LiveAdmin
 
 LABELS: dict[Order, Any] = {
@@ -39,18 +37,6 @@ LOGGED: dict[Order, Any] = {
     "restart": gettext_lazy("Told to restart"),
     "stop": gettext_lazy("Told to stop"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class RunningRow:
-    """A message that a process runs, as the page shows it."""
-
-    message_id: str
-    #: "" when the process does not note from where it has the message.
-    message_key: str
-    queue: str
-    task: str
-    runs_for: str
 
 
 def action_for(order: Order) -> Callable[..., None]:
@@ -130,18 +116,25 @@ class WorkerAdmin(LiveAdmin):
 
     def own_urls(self) -> Sequence[URLPattern]:
         """Return the page beside Django's."""
-        return [self.own_url("<path:object_id>/order/", self.order_view, "order", post_only=True)]
+        return [
+            self.own_url("<path:object_id>/order/", self.order_view, "order", post_only=True),
+            self.own_url("<path:object_id>/stacks/", self.stacks_view, "stacks", post_only=True),
+        ]
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         """Add what the process runs, and what it can be ordered to do."""
         worker: Worker = context["original"]
+        running = running_rows(worker, sees_bodies=self.may(request, "view_body"))
         context |= {
             "title": _("Worker process"),
             "subtitle": None,
             "beat_age": self.beat_age(worker),
             "age": self.age(worker),
             "memory": self.memory(worker),
-            "running": running_rows(worker),
+            "running": running,
+            "has_stacks": any(row.stack for row in running),
+            "may_ask_for_stacks": self.may(request, "view_body") and bool(worker.record and worker.record.running),
+            "stacks_wanted": "stacks" in request.GET,
             "queue_links": self._links(worker, "queues", "queue_change"),
             "reliable_links": self._links(worker, "reliable", "reliablequeue_change"),
             "orders": self._orders(worker) if self.may(request, "control_worker") and worker.record else [],
@@ -175,6 +168,19 @@ class WorkerAdmin(LiveAdmin):
         self.order(request, order, [worker])
         return HttpResponseRedirect(self.address("worker_change", worker.pk))
 
+    def stacks_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask a process where its running tasks are in their code; its page shows the answer when it has come."""
+        self.demand(request, "view_body")
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        worker = Worker.objects.filter(pk=unquote(object_id)).first()
+        if worker is None:
+            raise Http404
+        client = get_client(worker.connection)
+        if not client.run(ask_for_stacks(client.namespace, worker.beat.worker_id)):
+            self.tell(request, _("The worker is gone."), is_good=False)
+        return HttpResponseRedirect(f"{self.address('worker_change', worker.pk)}?stacks=1#rsmq-running")
+
     def order(self, request: HttpRequest, order: Order, workers: Iterable[Worker]) -> None:
         """Give an order to processes and say how many were there to hear it."""
         self.demand(request, "control_worker")
@@ -195,32 +201,6 @@ class WorkerAdmin(LiveAdmin):
     def has_control_worker_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may give orders; Django asks for it under this name."""
         return self.may(request, "control_worker")
-
-
-def running_rows(worker: Worker) -> list[RunningRow]:
-    """Return what a process runs, the longest first, with the names of the tasks as far as their messages are known."""
-    if worker.record is None or not worker.record.running:
-        return []
-    client = get_client(worker.connection)
-    held = client.run(held_in(client.namespace, worker.beat.worker_id))
-    places = {queue: Place(worker.connection, queue) for queue in {*held.values()}}
-    tasks: dict[str, str] = {}
-    for queue, place in places.items():
-        ids = [each.message_id for each in worker.record.running if held.get(each.message_id) == queue]
-        page = client.run(pick(client.namespace, place.name, ids, body_bytes=PREVIEW_BYTES)) if ids else None
-        tasks |= {message.id: task_name(message.body) for message in page.messages} if page else {}
-    return [_running_row(each, places.get(held.get(each.message_id, "")), tasks) for each in worker.record.running]
-
-
-def _running_row(running: Running, place: Place | None, tasks: dict[str, str]) -> RunningRow:
-    message_id = running.message_id
-    return RunningRow(
-        message_id=visible(message_id),
-        message_key=place.message_key(message_id.encode("utf-8", "surrogateescape")) if place else "",
-        queue=visible(place.name) if place else "",
-        task=visible(tasks.get(message_id, "")),
-        runs_for=as_duration(running.run_ms / 1000),
-    )
 
 
 def _give(worker: Worker, order: Order) -> bool:

@@ -118,6 +118,16 @@ def order_key(namespace: str, worker_id: str) -> str:
     return f"{namespace}::order:{worker_id}"
 
 
+def stack_request_key(namespace: str, worker_id: str) -> str:
+    """Return the key of a request for the stacks of a worker process: when it was made."""
+    return f"{namespace}::stacks-wanted:{worker_id}"
+
+
+def stacks_key(namespace: str, worker_id: str) -> str:
+    """Return the key of the stacks of the running tasks of a worker process, as JSON."""
+    return f"{namespace}::stacks:{worker_id}"
+
+
 def retries_key(namespace: str, name: str) -> str:
     """Return the key of the sorted set of retry plans of a dead-letter queue: plan id -> time of creation (ms)."""
     return f"{namespace}::retries:{name}"

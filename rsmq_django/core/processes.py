@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .call import Argument, Call
 from .errors import InvalidValue
-from .keys import order_key, process_key, worker_key, workers_key
+from .keys import order_key, process_key, stack_request_key, worker_key, workers_key
 from .limits import MAX_BATCH
 from .replies import read_message_id
 
@@ -60,8 +60,16 @@ class ProcessRecord:
     tasks: str = ""
 
 
-def describe(namespace: str, worker_id: str, record: ProcessRecord) -> Call[str]:
-    """Return the call that writes a record down and reads the last order to the process, "" for none.
+class Heard(NamedTuple):
+    """What people have asked of a process; "" for nothing."""
+
+    order: str
+    #: When its stacks were asked for.
+    stacks_wanted: str
+
+
+def describe(namespace: str, worker_id: str, record: ProcessRecord) -> Call[Heard]:
+    """Return the call that writes a record down and reads what was asked of the process.
 
     An order is a word of ORDERS and the time it was given: `"stop 1780000000000"`. It is read again and again.
     """
@@ -81,8 +89,12 @@ def describe(namespace: str, worker_id: str, record: ProcessRecord) -> Call[str]
     args: list[Argument] = [KEEP_RECORD_S]
     for name, value in fields.items():
         args += (name, value)
-    keys = (process_key(namespace, worker_id), order_key(namespace, worker_id))
-    return Call("worker/describe", keys, tuple(args), lambda reply: reply.decode(), repeatable=True)
+    keys = (
+        process_key(namespace, worker_id),
+        order_key(namespace, worker_id),
+        stack_request_key(namespace, worker_id),
+    )
+    return Call("worker/describe", keys, tuple(args), lambda reply: Heard(*map(bytes.decode, reply)), repeatable=True)
 
 
 def give_order(namespace: str, worker_id: str, order: Order) -> Call[bool]:

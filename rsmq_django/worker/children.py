@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -54,6 +55,8 @@ class Child:
     is_frozen: bool = False
     #: Ids of the messages that ran longer than they may, for which it was killed.
     overdue: frozenset[str] = frozenset()
+    #: Where it is asked for the stacks of its tasks.
+    stack_requests: int | None = None
 
     #: The last turn of its main loop that the supervisor has seen, and for how long there was no other.
     _seen_turn: float = 0.0
@@ -87,6 +90,18 @@ class Child:
         self.asked_to_stop = True
         self.board.tell_to_stop(by)
         self._send(signal.SIGTERM)
+
+    def ask_for_stacks(self) -> None:
+        """Have it tell where its running tasks are in their code."""
+        if self.stack_requests is not None:
+            with contextlib.suppress(BlockingIOError, BrokenPipeError):  # it was asked already, or ends
+                os.write(self.stack_requests, b"?")
+
+    def close_pipe(self) -> None:
+        """Give back the descriptor of its requests: it is gone, or this is another child."""
+        if self.stack_requests is not None:
+            os.close(self.stack_requests)
+            self.stack_requests = None
 
     def kill(self) -> None:
         """End it at once. What it runs is not to blame."""

@@ -37,6 +37,8 @@ class Crew:
         self._host = socket.gethostname()
         #: The last order of each server to each worker that was carried out.
         self._obeyed: dict[tuple[Client, str], str] = {}
+        #: The same of requests for stacks.
+        self._asked: dict[tuple[Client, str], str] = {}
         #: What tasks this project has; they are imported before the first process begins.
         self._tasks = ""
         #: The servers whose other workers were looked at.
@@ -52,9 +54,14 @@ class Crew:
         calls = [describe(client.namespace, child.worker_id, self._record(child, *names)) for child in children]
         alive = {child.worker_id for child in children}
         self._obeyed = {key: order for key, order in self._obeyed.items() if key[1] in alive}
-        for child, order in zip(children, client.run_many(calls), strict=True):
-            if isinstance(order, RsmqError):
-                raise order
+        self._asked = {key: request for key, request in self._asked.items() if key[1] in alive}
+        for child, heard in zip(children, client.run_many(calls), strict=True):
+            if isinstance(heard, RsmqError):
+                raise heard
+            order, request = heard
+            if request and request != self._asked.get((client, child.worker_id)):
+                self._asked[client, child.worker_id] = request
+                child.ask_for_stacks()
             if order and order != self._obeyed.get((client, child.worker_id)):
                 self._obeyed[client, child.worker_id] = order
                 self._obey(child, order.partition(" ")[0])

@@ -228,6 +228,21 @@ class Pool:
         """Return everything that runs now, on threads and on the loop."""
         return [*self._running_functions(), *list(self._coroutines)]
 
+    def threads_of_functions(self) -> list[tuple[Runnable, int]]:
+        """Return the functions that run, each with the id of its thread."""
+        ids = {thread.name: thread.ident for thread in threading.enumerate()}
+        now = [(execution, ids.get(_thread_name(number))) for number, execution in enumerate(self._now)]
+        return [(execution, ident) for execution, ident in now if execution is not None and ident is not None]
+
+    def tasks_of_coroutines(self) -> list[tuple[Runnable, asyncio.Task[None]]]:
+        """Return the coroutines that run, each with its task."""
+        return list(self._coroutines.items())
+
+    @property
+    def loop_thread_id(self) -> int | None:
+        """Return the id of the thread on which coroutines run."""
+        return self._loop_thread_id
+
     def cancel_coroutines(self) -> None:
         """Cancel all coroutines; they end as interrupted, not as failed."""
         assert self._loop is not None
@@ -247,7 +262,7 @@ class Pool:
     # -- Threads ------------------------------------------------------------------------------------------------------
 
     def _start_thread(self, number: int) -> None:
-        threading.Thread(target=self._work, args=(number,), name=f"rsmq-task-{number}", daemon=True).start()
+        threading.Thread(target=self._work, args=(number,), name=_thread_name(number), daemon=True).start()
 
     def _work(self, number: int) -> None:
         share_handlers()
@@ -343,6 +358,10 @@ class Pool:
     def _wake_as_planned(self) -> None:
         self._is_wake_planned = False
         self._wake()
+
+
+def _thread_name(number: int) -> str:
+    return f"rsmq-task-{number}"
 
 
 def _let_go(execution: Runnable) -> None:

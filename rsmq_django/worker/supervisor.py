@@ -204,11 +204,15 @@ class Supervisor:
         board = Board(min((options.threads + options.async_tasks) * largest_batch(), MOST_NOTED))
         sys.stdout.flush()
         sys.stderr.flush()
+        reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
-            self._be_a_child(options, board, self._herd.member(seat.number))
+            os.close(writer)
+            self._be_a_child(options, board, self._herd.member(seat.number), reader)
+        os.close(reader)
+        os.set_blocking(writer, False)
         logger.info("started process %d as worker %s", pid, options.worker_id)
-        return Child(pid, options.worker_id, board, seat)
+        return Child(pid, options.worker_id, board, seat, stack_requests=writer)
 
     def _options_of_a_child(self) -> WorkerOptions:
         options = self.options.worker
@@ -217,10 +221,12 @@ class Supervisor:
             max_tasks += random.randint(0, self.options.max_tasks_jitter)  # noqa: S311 - spreads load
         return replace(options, worker_id=f"{options.worker_id}-{random_worker_id()[-6:]}", max_tasks=max_tasks)
 
-    def _be_a_child(self, options: WorkerOptions, board: Board, herd: Member) -> None:
+    def _be_a_child(self, options: WorkerOptions, board: Board, herd: Member, stack_requests: int) -> None:
         status, holds_nothing = BROKEN, False
         try:
             os.close(self._lifeline_writer)
+            for sibling in self.children:
+                sibling.close_pipe()
             self._presence.leave_to_parent()
             connections.close_all()
             random.seed()  # forked processes must not back off in step
@@ -228,6 +234,7 @@ class Supervisor:
             gc.freeze()
             worker = Worker(self.queues, options, board=board, herd=herd)
             worker.obey_supervisor(self._lifeline)
+            worker.tell_stacks(stack_requests)
             # Signals waited until now: they must not run the supervisor's handlers here.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             has_finished = worker.run()
@@ -285,6 +292,7 @@ class Supervisor:
                 if code is not None:
                     self.children.remove(child)
             if code is not None:
+                child.close_pipe()
                 self._on_death(child, code)
 
     def _on_death(self, child: Child, code: int) -> None:

@@ -28,6 +28,7 @@ from .outcomes import Outcome, Released
 from .pool import Pool, Runnable
 from .reliable import ReliableFetcher, make_reliable_fetchers
 from .reliable_wake_up import ReliableWakeUp
+from .stacks import StackAnswers
 from .stopping import Stopping
 from .topic_consumer import Plan
 from .topics import TopicThreads
@@ -168,6 +169,11 @@ class Worker:
         """Stop on SIGTERM, which the supervisor sends, and when the supervisor is gone and closed the lifeline."""
         self._stopping.heed_supervisor()
         self.waiter.watch(lifeline, self._on_orphaned)
+
+    def tell_stacks(self, requests: int) -> None:
+        """Tell where running tasks are in their code each time something is written into this pipe."""
+        clients = [fetcher.client for fetcher in self.fetchers]
+        StackAnswers(requests, self.pool, clients, self.options.worker_id).start()
 
     def _on_orphaned(self) -> None:
         logger.warning("the supervisor is gone; finishing what runs")

@@ -12,6 +12,7 @@ from rsmq_django.core import Queue
 from rsmq_django.core.call import Call
 from rsmq_django.core.keys import workers_key
 from rsmq_django.core.processes import ProcessRecord, Running, describe
+from rsmq_django.core.stacks import MAX_STACK_CHARACTERS, read_stacks, tell_stacks
 from tests.admin.pages import rows_of, text_of, told
 from tests.redis_server import PrivateServer
 
@@ -159,3 +160,60 @@ def test_without_workers_the_list_tells_how_to_start_one(browser: Browser, mail:
     a_worker(mail)
 
     assert "No worker is running" not in text_of(browser.get(WORKERS))
+
+
+def test_running_tasks_show_arguments_without_secrets_and_progress(
+    browser: Browser, browser_of: Callable[..., Browser], mail: Queue, server: PrivateServer
+):
+    body = b'{"task": "shop.tasks.pay", "id": "t7", "args": [], "kwargs": {"order": 7, "token": "hunter2"}}'
+    message_id = mail.send(body)
+    assert mail.receive()
+    server.redis.hset("rsmq::worker:web-1-42", "1 mail", f"\n{message_id} 1")
+    progress = '{"done": 30, "total": 120, "note": "page 3"}'
+    server.redis.hset("rsmq::result:t7", mapping={"status": "RUNNING", "progress": progress})
+    url = a_worker(mail, running=(Running(message_id, 12_000),))
+
+    page = browser.get(f"{url}change/")
+    narrow = browser_of("view_worker").get(f"{url}change/")
+
+    (row,) = page.context["running"]
+    assert "order=7" in row.arguments and row.progress == "30 of 120 (25 %), page 3"
+    assert "hunter2" not in page.content.decode()
+    (row,) = narrow.context["running"]
+    assert (row.task, row.arguments, row.progress) == ("shop.tasks.pay", "", "")
+    assert "Show stacks" in text_of(page) and "Show stacks" not in text_of(narrow)
+
+
+def test_stacks_are_asked_for_and_shown_without_secrets(browser: Browser, mail: Queue, server: PrivateServer):
+    url = a_worker(mail, running=(Running("m1", 12_000),))
+    mail.client.run(tell_stacks("rsmq", "web-1-42", {"m1": "an old one"}))
+
+    asked = browser.post(f"{url}stacks/", follow=True)
+    assert server.redis.get("rsmq::stacks-wanted:web-1-42") and server.redis.ttl("rsmq::stacks-wanted:web-1-42") > 0
+    assert "no answer yet" in text_of(asked) and "an old one" not in text_of(asked)
+    mail.client.run(tell_stacks("rsmq", "web-1-42", {"m1": 'File "pay.py", line 7\n  pay(token="hunter2")\n'}))
+    answered = browser.get(f"{url}change/?stacks=1")
+
+    assert 'File "pay.py", line 7' in text_of(answered) and "hunter2" not in answered.content.decode()
+    assert 0 < server.redis.ttl("rsmq::stacks:web-1-42") <= 60
+
+
+def test_stacks_are_for_those_who_may_see_bodies(
+    browser_of: Callable[..., Browser], mail: Queue, server: PrivateServer
+):
+    url = a_worker(mail, running=(Running("m1", 12_000),))
+    mail.client.run(tell_stacks("rsmq", "web-1-42", {"m1": "File pay.py"}))
+
+    assert browser_of("view_worker").post(f"{url}stacks/").status_code == 403
+    assert browser_of("view_body").post(f"{url}stacks/").status_code == 403
+    assert "File pay.py" not in browser_of("view_worker", "view_queue").get(f"{url}change/").content.decode()
+    assert not server.redis.exists("rsmq::stacks-wanted:web-1-42")
+
+
+def test_stacks_of_very_many_tasks_are_cut(mail: Queue):
+    stacks = {f"m{number}": "x" * 20_000 for number in range(50)}
+
+    mail.client.run(tell_stacks("rsmq", "w1", stacks))
+
+    found = mail.client.run(read_stacks("rsmq", "w1"))
+    assert len(found) == 8 and {len(text) for text in found.values()} == {MAX_STACK_CHARACTERS}

@@ -38,7 +38,7 @@ def worker(client: Client) -> str:
 
 
 def test_a_record_is_read_as_it_was_written_and_goes_on_ageing(client: Client, server: PrivateServer):
-    assert client.run(describe("rsmq", "w1", RECORD)) == ""
+    assert client.run(describe("rsmq", "w1", RECORD)) == ("", "")
 
     found = client.run(read_processes("rsmq", ["w1", "unknown"]))
 
@@ -63,8 +63,8 @@ def test_an_order_is_heard_until_another_one_is_given(client: Client, worker: st
     first, again = (client.run(describe("rsmq", worker, RECORD)) for _ in range(2))
     client.run(give_order("rsmq", worker, "stop"))
 
-    assert first == again and first.startswith("quiet ")
-    assert client.run(describe("rsmq", worker, RECORD)).startswith("stop ")
+    assert first == again and first.order.startswith("quiet ")
+    assert client.run(describe("rsmq", worker, RECORD)).order.startswith("stop ")
 
 
 def test_a_worker_that_is_gone_takes_no_orders(client: Client, server: PrivateServer):
@@ -82,7 +82,7 @@ def test_orders_are_heard_at_the_memory_limit(client: Client, server: PrivateSer
     client.run(describe("rsmq", worker, RECORD))  # the script is known
     server.redis.config_set("maxmemory", 1)
     try:
-        assert client.run(describe("rsmq", worker, RECORD)).startswith("stop ")
+        assert client.run(describe("rsmq", worker, RECORD)).order.startswith("stop ")
     finally:
         server.redis.config_set("maxmemory", 0)
 

@@ -243,3 +243,16 @@ async def hog_loop(name: str) -> None:
     deadline = time.monotonic() + GATE_TIMEOUT_S
     while not gate_of(Path(os.environ["RSMQ_TEST_JOURNAL"])).exists() and time.monotonic() < deadline:
         time.sleep(0.01)  # noqa: ASYNC251 - that is what it is for
+
+
+@task(max_attempts=20)
+async def await_gate(name: str) -> None:
+    """Go on when the test opens the gate, and let other coroutines run meanwhile."""
+    note("start", name, os.getpid())
+    await _gate_opens(time.monotonic() + GATE_TIMEOUT_S)
+
+
+async def _gate_opens(deadline: float) -> None:
+    gate = gate_of(Path(os.environ["RSMQ_TEST_JOURNAL"]))
+    while not gate.exists() and time.monotonic() < deadline:  # noqa: ASYNC110 - another process opens it
+        await asyncio.sleep(0.01)

@@ -2,9 +2,10 @@
 --
 --   KEYS[1]  hash    its record; expires
 --   KEYS[2]  string  the last order to it, "word time": quiet, resume, restart or stop
+--   KEYS[3]  string  a request for the stacks of its tasks
 --   ARGV     seconds to keep the record; fields and values in turn
 --
--- Returns the order, "" for none. It stays until it expires: a lost reply loses no order.
+-- Returns the order and the request, "" for none. They stay until they expire: a lost reply loses neither.
 --#include shared/clock
 local record = KEYS[1]
 local order = redis.call("GET", KEYS[2]) or ""
@@ -12,4 +13,4 @@ local order = redis.call("GET", KEYS[2]) or ""
 redis.call("DEL", record)
 redis.pcall("HSET", record, "described_ms", integer(now_ms), unpack(ARGV, 2))
 redis.pcall("EXPIRE", record, ARGV[1])
-return order
+return {order, redis.call("GET", KEYS[3]) or ""}
