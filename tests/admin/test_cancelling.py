@@ -34,7 +34,7 @@ def test_a_task_is_cancelled_and_that_is_logged(browser: Browser, mail: Queue, w
 
     page = browser.post(f"{waiting}cancel/", follow=True)
 
-    assert told(page) == ["The task was cancelled."]
+    assert told(page) == ["tests.admin.test_cancelling.tidy_up was cancelled."]
     assert mail.attributes().messages == 0
     assert [entry.change_message for entry in LogEntry.objects.all()] == ["Task cancelled"]
 
