@@ -147,7 +147,7 @@ class JSONTextField(forms.CharField):
         super().__init__(widget=widget, help_text=" ".join(word for word in words if word), **choices)
 
     def to_python(self, value: Any) -> Any:
-        """Return the value in a tuple. Raises ValidationError for what is not JSON, or JSON of another kind."""
+        """Return the value in a tuple. Raises ValidationError for invalid JSON, or JSON of another kind."""
         text = super().to_python(value)
         if not text:
             return None
@@ -184,7 +184,7 @@ def json_kind(accepts: type | None) -> Kind:
 
 
 def choice_kind(values: Mapping[str, Any]) -> Kind:
-    """Return the kind of a few values, by the texts that stand for them."""
+    """Return the kind of a few values, by the texts that name them."""
     names = {(type(value), value): name for name, value in values.items()}
 
     def show(value: Any) -> str:

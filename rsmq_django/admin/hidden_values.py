@@ -1,7 +1,7 @@
 """Arguments without their secrets, for a form, and with them again when the form comes back.
 
-The page gets `•••` in the place of each secret. What comes back with that sign gets the value of the earlier call,
-which the server reads again: a secret never travels to the browser.
+The page gets `•••` in the place of each secret. For a value that comes back with that sign
+the server reads the earlier call again: a secret never travels to the browser.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def without_secrets(value: Any, name: str = "") -> Any:
 
 
 def with_secrets(given: Any, shown: Any, original: Any) -> Any:
-    """Return what was given, with the values of `original` where it is as it was shown.
+    """Return the given value, with the values of `original` where it is as it was shown.
 
-    Objects are compared name by name. A list is compared as a whole: after a change of its order, nobody could tell
-    which secret belongs where. Raises StillHidden.
+    Objects are compared name by name. A list is compared as a whole: after a change of its order, the place of
+    each secret would be unknown. Raises StillHidden.
     """
     if are_same(given, shown):
         return original

@@ -1,7 +1,7 @@
 """The call of a task as a message, a dead letter or a result record has it, to be sent again.
 
-What a queue with keys holds counts only when it was sealed with one of them: otherwise whoever can write to Redis could
-have an operator sign a call.
+A call of a queue with keys counts only if it was sealed with one of them: otherwise a writer to Redis could have an
+operator sign a call.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RecordedCall:
         return find_task(self.envelope.task)
 
     def is_proven(self) -> bool:
-        """Return whether it goes to the queue for which it was opened, or to one that takes unsealed calls."""
+        """Return whether it goes to the queue for which it was opened, or to a queue that takes unsealed calls."""
         settings, base = get_settings(), get_settings().base_name(self.queue_name)
         if base in settings.queues or self.task is None:
             return True

@@ -1,4 +1,4 @@
-"""Retrying the dead letters of one failure: one as a probe, then the rest at a rate, with what became of them.
+"""Retrying the dead letters of one failure: one as a probe, then the rest at a rate, with their outcomes.
 
 The work is in Redis (`core/retry_plans.py`): closing the page stops nothing that was sent, and any page shows how far
 it is.
@@ -137,7 +137,7 @@ def _name(plan: Plan) -> str:
 
 
 def _settled(place: Place, plans: list[Plan]) -> list[Plan]:
-    """Return the plans with what has ended since the last look, as far as one look gets."""
+    """Return the plans with the outcomes since the last look, as far as one look gets."""
     until_s, found = time.monotonic() + LOOK_S, list[Plan]()
     for plan in plans:
         for _ended in each_part(settle_part, place.client, plan) if plan.open else ():
@@ -179,7 +179,7 @@ def _act(model_admin: QueueAdmin, request: HttpRequest, queue: Queue, failure: s
     if action in ("probe", "start"):
         group = failure_groups(queue.place).find(failure)
         if group is None:
-            model_admin.tell(request, _("There are no dead letters of this failure any more."), is_good=False)
+            model_admin.tell(request, _("This failure has no dead letters left."), is_good=False)
             return
         rate = form.cleaned_data["rate"] if form.is_bound else 1.0
         plan_id = _begun(queue, group, rate, limit=1 if action == "probe" else None)
@@ -193,7 +193,7 @@ def _act(model_admin: QueueAdmin, request: HttpRequest, queue: Queue, failure: s
         return
     plan = next((each for each in plans_of(client, queue.name) if each.id == request.POST.get("plan")), None)
     if plan is None:
-        model_admin.tell(request, _("There is no such retry any more."), is_good=False)
+        model_admin.tell(request, _("This retry no longer exists."), is_good=False)
     elif action == "continue" and plan.failure:
         _send_on(queue, plan.id)
     elif action == "cancel":

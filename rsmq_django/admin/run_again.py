@@ -43,7 +43,7 @@ class RunsAgain(_Base):
         return self.own_url("<path:object_id>/run/", self.run_view, "run")
 
     def run_context(self, request: HttpRequest, key: str, task: str) -> dict[str, Any]:
-        """Return what the template of the buttons needs; nothing where the user may not, or there is no such task."""
+        """Return what the template of the buttons needs; nothing without permission or task."""
         if not (self.may(request, "send_message") and task):
             return {}
         url = self.address(f"{self.opts.model_name}_run", key)
@@ -103,7 +103,7 @@ class RunsAgain(_Base):
 
 
 def enqueue_from(form: CallForm, when: WhenForm, task: Task[..., Any], options: Mapping[str, Any]) -> Any:
-    """Send the call of a form, and return its result; None when the form has to be shown, with what is wrong."""
+    """Send the call of a form, and return its result; None when the form has to be shown, with its errors."""
     if not (form.is_valid() and when.is_valid()):
         return None
     args, kwargs = form.arguments()

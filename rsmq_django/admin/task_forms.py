@@ -1,6 +1,6 @@
 """A form for the arguments of a task, made from the signature of its function, filled with those of an earlier call.
 
-An argument that was not changed is sent exactly as the earlier call had it, whatever its field could show.
+An unchanged argument is sent exactly as the earlier call had it, even if its field could not show all of it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Slot:
         return _("Empty: %(default)s") % {"default": None} if self.allows_none else ""
 
     def value_of(self, cleaned: Any, *, is_changed: bool) -> Any:
-        """Return the argument that the form says; _NOTHING stands for the default. Raises StillHidden."""
+        """Return the argument that the form says; _NOTHING means the default. Raises StillHidden."""
         if not is_changed and self.is_given:
             return self.original
         if cleaned in (None, ""):
@@ -129,12 +129,12 @@ class CallForm(forms.Form):
             try:
                 self.values[name] = slot.value_of(cleaned[name], is_changed=name in self.changed_data)
             except StillHidden:
-                said = _("%(sign)s stands for a hidden value of the earlier call. Enter the new value in its place.")
+                said = _("%(sign)s hides a value of the earlier call. Enter the new value in its place.")
                 self.add_error(name, said % {"sign": HIDDEN})
         return cleaned
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """Return what a valid form says, as positional and keyword arguments. What was left empty has its default."""
+        """Return what a valid form says, as positional and keyword arguments. Empty fields have their defaults."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         by_position = self._takes_rest()
@@ -185,7 +185,7 @@ def _slot(parameter: inspect.Parameter, hint: Any) -> Slot:
 
 
 def _fill(slots: Sequence[Slot], args: Args, kwargs: Kwargs) -> list[str]:
-    """Put the arguments of an earlier call into the slots; return the names or numbers of those that fit none."""
+    """Put the arguments of an earlier call into the slots; return the names or numbers of the rest."""
     places = {slot.parameter.kind: slot for slot in slots if slot.is_variable}
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     named = [slot for slot in slots if slot.parameter.kind in by_position]

@@ -1,4 +1,4 @@
-"""`rsmqctl task`: what ran, and running it again."""
+"""`rsmqctl task`: runs of tasks, and retries of dead letters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .tasks import list_, show, tail
 
 @click.group(cls=Group)
 def task() -> None:
-    """What ran, and running it again."""
+    """List, show and follow runs of tasks, and retry dead letters."""
 
 
 for command in (list_, show, tail, retry):

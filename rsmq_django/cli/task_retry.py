@@ -50,7 +50,7 @@ Fits = Callable[[StoredMessage], bool]
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N.")
 @click.option("--rate", type=click.FloatRange(MIN_RATE, MAX_RATE), metavar="N", help="N a second.  [default: 10]")
 @click.option("--wait", is_flag=True, help="Wait until all have ended; exit code 1 when one failed again.")
-@click.option("--cancel", "is_cancel", is_flag=True, help="Make those that are not due dead letters again.")
+@click.option("--cancel", "is_cancel", is_flag=True, help="Make messages that are not due dead letters again.")
 @dry_run_option
 @click.pass_obj
 def retry(

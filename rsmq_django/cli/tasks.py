@@ -1,4 +1,4 @@
-"""`rsmqctl task list, show, tail`: what ran, as the event log tells."""
+"""`rsmqctl task list, show, tail`: runs of tasks, from the event log."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def list_(
     limit: int,
     **choices: Any,
 ) -> None:
-    """Show what ran, newest first.
+    """List runs of tasks, newest first.
 
     One line is one attempt. WORDS must be in ids, errors or arguments. Which runs are on record depends on the setting
     EVENTS. With --json there is one object per line.

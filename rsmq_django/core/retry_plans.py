@@ -1,10 +1,10 @@
 """Retrying dead letters of one kind at a rate: a plan, whose messages become due one after the other.
 
 `send_part()` moves dead letters back to their queues at once, each due a step after the one before it. From then on no
-process has to be there: workers take a message when it is due, whoever watches. The plan remembers which messages they
-are and what they were, so that those that are not due can be made dead letters again (`return_part()`), and counts how
-the others ended (`settle_part()`). Each of these is one script: whatever dies in between, nothing is lost, nothing is
-there twice, and going on from any process is right.
+process has to be there: workers take a message when it is due. The plan keeps the failure record of each message, so
+that messages that are not due can be made dead letters again (`return_part()`), and counts outcomes (`settle_part()`).
+Each of these is one script: after a crash in between, nothing is lost, nothing is there twice, and going on from any
+process is right.
 
     {ns}::retry:{id}           hash   state ("sending", "sent", "cancelled"), source, failure, rate, counts, position
     {ns}::retry:{id}:open      zset   "id target" of its messages that have not ended -> due (ms)
@@ -182,13 +182,13 @@ def _note(client: Client, plan_id: str, expected: str, **fields: Argument) -> bo
 
 
 def send_part(client: Client, plan: Plan, fits: Fits) -> bool:
-    """Look at up to a thousand dead letters and send those that fit. Return whether there is more to do."""
+    """Look at up to a thousand dead letters and send the matching ones. Return whether there is more to do."""
     left = plan.to_look_at - plan.looked_at
     page = client.run(digest(client.namespace, plan.source, after=plan.position, count=max(1, min(left, MAX_BATCH))))
     if page.end is None or left <= 0 or plan.state != "sending":
         _note(client, plan.id, "sending", state="sent")
         return False
-    # What died after the plan was made is not meant: it may have failed because of it.
+    # Dead letters newer than the plan are left alone: they may have failed because of it.
     meant = [message for message in page.messages if message.visible_at_ms <= plan.created_ms and fits(message)]
     wanted = None if plan.limit is None else max(0, plan.limit - plan.sent)
     _send(client, plan, meant[:wanted])
@@ -229,7 +229,7 @@ def _send_call(namespace: str, plan: Plan, target: str, messages: Sequence[Store
 
 
 def _read_verdicts(reply: Any) -> list[Verdict | str]:
-    # -1: there is no such target; its dead letters stay where they are.
+    # -1: the target does not exist; its dead letters stay where they are.
     found = reply if isinstance(reply, list) else []
     return [item.decode("ascii") if isinstance(item, bytes) else Verdict(item) for item in found]
 
@@ -239,7 +239,7 @@ def _record_key(namespace: str, failure_json: bytes) -> list[str]:
     return [result_key(namespace, failure.task_id)] if failure is not None and failure.task_id else []
 
 
-# -- What became of them ----------------------------------------------------------------------------------------------
+# -- Outcomes ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,12 +268,12 @@ def settle_part(client: Client, plan: Plan, *, skip: int = 0) -> tuple[int, int]
 
 
 def cancel(client: Client, plan_id: str) -> None:
-    """Have a plan send nothing more. What was sent and is not due is given back by return_part()."""
+    """Have a plan send nothing more. return_part() gives back the messages that are not due."""
     _note(client, plan_id, "", state="cancelled")
 
 
 def stop(client: Client, plan_id: str) -> None:
-    """Have a plan send nothing more; what was sent goes on."""
+    """Have a plan send nothing more; sent messages stay."""
     _note(client, plan_id, "sending", state="sent")
 
 

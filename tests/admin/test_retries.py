@@ -148,10 +148,8 @@ def test_a_wrong_rate_is_told_next_to_its_field(
 
 def test_what_is_gone_is_told(browser: Browser, mail: Queue, dead: Queue, letters: list[str]):
     gone = browser.post(f"{RETRIES}?failure=none", {"action": "probe"}, follow=True)
-    assert told(gone) == ["There are no dead letters of this failure any more."]
-    assert told(browser.post(URL, {"action": "cancel", "plan": "x"}, follow=True)) == [
-        "There is no such retry any more."
-    ]
+    assert told(gone) == ["This failure has no dead letters left."]
+    assert told(browser.post(URL, {"action": "cancel", "plan": "x"}, follow=True)) == ["This retry no longer exists."]
 
 
 def test_looking_and_retrying_have_permissions_of_their_own(

@@ -251,7 +251,7 @@ def test_a_secret_can_be_replaced_but_its_sign_is_no_value(
     sent = form_of(browser, url)
 
     refused = posted(browser, url, sent | {"argument-order": '{"cards": [{"password": "•••"}]}'})
-    assert "stands for a hidden value" in text_of(refused) and not calls_in(mail)
+    assert "hides a value of the earlier call" in text_of(refused) and not calls_in(mail)
     posted(browser, url, sent | {"argument-token": "new", "argument-order": '{"cards": []}'})
 
     assert calls_in(mail)[0]["kwargs"] == {"order_id": 7, "token": "new", "order": {"cards": []}}

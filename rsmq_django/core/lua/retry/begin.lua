@@ -1,6 +1,6 @@
--- Note a plan to send dead letters of one queue again, so many a second.
+-- Note a plan to send dead letters of one queue again at a rate.
 --
---   KEYS[1]  hash  the plan: state, what is to be sent, counts
+--   KEYS[1]  hash  the plan: state, filter, counts
 --   KEYS[2]  zset  plans of the dead-letter queue -> time of creation (ms)
 --   ARGV     id of the plan; seconds to keep it; how many plans are listed; fields and values
 --

@@ -6,7 +6,7 @@
 --   KEYS[11..]  hash  result record of each message that has one, in order
 --   ARGV     name of the queue; then per message: id, time of its death (ms, "" for none), 1 if it has a result record
 --
--- One that was received, moved or rescheduled meanwhile stays. Returns how many are dead letters again.
+-- A message that was received, moved or rescheduled meanwhile stays. Returns how many are dead letters again.
 -- Errors: QueueNotFound.
 --#include shared/clock
 --#include shared/counters
