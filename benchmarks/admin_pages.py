@@ -233,7 +233,7 @@ def other_kinds(client: Any, found: dict[str, str]) -> None:
     for first in range(0, 100_000, 1000):
         names = [f"t{first + n}" for n in range(1000)]
         client.run(expect("rsmq", "w999", first=first, calls=1000, task_ids=names))
-    client.run(seal("rsmq", "w999", members=100_000, targets=[]))
+    client.run(seal("rsmq", "w999", members=100_000, targets=[], fields={}))
     client.connection.exchange([("HSET", "rsmq::result:t1", "status", "SUCCESSFUL", "value", "7", "queue", "big")])
     found["worker"] = "default/web-7"
     found["workflow"] = "default/w999"
