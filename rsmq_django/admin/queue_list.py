@@ -39,6 +39,10 @@ class QueueChangeList(LiveChangeList):
         found.pop(SPAN_PARAMETER, None)
         return found
 
+    def get_ordering_field_columns(self) -> Any:
+        """Return the columns that the list is sorted by: none while those that need attention come first."""
+        return super().get_ordering_field_columns() if ORDER_VAR in self.params else {}
+
     def get_results(self, request: HttpRequest) -> None:
         """Read the page, and what happened in its queues."""
         page, span = self._page(request), span_of(request)

@@ -75,7 +75,9 @@ def crowd(settings: Any, mail: Queue, server: PrivateServer) -> None:
 def test_queues_that_need_attention_come_first_then_those_of_the_settings(browser: Browser):
     order = ["f-unserved", "e-late", "d-failing", "c-dead", "b-paused", "a-calm", "mail", "0-of-others"]
 
-    assert [row.name for row in rows_of(browser.get(QUEUES))] == order
+    page = browser.get(QUEUES)
+    assert [row.name for row in rows_of(page)] == order
+    assert not page.context["cl"].get_ordering_field_columns(), "no column says that it is sorted"
     assert [row.name for row in rows_of(browser.get(QUEUES, {"q": "ed"}))] == ["f-unserved", "b-paused"]
     configured = browser.get(QUEUES, {"is_configured__exact": "1"})
     assert [row.name for row in rows_of(configured)] == order[:-1]

@@ -113,3 +113,16 @@ def test_a_hidden_page_asks_for_nothing(root: Visitor, mail: Queue):
 
     root.page.evaluate(hide % "false")
     wait_until(lambda: root.page.wait_for_timeout(50) or answers)
+
+
+def test_the_index_follows_by_itself_and_asks_for_its_line_only(visitor: Callable[..., Visitor], mail: Queue):
+    root = visitor().log_in(User.objects.create_superuser("root"))
+    root.open("/admin/")
+    assert root.page.inner_text("#rsmq-state").startswith("0 ready")
+    asked: list[str] = []
+    root.page.on("request", lambda request: asked.append(request.url.partition("/admin/")[2]))
+
+    mail.send_many([b"x"] * 7)
+
+    root.page.locator("#rsmq-state", has_text="7 ready").wait_for()
+    assert {*asked} == {"rsmq/queue/state/"}
