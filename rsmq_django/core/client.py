@@ -79,6 +79,10 @@ class Client:
         replies = self._exchange([*loads, *map(by_digest, calls)], _repeatable(calls))
         return self.read_many(calls, replies[len(loads) :])
 
+    def ask(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send plain commands that change nothing, in one round trip; errors of the server are among the replies."""
+        return self._exchange(list(commands), True) if commands else []
+
     def read_many(self, calls: Sequence[Call[T]], replies: list[Reply]) -> list[T | RsmqError]:
         """Turn replies into results or errors, and send again what the server did not know yet."""
         for may_load in (True, False):

@@ -104,7 +104,7 @@ class LogState:
 def newest(namespace: str, *, before: str = "+", count: int = 100) -> Call[list[Event]]:
     """Return the call that reads the newest events first; `before` is the entry id at which an earlier page ended."""
     last = before if before == "+" else f"({before}"
-    return Call("events/newest", (events_key(namespace),), (last, min(count, MAX_BATCH), "-"), read_events, True)
+    return Call("events/newest", (events_key(namespace),), (last, min(count, MAX_BATCH)), read_events, True)
 
 
 def following(namespace: str, *, after: str = "-", count: int = MAX_BATCH) -> Call[list[Event]]:
