@@ -2,9 +2,9 @@
 -- program may have written it: a message changes no record of a message in another queue (`dead`: the queue that the
 -- message went to when it failed for good).
 local function is_own(key, id, queue)
-  local owner = redis.pcall("HMGET", key, "message", "queue", "dead")
+  local owner = redis.pcall("HMGET", key, "message", "queue")
   if owner.err or not owner[1] then return true end
-  return owner[1] == id and (owner[2] == queue or owner[3] == queue)
+  return owner[1] == id and (owner[2] == queue or redis.call("HGET", key, "dead") == queue)
 end
 
 -- Write fields and values into a result record. Where another program keeps something under its key, that is left alone
