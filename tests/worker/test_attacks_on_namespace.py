@@ -10,6 +10,7 @@ The steps are those of a worker without its threads, so that an example takes mi
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import json
 import logging
 import time
@@ -129,7 +130,8 @@ def take_step(queue_name: str) -> None:
 
 def run_one(message: Message, work_queue: WorkQueue) -> None:
     delivery = Delivery(work_queue, message, attempt=1, renewed_at=time.monotonic())
-    Execution(delivery, desk=Desk(), announcer=Announcer("worker of the attack")).run()
+    execution = Execution(delivery, desk=Desk(), announcer=Announcer("worker of the attack"))
+    contextvars.copy_context().run(execution.run)  # on this thread no task runs afterwards
 
 
 def use_schedules() -> None:
