@@ -137,7 +137,7 @@ test-browser: ## run the tests that look at the admin in Chromium, on each suppo
 	        $$venv/bin/python -c 'import django; print("Chromium, Django", django.__version__)'; \
 	        $$venv/bin/python -m pytest -q -m browser tests/browser $(ARGS) || failed=yes; \
 	    done; \
-	    $(MAKE) -s --no-print-directory test-django60 DJANGO_60_TESTS=tests/browser/test_layout.py ARGS='-m browser -n 0 $(ARGS)' \
+	    $(MAKE) -s --no-print-directory test-django60 DJANGO_60_TESTS='tests/browser/test_layout.py tests/browser/test_axe.py' ARGS='-m browser -n 0 $(ARGS)' \
 	        || failed=yes; \
 	    test -z "$$failed"; \
 	else \

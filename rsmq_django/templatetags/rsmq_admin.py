@@ -45,7 +45,7 @@ def stacked(content: str) -> SafeString:
     head, body_tag, body = content.partition("<tbody>")
     names = [
         strip_tags(name).strip().replace('"', "&quot;")
-        for name in re.findall(r"<th\b[^>]*>(.*?)</th>", head, re.DOTALL)
+        for name in re.findall(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", head, re.DOTALL)
     ]
 
     def label_cells(row: re.Match[str]) -> str:

@@ -31,3 +31,7 @@ function labelCells() {
 }
 labelCells();
 document.addEventListener("rsmq:shown", labelCells);
+// The label of the search is a picture; with a help text beside it some readers would read that as the name.
+const search = document.querySelector("#searchbar[aria-describedby]:not([aria-label])");
+const picture = document.querySelector("label[for=searchbar] img[alt]");
+if (search && picture) { search.setAttribute("aria-label", picture.alt); }
