@@ -137,6 +137,7 @@ class ScheduleAdmin(LiveAdmin):
                 (name, OPERATIONS[name].label) for name in names if self.may(request, OPERATIONS[name].codename)
             ],
             "may_view_result": self.may(request, "view_result"),
+            "runs_url": self.address("run_changelist", task=schedule.task) if self.may(request, "view_run") else "",
             **self._plan_of(request, schedule),
         }
         return super().render_change_form(request, context, *args, **kwargs)
@@ -151,7 +152,6 @@ class ScheduleAdmin(LiveAdmin):
         return {
             "when": words_of(schedule.timetable),
             "expression": visible(schedule.cron or ""),
-            "zone": visible(schedule.time_zone),
             "arguments": call_text(call) if may_view_body else "",
             "missed": dict(MISSED).get(schedule.missed, schedule.missed),
             "next_ticks": next_ticks(row.entry),

@@ -135,7 +135,8 @@ class _Reader:
     def _states(self, ids: Sequence[str], member: MemberRecord, records: Mapping[str, Any]) -> Iterator[str]:
         """Return the state of each step of a member: one of them stands for it, or is the one that failed."""
         current = member.task_id or member.failed_task_id
-        place = ids.index(current) if current in ids else len(ids)
+        known = ids.index(current) if current in ids else len(ids) - 1
+        place = known if current else len(ids)
         for step, task_id in enumerate(ids):
             if step < place:
                 yield DONE

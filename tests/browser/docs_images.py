@@ -29,6 +29,7 @@ WIDTH = 1280
 #: Name of the picture, page, and how much of its height is shown at most.
 PICTURES = (
     ("admin-queues", "queues", 1200),
+    ("admin-runs", "runs", 1000),
     ("admin-task", "task", 1000),
     ("admin-topic", "topic", 1000),
     ("admin-worker", "worker", 900),
