@@ -30,6 +30,7 @@ def pick(numbers: list[int], least: int = 2) -> int | None:
 '''
 LUA = """
 -- 1 comment
+local LONGEST_MS, MOST = 1000, 20 * 50
 local text = "2 == 2"
 if count == 1 and not done then
   redis.call("DEL", key)
@@ -95,12 +96,15 @@ def write_notes(directory: Path, *tests: tuple[str, bool, float]) -> None:
     (directory / "1.jsonl").write_text("\n".join(map(json.dumps, notes)))
 
 
-def test_fast_tests_of_a_line_come_first_and_slow_ones_have_time_of_their_own(tmp_path: Path):
+def test_most_particular_tests_of_a_line_come_first_and_slow_ones_only_where_there_are_no_others(tmp_path: Path):
     write_notes(tmp_path, ("slow", True, 50), ("long", False, FAST_TESTS_S - 1), ("fast", False, 1), ("late", False, 2))
+    mutant = Mutant("rsmq_django/a.py", 7, 0, 1, "1", "2")
 
-    tests = Notes.read(tmp_path, {}).tests_for(Mutant("rsmq_django/a.py", 7, 0, 1, "1", "2"))
+    notes = Notes.read(tmp_path, {})
 
-    assert tests == ["fast", "late", "slow"]
+    assert notes.tests_for(mutant) == ["fast", "late"], "there is no time for the long one"
+    write_notes(tmp_path, ("slow", True, 50))
+    assert Notes.read(tmp_path, {}).tests_for(mutant) == ["slow"]
 
 
 def test_mutant_outside_of_functions_is_met_by_all_tests_of_its_file(tmp_path: Path):

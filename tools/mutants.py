@@ -180,6 +180,8 @@ _LUA = {
     "math.min": "math.max",
     "math.max": "math.min",
 }
+#: How long, how many: as for modules of Python.
+_CONSTANT = re.compile(r"^local [A-Z_, ]+ = [-\d., *]+$")
 #: A command on a line of its own whose reply is not used.
 _COMMAND = re.compile(r"^[ \t]*(redis\.p?call\([^\n]*\))$", re.MULTILINE)
 
@@ -194,6 +196,8 @@ def _of_lua(path: str, text: str) -> Iterator[Mutant]:
         else:
             continue
         inside = text[slice(*_line_of(text, token.start()))]
+        if _CONSTANT.match(inside):
+            continue
         yield Mutant(path, line, token.start(), token.end(), f"{word}  in  {inside}", after)
     for command in _COMMAND.finditer(text):
         if command[1].count("(") == command[1].count(")"):

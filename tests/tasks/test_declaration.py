@@ -140,6 +140,8 @@ def test_consumer_without_a_queue_is_refused(project: Configure):
 def test_what_workers_read_from_the_declaration_is_refused_for_one_call(project: Configure, option: str):
     with pytest.raises(ValueError, match=f"workers read {option} from the declaration"):
         task(paint).using(**{option: 3})
+    with pytest.raises(ValueError, match=f"workers read {option} from the declaration"):
+        task(paint).using(max_attempts=2, **{option: 3})
 
 
 def test_option_that_no_call_has_is_refused_with_those_there_are(project: Configure):

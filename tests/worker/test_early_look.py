@@ -220,6 +220,18 @@ def test_nothing_is_sent_without_an_open_socket(server: PrivateServer):
     assert Client(Connection(server.url)).connection.begin(b"*1\r\n$4\r\nPING\r\n") is None
 
 
+def test_socket_that_the_server_has_closed_is_kept_to_be_connected_again(server: PrivateServer):
+    connection = Client(Connection(server.url)).connection
+    connection.exchange([("PING",)])
+    (link,) = connection._idle
+    link.disconnect()
+
+    assert connection.begin(b"*1\r\n$4\r\nPING\r\n") is None
+
+    assert list(connection._idle) == [link]
+    assert connection.exchange([("PING",)]) == [b"PONG"]
+
+
 def test_worker_without_room_sleeps_although_messages_wait(project: Configure):
     fetcher = fetcher_at_rest()
     send_raw(b"hello")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import select
 import signal
 import sys
 from collections.abc import Iterator
@@ -184,6 +185,16 @@ def test_request_to_end_stays_made_while_the_supervisor_lives(own_signals: None)
     assert [stop.is_made, stop.is_made] == [True, True]
     os.close(lifeline)
     os.close(held_by_the_supervisor)
+
+
+def test_signal_wakes_a_relay_that_sleeps(own_signals: None):
+    stop = StopRequest()
+    stop.on_signals(signal.SIGUSR2)
+    before = select.select(stop.watched, [], [], 0)[0]
+
+    signal.raise_signal(signal.SIGUSR2)
+
+    assert before == [] and select.select(stop.watched, [], [], 60)[0] == stop.watched
 
 
 def test_relay_process_that_ends_is_started_again_later_each_time(

@@ -280,6 +280,10 @@ def test_each_message_has_the_time_of_its_slot_among_many_slots(topic: Topic, se
     assert times == [1000, 1000, 2000, 2000, 3000, 3000, 4000, 4000, 5000, 5000]
 
 
+def test_status_of_a_group_is_read_again_when_its_reply_is_lost(topic: Topic):
+    assert topic.group("g").status_call().repeatable
+
+
 def test_topic_has_a_thousand_groups_at_most(topic: Topic, server: PrivateServer):
     topic.publish(b"x")
     names = {f"group-{number}": 1_000 for number in range(999)}
