@@ -9,8 +9,7 @@ from django.utils.translation import gettext as _
 
 from ..live.envelopes import Seal, seal_of
 from .formats import one_line, visible
-from .json_text import Piece, pieces, reads_as_json
-from .secret_text import redact
+from .json_text import Piece, is_json, pieces, redacted_text
 
 #: What a page shows of a body; the rest can be downloaded.
 SHOWN_BYTES = 16 * 1024
@@ -54,10 +53,10 @@ def _shown(body: bytes, seal: Seal, *, task: str, longest: int | None, is_cut: b
     if text is None:
         head = body if longest is None else body[:SHOWN_BINARY_BYTES]
         return ShownBody("binary", [Piece("other", line) for line in hex_lines(head)], len(head) < len(body), seal)
-    if reads_as_json(text, task=task, is_cut=is_cut):
+    if is_json(text):
         found = pieces(text, task=task, is_cut=is_cut)
         return ShownBody("json", [Piece(kind, visible(part)) for kind, part in found], is_cut, seal)
-    return ShownBody("text", [Piece("other", visible(redact(text)))], is_cut, seal)
+    return ShownBody("text", [Piece("other", visible(redacted_text(text, task=task, is_cut=is_cut)))], is_cut, seal)
 
 
 def preview(body: bytes, task: str, *, is_cut: bool) -> str:
@@ -68,11 +67,11 @@ def preview(body: bytes, task: str, *, is_cut: bool) -> str:
     text = as_text(body, len(body) if not is_cut else max(len(body) - 3, 0))
     if text is None:
         return _("%(size)d bytes that are no text") % {"size": len(body)}
-    if reads_as_json(text, task=task, is_cut=is_cut):
+    if is_json(text):
         parts = pieces(text, task=task, is_cut=is_cut)
         text = "".join(part if kind != "space" else " " for kind, part in parts)
     else:
-        text = redact(text)
+        text = redacted_text(text, task=task, is_cut=is_cut)
     # The name of the task stands beside it.
     at = text.find('"args"') if task else -1
     line = one_line("{ " + text[at:] if at > 0 else text)

@@ -66,9 +66,11 @@ def _cut_word(text: str) -> bool:
     return head != text and len(text) - len(head) < 9 and is_json(head)
 
 
-def reads_as_json(text: str, *, task: str = "", is_cut: bool = False) -> bool:
-    """Return whether to show a text as JSON: it is JSON, or a broken call with arguments that are to be hidden."""
-    return is_json(text) or (text.lstrip()[:1] == "{" and secrets_in(text, task=task, is_cut=is_cut).hides_some)
+def redacted_text(text: str, *, task: str = "", is_cut: bool = False) -> str:
+    """Return a text that is not JSON without secrets, those of a broken call included."""
+    if '"args"' in text and secrets_in(text, task=task, is_cut=is_cut).hides_some:
+        text = "".join(part for _, part in pieces(text, task=task, is_cut=is_cut))
+    return redact(text)
 
 
 def pieces(text: str, *, task: str = "", is_cut: bool = False, nested: int = 0) -> Iterator[Piece]:
@@ -178,8 +180,8 @@ def _redacted(word: str, nested: int) -> str:
 
 def redacted_string(text: str, *, is_cut: bool = False, nested: int = 0) -> str:
     """Return a text without secrets; when it is JSON itself, its values are hidden by their names."""
-    if text.lstrip()[:1] not in ("{", "[") or not reads_as_json(text, is_cut=is_cut):
-        return redact(text)
+    if not is_json(text):
+        return redacted_text(text, is_cut=is_cut)
     if nested >= MAX_NESTED:
         return HIDDEN
     parts = [part for kind, part in pieces(text, is_cut=is_cut, nested=nested + 1) if kind != "space"]

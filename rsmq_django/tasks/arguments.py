@@ -115,5 +115,11 @@ def _as_called(signature: inspect.Signature, given: int) -> inspect.Signature:
     parameters = list(signature.parameters.values())
     seen = parameters[:given]
     if len(seen) < given or any(p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in seen):
-        return signature
-    return signature.replace(parameters=parameters[given:])
+        given = 0
+    return signature.replace(parameters=[_without_text(parameter) for parameter in parameters[given:]])
+
+
+def _without_text(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return a parameter whose default is "..." when it is a text, which may be a secret: errors are logged."""
+    is_harmless = parameter.default is parameter.empty or isinstance(parameter.default, int | float | None)
+    return parameter if is_harmless else parameter.replace(default=...)

@@ -1,6 +1,7 @@
 """What a writer of a queue puts into ids, names and bodies stays inside one line of the log, and moves no cursor."""
 
 import ast
+import json
 import logging
 import time
 from pathlib import Path
@@ -108,3 +109,25 @@ def test_plain_records_are_left_as_they_are(caplog: pytest.LogCaptureFixture):
     get_logger("rsmq_django.test").info("%s has %d", *values)
 
     assert caplog.records[0].args == values
+
+
+def test_no_argument_is_logged_whatever_becomes_of_its_call(caplog: pytest.LogCaptureFixture):
+    @declare(max_attempts=1)
+    def login(user, password="hunter2"):  # noqa: S107
+        raise ValueError("refused")
+
+    login.enqueue("ada", "hunter2")
+    path = login.module_path
+    for call in (
+        {"task": path, "args": ["hunter2"] * 3},
+        {"task": path, "kwargs": {"user": "ada", "pin": "hunter2"}},
+        {"task": "no.such", "args": ["hunter2"]},
+        {"task": path, "args": "hunter2"},
+        {"task": path, "v": 9, "args": ["hunter2"]},
+        {"signed": json.dumps({"task": path, "args": ["hunter2"]}), "signature": "00"},
+    ):
+        send_raw(json.dumps(call))
+    work()
+
+    assert "failed for good" in caplog.text and "hunter2" not in caplog.text
+    assert not [record for record in caplog.records if "hunter2" in str(vars(record))]
