@@ -13,6 +13,7 @@ from rsmq_django.core import Queue
 from rsmq_django.core.fingerprint import fingerprint
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.retry_plans import begin, go_on
+from rsmq_django.core.stacks import tell_stacks
 from rsmq_django.core.topics import Topic
 from rsmq_django.core.topics.lag import note_lag_call
 from rsmq_django.live.row_keys import row_key
@@ -91,6 +92,9 @@ def fill_pages(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, str
     some_retries(dead, server, record)
     worker_id = run_a_day(mail, also="default", held={held.id: 12_400})
     server.redis.hset(f"rsmq::worker:{worker_id}", "1 mail", f"\n{held.id} 1")
+    mail.client.run(
+        tell_stacks("rsmq", worker_id, {held.id: '  File "/srv/shop/tasks.py", line 7, in pay\n    wait()\n'})
+    )
     # They live for as long as somebody looks at the pages.
     for worker in server.redis.zrange("rsmq::workers", 0, -1):
         server.redis.zincrby("rsmq::workers", 3_600_000, worker)
@@ -208,7 +212,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "messages": ("Delete…", "Run now"),
     "message": ("Retry", "Move to", "Delete", "Download body", "History"),
     "workers": ("Restart",),
-    "worker": ("Restart", "History"),
+    "worker": ("Restart", "Show stacks", "History"),
     "schedules": ("Add schedule", "Run now", "Pause", "Resume"),
     "schedule": ("Run now", "Pause", "Change", "Delete…", "History"),
     "task": ("Messages", "24 hours"),
