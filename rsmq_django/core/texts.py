@@ -8,10 +8,11 @@ from __future__ import annotations
 
 #: In front of further lines of one record, so that none of them looks like a record of its own.
 INDENT = "  "
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def printable(text: str) -> str:
-    r"""Return text in which control characters and the like are written out: \x1b, \u202e."""
+    r"""Return text in which control characters and the like are written out: \n, \x1b, \u202e."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else _escaped(letter) for letter in text)
@@ -24,6 +25,8 @@ def printable_lines(text: str) -> str:
 
 
 def _escaped(letter: str) -> str:
+    if letter in _SHORT:
+        return _SHORT[letter]
     code = ord(letter)
     if code > 0xFFFF:
         return f"\\U{code:08x}"

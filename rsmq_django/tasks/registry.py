@@ -94,10 +94,11 @@ def check_stays_sealed(path: str, queue_name: str) -> None:
 
     Workers refuse such a call, because any program may have written it.
     """
-    declared, settings = find_task(path), get_settings()
-    if declared is None or declared.queue_name == queue_name or settings.is_sealed(queue_name):
-        return
-    if settings.is_sealed(declared.queue_name):
+    declared = find_task(path)
+    if declared is None or declared.queue_name == queue_name:
+        return  # in particular where the task is declared, which works although the settings are wrong
+    settings = get_settings()
+    if not settings.is_sealed(queue_name) and settings.is_sealed(declared.queue_name):
         raise InvalidTask(
             f"Task {path}: its queue {declared.queue_name!r} is signed or encrypted, {queue_name!r} is not, and "
             "workers run it only from queues with keys; give that queue keys, or declare another task for it"

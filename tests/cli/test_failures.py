@@ -174,7 +174,7 @@ def test_reader_that_has_gone_already_is_no_error_to_talk_about(environment: Non
     [
         ("grün 日本 🎉", "grün 日本 🎉"),
         ("\x1b[31m", "\\x1b[31m"),
-        ("a\nb\tc\r", "a\\x0ab\\x09c\\x0d"),
+        ("a\nb\tc\r", "a\\nb\\tc\\r"),
         ("\x7f\x9b", "\\x7f\\x9b"),
         ("\u202e\u2066\u200b\u2028", "\\u202e\\u2066\\u200b\\u2028"),
         ("\udcff\U000e0001", "\\udcff\\U000e0001"),
