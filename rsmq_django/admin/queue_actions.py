@@ -7,7 +7,7 @@ emptied as a whole or not at all; one that was sent to since the question is lef
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,12 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from ..conf import get_settings
 from ..core import moves
 from ..core.errors import InvalidName, QueueNotFound
 from ..core.limits import MAX_BATCH
 from ..core.pause import pause, resume
-from ..live.places import by_client
+from ..live.places import Place, by_client
 from ..models import Queue
 from .formats import as_number, short_list
 from .logs import log, user_id
@@ -51,7 +52,7 @@ def action_for(operation: QueueOperation) -> Callable[..., Any]:
 
     def act(model_admin: QueueAdmin, request: HttpRequest, queryset: Any) -> HttpResponse:
         model_admin.demand(request, operation.codename)
-        return _ask(model_admin, request, operation, list(queryset))
+        return _ask(model_admin, request, operation, _concerned(operation, queryset))
 
     act.__name__ = f"{operation.name}_selected"
     act.short_description = operation.label  # type: ignore[attr-defined]
@@ -97,7 +98,7 @@ def bulk_view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
     form = SelectionForm(operation, request.POST)
     is_valid = form.is_valid()
     seen = form.cleaned_data.get("queues", {})
-    rows = list(Queue.objects.filter(pk__in=list(seen)))
+    rows = _concerned(operation, Queue.objects.filter(pk__in=list(seen)))
     if not is_valid:
         return _ask(model_admin, request, operation, rows, form)
     operation.carry_out(model_admin, request, [row for row in rows if _is_ours(row)], seen)
@@ -121,6 +122,21 @@ def _ask(
     return model_admin.own_page(request, "queue/ask_bulk.html", context)
 
 
+def _concerned(operation: QueueOperation, selected: Iterable[Queue]) -> list[Queue]:
+    """Return the queues that an operation is about: a priority band is paused with its whole queue."""
+    rows = list(selected)
+    if operation.codename != "pause_queue":
+        return rows
+    keys = {row.key: whole_queue(row.place).key for row in rows}
+    found = {row.key: row for row in [*rows, *Queue.objects.filter(pk__in=sorted({*keys.values()} - keys.keys()))]}
+    return list({row.key: row for row in (found.get(keys[each.key], each) for each in rows)}.values())
+
+
+def whole_queue(place: Place) -> Place:
+    """Return the queue whose priority band or lane this is; any other queue is itself."""
+    return Place(place.alias, get_settings().base_name(place.name)) if place.is_configured else place
+
+
 def _is_ours(row: Queue) -> bool:
     """Return whether the name is one that this project gives: to others nothing is done."""
     try:
@@ -132,13 +148,17 @@ def _is_ours(row: Queue) -> bool:
 
 def _set_paused(model_admin: QueueAdmin, request: HttpRequest, rows: Sequence[Queue], *, is_pause: bool) -> None:
     changed = [row for row in rows if row.is_paused != is_pause]
-    for group in by_client(row.place for row in changed).values():
-        client, names = group[0].client, [place.name for place in group]
-        for at in range(0, len(names), MAX_BATCH):
-            client.run((pause if is_pause else resume)(client.namespace, *names[at : at + MAX_BATCH]))
-    if changed:
-        text = _("Paused") if is_pause else _("Resumed")
-        LogEntry.objects.log_actions(user_id(request), changed, CHANGE, change_message=text)
+    by_place = {whole_queue(row.place): row for row in changed}
+    text = _("Paused") if is_pause else _("Resumed")
+    for group in by_client(by_place).values():
+        client = group[0].client
+        for at in range(0, len(group), MAX_BATCH):
+            part = group[at : at + MAX_BATCH]
+            client.run((pause if is_pause else resume)(client.namespace, *(place.name for place in part)))
+            # Now, because the next connection may not answer.
+            LogEntry.objects.log_actions(
+                user_id(request), [by_place[place] for place in part], CHANGE, change_message=text
+            )
     n = len(changed)
     told = (
         ngettext("%(count)s queue is paused", "%(count)s queues are paused", n)

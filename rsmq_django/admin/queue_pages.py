@@ -24,6 +24,7 @@ from .forms import PurgeForm, RedriveForm, SendForm
 from .logs import log
 from .naming import question
 from .operations import OPERATIONS, Operation
+from .queue_actions import whole_queue
 from .recorded_calls import where
 from .retry_page import retries_page
 from .run_again import enqueue_from, tell_enqueued
@@ -154,12 +155,12 @@ def pause_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> H
     """Pause or resume a queue; POST only."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
-    client, is_pause = queue.place.client, request.POST.get("action") == "pause"
-    changed = client.run((pause if is_pause else resume)(client.namespace, queue.name))
+    is_pause, place = request.POST.get("action") == "pause", whole_queue(queue.place)
+    changed = place.client.run((pause if is_pause else resume)(place.client.namespace, place.name))
     if changed:
         log(request, queue, _("Paused") if is_pause else _("Resumed"))
     text = _("Queue %(queue)s is paused.") if is_pause else _("Queue %(queue)s is resumed.")
-    model_admin.tell(request, text % {"queue": queue.key})
+    model_admin.tell(request, text % {"queue": place.key})
     return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
 
 

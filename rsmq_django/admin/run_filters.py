@@ -65,7 +65,7 @@ class RunForm(forms.Form):
         given = self.cleaned_data
         since, until = given.get("since"), given.get("until")
         if period := PERIODS.get(given.get("period", "")):
-            since = max(filter(None, [timezone.now() - period, _aware(since)]))
+            since = max(filter(None, [_aware(timezone.now() - period), _aware(since)]))
         outcome = given.get("outcome", "")
         kinds = FAILED if outcome == ANY_FAILURE else frozenset([outcome] if outcome else ())
         wanted = RunFilter(

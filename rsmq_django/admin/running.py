@@ -23,6 +23,8 @@ from .workflow_graph import call_text
 
 #: Arguments of longer calls are not shown here; the page of the message has them.
 BODY_BYTES = 16_384
+#: Progress beyond this is shown without a share: a float of it is not exact.
+MAX_SHOWN = 10**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def _progress(text: str) -> str:
         return ""
     done, total, note = said["done"], said.get("total"), said.get("note")
     shown = as_number(done)
-    if isinstance(total, int | float) and total > 0:
+    if isinstance(total, int | float) and 0 < total < MAX_SHOWN and 0 <= done < MAX_SHOWN:
         words = {"done": as_number(done), "total": as_number(total), "share": f"{100 * done / total:.0f}"}
         shown = _("%(done)s of %(total)s (%(share)s %%)") % words
     return f"{shown}, {one_line(redact(str(note)), 80)}" if note else shown

@@ -233,4 +233,5 @@ def as_short_time(seconds: float | None) -> str:
 
 def _is_position(text: str) -> bool:
     parts = text.split("-")
-    return len(parts) == 2 and all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts)
+    is_id = len(parts) == 2 and all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts)
+    return is_id and any(int(part) for part in parts)  # Redis refuses to look before 0-0

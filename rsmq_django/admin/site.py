@@ -14,7 +14,7 @@ from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.forms import Script
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseNotAllowed
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -176,6 +176,16 @@ class LiveAdmin(_ModelAdmin):
         request.current_app = self.admin_site.name
         return TemplateResponse(request, self.change_list_template, context)
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """Return a row, or None. A refresh of one that is gone raises Http404.
+
+        Django would leave a line for the next page, one for each refresh of a page that stays open.
+        """
+        found = super().get_object(request, object_id, from_field)
+        if found is None and is_fragment(request) and self.has_view_or_change_permission(request):
+            raise Http404
+        return found
+
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         """Show a row, in the frame that was asked for."""
         context |= {"is_live": self.is_live, **frame(request)}
@@ -235,7 +245,8 @@ class LiveAdmin(_ModelAdmin):
     ) -> TemplateResponse:
         """Return a page of ours in the frame of the admin."""
         request.current_app = self.admin_site.name
-        whole = {**self.admin_site.each_context(request), "opts": self.opts, "media": self.media, **context}
+        whole = {**self.admin_site.each_context(request), "opts": self.opts, "media": self.media}
+        whole |= {**context, **frame(request)}
         return TemplateResponse(request, f"admin/rsmq/{template}", whole, status=status)
 
     def address(self, page: str, *keys: str, **query: str) -> str:

@@ -79,7 +79,7 @@ class Slot:
             field = self.kind.field(label=f"{star}{parameter.name}", required=False)
         else:
             has_default = parameter.default is not parameter.empty
-            is_required = not (has_default or self.allows_none or self.is_hidden)
+            is_required = not (has_default or self.allows_none or self.is_hidden or self.original == "")
             field = self.kind.field(label=parameter.name, required=is_required, help_text=self._help_text(has_default))
         field.initial = self.initial
         if isinstance(field, TextField):
@@ -137,10 +137,10 @@ class CallForm(forms.Form):
         """Return what a valid form says, as positional and keyword arguments. Empty fields have their defaults."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        by_position = self._takes_rest()
-        for name, slot in self.slots.items():
+        by_position, last = self._takes_rest(), self._last_by_position()
+        for number, (name, slot) in enumerate(self.slots.items()):
             value, parameter = self.values[name], slot.parameter
-            if value is _NOTHING and by_position and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            if value is _NOTHING and number < last and not slot.is_variable:
                 value = parameter.default
             if value is _NOTHING:
                 continue
@@ -156,6 +156,17 @@ class CallForm(forms.Form):
                 case _:
                     kwargs[name] = value
         return args, kwargs
+
+    def _last_by_position(self) -> int:
+        """Return the number of the last argument that goes by its position: those before it need values, too."""
+        rest = self._takes_rest()
+        kinds = [inspect.Parameter.POSITIONAL_ONLY, *([inspect.Parameter.VAR_POSITIONAL] if rest else [])]
+        given = [
+            number
+            for number, (name, slot) in enumerate(self.slots.items())
+            if slot.parameter.kind in kinds and self.values[name] is not _NOTHING
+        ]
+        return max(given, default=0)
 
     def _takes_rest(self) -> bool:
         """Return whether there are arguments behind the named ones, which then go by their position, too."""

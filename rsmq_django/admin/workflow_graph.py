@@ -15,6 +15,7 @@ from ..core import Client, RsmqError
 from ..core.browse import read_failure
 from ..core.keys import queue_keys
 from ..core.workflows import MemberRecord, Unfinished, read_later, read_members, read_unfinished
+from ..live.envelopes import task_name
 from ..models import Workflow
 from ..queues import get_client
 from ..tasks.envelope import Envelope, Unreadable, decode
@@ -126,7 +127,9 @@ class _Reader:
             states = self._states(own, members[n], records)
             branches.append(
                 [
-                    self._call(tasks[n][step], own[step], state, records[own[step]], later.get((n, step), b""), n, step)
+                    self._call(
+                        _at(tasks[n], step), own[step], state, records[own[step]], later.get((n, step), b""), n, step
+                    )
                     for step, state in enumerate(states)
                 ]
             )
@@ -168,11 +171,11 @@ class _Reader:
             label = _("member %(member)d, step %(step)d") % {"member": member, "step": step + 1}
         else:
             label = _("member %(member)d") % {"member": member}
-        return self._node(task, task_id, state, record, body, label)
+        return self._node(task or task_name(body or self._body(record)), task_id, state, record, body, label)
 
     def _node(self, task: str, task_id: str, state: str, record: Mapping[str, str], body: bytes, label: str) -> Node:
         arguments = arguments_of(body or self._body(record)) if self.may_view_body else ""
-        return Node(label, visible(task), state, arguments, _run_time(record, state), task_id)
+        return Node(label, visible(task) or _("unknown"), state, arguments, _run_time(record, state), task_id)
 
     def _records(self, task_ids: Sequence[str]) -> dict[str, dict[str, str]]:
         found = self.client.run_many([read_record(self.client.namespace, each) for each in task_ids])
@@ -280,6 +283,11 @@ def _with_count(run: Run, members: int) -> Run:
 
 def _tasks(run: Run) -> list[str]:
     return [steps.task for steps in run.steps for _number in range(steps.count)]
+
+
+def _at(tasks: Sequence[str], step: int) -> str:
+    """Return the task of a step; "" where the shape does not tell it: its members are of several kinds."""
+    return tasks[step] if step < len(tasks) else ""
 
 
 def _run_time(record: Mapping[str, str], state: str) -> str:

@@ -208,7 +208,7 @@ class _Look:
         self._at = self.before
         until_ms = self.wanted.until_ms
         if until_ms is not None and (self.before == "+" or _number(self.before)[0] >= until_ms):
-            self._at = f"{until_ms}-0"
+            self._at = f"{max(until_ms, 1)}-0"  # before 0-0 there is nothing to ask for
 
     def successes(self, count: int) -> list[Event]:
         """Return successes that have streams of their own: no more than are needed for a page of `count`."""

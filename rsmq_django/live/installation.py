@@ -34,7 +34,7 @@ from .expected import expected_queues
 from .places import Place
 from .processes import is_alive
 from .remembered import Memory
-from .servers import answers_of
+from .servers import answers_of, answers_that_came
 
 logger = get_logger(__name__)
 
@@ -167,7 +167,9 @@ def _read_kinds(client: Client, part: _Part) -> None:
         key = (client, place)
         known = _known_kinds.recall(key)
         if known is None or known.messages != messages or known.until_s < now_s:
-            page = client.run(digest(client.namespace, place.name, count=MAX_LOOKED_AT))
+            (page,) = answers_that_came(client, [digest(client.namespace, place.name, count=MAX_LOOKED_AT)])
+            if page is None:  # deleted meanwhile, or broken: the other queues are told of
+                continue
             kinds = frozenset(fingerprint_of(message.failure()) for message in page.messages)
             known = _Kinds(messages, now_s + KEEP_KINDS_S, kinds)
             _known_kinds.keep(key, known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from django.conf import settings
-from django.utils.timezone import make_naive
+from django.utils.timezone import get_default_timezone, make_naive
 
 
 def as_datetime(epoch_ms: float | str | None) -> datetime | None:
@@ -16,4 +16,4 @@ def as_datetime(epoch_ms: float | str | None) -> datetime | None:
         time = datetime.fromtimestamp(float(epoch_ms) / 1000, UTC)
     except (ValueError, OverflowError, OSError):
         return None
-    return time if settings.USE_TZ else make_naive(time)
+    return time if settings.USE_TZ else make_naive(time, get_default_timezone())

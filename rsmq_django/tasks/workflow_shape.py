@@ -29,6 +29,10 @@ class Steps:
     count: int
 
 
+#: What is told of members behind the last run that is told apart.
+OF_SEVERAL = (Steps("", 1),)
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Equal members that follow each other; a count of 0 stands for all members of a map."""
@@ -74,10 +78,18 @@ def read_shape(text: str) -> Shape:
         words = json.loads(text)
         runs = tuple(_run(each) for each in words["runs"][:MAX_RUNS])
         ids = tuple(tuple(str(task_id) for task_id in each) for each in words.get("ids", ())[:MAX_IDS])
-        fits = len(ids) == sum(run.count for run in runs) and sum(map(len, ids)) <= MAX_IDS
+        fits = len(ids) == sum(run.count for run in runs) and sum(map(len, ids)) <= MAX_IDS and _fit(runs, ids)
         return Shape(runs, str(words.get("then", "")), str(words.get("on_failure", "")), ids if fits else ())
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Shape()
+
+
+def _fit(runs: Sequence[Run], ids: Sequence[Sequence[str]]) -> bool:
+    """Return whether each member has as many ids as calls; the last run may be of members of several kinds."""
+    calls = [run.calls for run in runs for _number in range(run.count)]
+    are_cut = len(runs) == MAX_RUNS and runs[-1].steps == OF_SEVERAL
+    known = len(calls) - (runs[-1].count if are_cut else 0)
+    return all(len(own) == number for own, number in zip(ids[:known], calls[:known], strict=True))
 
 
 def _in_runs(tasks: Iterable[str]) -> list[Any]:
@@ -96,7 +108,8 @@ def _cut(runs: list[Any], nothing: Any) -> list[Any]:
 
 def _run(words: Any) -> Run:
     count, steps = words
-    return Run(_whole(count), tuple(Steps(str(task), _whole(number)) for task, number in steps[:MAX_RUNS]))
+    found = tuple(Steps(str(task), _whole(number)) for task, number in steps[:MAX_RUNS])
+    return Run(_whole(count), found or OF_SEVERAL)
 
 
 def _whole(value: Any) -> int:

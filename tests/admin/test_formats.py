@@ -9,11 +9,12 @@ from django.contrib import admin
 from django.db import models
 from django.template import Context, Template
 from django.test import Client as Browser
-from django.utils import translation
+from django.utils import timezone, translation
 
 from rsmq_django import schedules
 from rsmq_django.admin import formats
 from rsmq_django.core import Queue
+from rsmq_django.live.times import as_datetime
 from tests.admin.conftest import MESSAGES, QUEUES
 from tests.admin.pages import text_of
 from tests.redis_server import PrivateServer
@@ -129,3 +130,10 @@ def test_cells_of_a_table_name_their_columns_for_narrow_windows():
     assert shown.count('<th data-label="Task" scope=') == 2
     assert shown.count('<td data-label="Body &amp; &quot;size&quot;"><b>7</b>') == 2
     assert "&lt;a&gt;" in shown and shown.count("data-label") == 4
+
+
+def test_without_time_zones_a_time_is_shown_in_the_zone_of_the_user(settings: Any):
+    settings.USE_TZ, settings.TIME_ZONE = False, "UTC"
+
+    with timezone.override("Asia/Tokyo"):
+        assert formats.as_time(as_datetime(0)) == "1970-01-01 09:00:00 JST"

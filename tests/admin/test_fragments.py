@@ -12,6 +12,7 @@ from rsmq_django.admin.fragments import conditional
 from rsmq_django.core import Queue
 from rsmq_django.tasks import call, group
 from tests.admin.conftest import MESSAGES, QUEUES
+from tests.admin.pages import told
 from tests.redis_server import PrivateServer
 from tests.worker.site.tasks import write
 
@@ -119,3 +120,23 @@ def test_a_refresh_hides_bodies_from_those_who_may_not_see_them(browser_of: Call
 
 def test_a_refresh_with_a_wrong_filter_is_refused(browser: Browser, mail: Queue):
     assert browser.get(MESSAGES, {"nothing": "1"}, **FRAGMENT).status_code == 400
+
+
+def test_a_page_whose_row_is_gone_leaves_no_lines_for_other_pages(browser: Browser, mail: Queue):
+    message = mail.send(b"x")
+    address = f"{MESSAGES}mail_2F{message}/change/"
+    assert browser.get(address, **FRAGMENT).status_code == 200
+    mail.delete(message)
+
+    answers = [browser.get(address, **FRAGMENT).status_code for _ in range(3)]
+
+    assert answers == [404, 404, 404] and told(browser.get(QUEUES)) == []
+    assert browser.get(address).status_code == 302
+
+
+def test_a_refresh_takes_no_lines_from_the_page_that_they_are_for(browser: Browser, mail: Queue, dead: Queue):
+    browser.post(f"{QUEUES}mail/pause/", {"action": "pause"})
+
+    browser.get(f"{QUEUES}mail-dead/retries/", **FRAGMENT)
+
+    assert told(browser.get(QUEUES)) == ["Queue mail is paused."]

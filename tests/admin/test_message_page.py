@@ -29,7 +29,8 @@ def bury(server: PrivateServer, dead: Queue, body: bytes = b'{"task": "shop.task
     server.redis.hset("rsmq::dead:mail-dead", message_id, json.dumps(record | {"died_ms": 1795190076663}))
     errors: dict[Any, Any] = {f"error:{n}": json.dumps(["builtins.ValueError", TRACEBACK]) for n in (1, 2)}
     workers: dict[Any, Any] = {"worker:1": "web1", "worker:2": "web2"}
-    server.redis.hset("rsmq::result:t7", mapping={**errors, **workers, "status": "FAILED", "queue": "mail"})
+    record_of_task: dict[Any, Any] = {"status": "FAILED", "queue": "mail", "message": message_id, "dead": "mail-dead"}
+    server.redis.hset("rsmq::result:t7", mapping={**errors, **workers, **record_of_task})
     return message_id
 
 

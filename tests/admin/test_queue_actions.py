@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
 from django.test import Client as Browser
 
+from rsmq_django.admin.queue_actions import OPERATIONS
 from rsmq_django.core import Queue
+from rsmq_django.core.errors import RedisFailure
+from rsmq_django.models import Queue as Row
 from tests.admin.conftest import QUEUES
 from tests.admin.pages import text_of, told
+from tests.admin.test_without_redis import NOWHERE
 from tests.redis_server import PrivateServer
 
 BULK = f"{QUEUES}bulk/"
@@ -118,3 +123,32 @@ def test_a_question_that_was_changed_does_nothing(browser: Browser, three: list[
     page = browser.post(BULK, {"action": "purge", "queues": queues, "word": "purge"})
 
     assert page.status_code == 200 and three[0].attributes().messages == 2
+
+
+def test_a_priority_band_is_paused_with_its_whole_queue(browser: Browser, mail: Queue, server: PrivateServer):
+    band = Queue("mail-p5", mail.client, realtime=True)
+    band.create()
+
+    page = ask(browser, "pause", "mail-p5")
+    done = confirm(browser, page)
+
+    assert "Pause 1 queue: mail" in text_of(page)
+    assert server.redis.smembers("rsmq::paused") == {b"mail"}
+    assert told(done) == ["1 queue is paused: mail"]
+    assert LogEntry.objects.get().object_id == "mail"
+
+
+def test_queues_that_were_paused_before_a_server_went_away_are_written_down(rf: Any, mail: Queue, settings: Any):
+    settings.RSMQ = {
+        **settings.RSMQ,
+        "CONNECTIONS": {**settings.RSMQ["CONNECTIONS"], "billing": {"URL": NOWHERE, "TIMEOUT_S": 0.5}},
+    }
+    rows = [Row(key=key, is_paused=False) for key in ("mail", "billing/bills")]
+    request: Any = rf.post(BULK)
+    request.user = User.objects.create_superuser("root")
+    admin: Any = None
+
+    with pytest.raises(RedisFailure):
+        OPERATIONS["pause"].carry_out(admin, request, rows, {})
+
+    assert [entry.object_id for entry in LogEntry.objects.all()] == ["mail"]

@@ -393,3 +393,13 @@ def test_dead_letters_can_be_redriven_elsewhere(browser: Browser, mail: Queue, d
     browser.post(MESSAGES + "bulk/", {"token": asked.context["token"]})
 
     assert ensure_queue("default").attributes().messages == 1
+
+
+def test_pausing_a_priority_band_pauses_its_queue(browser: Browser, mail: Queue, server: PrivateServer):
+    band = Queue("mail-p5", mail.client, realtime=True)
+    band.create()
+
+    done = browser.post(page_of(band, "pause"), {"action": "pause"}, follow=True)
+
+    assert server.redis.smembers("rsmq::paused") == {b"mail"}
+    assert told(done) == ["Queue mail is paused."]

@@ -12,6 +12,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.test import Client as Browser
 
+from rsmq_django.admin.task_forms import CallForm
 from rsmq_django.core import Queue
 from rsmq_django.core.browse import page
 from rsmq_django.tasks import task
@@ -360,3 +361,30 @@ def test_running_again_wants_a_token_of_the_page(
 
     assert strict.post(letter(dead, server, 7) + "run/", {"unchanged": "yes"}).status_code == 403
     assert not calls_in(mail)
+
+
+# -- Arguments by position --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def by_position() -> Iterator[Any]:
+    def charge(text: str, first: int = 1, second: int = 2, /, *rest: int) -> None:
+        """Do nothing."""
+
+    yield from declared(charge)
+
+
+@pytest.mark.parametrize(
+    ("typed", "sent"),
+    [
+        ({"second": "7"}, ["", 1, 7]),
+        ({"first": "5", "rest": "[9]"}, ["", 5, 2, 9]),
+        ({"first": "5"}, ["", 5]),
+        ({}, [""]),
+    ],
+)
+def test_an_empty_field_moves_no_other_argument(by_position: Any, typed: dict[str, str], sent: list[Any]):
+    form = CallForm(by_position, {f"argument-{name}": text for name, text in typed.items()}, args=[""])
+
+    assert form.is_valid(), form.errors
+    assert form.arguments() == (sent, {})

@@ -243,3 +243,19 @@ def test_failed_call_of_order_7_is_run_again(
 def test_list_asks_for_its_permission(browser_of: Callable[..., Browser], ran: None):
     assert browser_of("view_message").get(RUNS).status_code == 403
     assert browser_of("view_run").get(RUNS).status_code == 200
+
+
+def test_a_period_and_a_time_are_compared_without_time_zones_too(browser: Browser, settings: Any, ran: None):
+    settings.USE_TZ = False
+
+    assert browser.get(RUNS, {"period": "24h", "since": "2026-11-22T10:00:00"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"until": "1960-01-01T00:00:00"}, {"since": "0001-01-01T00:00"}, {"until": "9999-12-31T23:59"}, {"before": "0-0"}],
+)
+def test_times_beyond_all_runs_are_answered(browser: Browser, ran: None, query: dict[str, str]):
+    page = browser.get(RUNS, query)
+
+    assert len(rows_of(page)) == (0 if "1960" in str(query) else 20)

@@ -307,3 +307,13 @@ def test_ten_thousand_queues_cost_one_command_each_and_few_round_trips(
     assert line_of(page).startswith("0 ready")
     assert sum(stat["calls"] for name, stat in stats.items() if name != "cmdstat_info") < 10_200
     assert stats["cmdstat_evalsha"]["calls"] <= 20
+
+
+def test_a_broken_queue_of_dead_letters_hides_no_other(mail: Queue, dead: Queue, server: PrivateServer):
+    mail.send(b"x")
+    dead.send(b"x")
+    server.redis.delete("rsmq:mail-dead:Q")
+
+    state = installation.read_installation()
+
+    assert (state.unknown, state.ready, state.dead) == ((), 1, 1)

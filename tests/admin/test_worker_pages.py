@@ -217,3 +217,16 @@ def test_stacks_of_very_many_tasks_are_cut(mail: Queue):
 
     found = mail.client.run(read_stacks("rsmq", "w1"))
     assert len(found) == 8 and {len(text) for text in found.values()} == {MAX_STACK_CHARACTERS}
+
+
+@pytest.mark.parametrize(("done", "total"), [("1" + "0" * 400, "5"), ("1e400", "1e400"), ("NaN", "5"), ("5", "1e-300")])
+def test_progress_of_any_numbers_is_shown(browser: Browser, mail: Queue, server: PrivateServer, done: str, total: str):
+    message_id = mail.send(b'{"task": "shop.tasks.pay", "id": "t7", "args": [], "kwargs": {}}')
+    server.redis.hset("rsmq::worker:web-1-42", "1 mail", f"\n{message_id} 1")
+    server.redis.hset("rsmq::result:t7", "progress", f'{{"done": {done}, "total": {total}}}')
+    url = a_worker(mail, running=(Running(message_id, 10),))
+
+    page = browser.get(f"{url}change/")
+
+    (row,) = page.context["running"]
+    assert row.progress

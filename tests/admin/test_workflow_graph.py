@@ -185,3 +185,33 @@ def test_shape_of_many_kinds_of_members_stays_small():
     shape = read_shape(text)
     assert len(text) < 1000 and len(shape.runs) == MAX_RUNS
     assert sum(run.count for run in shape.runs) == 10_000 and shape.ids == ()
+
+
+def test_members_of_many_kinds_are_all_drawn(send: Callable[..., Workflow], browser: Browser, monkeypatch: Any):
+    monkeypatch.setattr("rsmq_django.tasks.workflow_shape.MAX_RUNS", 2)
+    kinds: list[Any] = [tasks.write, tasks.look_at_database, tasks.write, tasks.look_at_database]
+    workflow = send(group([call(kind, "a") for kind in kinds]))
+
+    found = graph(workflow)
+
+    assert [[node.task.rpartition(".")[2] for node in branch] for branch in found.branches] == [
+        [kind.func.__name__] for kind in kinds
+    ]
+    assert page_of(browser, workflow).status_code == 200
+
+
+def test_members_that_no_run_tells_apart_are_counted(send: Callable[..., Workflow], monkeypatch: Any):
+    monkeypatch.setattr("rsmq_django.tasks.workflow_shape.MAX_RUNS", 2)
+    monkeypatch.setattr("rsmq_django.tasks.workflow_shape.MAX_IDS", 1)
+    kinds: list[Any] = [tasks.write, tasks.look_at_database, tasks.write, tasks.look_at_database]
+
+    found = graph(send(group([call(kind, "a") for kind in kinds])))
+
+    assert [(node.task, node.counts["ready"]) for branch in found.branches for node in branch][1:] == [
+        ("several tasks", 3)
+    ]
+
+
+@pytest.mark.parametrize("steps", [[["shop.tasks.a", 1]], [["shop.tasks.a", 10**12]]])
+def test_ids_that_do_not_fit_the_steps_are_left_out(steps: list[Any]):
+    assert read_shape(json.dumps({"runs": [[1, steps]], "ids": [["t1", "t2"]]})).ids == ()
