@@ -10,13 +10,14 @@ from typing import Any
 
 from ..core.browse import Failure, State, StoredMessage, pick
 from ..core.listing import crashes, holder, workers
+from ..live.messages import DEAD
 from ..live.places import Place
 from ..models import Message
 from ..tasks.envelope import Envelope, Unreadable, decode
 from ..tasks.results import read_record
 from .bodies import ShownBody, shown
 from .formats import visible
-from .redaction import redact
+from .redaction import redact, seal_of
 
 #: A longer body is not read for a page; it can be downloaded.
 MAX_READ_BYTES = 1024 * 1024
@@ -87,9 +88,9 @@ class MessagePage:
 
     @cached_property
     def envelope(self) -> Envelope | None:
-        """Return the task call; None for a message that is none."""
+        """Return the task call, also inside a signature; None for a message that is none, or encrypted."""
         try:
-            return decode(self.stored.body, message_id=self.stored.id)
+            return decode(seal_of(self.stored.body).body, message_id=self.stored.id)
         except Unreadable:
             return None
 
@@ -116,6 +117,17 @@ class MessagePage:
         if not self.task_id or not self.task_id.isprintable():
             return {}
         return self.place.client.run(read_record(self.place.client.namespace, self.task_id))
+
+    @property
+    def can_be_cancelled(self) -> bool:
+        """Return whether it is a task that has not ended, and whose record is of this very message.
+
+        Any program may have sent a message with the task id of another one. And without a record, all queues would have
+        to be searched.
+        """
+        record, is_dead = self.record, self.message.state == DEAD
+        is_own = (record.get("message"), record.get("queue")) == (self.stored.id, self.place.name)
+        return bool(self.task_id) and is_own and not is_dead
 
     @property
     def attempts(self) -> list[Attempt]:

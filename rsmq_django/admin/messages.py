@@ -20,7 +20,6 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..live.messages import DEAD
 from ..live.places import message_place_of
 from ..live.row_keys import row_key
 from ..live.servers import all_places
@@ -135,7 +134,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
             "page": page,
             "may": {"view_body": self.may(request, "view_body"), "view_result": self.may(request, "view_result")},
             "operations": self._operations_for(request, message),
-            "may_cancel": self.may(request, "delete_message") and _can_be_cancelled(message, page),
+            "may_cancel": self.may(request, "delete_message") and page.can_be_cancelled,
             "queue_names": [place.key for place in all_places([])[:MAX_QUEUE_CHOICES]],
             "message_id": visible(page.stored.id),
             "task": visible(message.task),
@@ -200,7 +199,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
             raise PermissionDenied
         message = Message.objects.filter(pk=unquote(object_id)).first()
         page = MessagePage(message) if message is not None else None
-        if message is None or page is None or not _can_be_cancelled(message, page):
+        if message is None or page is None or not page.can_be_cancelled:
             raise Http404
         try:
             is_cancelled = cancel(page.task_id)
@@ -262,8 +261,3 @@ class MessageAdmin(RunsAgain, LiveAdmin):
     def has_redrive_message_permission(self, request: HttpRequest) -> bool:
         """Return whether the user may redrive dead letters."""
         return self.may(request, "redrive_message")
-
-
-def _can_be_cancelled(message: Message, page: MessagePage) -> bool:
-    """Return whether it is a task that has not ended. Without a record all queues would have to be searched."""
-    return message.state != DEAD and bool(page.task_id and page.record)

@@ -93,7 +93,7 @@ def _progress(text: str) -> str:
     """Return "30 of 120 (25 %), reading page 31" for the progress that a task has noted."""
     try:
         said = json.loads(text) if text else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     if not isinstance(said, dict) or not isinstance(said.get("done"), int | float):
         return ""

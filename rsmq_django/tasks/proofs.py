@@ -66,7 +66,17 @@ def keyring_of(queue_name: str) -> Keyring | None:
 def accepts_old(queue: QueueSettings) -> bool:
     """Return whether this queue still takes what was signed before signatures named the namespace."""
     until = queue.old_signatures_until
-    return until is not None and datetime.now(UTC).date().isoformat() <= until
+    return until is not None and _today() <= until
+
+
+def writes_proofs(queue_name: str) -> bool:
+    """Return whether results, and what workflows keep, carry proofs of this sealed queue.
+
+    Workers of a release that writes none take nothing beside a value. They may run until the day before the last one
+    on which their signatures are accepted; what is still to be read has a proof when that day is over.
+    """
+    until = get_settings().queue(queue_name).old_signatures_until
+    return until is None or _today() >= until
 
 
 def owner_of(queue_name: str) -> str:
@@ -78,6 +88,10 @@ def owner_of(queue_name: str) -> str:
     if not settings.is_sealed(queue_name) or accepts_old(settings.queue(queue_name)):
         return ""
     return f"@{settings.base_name(queue_name)}"
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
 
 
 def _digest(key: str, signed: bytes) -> str:

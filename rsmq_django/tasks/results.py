@@ -30,7 +30,7 @@ from ..core.keys import QueueKeys, result_key
 from .base_result import BaseResult
 from .compat import TaskError, TaskResult, TaskResultStatus
 from .envelope import Envelope, Unreadable
-from .proofs import keyring_of
+from .proofs import keyring_of, writes_proofs
 from .registry import find_task
 from .sealing import is_authentic, peek
 from .task import Task
@@ -91,7 +91,9 @@ def task_result(task_id: str, record: Fields, body: bytes | None, *, backend: st
 def proven_end(text: str, *, task_id: str, queue_name: str, field: ProvenField) -> str:
     """Return a value or an error (JSON) with its proof; as it is for a queue without keys."""
     keys = keyring_of(queue_name)
-    return text if keys is None else f"{text}\n{keys.prove(_PROOF, task_id, field, content=text.encode())}"
+    if keys is None or not writes_proofs(queue_name):
+        return text
+    return f"{text}\n{keys.prove(_PROOF, task_id, field, content=text.encode())}"
 
 
 def _is_authentic(task_id: str, record: Fields, body: bytes | None) -> bool:

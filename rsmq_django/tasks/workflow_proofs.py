@@ -15,7 +15,7 @@ from typing import Literal
 from ..conf import QueueSettings
 from ..core.workflows import MEMBER_PROOFS, proofs_of, without_proofs
 from .membership import Membership, Ref
-from .proofs import Keyring, accepts_old, keyring, keyring_of
+from .proofs import Keyring, accepts_old, keyring, keyring_of, writes_proofs
 
 Kind = Literal["value", "failure"]
 VALUE: Kind = "value"
@@ -35,7 +35,7 @@ def proven(said: str, membership: Membership, kind: Kind) -> str:
     content, lines = said.encode("utf-8", "surrogatepass"), [said]
     for ref in _receivers(membership, kind):
         keys = keyring_of(ref.queue_name)
-        if keys is not None:
+        if keys is not None and writes_proofs(ref.queue_name):
             words = _words(membership.workflow_id, membership.member, ref.task_id, kind)
             lines.append(keys.prove(ARGUMENT, *words, content=content))
     return "\n".join(lines)

@@ -1,5 +1,6 @@
 """Cancelling a task from the page of its message."""
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client as Browser
 
 from rsmq_django.core import Queue
+from rsmq_django.queues import ensure_queue
 from rsmq_django.tasks import task
 from rsmq_django.tasks.registry import _tasks
 from tests.admin.conftest import MESSAGES
@@ -50,3 +52,20 @@ def test_a_message_that_is_no_task_cannot_be_cancelled(browser: Browser, mail: Q
 
     assert b"Cancel the task" not in browser.get(f"{url}change/").content
     assert browser.post(f"{url}cancel/").status_code == 404
+
+
+def test_a_message_with_the_task_id_of_another_one_does_not_cancel_that(
+    browser: Browser, mail: Queue, waiting: str, server: PrivateServer, settings: Any
+):
+    """A program that may write one queue must not have an operator cancel a task of another one."""
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {"default": {}, "mail": {}, "other": {}}}
+    (row,) = rows_of(browser.get(MESSAGES, {"queue": "mail"}))
+    (record,) = server.redis.keys("rsmq::result:*")
+    other = ensure_queue("other")
+    body = json.dumps({"task": "tests.admin.test_cancelling.tidy_up", "id": record.decode().rpartition(":")[2]})
+    forged = f"{MESSAGES}other_2F{other.send(body.encode())}/"
+
+    assert b"Cancel the task" not in browser.get(f"{forged}change/").content
+    assert browser.post(f"{forged}cancel/").status_code == 404
+    assert b"Cancel the task" in browser.get(f"{waiting}change/").content
+    assert [each.message_id for each in rows_of(browser.get(MESSAGES, {"queue": "mail"}))] == [row.message_id]

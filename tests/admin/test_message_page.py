@@ -103,6 +103,20 @@ def test_the_holder_and_its_lease_are_shown(browser: Browser, mail: Queue, serve
     assert b"data-rsmq-until=" in page.content
 
 
+def test_a_signed_call_has_its_task_id_and_attempts(browser: Browser, mail: Queue, server: PrivateServer):
+    call = {"task": "shop.tasks.pay", "id": "t7", "args": [], "kwargs": {}}
+    message_id = mail.send(json.dumps({"signed": json.dumps(call), "signature_v2": "00" * 32}).encode())
+    error = json.dumps(["builtins.ValueError", TRACEBACK])
+    record = {"status": "READY", "queue": "mail", "message": message_id, "worker:1": "web1", "error:1": error}
+    server.redis.hset("rsmq::result:t7", mapping=record)
+
+    page = browser.get(url_of(mail, message_id))
+
+    assert "Task id t7" in text_of(page) and "/admin/rsmq/result/t7/change/" in page.content.decode()
+    assert "Attempt 1 · on web1 · builtins.ValueError" in text_of(page)
+    assert "Cancel the task" in page.content.decode()
+
+
 def test_a_dead_letter_tells_why_and_every_attempt(browser: Browser, dead: Queue, server: PrivateServer):
     text = text_of(browser.get(url_of(dead, bury(server, dead))))
 

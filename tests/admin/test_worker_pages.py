@@ -184,6 +184,26 @@ def test_running_tasks_show_arguments_without_secrets_and_progress(
     assert "Show stacks" in text_of(page) and "Show stacks" not in text_of(narrow)
 
 
+@pytest.mark.parametrize(
+    "progress",
+    ["[" * 100_000, '{"done": 1%s}' % ("0" * 5000), "\udc80", "[]", '{"total": 3}'],
+    ids=["deep", "longer than Python reads", "no text", "list", "nothing done"],
+)
+def test_a_progress_that_another_program_wrote_breaks_no_page(
+    browser: Browser, mail: Queue, server: PrivateServer, progress: str
+):
+    message_id = mail.send(b'{"task": "shop.tasks.pay", "id": "t7"}')
+    assert mail.receive()
+    server.redis.hset("rsmq::worker:web-1-42", "1 mail", f"\n{message_id} 1")
+    server.redis.hset("rsmq::result:t7", "progress", progress.encode("utf-8", "surrogateescape"))
+    url = a_worker(mail, running=(Running(message_id, 12_000),))
+
+    page = browser.get(f"{url}change/")
+
+    assert page.status_code == 200
+    assert [row.progress for row in page.context["running"]] == [""]
+
+
 def test_stacks_are_asked_for_and_shown_without_secrets(browser: Browser, mail: Queue, server: PrivateServer):
     url = a_worker(mail, running=(Running("m1", 12_000),))
     mail.client.run(tell_stacks("rsmq", "web-1-42", {"m1": "an old one"}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -71,6 +72,21 @@ def test_a_cancelled_task_of_a_sealed_queue_is_authentic(sealed: dict[str, Any])
 
     result.refresh()
     assert (result.is_authentic, result.errors[0].exception_class.__name__) == (True, "TaskCancelled")
+
+
+@pytest.mark.parametrize(("days", "is_authentic"), [(1, False), (0, True)])
+def test_before_the_last_day_of_old_signatures_the_release_before_can_read_results(
+    configure: Configure, server: PrivateServer, days: int, is_authentic: bool
+):
+    until = (datetime.now(UTC) + timedelta(days=days)).date().isoformat()
+    configure(payments=SIGNED | {"OLD_SIGNATURES_UNTIL": until}, default={})
+    good, bad = paying().enqueue(7), paying().enqueue(-7)
+
+    work("payments")
+
+    stored = [server.redis.hget(record_of(good.id), "value"), server.redis.hget(record_of(bad.id), "error:1")]
+    assert [b"\n" in text for text in stored] == [is_authentic] * 2  # it takes nothing behind the JSON
+    assert [result_of(each.id).is_authentic for each in (good, bad)] == [is_authentic] * 2
 
 
 def test_a_result_of_a_queue_without_keys_is_never_authentic(sealed: dict[str, Any]):

@@ -6,6 +6,7 @@ One can write every key of the namespace, one only a queue without keys; both kn
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -358,3 +359,23 @@ def test_a_member_without_queue_that_the_release_before_has_sent_ends(charged: l
     work()
 
     assert charged == [10]
+
+
+@pytest.mark.parametrize(("days", "lines"), [(1, 1), (0, 2)], ids=["before the last day", "on the last day"])
+def test_before_the_last_day_of_the_setting_the_release_before_can_read_what_workflows_keep(
+    configure: Configure, server: PrivateServer, options: dict[str, Any], days: int, lines: int
+):
+    until = options | {"OLD_SIGNATURES_UNTIL": (datetime.now(UTC) + timedelta(days=days)).date().isoformat()}
+    configure(payments=until, prices=until)
+    charged: list[Any] = []
+    charge, price = charging(charged), pricing()
+    started = group([call(price, 1), call(price, -1)], then=call(charge), then_always=True).enqueue()
+
+    work("prices")
+
+    (value,) = server.redis.hvals(key_of(started, "results"))
+    (failure,) = server.redis.hvals(key_of(started, "failures"))
+    assert (len(value.splitlines()), len(failure.splitlines())) == (lines, lines)  # it takes nothing behind the JSON
+    work()
+    ((paid, failed),) = charged
+    assert (paid, failed.message) == (10, "-1 is negative")
