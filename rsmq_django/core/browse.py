@@ -270,10 +270,15 @@ def read_failure(record: bytes) -> Failure | None:
     died_ms, attempts = fields.get("died_ms"), fields.get("attempts")
     texts = ("reason", "queue", "task", "task_id", "error", "message", "traceback", "worker")
     return Failure(
-        **{name: str(fields[name]) if fields.get(name) is not None else "" for name in texts},
+        **{name: _encodable(str(fields[name])) if fields.get(name) is not None else "" for name in texts},
         attempts=attempts if isinstance(attempts, int) else 0,
         died_ms=died_ms if isinstance(died_ms, (int, float)) and math.isfinite(died_ms) else None,
     )
+
+
+def _encodable(text: str) -> str:
+    """Return text that can be a key of Redis: half a surrogate pair is legal in JSON, and no UTF-8."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _whole(raw: bytes) -> int:

@@ -145,16 +145,26 @@ def redrive(namespace: str, source: str, target: str, messages: Sequence[StoredM
     """
     keys, target_keys = _both(namespace, source, target)
     all_keys = [*_own(keys), target_keys.messages, target_keys.settings, target_keys.releases]
-    args: list[Argument] = [target_keys.channel, target, REDRIVEN_RESULT_TTL_S]
-    for message, suffix in zip(_sliced(messages), random_suffixes(len(messages)), strict=True):
+    records, words = redriven(namespace, _sliced(messages))
+    args = (target_keys.channel, target, REDRIVEN_RESULT_TTL_S, *words)
+    return Call("moves/redrive", (*all_keys, *records), args, _verdicts(target), subject=source)
+
+
+def redriven(namespace: str, messages: Sequence[StoredMessage]) -> tuple[list[str], list[Argument]]:
+    """Return the keys and arguments of each message for moves/redriving.
+
+    The new id ends with the task's, as a sender makes it: so its result is found when it is moved.
+    """
+    records: list[str] = []
+    words: list[Argument] = []
+    for message, suffix in zip(messages, random_suffixes(len(messages)), strict=True):
         failure = message.failure()
-        has_result = failure is not None and failure.task_id != ""
-        if failure is not None and has_result:
-            all_keys.append(result_key(namespace, failure.task_id))
-            suffix = failure.task_id if is_suffix(failure.task_id) else suffix
-        lives = lives_of(message.failure_json)
-        args += (message.position.message_id, message.receive_count, suffix, int(has_result), lives)
-    return Call("moves/redrive", tuple(all_keys), tuple(args), _verdicts(target), subject=source)
+        task_id = failure.task_id if failure is not None else ""
+        if task_id:
+            records.append(result_key(namespace, task_id))
+        words += (message.position.message_id, message.receive_count, task_id if is_suffix(task_id) else suffix)
+        words += (int(bool(task_id)), lives_of(message.failure_json))
+    return records, words
 
 
 def _task_id(message: StoredMessage) -> str:

@@ -21,13 +21,12 @@ from typing import Any, Literal
 from .browse import START, Position, StoredMessage, read_failure
 from .call import Argument, Call
 from .client import Client
-from .dead_letters import lives_of
 from .errors import InvalidValue
 from .ids import random_suffixes
 from .keys import checked_name, queue_keys, result_key, retries_key, retry_keys
 from .limits import MAX_BATCH
 from .listing import digest
-from .moves import MAX_SLICE, REDRIVEN_RESULT_TTL_S, Verdict
+from .moves import MAX_SLICE, REDRIVEN_RESULT_TTL_S, Verdict, redriven
 from .transfers import cut, origin_of
 
 #: How long a plan is kept after its last message is due.
@@ -219,13 +218,9 @@ def _send_call(namespace: str, plan: Plan, target: str, messages: Sequence[Store
     keys, target_keys = queue_keys(namespace, plan.source), queue_keys(namespace, target)
     all_keys = [keys.messages, keys.settings, keys.failures, keys.releases]
     all_keys += [target_keys.messages, target_keys.settings, target_keys.releases, *retry_keys(namespace, plan.id)]
-    args: list[Argument] = [target_keys.channel, target, REDRIVEN_RESULT_TTL_S, KEEP_S]
-    for message, suffix in zip(messages, random_suffixes(len(messages)), strict=True):
-        record = _record_key(namespace, message.failure_json)
-        all_keys += record
-        lives = lives_of(message.failure_json)
-        args += (message.position.message_id, message.receive_count, suffix, len(record), lives)
-    return Call("retry/send", tuple(all_keys), tuple(args), _read_verdicts, repeatable=True, subject=plan.source)
+    records, words = redriven(namespace, messages)
+    args = (target_keys.channel, target, REDRIVEN_RESULT_TTL_S, KEEP_S, *words)
+    return Call("retry/send", (*all_keys, *records), args, _read_verdicts, repeatable=True, subject=plan.source)
 
 
 def _read_verdicts(reply: Any) -> list[Verdict | str]:

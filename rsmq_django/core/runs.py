@@ -120,7 +120,7 @@ def find_runs(
     apart, found = _newest_first(look.successes(count)), list[Event]()
     ages = [_age(event.entry_id) for event in apart]
     horizon: str | None = "+"  # everything that is newer was looked at
-    while horizon is not None and look.cost < most_looked_at:
+    while horizon is not None and (horizon == "+" or look.cost < most_looked_at):
         if len(found) + bisect_right(ages, _age(horizon)) > count:
             break
         more, horizon = look.next_slice(count)
@@ -208,19 +208,25 @@ class _Look:
         self._at = self.before
         until_ms = self.wanted.until_ms
         if until_ms is not None and (self.before == "+" or _number(self.before)[0] >= until_ms):
-            self._at = f"{max(until_ms, 1)}-0"  # before 0-0 there is nothing to ask for
+            self._at = f"{max(until_ms, 1)}-0"
+        if self._at == "0-0":
+            self._at = "0-1"  # before 0-0 there is nothing to ask for
 
     def successes(self, count: int) -> list[Event]:
         """Return successes that have streams of their own: no more than are needed for a page of `count`."""
         if not self.wanted.may_have_succeeded:
             return []
-        found: list[Event] = []
-        keys = _success_keys(self.client, self.wanted.task)
-        each = min(count + 1, MAX_BATCH) if self.wanted.is_open else MAX_BATCH
+        found: list[Entry] = []
+        keys, is_open = _success_keys(self.client, self.wanted.task), self.wanted.is_open
+        each = min(count + 1, MAX_BATCH) if is_open else MAX_BATCH
         for at in range(0, len(keys), _STREAMS_AT_ONCE):
             for entries in _all(self.client, [self._call(key, each) for key in keys[at : at + _STREAMS_AT_ONCE]]):
-                found += self.fitting(entries)
-        return found
+                found += entries
+        if is_open and len(found) > count:  # all fit: only those that can be on the page are read
+            found.sort(key=lambda entry: _age(entry[0].decode("ascii")))
+            last = found[count][0]
+            found = [*found[:count], *takewhile(lambda entry: entry[0] == last, found[count:])]
+        return self.fitting(found)
 
     def next_slice(self, count: int) -> tuple[list[Event], str | None]:
         """Return what fits in the next slice of the log, and its last entry's id; None at the end of the log."""
@@ -235,7 +241,7 @@ class _Look:
 
     def _call(self, key: str, count: int) -> Command:
         last = self._at if self._at == "+" else f"({self._at}"
-        first = "-" if self.wanted.since_ms is None else str(self.wanted.since_ms)
+        first = "-" if self.wanted.since_ms is None else str(max(0, self.wanted.since_ms))
         return _newest(key, last, count, first)
 
     def fitting(self, entries: Sequence[Entry]) -> list[Event]:
@@ -278,11 +284,12 @@ class _Look:
             text = _text_of(event, self.wanted)
             missing[at] = {number for number, word in enumerate(words, 1) if word not in text}
         unsure = [at for at in missing if missing[at]] if self.wanted.in_arguments else []
-        for start in range(0, len(unsure), _BODIES_AT_ONCE):
-            part = unsure[start : start + _BODIES_AT_ONCE]
-            self.cost += _BODY_COST * len(part)
-            for at, there in zip(part, self.client.run(self._search(words, [events[at] for at in part])), strict=True):
+        while unsure:
+            found = self.client.run(self._search(words, [events[at] for at in unsure[:_BODIES_AT_ONCE]]))
+            self.cost += _BODY_COST * len(found)
+            for at, there in zip(unsure, found, strict=False):
                 missing[at] -= there
+            unsure = unsure[len(found) :]
         return [events[at] for at in missing if not missing[at]]
 
     def _search(self, words: Sequence[str], events: Sequence[Event]) -> Call[list[set[int]]]:

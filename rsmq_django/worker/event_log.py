@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
+#: Tags of an event: other programs may write any number into a message.
+MOST_TAGS = 50
 #: The end of the arguments of a call, for shared/events.lua.
 Events = tuple[Argument, ...]
 #: What a script reads when nothing is logged.
@@ -123,7 +125,7 @@ def line_of(execution: Execution) -> str:
         message_id = message_id.replace("\n", " ")
     is_reliable = delivery.work_queue.reliable is not None
     sent_ms = message_id.partition("-")[0] if is_reliable else whole_sent_ms(message_id)
-    tags = "" if execution.meta is None else BETWEEN_TAGS.join(tags_of(execution.meta))
+    tags = "" if execution.meta is None else BETWEEN_TAGS.join(tags_of(execution.meta)[:MOST_TAGS])
     if tags:
         tags = f"\n{tags}\n"
     return (

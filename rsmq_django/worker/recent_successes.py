@@ -21,8 +21,9 @@ from ..core.runs import MOST_TASKS
 KEPT = 50
 #: Successes of a task that a process logs within a second: of faster tasks the last ones of each second are not.
 MOST_A_SECOND, SECOND_S = 10, 1.0
-#: A task that goes on succeeding is entered again after so long; one that did not for longer gives way to another.
-ENTER_EVERY_S, GIVES_WAY_AFTER_S = 3600, 7200
+#: A task that goes on succeeding is entered again after the first time, because a server may have lost its data; one
+#: that was not for the second gives way to another.
+ENTER_EVERY_S, GIVES_WAY_AFTER_S = 300, 7200
 _AT_ONCE = 100
 
 
@@ -64,11 +65,11 @@ class RecentSuccesses:
         if self._new:
             new = sorted(self._new)[:_AT_ONCE]
             self._new.difference_update(new)
-            steps.append(RecentStep(self, new, self._enter(new)))
+            steps.append(RecentStep(self, new, [], self._enter(new)))
         if self._gone:
             gone = sorted(self._gone)[:_AT_ONCE]
             self._gone.difference_update(gone)
-            steps.append(RecentStep(self, [], self._forget(gone)))
+            steps.append(RecentStep(self, [], gone, self._forget(gone)))
         return steps
 
     def carry_out(self, client: Client) -> None:
@@ -88,9 +89,10 @@ class RecentSuccesses:
                 self._gone.add(task)
         self._gone.update(name.decode("utf-8", "surrogateescape") for name in reply[len(tasks) :])
 
-    def ask_again(self, tasks: Sequence[str]) -> None:
-        """Note that the question was not answered."""
+    def ask_again(self, tasks: Sequence[str], gone: Sequence[str]) -> None:
+        """Note that the question was not answered, or that streams may be there still."""
         self._new.update(tasks)
+        self._gone.update(gone)
 
     def _enter(self, tasks: Sequence[str]) -> Call[Any]:
         args: tuple[Argument, ...] = (MOST_TASKS, GIVES_WAY_AFTER_S * 1000, *map(_encoded, tasks))
@@ -107,6 +109,7 @@ class RecentStep:
 
     recent: RecentSuccesses
     tasks: Sequence[str]
+    gone: Sequence[str]
     call: Call[Any]
 
     def done(self, reply: Sequence[Any]) -> None:
@@ -115,7 +118,7 @@ class RecentStep:
 
     def failed(self, _error: RsmqError) -> None:
         """Ask again with a later exchange."""
-        self.recent.ask_again(self.tasks)
+        self.recent.ask_again(self.tasks, self.gone)
 
 
 def _encoded(task: str) -> bytes:

@@ -28,7 +28,7 @@ logger = get_logger(__name__)
 
 #: Frames of one task, those that were entered last.
 MOST_FRAMES = 60
-_OURS = str(Path(__file__).parents[1])
+_OURS = f"{Path(__file__).parents[1]}{os.sep}"
 _AROUND = (_OURS, threading.__file__, asyncio.__path__[0])
 
 
@@ -47,7 +47,11 @@ class StackAnswers:
 
     def _answer(self) -> None:
         while os.read(self._reader, 64):
-            stacks = stacks_of(self._pool)
+            try:
+                stacks = stacks_of(self._pool)
+            except Exception:  # frames change while they are read, and their source may be anything
+                logger.exception("the stacks of running tasks could not be read")
+                continue
             for client in self._clients:
                 try:
                     client.run(tell_stacks(client.namespace, self._worker_id, stacks))

@@ -205,7 +205,12 @@ class Supervisor:
         sys.stdout.flush()
         sys.stderr.flush()
         reader, writer = os.pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(reader)
+            os.close(writer)
+            raise
         if pid == 0:
             os.close(writer)
             self._be_a_child(options, board, self._herd.member(seat.number), reader)

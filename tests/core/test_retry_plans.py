@@ -8,6 +8,7 @@ import pytest
 from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.browse import StoredMessage, page
 from rsmq_django.core.errors import InvalidValue
+from rsmq_django.core.moves import move
 from rsmq_django.core.retry_plans import (
     PART,
     Plan,
@@ -239,3 +240,33 @@ def test_plans_of_a_queue_are_listed_and_go_away_by_themselves(
 def test_a_rate_that_cannot_be_is_refused(client: Client, queue: Queue, rate: float):
     with pytest.raises(InvalidValue, match="messages a second"):
         begin(client, "jobs", rate=rate, to_look_at=1)
+
+
+def test_dead_letter_that_names_no_possible_task_does_not_hold_up_the_others(
+    client: Client, queue: Queue, home: Queue, server: PrivateServer
+):
+    ids = bury(server, queue, 3)
+    record = json.loads(server.redis.hget(f"rsmq::dead:{queue.name}", ids[1]))
+    server.redis.hset(f"rsmq::dead:{queue.name}", ids[1], json.dumps(record | {"task_id": "\ud800"}))
+
+    plan_id = planned(queue, rate=1)
+    plan = now(client, plan_id)
+    cancel(client, plan_id)
+    returned = sum(each_part(return_part, client, plan))
+
+    assert (plan.sent, returned) == (3, 2)
+
+
+def test_result_of_a_message_that_is_moved_goes_with_it(
+    client: Client, queue: Queue, home: Queue, server: PrivateServer
+):
+    bury(server, queue, 1, task_id="A" * 22)
+    server.redis.rename("rsmq::result:t0", f"rsmq::result:{'A' * 22}")
+    other = Queue("other", client)
+    other.create()
+    planned(queue)
+
+    client.run(move("rsmq", "home", "other", stored(home)))
+
+    record = server.redis.hgetall(f"rsmq::result:{'A' * 22}")
+    assert (record[b"queue"], record[b"message"]) == (b"other", stored(other)[0].id.encode())

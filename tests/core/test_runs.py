@@ -1,12 +1,14 @@
 """What ran: pages of runs by every filter, wherever their events are."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from rsmq_django.core import Client
-from rsmq_django.core.events import FIELDS
+from rsmq_django.core import runs as module
+from rsmq_django.core.events import FIELDS, Event, read_event
 from rsmq_django.core.fingerprint import fingerprint
 from rsmq_django.core.runs import RunFilter, RunPage, Tail, attempts_of, find_runs, read_run
 from tests.redis_server import PrivateServer
@@ -191,3 +193,54 @@ def test_tail_returns_each_run_once_in_order_from_streams_that_begin_later_too(c
     assert before == []
     assert [run.task_id for run in more] == ["t3", "t4", "t5"]
     assert tail.more() == []
+
+
+def test_page_ends_when_successes_alone_cost_more_than_a_look(client: Client, server: PrivateServer):
+    for number in range(40):
+        write_success(server, number, f"shop.task_{number % 4}")
+    write(server, 40, e="dead")
+
+    found = find_runs(client, RunFilter(queue="mail"), count=7, most_looked_at=10)
+
+    assert ids([found]) == [f"t{number}" for number in range(40, 33, -1)]
+    assert found.looked_back_to_ms == BEGIN_MS + 34
+
+
+def test_any_time_and_place_can_be_asked_for(client: Client, server: PrivateServer):
+    write(server, 1)
+
+    assert ids(pages(client, RunFilter(since_ms=-5))) == ["t1"]
+    assert ids(pages(client, RunFilter(until_ms=-5))) == ids(pages(client, RunFilter(until_ms=0))) == []
+    assert ids([find_runs(client, RunFilter(), before="0-0")]) == []
+
+
+def test_search_of_long_bodies_is_cut_into_short_scripts(client: Client, server: PrivateServer):
+    for number in range(40):
+        write(server, number)
+        server.redis.hset(f"rsmq::result:t{number}", "body", "x" * 60_000 + f"order-{number}.")
+    server.redis.config_resetstat()
+
+    found = pages(client, RunFilter(words=("order-3.",)))
+
+    assert ids(found) == ["t3"]
+    scripts = server.redis.info("commandstats")
+    assert sum(scripts[name]["calls"] for name in ("cmdstat_eval", "cmdstat_evalsha") if name in scripts) >= 8
+
+
+def test_page_of_many_tasks_reads_only_the_events_that_can_be_on_it(
+    client: Client, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    read: list[str] = []
+
+    def noting(entry_id: str, words: Sequence[bytes]) -> Event:
+        read.append(entry_id)
+        return read_event(entry_id, words)
+
+    monkeypatch.setattr(module, "read_event", noting)
+    for number in range(60):
+        write_success(server, number, f"shop.task_{number % 4}")
+
+    found = find_runs(client, RunFilter(), count=5)
+
+    assert ids([found]) == [f"t{number}" for number in range(59, 54, -1)]
+    assert len(read) == 6

@@ -237,3 +237,13 @@ def test_a_dead_letter_at_work_keeps_its_result(configure: Configure):
 
     result.refresh()
     assert result.return_value == 1
+
+
+def test_forged_record_whose_id_no_proof_can_have_is_not_authentic(sealed: dict[str, Any], server: PrivateServer):
+    each = paying()
+    result = each.enqueue()
+    work("payments")
+    forged = f"{result.id}\0value"
+    server.redis.copy(f"rsmq::result:{result.id}", f"rsmq::result:{forged}")
+
+    assert each.get_result(forged).is_authentic is False

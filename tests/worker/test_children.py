@@ -261,3 +261,21 @@ def test_message_whose_outcome_redis_knows_shows_as_running_no_more(project: Con
 
     assert all(shown) and board.running() == frozenset()
     assert len(board._free) == 1 + 500, "the place of each message is free again"
+
+
+def test_process_that_cannot_be_started_leaves_no_pipe_open(
+    make_supervisor: MakeSupervisor, monkeypatch: pytest.MonkeyPatch
+):
+    def fork() -> int:
+        raise BlockingIOError("no more processes")
+
+    supervisor = make_supervisor()
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(os, "fork", fork)
+
+    for number in range(3):
+        supervisor._free_seats[:] = [Seat(number)]
+        supervisor._start_at = 0.0
+        supervisor._start_missing()
+
+    assert len(os.listdir("/proc/self/fd")) == len(before)

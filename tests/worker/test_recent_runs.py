@@ -1,17 +1,21 @@
 """What is logged without a setting: failures, and the last successes of each task within a bound of memory."""
 
+import json
+import time
 from typing import Any
 
 import pytest
 
+from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.events import append
 from rsmq_django.core.keys import successes_key
 from rsmq_django.core.runs import MOST_TASKS, RunFilter, find_runs, read_run
 from rsmq_django.queues import get_client
 from rsmq_django.worker import recent_successes
+from rsmq_django.worker.event_log import MOST_TAGS
 from rsmq_django.worker.recent_successes import KEPT, MOST_A_SECOND, RecentSuccesses
 from tests.redis_server import PrivateServer
-from tests.worker.workshop import Configure, declare, work
+from tests.worker.workshop import Configure, declare, send_raw, work
 
 LINE = "{task}\n" + "i" * 32 + "\n" + "m" * 42 + "\n1\n1795000000000\n1500\n250\n47"
 
@@ -156,3 +160,47 @@ def test_search_finds_arguments_of_calls_whose_result_is_kept(project: Configure
     assert found(words=("a-7",)) == [(seven.id, "succeeded")]
     assert found(words=("a-7",), in_arguments=False) == []
     assert {task_id for task_id, _ in found(words=("order",))} == {seven.id, eight.id}
+
+
+def test_successes_are_found_again_after_the_server_has_lost_its_data(project: Configure, server: PrivateServer):
+    client, recent = get_client(), RecentSuccesses("rsmq")
+    begin = time.monotonic()
+    recent.turn(begin)
+    assert recent.takes("shop.nightly")
+    recent.carry_out(client)
+    server.redis.delete("rsmq::events:tasks")
+
+    recent.turn(begin + 100)
+    assert recent.takes("shop.nightly")
+    assert recent.steps() == [], "nothing is asked most of the time"
+    recent.turn(begin + 310)
+    assert recent.takes("shop.nightly")
+    recent.carry_out(client)
+
+    assert server.redis.zscore("rsmq::events:tasks", "shop.nightly") is not None
+
+
+def test_stream_of_a_task_that_gave_way_is_removed_after_an_outage(project: Configure, server: PrivateServer):
+    client, recent = get_client(), RecentSuccesses("rsmq")
+    server.redis.zadd("rsmq::events:tasks", {f"shop.old_{number}": 1000 + number for number in range(MOST_TASKS)})
+    server.redis.xadd(successes_key("rsmq", "shop.old_0"), {"v": "succeeded"})
+    recent.turn(0.0)
+    assert recent.takes("shop.new")
+    recent.carry_out(client)
+
+    for step in recent.steps():
+        step.failed(ConnectionFailed("the server is gone"))
+    recent.carry_out(client)
+
+    assert not server.redis.exists(successes_key("rsmq", "shop.old_0"))
+
+
+def test_event_of_a_message_with_very_many_tags_stays_small(project: Configure):
+    each = declare(lambda: None)
+    tags = [f"{number:0100}" for number in range(500)]
+    send_raw(json.dumps({"task": each.module_path, "id": "many", "args": [], "kwargs": {}, "meta": {"tags": tags}}))
+
+    work()
+
+    (run,) = find_runs(get_client()).runs
+    assert (run.kind, run.tags) == ("succeeded", tuple(tags[:MOST_TAGS]))

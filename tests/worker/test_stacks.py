@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from typing import cast
+
 import pytest
 
 from rsmq_django.core import Client
@@ -9,6 +13,10 @@ from rsmq_django.core.listing import workers
 from rsmq_django.core.processes import read_processes
 from rsmq_django.core.stacks import ask_for_stacks, read_stacks
 from rsmq_django.queues import get_client
+from rsmq_django.worker import stacks as module
+from rsmq_django.worker.pool import Pool
+from rsmq_django.worker.stacks import StackAnswers
+from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
 from tests.worker.site import tasks
@@ -65,3 +73,28 @@ def test_a_coroutine_that_holds_the_event_loop_is_answered_for(start_worker: Sta
 def test_a_worker_that_is_gone_is_not_asked(client: Client):
     assert client.run(ask_for_stacks("rsmq", "w1")) is False
     assert client.run(read_stacks("rsmq", "w1")) == {}
+
+
+def test_process_goes_on_answering_after_stacks_that_cannot_be_read(
+    client: Client, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    found: list[object] = [RuntimeError("changed while it was read"), {"m1": "a stack"}]
+
+    def stacks_of(pool: object) -> object:
+        each = found.pop(0)
+        if isinstance(each, Exception):
+            raise each
+        return each
+
+    monkeypatch.setattr(module, "stacks_of", stacks_of)
+    reader, writer = os.pipe()
+    thread = threading.Thread(target=StackAnswers(reader, cast(Pool, None), [client], "w1")._answer)
+    thread.start()
+    os.write(writer, b"?")
+    wait_until(lambda: len(found) == 1)
+    os.write(writer, b"?")
+    os.close(writer)
+    thread.join()
+    os.close(reader)
+
+    assert client.run(read_stacks("rsmq", "w1")) == {"m1": "a stack"}
