@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from django.contrib import admin
@@ -16,6 +15,7 @@ from ..models import RegisteredTask
 from .formats import as_duration, one_line, short_list, visible
 from .past_charts import charts_of, span_links, span_of
 from .site import LiveAdmin
+from .task_options import options_of
 
 
 @admin.register(RegisteredTask)
@@ -72,6 +72,7 @@ class TaskAdmin(LiveAdmin):
             "median": self.median(task),
             "p95": self.p95(task),
             "queue_links": [(visible(name), self._queue_url(name)) for name in task.queue_names],
+            "runs_url": self.address("run_changelist", task=task.path) if self.may(request, "view_run") else "",
             "messages_url": self.address("message_changelist", q=task.path),
             "enqueue_url": self._enqueue_url(request, task),
         }
@@ -86,25 +87,6 @@ class TaskAdmin(LiveAdmin):
     def _queue_url(self, name: str) -> str:
         place = queue_place(name)
         return self.address("queue_change", place.key) if place is not None else ""
-
-
-def options_of(task: Any) -> list[tuple[str, str]]:
-    """Return the options of a task that are set, as text."""
-    found = [("queue", task.queue_name), ("priority", str(task.priority)), ("takes_context", str(task.takes_context))]
-    options = getattr(task, "options", None)
-    for each in fields(options) if options is not None else ():
-        value = getattr(options, each.name)
-        if value not in (None, (), "", False) and each.name != "backoff":
-            found.append((each.name, visible(_option(value))))
-    return found
-
-
-def _option(value: Any) -> str:
-    if isinstance(value, type):
-        return value.__name__
-    if isinstance(value, (tuple, list)):
-        return ", ".join(_option(each) for each in value)
-    return str(value)
 
 
 def _run_time(seconds: float | None) -> str:

@@ -64,11 +64,11 @@ class QueuePast:
         return grown * 60 / max(last.at_s - first.at_s, LOOK_EVERY_S)
 
     def look_now(self, total_sent: int, created_s: float | None, now_s: float) -> None:
-        """Add the count of this moment. A new queue needs no earlier one: it began at 0."""
+        """Add the count of this moment, and that of the queue's creation, when it began at 0."""
         # When the looks of the current span were taken is not known.
         self.looks = [look for look in self.looks if look.at_s <= now_s]
-        if created_s is not None and created_s <= now_s and not self.looks:
-            self.looks.append(Look(created_s, 0))
+        if created_s is not None and created_s <= (self.looks[0].at_s if self.looks else now_s):
+            self.looks.insert(0, Look(created_s, 0))
         self.looks.append(Look(now_s, total_sent))
 
     @property

@@ -61,6 +61,16 @@ def test_a_new_queue_tells_what_was_sent_before_any_worker_looked(browser: Brows
     assert (row.past.failed_share, row.past.handled_per_min) == (None, 0)
 
 
+def test_messages_of_a_new_queue_from_before_the_first_look_of_a_worker_count(
+    browser: Browser, mail: Queue, server: PrivateServer
+):
+    server.redis.hset("rsmq:mail:Q", "created", int(time.time()) - 150)
+    mail.send_many([b"x"] * 60)
+    mail.client.run(sample("rsmq", "mail", at_s=time.time() - 60))
+
+    assert row_of(browser).past.sent_per_min == pytest.approx(60 / 2.5, rel=0.1)
+
+
 def test_an_old_queue_that_nobody_looked_at_shows_dashes(browser: Browser, mail: Queue, server: PrivateServer):
     server.redis.hdel("rsmq:mail:Q", "created")
 

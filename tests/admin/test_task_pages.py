@@ -1,5 +1,6 @@
 """The list of tasks and the page of one: options, counts, charts."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -8,10 +9,12 @@ from typing import Any
 import pytest
 from django.contrib.admin.utils import quote
 from django.test import Client as Browser
+from django.utils import translation
 
+from rsmq_django.admin.task_options import options_of
 from rsmq_django.core import Queue
 from rsmq_django.core.counters import report
-from rsmq_django.tasks import task, topic_task
+from rsmq_django.tasks import DISCARD, Concurrency, Rate, Unique, exponential, fixed, task, topic_task
 from rsmq_django.tasks.registry import _tasks
 from tests.admin.pages import rows_of, text_of
 
@@ -22,6 +25,10 @@ TASKS = "/admin/rsmq/registeredtask/"
 
 def pay_amount(amount: int) -> None:
     """Pay an amount."""
+
+
+def backoff_of_tests(attempt: int) -> float:
+    return attempt
 
 
 @pytest.fixture
@@ -96,10 +103,94 @@ def test_the_page_tells_options_and_draws_charts(browser: Browser, pay: Any):
     page = browser.get(url_of(pay.module_path))
 
     text = text_of(page)
-    assert "Pay an amount." in text and "max_attempts 7" in text and "timeout_s 20" in text
+    assert "Pay an amount." in text and "Max. attempts 7" in text and "Timeout 20 s" in text
     assert [chart.name for chart in page.context["charts"]] == ["outcomes", "wait", "run"]
     assert page.context["charts"][0].series[0].values[-1] == 8, "of this task only"
     assert len(browser.get(url_of(pay.module_path), {"span": "7d"}).context["charts"][0].times) == 169
+
+
+RICH: dict[str, Any] = {
+    "backoff": exponential(first_s=2, max_s=300),
+    "retry_on": (OSError, ValueError),
+    "give_up_on": KeyError,
+    "hard_timeout_s": 90,
+    "dead_letter_queue": DISCARD,
+    "result_ttl_s": 0,
+    "unique": Unique(by=["amount"], mode="debounce", window_s=60, max_wait_s=600),
+    "expires_in_s": 86_400,
+    "tags": ["shop"],
+    "fair_by": ["amount"],
+    "limits": [Concurrency(1, by=["amount"]), Rate(1200, per_s=60, name="bank")],
+    "ack": "each",
+    "aliases": ["shop.old_name"],
+}
+
+
+def test_options_of_a_task_are_in_words():
+    declared = dataclasses.replace(task(queue_name="mail", **RICH)(pay_amount), priority=5)
+    _tasks.pop(declared.module_path)
+
+    assert options_of(declared) == [
+        ("Sent to", "mail"),
+        ("Priority", "5"),
+        ("Backoff", "2 s, then 2 times as long after each failure, at most 5 min"),
+        ("Retried errors", "OSError, ValueError"),
+        ("Errors without a retry", "KeyError"),
+        ("Dead letters", "none: messages that fail for good are deleted"),
+        ("Hard timeout", "90 s, then its process is stopped"),
+        ("Expires", "1 d after it is due"),
+        ("Result", "not kept"),
+        (
+            "Unique",
+            "by amount, until it has ended; an equal call replaces it and waits 1 min, at most 10 min in all",
+        ),
+        ("Fair shares", "by amount"),
+        ("Limits", "1 run at a time, by amount; 1,200 starts in any 1 min, shared as “bank”"),
+        ("Tags", "shop"),
+        ("Other names", "shop.old_name"),
+        ("Acknowledged", "each run before the next one begins"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"backoff": fixed(60)}, [("Backoff", "1 min after each failure")]),
+        ({"backoff": backoff_of_tests}, [("Backoff", "computed by backoff_of_tests")]),
+        ({"max_attempts": 1}, [("Max. attempts", "1")]),
+        ({"batch": 10, "max_attempts": 1}, [("Max. attempts", "1"), ("Batch", "up to 10 calls")]),
+        (
+            {"unique": Unique(by=backoff_of_tests, scope="window", window_s=300), "max_attempts": 1},
+            [
+                ("Max. attempts", "1"),
+                ("Unique", "by the function backoff_of_tests, for 5 min; an equal call is dropped"),
+            ],
+        ),
+    ],
+)
+def test_options_that_are_functions_or_defaults_are_in_words_too(options: dict[str, Any], expected: list[Any]):
+    declared = task(queue_name="mail", **options)(pay_amount)
+    _tasks.pop(declared.module_path)
+
+    assert options_of(declared)[2:] == expected
+
+
+def test_options_of_a_task_are_translated():
+    declared = task(queue_name="mail", **RICH)(pay_amount)
+    _tasks.pop(declared.module_path)
+
+    with translation.override("de"):
+        said = dict(options_of(declared))
+
+    assert said["Ergebnis"] == "wird nicht aufbewahrt" and said["Läuft ab"] == "1 d nach der Fälligkeit"
+
+
+def test_the_page_leads_to_the_runs_of_the_task(browser: Browser, browser_of: Callable[..., Browser], pay: Any):
+    page = browser.get(url_of(pay.module_path))
+
+    assert page.context["runs_url"] == f"/admin/rsmq/run/?task={pay.module_path}"
+    assert page.context["runs_url"] in page.content.decode()
+    assert browser_of("view_registeredtask").get(url_of(pay.module_path)).context["runs_url"] == ""
 
 
 def test_the_page_leads_to_the_form_that_enqueues_it(browser: Browser, browser_of: Callable[..., Browser], pay: Any):
