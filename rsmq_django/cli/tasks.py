@@ -82,7 +82,8 @@ def list_(
 ) -> None:
     """List runs of tasks, newest first.
 
-    One line is one attempt. WORDS must be in ids, errors or arguments. Which runs are on record depends on the setting
+    One line is one attempt. WORDS must be in ids, errors or arguments, a number as a whole: 7 is
+    not in 47. Which runs are on record depends on the setting
     EVENTS. With --json there is one object per line.
 
     \b

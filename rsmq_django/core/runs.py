@@ -282,7 +282,7 @@ class _Look:
         words, missing = [word.lower() for word in self.wanted.words], dict[int, set[int]]()
         for at, event in enumerate(events):
             text = _text_of(event, self.wanted)
-            missing[at] = {number for number, word in enumerate(words, 1) if word not in text}
+            missing[at] = {number for number, word in enumerate(words, 1) if not _has_word(text, word)}
         unsure = [at for at in missing if missing[at]] if self.wanted.in_arguments else []
         while unsure:
             found = self.client.run(self._search(words, [events[at] for at in unsure[:_BODIES_AT_ONCE]]))
@@ -329,6 +329,13 @@ def group_of(event: Event) -> str | None:
 
 
 _fingerprint = lru_cache(maxsize=20_000)(fingerprint)
+
+
+def _has_word(text: str, word: str) -> bool:
+    """Return whether a word is part of a text; a number only as a whole: ids and other numbers are full of digits."""
+    if not (word.isascii() and word.isdigit()):
+        return word in text
+    return word in text and re.search(rf"(?<![0-9a-z]){word}(?![0-9a-z])", text) is not None
 
 
 def _text_of(event: Event, wanted: RunFilter) -> str:

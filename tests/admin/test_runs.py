@@ -69,6 +69,8 @@ def test_runs_are_listed_newest_first_page_by_page(browser: Browser, ran: None):
         ({"tag": "tour 7"}, ["t4"]),
         ({"worker": "web2"}, []),
         ({"q": "ORDER 20"}, ["t20"]),
+        ({"q": "order 2"}, []),
+        ({"q": "order 0"}, ["t0"]),
         ({"q": "t13"}, ["t13"]),
         ({"group": fingerprint("shop.send", "builtins.ValueError", "order 7 password=hunter2")}, ["t20", "t10", "t0"]),
         ({"since": at(0), "until": at(1)}, None),
@@ -89,6 +91,16 @@ def test_filters_are_in_the_address(browser: Browser, ran: None, asked: dict[str
             assert f'value="{escape(value)}"' in page.content.decode()
     older = page.context["cl"].older_url
     assert not older or all(f"{name}=" in older for name in asked)
+
+
+def test_number_is_found_in_arguments_and_errors_as_a_whole(browser: Browser, mail: Queue, server: PrivateServer):
+    for number, task_id in ((7, "aaa"), (47, "b7b"), (70, "7cc")):
+        body = json.dumps({"task": "shop.send", "id": task_id, "args": [], "kwargs": {"order": number}})
+        server.redis.hset(f"rsmq::result:{task_id}", "body", body)
+        write(server, number, i=task_id, m=f"m{number}")
+    write(server, 77, i="ddd", x="x.Down", y="order_7 was refused")
+
+    assert ids(browser.get(RUNS, {"q": "order 7"})) == ["ddd", "aaa"]
 
 
 def test_filter_that_cannot_be_understood_is_named_and_left_out(browser: Browser, ran: None):
