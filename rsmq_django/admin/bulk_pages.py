@@ -30,7 +30,7 @@ LIVE_SLICE_S, SLICE_S = 0.2, 2.0
 def job_of_selection(request: HttpRequest, operation: Operation, selection: Selection) -> Job | None:
     """Return the job for all that a list shows; None when that is more than one queue, or a filter of another kind."""
     queues, states = selection.values("queue"), selection.values("state")
-    is_plain = selection.is_exact and set(selection.equal) <= {"queue", "state"} and not selection.narrowing
+    is_plain = selection.is_exact and set(selection.equal) <= {"queue", "state"} and not has_more(selection)
     if not is_plain or queues is None or len(queues) != 1 or (states is not None and len(states) != 1):
         return None
     return new_job(
@@ -41,6 +41,11 @@ def job_of_selection(request: HttpRequest, operation: Operation, selection: Sele
         words=selection.words,
         in_bodies=selection.searches_bodies,
     )
+
+
+def has_more(selection: Selection) -> bool:
+    """Return whether a list is narrowed by what a job does not know: it would be about more than the list shows."""
+    return bool(selection.narrowing or selection.begin)
 
 
 def new_job(request: HttpRequest, operation: Operation, queue: str, **choices: Any) -> Job | None:

@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from ..conf import get_settings
 from ..core import moves
-from ..core.errors import InvalidName, QueueNotFound
+from ..core.errors import InvalidName, QueueNotFound, RsmqError
 from ..core.limits import MAX_BATCH
 from ..core.pause import pause, resume
 from ..live.places import Place, by_client
@@ -190,12 +190,19 @@ def _purge(model_admin: QueueAdmin, request: HttpRequest, rows: list[Queue], see
             purged.append(row)
             count += removed
             log(request, row, _("Purged %(count)s messages") % {"count": as_number(removed)})
-    finally:  # also when the server goes away in between
-        text = ngettext("%(count)s message was removed", "%(count)s messages were removed", count)
-        _tell(model_admin, request, text % {"count": as_number(count)}, purged)
+    except RsmqError:  # the server went away in between; of the queue that it was at, the outcome is not known
+        if purged:
+            _tell_removed(model_admin, request, count, purged)
+        raise
+    _tell_removed(model_admin, request, count, purged)
     if left:
         text = _("Left alone, because messages have been sent since the question")
         _tell(model_admin, request, text, left, is_good=False)
+
+
+def _tell_removed(model_admin: QueueAdmin, request: HttpRequest, count: int, purged: Sequence[Queue]) -> None:
+    text = ngettext("%(count)s message was removed", "%(count)s messages were removed", count)
+    _tell(model_admin, request, text % {"count": as_number(count)}, purged)
 
 
 def _tell(

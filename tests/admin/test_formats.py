@@ -14,6 +14,7 @@ from django.utils import timezone, translation
 from rsmq_django import schedules
 from rsmq_django.admin import formats
 from rsmq_django.core import Queue
+from rsmq_django.core.topics import Topic
 from rsmq_django.live.times import as_datetime
 from tests.admin.conftest import MESSAGES, QUEUES
 from tests.admin.pages import text_of
@@ -137,3 +138,30 @@ def test_without_time_zones_a_time_is_shown_in_the_zone_of_the_user(settings: An
 
     with timezone.override("Asia/Tokyo"):
         assert formats.as_time(as_datetime(0)) == "1970-01-01 09:00:00 JST"
+
+
+def test_numbers_that_programs_read_have_no_separators(
+    browser: Browser, mail: Queue, server: PrivateServer, settings: Any
+):
+    settings.USE_THOUSAND_SEPARATOR = True
+    message_id = mail.send(b"x")
+    server.redis.hset("rsmq:mail:Q", f"{message_id}:rc", 1234)
+    topic = Topic("orders", mail.client)
+    for _ in range(2):
+        topic.publish(*(["x"] * 1000))
+    group = topic.group("billing")
+    group.read(1)
+    group.leave()
+    seek = browser.post("/admin/rsmq/topic/orders/groups/billing/seek/", {"to": "index", "value": "1500"})
+    pages = [
+        seek,
+        browser.get("/admin/rsmq/topic/orders/change/", {"from": 1500}),
+        browser.get(f"{MESSAGES}mail_2F{message_id}/change/"),
+    ]
+
+    for page in pages:
+        content = page.content.decode()
+        assert page.status_code == 200
+        assert not re.findall(r'(?:value|href|data-[a-z-]+)="[^"]*\d,\d{3}[^"]*"', content)
+    assert 'name="after" value="1500"' in seek.content.decode()
+    assert "?from=1" in pages[1].content.decode() and f'value="1234 mail/{message_id}"' in pages[2].content.decode()

@@ -115,7 +115,7 @@ def test_a_job_on_all_messages_is_not_offered_for_what_only_looking_finds(browse
         follow=True,
     )
 
-    assert "Choose one queue first" in told(page)[0] and mail.attributes().messages == 30
+    assert "Clear the filters" in told(page)[0] and mail.attributes().messages == 30
 
 
 def test_the_list_shows_calls_with_their_arguments_and_errors_with_their_texts(
@@ -130,3 +130,17 @@ def test_the_list_shows_calls_with_their_arguments_and_errors_with_their_texts(
     assert "hunter2" not in text and "abc" not in text
     hidden = text_of(browser_of("view_message").get(MESSAGES))
     assert "shop.tasks.pay" in hidden and "EUR" not in hidden and "4711" not in hidden
+
+
+def test_a_job_on_all_messages_of_a_later_page_of_a_search_is_not_offered(browser: Browser, mail: Queue, settings: Any):
+    settings.RSMQ = {**settings.RSMQ, "ADMIN": {"PAGE_SIZE": 20, "SEARCH_LIMIT": 100}}
+    mail.send_many([body("shop.tasks.pay")] * 150)
+    content = browser.get(f"{MESSAGES}?queue=mail&q=pay").content.decode()
+    link = re.search(r'<a href="([^"]*after=[^"]*)">Continue', content)
+    assert link
+
+    selected = {"action": "delete_selected", "select_across": "1", "_selected_action": ["x"]}
+    done = browser.post(MESSAGES + html.unescape(link[1]), selected, follow=True)
+
+    assert "go to the first page of the search" in told(done)[0]
+    assert mail.attributes().messages == 150

@@ -13,7 +13,7 @@ from django.test import Client as Browser
 
 from rsmq_django.admin.queue_actions import OPERATIONS
 from rsmq_django.core import Queue
-from rsmq_django.core.errors import RedisFailure
+from rsmq_django.core.errors import OutcomeUnknown, RedisFailure
 from rsmq_django.models import Queue as Row
 from tests.admin.conftest import QUEUES
 from tests.admin.pages import text_of, told
@@ -152,3 +152,18 @@ def test_queues_that_were_paused_before_a_server_went_away_are_written_down(rf: 
         OPERATIONS["pause"].carry_out(admin, request, rows, {})
 
     assert [entry.object_id for entry in LogEntry.objects.all()] == ["mail"]
+
+
+def test_nothing_is_said_to_be_removed_where_the_outcome_is_not_known(
+    browser: Browser, three: list[Queue], monkeypatch: Any
+):
+    def lost(*args: Any) -> None:
+        raise OutcomeUnknown("the answer was lost")
+
+    page = ask(browser, "purge", "mail")
+    monkeypatch.setattr("rsmq_django.core.moves.purge_as_seen", lost)
+
+    done = confirm(browser, page, word="purge")
+
+    assert done.status_code == 503 and "Look whether it was done" in text_of(done)
+    assert told(browser.get(QUEUES)) == []
