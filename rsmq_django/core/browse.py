@@ -22,6 +22,9 @@ from .replies import first_received_ms
 
 T = TypeVar("T")
 
+#: JSON has numbers of any length, and no float is as large as some of them.
+_TOO_LARGE = 2**63
+
 #: Bodies are left out.
 NO_BODY = 0
 #: Bodies are read whole: the server stores nothing longer.
@@ -271,8 +274,8 @@ def read_failure(record: bytes) -> Failure | None:
     texts = ("reason", "queue", "task", "task_id", "error", "message", "traceback", "worker")
     return Failure(
         **{name: _encodable(str(fields[name])) if fields.get(name) is not None else "" for name in texts},
-        attempts=attempts if isinstance(attempts, int) else 0,
-        died_ms=died_ms if isinstance(died_ms, (int, float)) and math.isfinite(died_ms) else None,
+        attempts=attempts if isinstance(attempts, int) and abs(attempts) < _TOO_LARGE else 0,
+        died_ms=died_ms if isinstance(died_ms, (int, float)) and abs(died_ms) < _TOO_LARGE else None,
     )
 
 

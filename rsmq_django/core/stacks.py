@@ -48,6 +48,6 @@ def read_stacks(namespace: str, worker_id: str) -> Call[dict[str, str]]:
 def _read(reply: bytes) -> dict[str, str]:
     try:
         found: Any = json.loads(reply) if reply else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}

@@ -197,12 +197,12 @@ class RSMQBackend(BaseTaskBackend):
 
     def _find(self, result_id: str) -> TaskResult[..., Any] | None:
         for client in _clients():
-            record = client.run(read_record(client.namespace, result_id))
+            record, passed = client.run(read_record(client.namespace, result_id)), set[str]()
             # Dropped, and the one that stands for it perhaps, too: of a burst, each call points to the next.
-            while record.get("of", result_id) != result_id:
-                result_id = record["of"]
+            while (following := _next_of(record, result_id, passed)) is not None:
+                result_id = following
                 record = client.run(read_record(client.namespace, result_id))
-            if record and "body" not in record:
+            if _is_elsewhere(record):
                 body = client.run(read_body(queue_keys(client.namespace, record["queue"]), record["message"]))
                 if body is not None:
                     return self._restore(result_id, record, body)
@@ -213,12 +213,12 @@ class RSMQBackend(BaseTaskBackend):
 
     async def _afind(self, result_id: str) -> TaskResult[..., Any] | None:
         for client in _clients():
-            record = await client.arun(read_record(client.namespace, result_id))
+            record, passed = await client.arun(read_record(client.namespace, result_id)), set[str]()
             # Dropped, and the one that stands for it perhaps, too: of a burst, each call points to the next.
-            while record.get("of", result_id) != result_id:
-                result_id = record["of"]
+            while (following := _next_of(record, result_id, passed)) is not None:
+                result_id = following
                 record = await client.arun(read_record(client.namespace, result_id))
-            if record and "body" not in record:
+            if _is_elsewhere(record):
                 body = await client.arun(read_body(queue_keys(client.namespace, record["queue"]), record["message"]))
                 if body is not None:
                     return self._restore(result_id, record, body)
@@ -284,6 +284,21 @@ def _is_known(body: bytes, task_id: str, queue_name: str) -> bool:
         return find_task(peek(body, queue_name=queue_name, message_id=task_id).task) is not None
     except Unreadable:
         return True  # there is nothing to look for
+
+
+def _next_of(record: Mapping[str, str], result_id: str, passed: set[str]) -> str | None:
+    """Return the call that stands for a dropped one; None for one that was not dropped.
+
+    Calls that stand for each other in a circle, which only another program can make, end it: they are in `passed`.
+    """
+    passed.add(result_id)
+    following = record.get("of", result_id)
+    return following if following not in passed else None
+
+
+def _is_elsewhere(record: Mapping[str, str]) -> bool:
+    """Say whether the body of a result's message is still in the queue, as far as the record says where."""
+    return "body" not in record and "queue" in record and "message" in record
 
 
 def _body_of(record: Mapping[str, str]) -> bytes:

@@ -28,8 +28,9 @@ from ..core.call import Call
 from ..core.ids import sent_ms
 from ..core.keys import QueueKeys, result_key
 from .base_result import BaseResult
-from .compat import TaskError, TaskResult, TaskResultStatus
+from .compat import TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
 from .envelope import Envelope, Unreadable
+from .options import MOST_ATTEMPTS
 from .proofs import keyring_of, writes_proofs
 from .registry import find_task
 from .sealing import is_authentic, peek
@@ -64,14 +65,20 @@ def read_body(keys: QueueKeys, message_id: str) -> Call[bytes | None]:
 
 
 def task_result(task_id: str, record: Fields, body: bytes | None, *, backend: str) -> TaskResult[..., Any]:
-    """Make the `TaskResult` that a record and its message's body describe."""
+    """Make the `TaskResult` that a record and its message's body describe.
+
+    Raises TaskResultDoesNotExist when another program has damaged the record.
+    """
+    status, value = _state(task_id, record)
     envelope = _envelope(body, task_id, record.get("queue", ""))
-    workers = _by_attempt(record, "worker:")
+    # No worker notes an attempt beyond all limits; a list up to there would fill the memory.
+    noted = _by_attempt(record, "worker:")
+    workers = {attempt: worker for attempt, worker in noted.items() if abs(attempt) <= MOST_ATTEMPTS}
     enqueued_ms = sent_ms(record.get("message", ""))
     result: TaskResult[..., Any] = BaseResult(
         task=restored_task(envelope.task, queue_name=record.get("queue", ""), backend=backend),
         id=task_id,
-        status=TaskResultStatus(record["status"]),
+        status=status,
         enqueued_at=as_time(enqueued_ms),
         started_at=as_time(record.get("started_ms")),
         finished_at=as_time(record.get("finished_ms")),
@@ -83,9 +90,18 @@ def task_result(task_id: str, record: Fields, body: bytes | None, *, backend: st
         # An attempt whose worker died at once left no name; its place keeps the count right.
         worker_ids=[workers.get(attempt, "") for attempt in range(min(1, *workers, 1), max(workers, default=0) + 1)],
     )
-    object.__setattr__(result, "_return_value", json.loads(record.get("value", "null")))
+    object.__setattr__(result, "_return_value", value)
     object.__setattr__(result, "_is_authentic", _is_authentic(task_id, record, body))
     return result
+
+
+def _state(task_id: str, record: Fields) -> tuple[TaskResultStatus, Any]:
+    """Return how a task stands, and what it returned."""
+    try:
+        return TaskResultStatus(record.get("status", "")), json.loads(record.get("value", "null"))
+    except (ValueError, RecursionError) as error:  # an unknown status, or no JSON
+        said = f"the record of result {task_id!r} is not readable, another program wrote to it: {error}"
+        raise TaskResultDoesNotExist(said) from error
 
 
 def proven_end(text: str, *, task_id: str, queue_name: str, field: ProvenField) -> str:
@@ -98,7 +114,7 @@ def proven_end(text: str, *, task_id: str, queue_name: str, field: ProvenField) 
 
 def _is_authentic(task_id: str, record: Fields, body: bytes | None) -> bool:
     """Return whether a process with the keys of the record's queue wrote how a task ended."""
-    queue_name, status = record.get("queue", ""), record["status"]
+    queue_name, status = record.get("queue", ""), record.get("status", "")
     keys = keyring_of(queue_name) if status in _ENDS else None
     if keys is None or body is None:
         return False

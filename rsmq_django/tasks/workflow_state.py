@@ -132,11 +132,17 @@ def newest_workflows(count: int = 50) -> list[WorkflowStatus]:
 
 
 def read_outcome(member: int, value: bytes, failure: bytes) -> Any:
-    """Return what a member returned, or its `Failure`; None for one that has not ended."""
-    if failure:
+    """Return what a member returned, or its `Failure`; None for one that has not ended.
+
+    What is not readable was written by another program: a `Failure` with the reason "unreadable".
+    """
+    try:
+        if not failure:
+            return json.loads(without_proofs(value)) if value else None
         record = json.loads(without_proofs(failure))
         return Failure(member, *(str(record.get(name, "")) for name in _FIELDS))
-    return json.loads(without_proofs(value)) if value else None
+    except (ValueError, AttributeError, RecursionError) as error:  # not JSON, or not an object
+        return Failure(member, "", "", "unreadable", "", f"what is stored of member {member} is not readable: {error}")
 
 
 def slices(members: int) -> Iterator[tuple[int, int]]:

@@ -81,9 +81,10 @@ def read_headers(stored: bytes | None) -> Mapping[str, str]:
         return NO_HEADERS
     try:
         headers = json.loads(stored)
-    except ValueError:
+    except (ValueError, RecursionError):
         return NO_HEADERS
-    return headers if isinstance(headers, dict) else NO_HEADERS
+    is_of_texts = isinstance(headers, dict) and all(isinstance(text, str) for text in headers.values())
+    return headers if is_of_texts else NO_HEADERS
 
 
 def read_status(reply: list[int]) -> TopicStatus:

@@ -16,8 +16,11 @@ local function free_places(key, most)
   local places = redis.call("HGETALL", key)
   for n = 1, #places, 2 do
     local holder, text = places[n], places[n + 1]
-    local is_overdue = tonumber(text:match(" (%d+) ")) <= now_ms
-    if is_overdue or most <= FEW then
+    local until_ms = tonumber(text:match("^%d+ (%d+) ."))
+    local is_overdue = until_ms and until_ms <= now_ms
+    if not until_ms then
+      redis.call("HDEL", key, holder) -- no worker wrote it: it stands for no message
+    elseif is_overdue or most <= FEW then
       local visible_ms, name, count_then = lease_of(holder, text)
       if not visible_ms then
         redis.call("HDEL", key, holder)
@@ -36,15 +39,16 @@ function lead_ms.concurrency(key, most)
   return redis.call("HLEN", key) < most and 0 or nil
 end
 function lead_ms.rate(key, most, window_ms)
-  local nth = redis.call("LINDEX", key, most - 1)
-  if not nth then return 0 end
+  local stored = redis.call("LINDEX", key, most - 1)
+  if not stored then return 0 end
+  local nth = tonumber(stored) or math.huge -- no worker wrote what is not a number
   -- Starts that lie in the future are those of a clock that was put back: nobody waits until it is there again.
   if nth - now_ms > window_ms then redis.call("DEL", key) return 0 end
   return math.max(0, nth + window_ms - now_ms)
 end
 
 local function turn_of(key, lead, apart_ms, longest_ms)
-  local turn = math.max(now_ms + lead, tonumber(redis.call("GET", key) or 0) + apart_ms)
+  local turn = math.max(now_ms + lead, (tonumber(redis.call("GET", key) or 0) or 0) + apart_ms)
   local wait_ms = math.max(1, math.ceil(turn - now_ms))
   -- The last of very many: not all at the same time. The microseconds are random enough.
   if wait_ms > longest_ms then return longest_ms * (0.5 + time[2] % 1000 / 2000) end
