@@ -47,14 +47,14 @@ def part(name):
     yield
 
 features.FEW, features.MANY, features.WARM_UP, features.SLOWER, features.part = 1, 2, 1, 1, part
-features.measure({server.url!r}, [], ["limit", "events", "encrypted queue", "schedules"])
+features.measure({server.url!r}, [], ["limit", "all events", "encrypted queue", "schedules"])
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
     measured = {line.rpartition("/")[0].rpartition("/")[0] for line in done.stdout.splitlines()}
     assert measured == {
-        *("limit/plain", "limit/using", "events/using"),
+        *("limit/plain", "limit/using", "all events/using"),
         *("encrypted queue/plain", "encrypted queue/using", "schedules/plain"),
     }
 
