@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from django.http import HttpRequest, HttpResponse
 from prometheus_client import CollectorRegistry
@@ -19,13 +20,17 @@ from .conf import get_settings
 from .core import Client, RsmqError, list_queues
 from .core.backlogs import Backlog, read_backlogs
 from .core.browse import Statistics, statistics
+from .core.call import Call
 from .core.counters import COUNTERS, Counts, read_totals
+from .core.errors import RedisFailure
 from .core.events import LogState
 from .core.events import state as log_state
 from .core.histogram import Histogram
 from .core.listing import WorkerBeat, workers
 from .core.pause import paused
 from .queues import get_client
+
+T = TypeVar("T")
 
 #: Upper bounds of the buckets that Prometheus gets, in seconds: it sums over thousands of series, and six hundred
 #: buckets each would be too many. From a millisecond to an hour.
@@ -107,11 +112,21 @@ def look(alias: str, client: Client) -> Sight:
         alias,
         queues,
         backlogs,
-        client.run(paused(client.namespace)),
+        _read(client, paused(client.namespace), frozenset()),
         read_totals(client, counted),
-        client.run(workers(client.namespace)),
-        client.run(log_state(client.namespace)),
+        _read(client, workers(client.namespace), []),
+        _read(client, log_state(client.namespace), LogState(0, None, 0, None, None)),
     )
+
+
+def _read(client: Client, call: Call[T], nothing: T) -> T:
+    """Run a call; what another program has damaged must not hide everything else."""
+    try:
+        return client.run(call)
+    except RedisFailure:
+        raise
+    except RsmqError:
+        return nothing
 
 
 # -- Metrics ----------------------------------------------------------------------------------------------------------

@@ -149,6 +149,29 @@ def test_queue_that_another_program_broke_does_not_hide_the_others(server: Priva
     assert at("rsmq_queue_sent_total", queue="broken") not in seen
 
 
+@pytest.mark.parametrize("total", ["9" * 400, "9" * 5000, "1e308", "inf", "-1", "many"])
+def test_total_that_is_no_number_hides_nothing_else(server: PrivateServer, total: str):
+    ensure_queue("mail").send(b"x")
+    server.redis.hset("rsmq:mail:Q", "totalsent", total)
+    server.redis.hset("rsmq::stats:mail:total", mapping={"sent:shop.send": total, f"wait:{total}:shop.send": 1})
+
+    seen = scrape()
+
+    assert seen[at("rsmq_queue_sent_total", queue="mail")] == 0
+    assert seen[at("rsmq_queue_messages", queue="mail", state="ready")] == 1
+
+
+@pytest.mark.parametrize("key", ["stats:mail:total", "paused", "workers", "events"])
+def test_record_that_another_program_broke_does_not_hide_the_queues(server: PrivateServer, key: str):
+    ensure_queue("mail").send(b"x")
+    server.redis.set(f"rsmq::{key}", "of another program")
+
+    seen = scrape()
+
+    assert seen[at("rsmq_up")] == 1
+    assert seen[at("rsmq_queue_messages", queue="mail", state="ready")] == 1
+
+
 def test_nothing_of_bodies_is_shown():
     ensure_queue("mail").send(b'{"task": "shop.send", "args": ["hunter2"]}')
     get_queue("mail").receive()

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.browse import Failure, State, StoredMessage, pick
 from ..core.listing import crashes, holder, workers
+from ..core.numbers import read_whole
 from ..live.messages import DEAD
 from ..live.places import Place
 from ..models import Message
@@ -147,13 +148,13 @@ class MessagePage:
 
 def attempts_of(record: Mapping[str, str]) -> list[Attempt]:
     """Return the latest attempts of a result record, the last one first."""
-    numbers = {int(number) for name in record for number in _number_in(name)}
+    numbers = {number for name in record if (number := _number_in(name)) is not None and number >= 0}
     return [_attempt(record, number) for number in sorted(numbers, reverse=True)[:MAX_ATTEMPTS]]
 
 
-def _number_in(name: str) -> list[str]:
+def _number_in(name: str) -> int | None:
     kind, _colon, number = name.partition(":")
-    return [number] if kind in ("worker", "error") and number.isascii() and number.isdigit() else []
+    return read_whole(number) if kind in ("worker", "error") else None
 
 
 def _attempt(record: Mapping[str, str], number: int) -> Attempt:

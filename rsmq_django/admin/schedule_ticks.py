@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ..core import RsmqError
 from ..core.errors import RedisFailure
+from ..core.numbers import read_epoch_ms
 from ..live.times import as_datetime
 from ..queues import get_client
 from ..schedule_entry import Schedule
@@ -93,10 +94,8 @@ def _tick(schedule: Schedule, planned_ms: int, task_id: str = "", record: dict[s
 
 
 def _run_time(record: dict[str, str]) -> str:
-    try:
-        return as_duration(max(0.0, float(record["finished_ms"]) - float(record["attempted_ms"])) / 1000)
-    except (KeyError, ValueError):
-        return ""
+    begun, ended = read_epoch_ms(record.get("attempted_ms")), read_epoch_ms(record.get("finished_ms"))
+    return "" if begun is None or ended is None else as_duration(max(0.0, ended - begun) / 1000)
 
 
 def _on_its_clock(schedule: Schedule, planned_ms: int) -> str:

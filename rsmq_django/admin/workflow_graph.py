@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from ..core import Client, RsmqError
 from ..core.browse import read_failure
 from ..core.keys import queue_keys
+from ..core.numbers import read_epoch_ms
 from ..core.workflows import MemberRecord, Unfinished, read_later, read_members, read_unfinished
 from ..live.envelopes import task_name
 from ..models import Workflow
@@ -292,19 +293,12 @@ def _at(tasks: Sequence[str], step: int) -> str:
 
 def _run_time(record: Mapping[str, str], state: str) -> str:
     """Return how long the latest attempt took, or has been running."""
-    begun, ended = _ms(record.get("attempted_ms")), _ms(record.get("finished_ms"))
+    begun, ended = read_epoch_ms(record.get("attempted_ms")), read_epoch_ms(record.get("finished_ms"))
     if begun is None or state not in (DONE, FAILED, RUNNING):
         return ""
     if state == RUNNING:
         ended = time.time() * 1000
     return as_duration(max(0.0, ended - begun) / 1000) if ended is not None else ""
-
-
-def _ms(text: str | None) -> float | None:
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return None
 
 
 def arguments_of(body: bytes) -> str:

@@ -18,6 +18,7 @@ from .call import Argument, Call
 from .ids import sent_ms
 from .keys import queue_keys
 from .limits import checked_count
+from .numbers import bounded, read_count
 from .replies import first_received_ms
 
 T = TypeVar("T")
@@ -235,8 +236,8 @@ def _read_stored(values: list[Any]) -> StoredMessage:
     message_id, score, receive_count, first_received, size, body, failure = values
     return StoredMessage(
         id=message_id.decode("utf-8", "backslashreplace"),
-        visible_at_ms=float(score),
-        receive_count=_whole(receive_count),
+        visible_at_ms=bounded(score),
+        receive_count=read_count(receive_count),
         first_received_ms=first_received_ms(first_received),
         size_bytes=None if size < 0 else size,
         body=body,
@@ -254,10 +255,10 @@ def read_statistics(reply: list[Any]) -> Statistics:
         delayed=messages - ready - in_flight,
         in_flight=in_flight,
         is_estimated=bool(is_estimated),
-        oldest_ready_s=float(waited_ms) / 1000 if ready else None,
-        total_sent=_whole(sent),
-        total_received=_whole(received_in_all),
-        created_s=_whole(created_s) or None,
+        oldest_ready_s=max(0.0, bounded(waited_ms)) / 1000 if ready else None,
+        total_sent=read_count(sent),
+        total_received=read_count(received_in_all),
+        created_s=read_count(created_s) or None,
         size_bytes=None if size_bytes < 0 else size_bytes,
     )
 
@@ -282,11 +283,3 @@ def read_failure(record: bytes) -> Failure | None:
 def _encodable(text: str) -> str:
     """Return text that can be a key of Redis: half a surrogate pair is legal in JSON, and no UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
-def _whole(raw: bytes) -> int:
-    """Read a counter; what another client damaged counts as 0."""
-    try:
-        return int(raw)
-    except ValueError:
-        return 0

@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from .call import Argument, Call
 from .client import Client
 from .counts import COUNTERS, HISTOGRAMS, Counts, Depth, Slot, merged, side_by_side
-from .errors import InvalidValue, RsmqError
+from .errors import InvalidValue, RedisFailure, RsmqError
+from .histogram import read_bucket
 from .keys import counters_key, queue_keys, totals_key
+from .numbers import read_whole
 
 __all__ = [
     "COUNTERS",
@@ -170,8 +172,11 @@ def read_counts(fields: Mapping[str, int], *, task: str | None = None) -> dict[s
     tasks: dict[str, Counts] = {}
     for name, number in fields.items():
         kind, _, rest = name.partition(":")
+        bucket = None
         if kind in HISTOGRAMS:
-            bucket, _, rest = rest.partition(":")
+            text, _, rest = rest.partition(":")
+            if (bucket := read_bucket(text)) is None:
+                continue
         elif kind not in COUNTERS and kind not in ("wait_us", "run_us"):
             continue
         if task is not None and rest != task:
@@ -179,8 +184,8 @@ def read_counts(fields: Mapping[str, int], *, task: str | None = None) -> dict[s
         counts = tasks.setdefault(rest, Counts())
         if kind in COUNTERS:
             setattr(counts, kind, number)
-        elif kind in HISTOGRAMS:
-            getattr(counts, kind).counts[int(bucket)] = number
+        elif bucket is not None:
+            getattr(counts, kind).counts[bucket] = number
         else:
             getattr(counts, kind.removesuffix("_us")).sum_us = number
     return tasks
@@ -205,7 +210,7 @@ def _resolution(age_s: float, length_s: float, step_s: int | None) -> Resolution
 def _series(
     window: Window, queues: Sequence[str], replies: Sequence[dict[str, int] | RsmqError], task: str | None
 ) -> dict[str, list[Slot]]:
-    hashes = [_or_raise(reply) for reply in replies]
+    hashes = [_fields_of(reply) for reply in replies]
     each = len(hashes) // len(queues) if queues else 0
     return {
         queue: window.slots(hashes[number * each : (number + 1) * each], task=task)
@@ -214,13 +219,14 @@ def _series(
 
 
 def _totals(queues: Sequence[str], replies: Sequence[dict[str, int] | RsmqError]) -> dict[str, dict[str, Counts]]:
-    return {queue: read_counts(_or_raise(reply)) for queue, reply in zip(queues, replies, strict=True)}
+    return {queue: read_counts(_fields_of(reply)) for queue, reply in zip(queues, replies, strict=True)}
 
 
-def _or_raise(reply: dict[str, int] | RsmqError) -> dict[str, int]:
-    if isinstance(reply, RsmqError):
+def _fields_of(reply: dict[str, int] | RsmqError) -> dict[str, int]:
+    """Return the fields of a hash; none where another program keeps something else under its key."""
+    if isinstance(reply, RedisFailure):
         raise reply
-    return reply
+    return {} if isinstance(reply, RsmqError) else reply
 
 
 def _was_seen(fields: Mapping[str, int]) -> bool:
@@ -239,10 +245,9 @@ def _read_hash(queue: str, key: str) -> Call[dict[str, int]]:
 def _read_numbers(reply: list[bytes]) -> dict[str, int]:
     found = {}
     for name, value in zip(reply[::2], reply[1::2], strict=True):
-        try:
-            found[name.decode()] = int(value)
-        except ValueError:  # nobody but us writes here; what is no number is not ours
-            continue
+        number = read_whole(value)
+        if number is not None and number >= 0:  # anything else was written by another program
+            found[name.decode("utf-8", "replace")] = number
     return found
 
 

@@ -16,6 +16,7 @@ from .call import Argument, Call
 from .client import Client
 from .keys import events_key
 from .limits import MAX_BATCH
+from .numbers import read_whole
 
 #: The values of every entry, all of them and in this order, in one field with newlines between. Only the last, the text
 #: of an error, may hold newlines itself.
@@ -213,7 +214,5 @@ def _ms_of(entry_id: bytes) -> int | None:
 
 
 def _whole(text: str | bytes) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
-        return None
+    number = read_whole(text)
+    return number if number is not None and number >= 0 else None

@@ -11,8 +11,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from .numbers import read_whole
+
 GROWTH = 1.02
 _LOG_GROWTH = math.log(GROWTH)
+#: Of three thousand years.
+LAST_BUCKET = 2000
 
 
 def bucket_of(duration_us: float) -> int:
@@ -23,6 +27,12 @@ def bucket_of(duration_us: float) -> int:
 def value_of(bucket: int) -> float:
     """Return the duration in microseconds that stands for a bucket: at most one per cent from any that it holds."""
     return float(2 * GROWTH**bucket / (1 + GROWTH))
+
+
+def read_bucket(text: bytes | str) -> int | None:
+    """Return the number of a bucket; None for what no duration falls into."""
+    number = read_whole(text)
+    return number if number is not None and 0 <= number <= LAST_BUCKET else None
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from .call import Argument, Call
 from .errors import InvalidValue
 from .keys import queue_keys, worker_key, workers_key
 from .limits import MAX_BATCH, TimeUnit, checked_count
+from .numbers import bounded
 from .records import QueueAttributes
 from .replies import read_attributes, read_message_id
 
@@ -243,14 +244,14 @@ def _read_summaries(names: Sequence[str], units: Mapping[str, TimeUnit], reply: 
             name=name,
             now_ms=now_ms,
             attributes=None if is_broken else read_attributes(units.get(name, "s"))([*stored, size, size - ready]),
-            oldest_ready_s=max(0.0, now_ms - float(first_score)) / 1000 if ready else None,
+            oldest_ready_s=max(0.0, now_ms - bounded(first_score)) / 1000 if ready else None,
             failures=failures,
-            next_due_s=max(0.0, float(next_due_ms) - now_ms) / 1000 if next_due_ms else None,
+            next_due_s=max(0.0, bounded(next_due_ms) - now_ms) / 1000 if next_due_ms else None,
         )
 
 
 def _depth(now_ms: int, messages: int, ready: int, first_score: bytes) -> QueueDepth:
-    return QueueDepth(messages, ready, max(0.0, now_ms - float(first_score)) / 1000 if ready else None)
+    return QueueDepth(messages, ready, max(0.0, now_ms - bounded(first_score)) / 1000 if ready else None)
 
 
 def _read_hidden(reply: list[int]) -> list[Hidden | None]:
@@ -275,4 +276,4 @@ def _read_found(reply: list[Any]) -> Found:
 def _read_beats(reply: list[bytes]) -> list[WorkerBeat]:
     now_ms, *words = reply
     pairs = zip(words[::2], words[1::2], strict=True)
-    return [WorkerBeat(read_message_id(worker_id), int(now_ms), float(beat_ms)) for worker_id, beat_ms in pairs]
+    return [WorkerBeat(read_message_id(worker_id), int(now_ms), bounded(beat_ms)) for worker_id, beat_ms in pairs]

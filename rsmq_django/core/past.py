@@ -14,8 +14,9 @@ from .call import Call
 from .client import Client
 from .counters import Window
 from .errors import InvalidValue, RsmqError
-from .histogram import Histogram
+from .histogram import Histogram, read_bucket
 from .keys import counters_key
+from .numbers import read_count
 
 #: Each is one hash of some dozen fields; so many keep a script within a few milliseconds.
 MAX_QUEUES = 300
@@ -159,12 +160,14 @@ def _read_moment(begins_s: int, count: int, reply: list[Any]) -> Moment:
     moment = Moment(begins_s, [_read_ends(reply[at : at + _WORDS_PER_QUEUE]) for at in range(0, end, _WORDS_PER_QUEUE)])
     for at in range(end, len(reply), 3):
         histogram = moment.wait if reply[at] == b"wait" else moment.run
-        histogram.counts[int(reply[at + 1])] = int(reply[at + 2])
+        if (bucket := read_bucket(reply[at + 1])) is not None:
+            histogram.counts[bucket] = read_count(reply[at + 2])
     return moment
 
 
 def _read_ends(words: list[int]) -> Ends:
-    succeeded, retried, dead, released, lost, cancelled, ready, sent = words
+    succeeded, retried, dead, released, lost, cancelled = map(read_count, words[:6])
+    ready, sent = words[6:]
     return Ends(
         succeeded=succeeded,
         retried=retried,

@@ -14,6 +14,7 @@ from .call import Argument, Call
 from .errors import InvalidValue
 from .keys import order_key, process_key, stack_request_key, worker_key, workers_key
 from .limits import MAX_BATCH
+from .numbers import read_count
 from .replies import read_message_id
 
 Order = Literal["quiet", "resume", "restart", "stop"]
@@ -138,16 +139,16 @@ def held_in(namespace: str, worker_id: str) -> Call[dict[str, str]]:
 def _record(now_ms: int, words: list[bytes]) -> ProcessRecord:
     texts = (word.decode("utf-8", "replace") for word in words)
     told, host, pid, version, age, memory, state, queues, running, reliable, tasks = texts
-    ago_ms = max(0, now_ms - _whole(told))
+    ago_ms = max(0, now_ms - read_count(told))
     return ProcessRecord(
         host=host,
-        pid=_whole(pid),
+        pid=read_count(pid),
         version=version,
-        age_ms=_whole(age) + ago_ms,
-        memory_bytes=_whole(memory) if memory else None,
+        age_ms=read_count(age) + ago_ms,
+        memory_bytes=read_count(memory) if memory else None,
         state=state,
         queues=tuple(queues.split("\n")) if queues else (),
-        running=tuple(Running(name, _whole(ms) + ago_ms) for name, ms in _pairs(running)),
+        running=tuple(Running(name, read_count(ms) + ago_ms) for name, ms in _pairs(running)),
         told_ms_ago=ago_ms,
         reliable=tuple(reliable.split("\n")) if reliable else (),
         tasks=tasks,
@@ -156,10 +157,6 @@ def _record(now_ms: int, words: list[bytes]) -> ProcessRecord:
 
 def _pairs(text: str) -> list[tuple[str, str]]:
     return [(name, ms) for name, _, ms in (line.rpartition(" ") for line in text.split("\n")) if name]
-
-
-def _whole(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def _read_held(reply: list[bytes]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .errors import QueueExists
 from .limits import TimeUnit, stored_seconds
+from .numbers import read_finite
 from .records import Message, QueueAttributes, Settlement
 
 #: Larger numbers are milliseconds, smaller ones seconds: some clients write `modified` in milliseconds.
@@ -108,14 +109,9 @@ def first_received_ms(raw: bytes) -> int | None:
 
 
 def number(raw: bytes, default: float = 0) -> float:
-    """Read integer or float text; whole numbers stay integers, anything else is the default."""
-    try:
-        value = float(raw)
-    except ValueError:
-        return default
-    if not math.isfinite(value):
-        return default
-    return int(value) if value.is_integer() else value
+    """Read integer or float text; whole numbers stay integers, anything else is the default (see numbers.py)."""
+    value = read_finite(raw)
+    return default if value is None else value
 
 
 def _time_s(raw: bytes) -> float | None:

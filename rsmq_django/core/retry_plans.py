@@ -14,7 +14,7 @@ process is right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from .keys import checked_name, queue_keys, result_key, retries_key, retry_keys
 from .limits import MAX_BATCH
 from .listing import digest
 from .moves import MAX_SLICE, REDRIVEN_RESULT_TTL_S, Verdict, redriven
+from .numbers import read_count, read_epoch_ms, read_finite, read_whole
 from .transfers import cut, origin_of
 
 #: How long a plan is kept after its last message is due.
@@ -151,20 +152,27 @@ def _read_plan(plan_id: str, reply: Any) -> Plan | None:
     texts = [word.decode("utf-8", "replace") for word in words]
     fields = dict(zip(texts[::2], texts[1::2], strict=True))
     more: dict[str, Any] = {name: fields.get(name, "") for name in _TEXTS}
-    more |= {name: int(fields.get(name) or 0) for name in _COUNTS}
-    place = Position(bytes.fromhex(fields["score"]), bytes.fromhex(fields["message"])) if "score" in fields else START
+    more |= {name: read_count(fields.get(name)) for name in _COUNTS}
     return Plan(
         id=plan_id,
         now_ms=float(now_ms),
         open=still_open,
         later=later,
-        last_due_ms=float(last) if last else None,
-        rate=float(fields.get("rate") or 1),
-        limit=int(fields["limit"]) if fields.get("limit") else None,
-        created_ms=float(fields.get("created_ms") or 0),
-        position=place,
+        last_due_ms=read_epoch_ms(last),
+        rate=read_finite(fields.get("rate")) or 1.0,
+        limit=read_whole(fields.get("limit")),
+        created_ms=read_epoch_ms(fields.get("created_ms")) or 0.0,
+        position=_position_of(fields),
         **more,
     )
+
+
+def _position_of(fields: Mapping[str, str]) -> Position:
+    """Return where the next look begins; a damaged place is that of the first dead letter."""
+    try:
+        return Position(bytes.fromhex(fields["score"]), bytes.fromhex(fields["message"]))
+    except (KeyError, ValueError):
+        return START
 
 
 _TEXTS = ("state", "source", "failure", "task", "error", "failed_id", "task_id")

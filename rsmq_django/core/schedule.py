@@ -17,6 +17,7 @@ from typing import Any
 from .call import Argument, Call
 from .ids import SUFFIX_LENGTH
 from .keys import QueueKeys, result_key, schedule_keys
+from .numbers import bounded, read_epoch_ms
 
 _ALPHABET = string.digits + string.ascii_letters
 
@@ -173,7 +174,7 @@ def _read_listing(reply: list[Any]) -> Listing:
 
 def _read_moment(reply: list[Any]) -> Moment:
     now, synced, next_ms, *rest = [_text(word) for word in reply]
-    due = [DueEntry(rest[at], math.floor(float(rest[at + 1])), rest[at + 2]) for at in range(0, len(rest), 3)]
+    due = [DueEntry(rest[at], math.floor(bounded(rest[at + 1])), rest[at + 2]) for at in range(0, len(rest), 3)]
     return Moment(int(now), bool(synced), _number(next_ms), due)
 
 
@@ -182,8 +183,6 @@ def _text(raw: bytes) -> str:
 
 
 def _number(text: str) -> int | None:
-    """Read a number that Lua or a sorted set wrote, 1.7e+12 included; None for anything else."""
-    try:
-        return int(float(text))
-    except (ValueError, OverflowError):
-        return None
+    """Read a time or count that Lua or a sorted set wrote, 1.7e+12 included; None for anything else."""
+    number = read_epoch_ms(text)
+    return None if number is None else int(number)

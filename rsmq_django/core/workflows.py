@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from .call import Argument, Call
 from .keys import queue_keys, result_key, workflow_keys, workflows_key
 from .limits import MAX_BATCH
+from .numbers import read_count
 
 T = TypeVar("T")
 
@@ -277,7 +278,9 @@ def read_failed(namespace: str, workflow_id: str, cursor: bytes) -> Call[tuple[b
     def read(reply: list[bytes]) -> tuple[bytes, list[MemberRecord]]:
         following, *words = reply
         pairs = zip(words[::2], words[1::2], strict=True)
-        return following, [MemberRecord(int(number), "", b"", 0, *_failure_of(failure)) for number, failure in pairs]
+        return following, [
+            MemberRecord(read_count(number), "", b"", 0, *_failure_of(failure)) for number, failure in pairs
+        ]
 
     return _call("failed", workflow_keys(namespace, workflow_id)[3:4], (cursor,), read)
 
@@ -299,11 +302,11 @@ def read_unfinished(namespace: str, workflow_id: str, *, most: int) -> Call[Unfi
         if not reply:
             return Unfinished(None, None, None)
         members, failed, steps = reply
-        places = [field.split(b".") for field in steps if b"." in field]
+        places = [field.split(b".") for field in steps if field.count(b".") == 1]
         return Unfinished(
-            [int(each) for each in members],
-            [int(each) for each in failed],
-            [(int(member), int(step)) for member, step in places],
+            [read_count(each) for each in members],
+            [read_count(each) for each in failed],
+            [(read_count(member), read_count(step)) for member, step in places],
         )
 
     keys = workflow_keys(namespace, workflow_id)
@@ -372,7 +375,7 @@ def _status(workflow_id: str, words: list[bytes]) -> WorkflowStatus | None:
     fields = {_text(name): _text(value) for name, value in zip(words[::2], words[1::2], strict=True)}
     if "status" not in fields:
         return None
-    number = {name: int(fields.get(name) or 0) for name in NUMBERS}
+    number = {name: read_count(fields.get(name)) for name in NUMBERS}
     state: Any = fields["status"]
     return WorkflowStatus(
         id=workflow_id,

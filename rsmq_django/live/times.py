@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from django.conf import settings
 from django.utils.timezone import get_default_timezone, make_naive
 
+from ..core.numbers import read_epoch_ms
+
 
 def as_datetime(epoch_ms: float | str | None) -> datetime | None:
     """Return epoch milliseconds as a time; None when there is none, or when another program wrote something else."""
-    if epoch_ms is None:
+    known_ms = read_epoch_ms(epoch_ms)
+    if known_ms is None:
         return None
-    try:
-        time = datetime.fromtimestamp(float(epoch_ms) / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
+    time = datetime.fromtimestamp(known_ms / 1000, UTC)
     return time if settings.USE_TZ else make_naive(time, get_default_timezone())

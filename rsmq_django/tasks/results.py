@@ -27,6 +27,7 @@ from ..core.bands import split_band
 from ..core.call import Call
 from ..core.ids import sent_ms
 from ..core.keys import QueueKeys, result_key
+from ..core.numbers import read_epoch_ms, read_whole
 from .base_result import BaseResult
 from .compat import TaskError, TaskResult, TaskResultDoesNotExist, TaskResultStatus
 from .envelope import Envelope, Unreadable
@@ -140,10 +141,9 @@ def restored_task(path: str, *, queue_name: str, backend: str) -> Task[..., Any]
 
 
 def as_time(epoch_ms: str | float | None) -> datetime | None:
-    """Return epoch milliseconds as Django has times: aware, and naive local time where USE_TZ is off."""
-    if epoch_ms is None:
-        return None
-    return datetime.fromtimestamp(float(epoch_ms) / 1000, UTC if settings.USE_TZ else None)
+    """Return epoch milliseconds as Django has times: aware, naive local time where USE_TZ is off, None for no time."""
+    known_ms = read_epoch_ms(epoch_ms)
+    return None if known_ms is None else datetime.fromtimestamp(known_ms / 1000, UTC if settings.USE_TZ else None)
 
 
 def encode_error(error: BaseException, traceback_text: str) -> str:
@@ -153,13 +153,17 @@ def encode_error(error: BaseException, traceback_text: str) -> str:
 
 
 def _error(text: str) -> TaskError:
-    path, traceback_text = json.loads(text)
+    try:
+        path, traceback_text = map(str, json.loads(text))
+    except (ValueError, TypeError, RecursionError):  # another program wrote it
+        path, traceback_text = "", text
     return TaskError(exception_class_path=path, traceback=traceback_text)
 
 
 def _by_attempt(record: Fields, prefix: str) -> dict[int, str]:
-    found = {int(name[len(prefix) :]): value for name, value in record.items() if name.startswith(prefix)}
-    return dict(sorted(found.items()))
+    numbered = ((read_whole(name[len(prefix) :]), name) for name in record if name.startswith(prefix))
+    known = sorted((n, name) for n, name in numbered if n is not None and abs(n) <= MOST_ATTEMPTS)
+    return {number: record[name] for number, name in known}
 
 
 def _envelope(body: bytes | None, task_id: str, queue_name: str) -> Envelope:

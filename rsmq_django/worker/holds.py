@@ -15,6 +15,7 @@ from ..core import Client, Message, RsmqError, Settlement
 from ..core.call import Argument, Call
 from ..core.keys import worker_key, workers_key
 from ..core.limits import batches
+from ..core.numbers import read_whole
 from ..core.replies import read_message_id, read_nothing
 from .delivery import Delivery, WorkQueue
 from .endings import release, strikes
@@ -184,8 +185,8 @@ def _read_batch(name: bytes, text: bytes) -> Iterator[Hold]:
     """Read a field of the record, without what no worker wrote."""
     for line in text.split(b"\n")[1:]:
         message_id, _, receive_count = line.rpartition(b" ")
-        if message_id and receive_count.isdigit():
-            yield Hold(read_message_id(message_id), int(receive_count), name.decode("utf-8", "surrogateescape"))
+        if message_id and (number := read_whole(receive_count)) is not None:
+            yield Hold(read_message_id(message_id), number, name.decode("utf-8", "surrogateescape"))
 
 
 def _read_beat(reply: list[bytes]) -> tuple[int, list[str]]:

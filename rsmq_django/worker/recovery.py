@@ -20,6 +20,7 @@ from ..core import Client, Message, RsmqError, Settlement
 from ..core.call import Call
 from ..core.errors import RedisFailure
 from ..core.keys import worker_key
+from ..core.numbers import read_count
 from ..core.replies import first_received_ms
 from ..log_lines import get_logger
 from ..tasks.interrupts import HardTimeout
@@ -208,7 +209,7 @@ def _read_executions(client: Client, known: Sequence[tuple[Hold, WorkQueue]], de
             raise reply
         if reply:
             body, first, released, crashes = reply
-            found[hold] = _execution(_delivery(hold, work_queue, body, first, released, int(crashes)), death)
+            found[hold] = _execution(_delivery(hold, work_queue, body, first, released, read_count(crashes)), death)
     return found
 
 
@@ -223,7 +224,7 @@ def _delivery(
     hold: Hold, work_queue: WorkQueue, body: bytes, first: bytes, released: bytes, crashes: int = 0
 ) -> Delivery:
     message = Message(hold.message_id, body, hold.receive_count, first_received_ms(first))
-    attempt = hold.receive_count - int(released)
+    attempt = hold.receive_count - read_count(released)
     return Delivery(work_queue, message, attempt, time.monotonic(), hold.batch, crashes)
 
 

@@ -3,6 +3,7 @@ them for what people look at. FUZZ=100 makes a long run; what it finds becomes a
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -13,19 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rsmq_django.conf import QueueSettings
-from rsmq_django.core import browse, dead_letters, events, stacks
+from rsmq_django.core import browse, counters, dead_letters, events, processes, retry_plans, schedule, stacks, workflows
+from rsmq_django.core.counts import Counts
 from rsmq_django.core.reliable import replies as reliable
 from rsmq_django.core.replies import read_attributes, read_messages
 from rsmq_django.core.topics import replies as topics
 from rsmq_django.live.messages import Cursor
 from rsmq_django.live.places import message_place_of, place_of
 from rsmq_django.schedule_entry import from_json, signature_in
+from rsmq_django.tasks.compat import TaskResultDoesNotExist
 from rsmq_django.tasks.envelope import Envelope, Unreadable, decode
 from rsmq_django.tasks.membership import membership_of
+from rsmq_django.tasks.results import _read_fields, task_result
 from rsmq_django.tasks.sealing import seal, unseal
 from rsmq_django.tasks.workflow_shape import read_shape
 from rsmq_django.tasks.workflow_state import read_outcome
-from rsmq_django.worker import steps
+from rsmq_django.worker import holds, steps
 from tests.fuzz.budget import examples
 
 #: Numbers at which readers stumble: no number, infinite, larger than a float or than Python reads.
@@ -144,6 +148,33 @@ def test_schedule_is_read_or_a_value_error(name: str, text: bytes):
             pass
 
 
+@examples(40)
+@given(rows=st.lists(st.tuples(WORDS, NUMBERS, WORDS), max_size=3), next_ms=NUMBERS, synced=WORDS)
+def test_due_schedules_are_read_whatever_their_scores_are(rows: list[Any], next_ms: str, synced: bytes):
+    words = [word for name, score, text in rows for word in (name, score.encode(), text)]
+    listed = [
+        word for name, _, text in rows for word in (name, text, *[next_ms.encode()] * 6, next_ms.encode(), synced)
+    ]
+
+    schedule._read_listing([b"1700000000000", *listed])
+    if all(_is_score(score) for _, score, _ in rows):
+        schedule._read_moment([b"1700000000000", synced, next_ms.encode(), *words])
+
+
+def _is_score(text: str) -> bool:
+    """Tell whether a sorted set can have this score, as the server writes it."""
+    try:
+        return text.isascii() and float(text) == float(text) and "_" not in text and text.strip() == text
+    except ValueError:
+        return False
+
+
+@examples(50)
+@given(fields=hashes("status kind name shape sealed keeps then on_failure " + " ".join(workflows.NUMBERS)))
+def test_hash_of_a_workflow_is_read(fields: dict[bytes, bytes]):
+    workflows._status("w", flat(fields))
+
+
 @examples(50)
 @given(
     text=documents("runs ids then on_failure"),
@@ -175,6 +206,30 @@ def test_event_is_read(fields: dict[bytes, bytes], entry: bytes, tags: bytes):
 
 
 @examples(50)
+@given(fields=hashes("sent:a wait:0:a wait:x:a wait:-1:a run:99999:a wait_us:a started: =sent =ready =oldest_ms"))
+def test_counters_are_read(fields: dict[bytes, bytes]):
+    for counts in counters.read_counts(counters._read_numbers(flat(fields))).values():
+        assert isinstance(counts, Counts)
+        Counts().add(counts)
+        for histogram in (counts.wait, counts.run):
+            histogram.quantile_us(0.5)
+
+
+@examples(40)
+@given(words=st.lists(WORDS, min_size=11, max_size=11))
+def test_record_of_a_process_is_read(words: list[bytes]):
+    processes._record(1_700_000_000_000, words)
+    holds._read_page([b"0", *words[:10]])
+    processes._read_held([b"0", *words[:10]])
+
+
+@examples(40)
+@given(fields=hashes("state limit rate created_ms score message source sent failed succeeded"), last=WORDS)
+def test_plan_of_retries_is_read(fields: dict[bytes, bytes], last: bytes):
+    retry_plans._read_plan("p", [b"1700000000000", 0, 0, b"", flat(fields)])
+
+
+@examples(50)
 @given(words=st.lists(WORDS, min_size=9, max_size=9), size=st.integers(-1, 2**60))
 def test_message_and_attributes_of_another_client_are_read(words: list[bytes], size: int):
     message_id, rc, fr, body, failure, score = words[:6]
@@ -183,6 +238,18 @@ def test_message_and_attributes_of_another_client_are_read(words: list[bytes], s
     read_attributes("s")([*words[:7], 0, 0])
     read_attributes("ms")([*words[:7], 0, 0])
     steps._read_history(b"1 0 0 " + fr.replace(b" ", b"") + b" -1")
+
+
+RESULT = "status queue message value error:1 error:2 error:x worker:1 worker:x started_ms finished_ms attempted_ms"
+STATES = st.sampled_from([b"READY", b"RUNNING", b"FAILED", b"SUCCESSFUL"])
+
+
+@examples(50)
+@given(fields=hashes(RESULT), status=STATES | WORDS, body=st.none() | documents(CALL))
+def test_result_record_is_read(fields: dict[bytes, bytes], status: bytes, body: bytes | None):
+    record = _read_fields(flat({**fields, b"status": status}))
+    with contextlib.suppress(TaskResultDoesNotExist):
+        task_result("A" * 22, record, body, backend="default")
 
 
 # -- Topics and reliable queues ---------------------------------------------------------------------------------------

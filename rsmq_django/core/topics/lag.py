@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from ..call import Argument, Call
 from ..counters import RESOLUTIONS, Window, ttls
 from ..errors import RedisFailure, RsmqError
+from ..numbers import read_whole
 from .keys import lag_key
 from .records import GroupStatus
 from .topic import Topic
@@ -82,6 +83,6 @@ def _read_lags(reply: list[bytes]) -> dict[str, int]:
     lags = {}
     for name, value in zip(reply[::2], reply[1::2], strict=True):
         # Nobody but us writes here; what is no number is not ours.
-        if value.isdigit():
-            lags[name.decode("utf-8", "replace")] = int(value)
+        if (lag := read_whole(value)) is not None and lag >= 0:
+            lags[name.decode("utf-8", "replace")] = lag
     return lags

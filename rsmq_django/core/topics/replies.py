@@ -8,6 +8,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any
 
+from ..numbers import bounded, read_count
 from .records import NO_HEADERS, Batch, GroupStatus, Range, Retention, SeekResult, TopicMessage, TopicStatus
 
 #: Makes a message of its six values in half the time that the class takes for it.
@@ -49,7 +50,7 @@ def read_leased(reply: list[Any]) -> Batch:
 def read_range(reply: list[Any]) -> Range:
     """Read what topic/range gave."""
     last, lowest, first, count, slots = reply[:5]
-    times = [(int(reply[at]), int(reply[at + 1])) for at in range(5, 5 + 2 * slots, 2)]
+    times = [(read_count(reply[at]), read_count(reply[at + 1])) for at in range(5, 5 + 2 * slots, 2)]
     start = 5 + 2 * slots
     keys, headers = _extras(reply[start + count :], count) or (repeat(None), repeat(NO_HEADERS))
     bodies = reply[start : start + count]
@@ -136,7 +137,7 @@ def read_groups(reply: list[bytes]) -> list[tuple[str, float]]:
     """Read the groups with how many seconds ago each was seen."""
     now_ms = float(reply[0])
     return [
-        (reply[at].decode("utf-8", "replace"), max(0.0, now_ms - float(reply[at + 1])) / 1000)
+        (reply[at].decode("utf-8", "replace"), max(0.0, now_ms - bounded(reply[at + 1])) / 1000)
         for at in range(1, len(reply), 2)
     ]
 
