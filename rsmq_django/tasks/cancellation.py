@@ -27,6 +27,7 @@ from .interrupts import TaskCancelled
 from .membership import failure_record, is_task_id, membership_of
 from .registry import find_task
 from .results import encode_error, has_outbox, proven_end, read_body, read_record
+from .sealing import CANCELLED as CANCELLED_CALL
 from .sealing import is_authentic, peek, sealed
 from .workflow_proofs import proven
 
@@ -132,7 +133,9 @@ def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> 
     error = TaskCancelled()
     envelope = _envelope_in(body, place.queue)
     path = envelope.task
-    keep_s, rest = _keep_s(path), _rest(path, task_id)
+    keep_s, rest = _keep_s(path), _rest(path, task_id).encode()
+    if is_authentic(body or b"", queue_name=place.queue, task_id=task_id):
+        rest = sealed(rest, queue_name=place.queue, kind=CANCELLED_CALL)
     call = Call(
         "tasks/cancel",
         (
@@ -147,7 +150,7 @@ def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> 
             place.message_id,
             cancellations_channel(client.namespace),
             proven_end(encode_error(error, str(error)), task_id=task_id, queue_name=place.queue, field="error"),
-            sealed(rest.encode(), queue_name=place.queue),
+            rest,
             max(1, keep_s),
             REMEMBERED_FOR_S,
         ),

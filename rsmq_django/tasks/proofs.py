@@ -5,9 +5,9 @@ What is signed is one text, whose words are separated by a zero byte that none b
     rsmq-2 \\0 kind \\0 namespace \\0 queue \\0 word \\0 ... \\0 content
 
 The kind keeps a proof of one thing from standing for another: "message" (sealing.py), "schedule" and "tick"
-(schedule.py), "argument" and "members" (workflow_proofs.py), "result" (results.py). Namespace and queue keep it where
-it was made. The first key signs, all of them verify. A proof tells who wrote something; it does not tell when, or how
-often.
+(schedule.py), "argument" and "members" (workflow_proofs.py), "result" (results.py), "cancelled" (sealing.py: what is
+left of a cancelled call). Namespace and queue keep it where it was made. The first key signs, all of them verify. A
+proof tells who wrote something; it does not tell when, or how often.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from .envelope import Envelope, Unreadable
 from .options import MOST_ATTEMPTS
 from .proofs import keyring_of, writes_proofs
 from .registry import find_task
-from .sealing import is_authentic, peek
+from .sealing import CANCELLED, KIND, is_authentic, peek
 from .task import Task
 
 Fields = Mapping[str, str]
@@ -124,7 +124,9 @@ def _is_authentic(task_id: str, record: Fields, body: bytes | None) -> bool:
         name = f"error:{max(_by_attempt(record, 'error:'), default=0)}"
     text, proof = record.get(name, ""), record.get(f"{PROOF_OF}{name}", "")
     is_proven = keys.verifies(proof, _PROOF, task_id, field, content=text.encode("utf-8", "surrogatepass"))
-    return is_proven and is_authentic(body, queue_name=queue_name, task_id=task_id)
+    # A value is that of a call which ran; an error also that of one which was cancelled.
+    kinds = (KIND, CANCELLED) if field == "error" else (KIND,)
+    return is_proven and any(is_authentic(body, queue_name=queue_name, task_id=task_id, kind=kind) for kind in kinds)
 
 
 def restored_task(path: str, *, queue_name: str, backend: str) -> Task[..., Any]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -28,24 +29,26 @@ from .envelope import Envelope, Unreadable, decode
 from .proofs import accepts_old, keyring
 
 KIND = "message"
+#: What is left of the call of a cancelled task. It is kept with the result, and never runs.
+CANCELLED = "cancelled"
 HOW_LONG = "set OLD_SIGNATURES_UNTIL of the queue to accept it for some days"
 
 
-def seal(body: bytes, queue: QueueSettings, *, name: str, namespace: str) -> bytes:
+def seal(body: bytes, queue: QueueSettings, *, name: str, namespace: str, kind: str = KIND) -> bytes:
     """Return the body as it travels on the queue `name` (a priority band travels under its queue's name)."""
     if not queue.is_sealed:
         return body
-    wrapper, content = _encrypted(body, queue, name) if queue.encryption_keys else _signed(body, queue, name)
-    proof = keyring(queue, name=name, namespace=namespace).prove(KIND, content=content)
+    wrapper, content = _encrypted(body, queue, name) if queue.encryption_keys else _signed(body, queue, name, kind)
+    proof = keyring(queue, name=name, namespace=namespace).prove(kind, content=content)
     return json.dumps(wrapper | {"signature_v2": proof}, ensure_ascii=False).encode()
 
 
-def unseal(body: bytes, queue: QueueSettings, *, name: str, namespace: str) -> bytes:
+def unseal(body: bytes, queue: QueueSettings, *, name: str, namespace: str, kind: str = KIND) -> bytes:
     """Return what was sealed. Raises Unreadable with the reason "unsigned", "bad_signature" or "not_decrypted"."""
     if queue.encryption_keys:
-        return _decrypted(body, queue, name, namespace)
+        return _decrypted(body, queue, name, namespace, kind)
     if queue.signing_keys:
-        return _verified(body, queue, name, namespace)
+        return _verified(body, queue, name, namespace, kind)
     return body
 
 
@@ -54,31 +57,30 @@ def peek(body: bytes, *, queue_name: str, message_id: str) -> Envelope:
 
     Raises Unreadable. The queue may be unknown; one of its priority bands will do.
     """
-    try:
-        body = opened(body, queue_name=queue_name)
-    except Unreadable:
-        pass
+    for kind in (KIND, CANCELLED):
+        with suppress(Unreadable):
+            return decode(opened(body, queue_name=queue_name, kind=kind), message_id=message_id)
     return decode(body, message_id=message_id)
 
 
-def is_authentic(body: bytes, *, queue_name: str, task_id: str) -> bool:
+def is_authentic(body: bytes, *, queue_name: str, task_id: str, kind: str = KIND) -> bool:
     """Return whether a body is sealed with a key of this signed or encrypted queue, and is the call of that id."""
     try:
-        return decode(opened(body, queue_name=queue_name), message_id="-").id == task_id
+        return decode(opened(body, queue_name=queue_name, kind=kind), message_id="-").id == task_id
     except Unreadable:
         return False
 
 
-def opened(body: bytes, *, queue_name: str) -> bytes:
+def opened(body: bytes, *, queue_name: str, kind: str = KIND) -> bytes:
     """Return a body without its seal; of a queue that is not known or has no keys, as it is. Raises Unreadable."""
     queue, name, namespace = _named(queue_name)
-    return body if queue is None else unseal(body, queue, name=name, namespace=namespace)
+    return body if queue is None else unseal(body, queue, name=name, namespace=namespace, kind=kind)
 
 
-def sealed(body: bytes, *, queue_name: str) -> bytes:
+def sealed(body: bytes, *, queue_name: str, kind: str = KIND) -> bytes:
     """Return a body as it travels on this queue; of a queue that is not known or has no keys, as it is."""
     queue, name, namespace = _named(queue_name)
-    return body if queue is None else seal(body, queue, name=name, namespace=namespace)
+    return body if queue is None else seal(body, queue, name=name, namespace=namespace, kind=kind)
 
 
 def _named(queue_name: str) -> tuple[QueueSettings | None, str, str]:
@@ -93,23 +95,23 @@ def _named(queue_name: str) -> tuple[QueueSettings | None, str, str]:
 # -- Signed -----------------------------------------------------------------------------------------------------------
 
 
-def _signed(body: bytes, queue: QueueSettings, name: str) -> tuple[dict[str, str], bytes]:
+def _signed(body: bytes, queue: QueueSettings, name: str, kind: str) -> tuple[dict[str, str], bytes]:
     try:
         wrapper = {"signed": body.decode()}
     except UnicodeDecodeError as error:
         raise ValueError(f"a signed body must be UTF-8: {error}; send base64, or encrypt the queue") from error
-    if accepts_old(queue):  # workers of the release before read nothing else
+    if accepts_old(queue) and kind == KIND:  # workers of the release before read nothing else
         wrapper["signature"] = _old_signature(body, queue.signing_keys[0], name)
     return wrapper, body
 
 
-def _verified(body: bytes, queue: QueueSettings, name: str, namespace: str) -> bytes:
+def _verified(body: bytes, queue: QueueSettings, name: str, namespace: str, kind: str) -> bytes:
     wrapper = _wrapper(body)
     text, proof, old = (wrapper.get(field) for field in ("signed", "signature_v2", "signature"))
     if not isinstance(text, str) or not (isinstance(proof, str) or isinstance(old, str)):
         raise Unreadable("unsigned", f"queue {name!r} takes only signed messages; sign it as docs/security.md says")
     signed = text.encode("utf-8", "surrogatepass")
-    if isinstance(proof, str) and keyring(queue, name=name, namespace=namespace).verifies(proof, KIND, content=signed):
+    if isinstance(proof, str) and keyring(queue, name=name, namespace=namespace).verifies(proof, kind, content=signed):
         return signed
     is_old = isinstance(old, str) and _is_signed_as_before(signed, old, queue, name)
     if is_old and accepts_old(queue):
@@ -141,7 +143,7 @@ def _encrypted(body: bytes, queue: QueueSettings, name: str) -> tuple[dict[str, 
     return {"encrypted": token.decode("ascii")}, token
 
 
-def _decrypted(body: bytes, queue: QueueSettings, name: str, namespace: str) -> bytes:
+def _decrypted(body: bytes, queue: QueueSettings, name: str, namespace: str, kind: str) -> bytes:
     from cryptography.fernet import InvalidToken
 
     wrapper = _wrapper(body)
@@ -158,7 +160,7 @@ def _decrypted(body: bytes, queue: QueueSettings, name: str, namespace: str) -> 
     if not plain.startswith(start):
         raise Unreadable("not_decrypted", f"the message was encrypted for another queue than {name!r}")
     keys = keyring(queue, name=name, namespace=namespace)
-    if isinstance(proof, str) and keys.verifies(proof, KIND, content=content):
+    if isinstance(proof, str) and keys.verifies(proof, kind, content=content):
         return plain[len(start) :]
     if proof is None and accepts_old(queue):
         return plain[len(start) :]

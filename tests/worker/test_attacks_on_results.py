@@ -89,6 +89,31 @@ def test_before_the_last_day_of_old_signatures_the_release_before_can_read_resul
     assert [result_of(each.id).is_authentic for each in (good, bad)] == [is_authentic] * 2
 
 
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["its own call", "another call in its place"])
+def test_what_is_left_of_a_cancelled_call_cannot_be_run(
+    sealed: dict[str, Any], server: PrivateServer, is_replaced: bool
+):
+    """Without its arguments it is a call that no process with the keys has sent."""
+    called: list[int] = []
+
+    def pay(number: int = 1000) -> None:
+        called.append(number)
+
+    task = declare(queue_name="payments", max_attempts=1)(pay)
+    result = task.enqueue(7)
+    if is_replaced:
+        message_id = server.redis.hget(record_of(result.id), "message")
+        body = json.dumps({"task": task.module_path, "id": result.id, "args": [1000]})
+        server.redis.hset("rsmq:payments:Q", message_id, body)
+
+    cancel(result.id)
+    send_raw(server.redis.hget(record_of(result.id), "body"), queue_name="payments")
+    work("payments")
+
+    assert called == []
+    assert result_of(result.id).is_authentic is not is_replaced
+
+
 def test_a_result_of_a_queue_without_keys_is_never_authentic(sealed: dict[str, Any]):
     result = paying("default").enqueue(7)
 
