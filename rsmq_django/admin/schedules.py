@@ -78,6 +78,8 @@ class ScheduleAdmin(LiveAdmin):
     list_filter = ("is_paused", "is_declared")
     search_fields = ("name", "task")
     actions = tuple(action_for(name) for name in OPERATIONS)
+    #: What django-unfold looks for before it shows the link that adds one.
+    show_add_link = True
 
     @admin.display(description=gettext_lazy("schedule"), ordering="name")
     def shown_name(self, schedule: Schedule) -> str:

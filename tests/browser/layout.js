@@ -95,6 +95,13 @@
     if (cut > 1 && expected.theme !== "unfold") { problems.push(`${Math.round(cut)} px of ${what} are cut at its right`); }
   }
 
+  const list = document.querySelector("#result_list");
+  // Unless rows are shown as lists, or by a theme in its own way.
+  if (list && list.tHead && getComputedStyle(list.tHead).position !== "absolute" && expected.theme !== "unfold") {
+    const [heads, cells] = ["thead tr", "tbody tr"].map((row) => [...list.querySelector(row).children].filter(shown).length);
+    if (heads !== cells) { problems.push(`the list has ${heads} heads above ${cells} columns`); }
+  }
+
   const histories = [...document.querySelectorAll("#container a, #page a, .app-wrapper a")].filter((link) => link.textContent.trim() === "History" && shown(link));
   if (histories.length !== (expected.hasHistory ? 1 : 0)) { problems.push(`${histories.length} History buttons`); }
 

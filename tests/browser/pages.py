@@ -231,6 +231,7 @@ def missing_actions(visitor: Visitor, actions: Sequence[str]) -> list[str]:
     found = visitor.page.evaluate(
         """() => [...document.querySelectorAll("a, button, input[type=submit], select[name=action] option")]
             .filter((each) => each.localName === "option" || each.checkVisibility({visibilityProperty: true}))
-            .map((each) => (each.value && each.localName === "input" ? each.value : each.textContent).trim())"""
+            .flatMap((each) => [each.localName === "input" && each.value || each.textContent, each.title || ""])
+            .map((text) => text.trim())"""
     )
     return [action for action in actions if not any(text.startswith(action) for text in found)]

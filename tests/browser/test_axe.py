@@ -1,4 +1,4 @@
-"""What axe (axe-core, best practices included) says about every page, in every window, in light and dark."""
+"""What axe (axe-core, best practices included) says about every page, narrow and wide, in light and dark."""
 
 import importlib.util
 from collections.abc import Callable
@@ -11,11 +11,12 @@ from django.contrib.auth.models import User
 from rsmq_django.core import Queue
 from tests.browser.chromium import Visitor
 from tests.browser.pages import PAGES, fill_pages
-from tests.browser.test_layout import WIDTHS
 from tests.redis_server import PrivateServer
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("mid_minute"), pytest.mark.deadline(900)]
 
+#: A telephone, where rows are lists, and a screen: between them the pages have nothing that is in neither.
+WIDTHS = (390, 1280)
 #: Pages of Django, on which there is a line of ours at most.
 OF_DJANGO = {"site", "index"}
 #: What can differ between light and dark.

@@ -17,7 +17,7 @@ from tests.browser.chromium import Visitor
 from tests.browser.pages import ACTIONS, PAGES, fill_pages, missing_actions
 from tests.redis_server import PrivateServer
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("mid_minute")]
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("mid_minute"), pytest.mark.deadline(540)]
 
 WIDTHS = (1920, 1280, 768, 390)
 PICTURED = 1280
@@ -59,11 +59,12 @@ def test_every_page_looks_right_in_every_window(
         # The list of queues on Django 6.1 when its filter was laid out beside it.
         ({"#changelist form": "width: 18px"}, ["the list takes 18 of", "px of the list are cut"]),
         ({".rsmq-charts": "width: 40px", ".rsmq-figure": "overflow: visible"}, ["overlap"]),
+        ({"#result_list thead th:nth-child(2)": "display: none"}, ["heads above"]),
         ({".rsmq-summary": "width: 12px; overflow-wrap: anywhere"}, ["is broken into"]),
         ({"#content": "width: 3000px"}, ["wider than its window"]),
         ({".breadcrumbs": "background: none; white-space: normal; width: 8em"}, ["have no style", "breadcrumbs take"]),
     ],
-    ids=["strip", "charts", "letters", "wide", "breadcrumbs"],
+    ids=["strip", "charts", "heads", "letters", "wide", "breadcrumbs"],
 )
 def test_the_check_finds_pages_that_are_out_of_shape(
     root: Visitor, mail: Queue, styles: dict[str, str], expected: list[str]

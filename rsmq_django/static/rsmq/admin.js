@@ -18,14 +18,20 @@ for (const form of document.querySelectorAll("form[data-rsmq-goes-on]")) {
   form.querySelector("a").addEventListener("click", () => clearTimeout(timer));
 }
 
-// Some themes draw lists without the names of their columns in the cells: a narrow window shows each row as a list.
+// Some themes draw lists without the names of their columns, in cells and heads: a narrow window shows each row as a list,
+// and a wider one leaves out the less important columns.
 function labelCells() {
   for (const table of document.querySelectorAll("#result_list")) {
-    if (table.querySelector("thead [class*='column-'], [data-label]:not([data-rsmq-labelled] *)")) { continue; }
+    const isOurs = "rsmqLabelled" in table.dataset;
+    if (!isOurs && table.querySelector("thead [class*='column-'], [data-label]")) { continue; }
     table.dataset.rsmqLabelled = "";
-    const names = [...table.querySelectorAll("thead th")].map((head) => head.innerText.trim());
+    const heads = [...table.querySelectorAll("thead th")];
     for (const row of table.querySelectorAll("tbody tr")) {
-      [...row.children].forEach((cell, at) => { cell.dataset.label = names[at] || ""; });
+      [...row.children].forEach((cell, at) => {
+        const field = /\bfield-(\w+)/.exec(cell.className);
+        if (field && heads[at]) { heads[at].classList.add(`column-${field[1]}`); }
+        cell.dataset.label = heads[at] ? heads[at].textContent.trim() : "";
+      });
     }
   }
 }

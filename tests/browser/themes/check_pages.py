@@ -13,7 +13,7 @@ from tests.browser.pages import ACTIONS, PAGES, fill_pages, missing_actions
 from tests.browser.test_layout import FIND_PROBLEMS, PICTURES, WITH_HISTORY
 from tests.redis_server import PrivateServer
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("mid_minute")]
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("mid_minute"), pytest.mark.deadline(540)]
 THEME = settings.INSTALLED_APPS[0]
 WIDTHS = (390, 1280)
 
