@@ -182,8 +182,8 @@ def test_what_is_not_due_becomes_the_dead_letters_that_it_was(
     bury(server, queue, PART + 10)
     before = {message.body: (message.failure_json, message.visible_at_ms) for message in stored(queue)}
     results = {name: server.redis.hgetall(name) for name in server.redis.keys("rsmq::result:*")}
-    plan_id = planned(queue, rate=1)
-    pass_time(server, plan_id, home, seconds=4.5)
+    plan_id = planned(queue, rate=0.01)
+    pass_time(server, plan_id, home, seconds=450)
     taken = home.receive()
     assert taken is not None
 
