@@ -112,19 +112,25 @@ class FaultProxy:
     # -- Traffic ----------------------------------------------------------------------------------------------------
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        if self._refuses:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)  # close() waits for it
+        self._clients.add(writer)
+        try:
+            await self._carry(reader, writer)
+        finally:
+            self._clients.discard(writer)
+            self._tasks.discard(task)
             _reset(writer)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        if self._refuses or self._is_closing:
             return
         try:
             upstream_reader, upstream_writer = await self._open_upstream()
         except OSError:  # the server is down, so this client sees it down
-            _reset(writer)
             return
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self._clients.add(writer)
         lost = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
@@ -133,9 +139,6 @@ class FaultProxy:
         except* (OSError, asyncio.IncompleteReadError):
             pass  # a peer that vanishes is what this file is for
         finally:
-            self._clients.discard(writer)
-            self._tasks.discard(task)
-            _reset(writer)
             upstream_writer.close()
 
     async def _open_upstream(self) -> Streams:
@@ -218,9 +221,11 @@ class FaultProxy:
         self._is_closing = True
         self._open_gates()
         self._server.close()
-        for client in self._clients:
-            _reset(client)
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # a connection that was accepted in this turn has its task in the next one
+        while self._tasks:
+            for client in list(self._clients):
+                _reset(client)
+            await asyncio.wait(self._tasks, timeout=0.1)
         await self._server.wait_closed()
 
 

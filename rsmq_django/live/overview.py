@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..conf import get_settings
-from ..core import RsmqError, list_queues
+from ..core import Client, RsmqError, list_queues
 from ..core.backlogs import Backlog, read_backlogs
 from ..core.browse import Statistics, statistics
 from ..core.counters import Slot, merged, read_series
+from ..core.errors import BrokenQueue
 from ..core.pause import paused
 from ..queues import get_client
 from .processes import worker_counts
@@ -46,12 +47,12 @@ def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueView]
     found = [name for name in list_queues(client) if not names or name in names]
     now = client.run_many([statistics(client.namespace, name) for name in found]) if found else []
     series = read_series(client, found, since_s=time.time() - since_s)
-    serving, on_hold = worker_counts(client), client.run(paused(client.namespace))
+    serving, on_hold = _serving(client), client.run(paused(client.namespace))
     base_name = get_settings().base_name
     views = []
     for name, seen in zip(found, now, strict=True):
         base = base_name(name)
-        count = serving.get(base, 0)
+        count = None if serving is None else serving.get(base, 0)
         trouble = tuple(_trouble(name, seen, workers=count, is_paused=base in on_hold))
         views.append(QueueView(alias, name, seen, series[name], workers=count, trouble=trouble))
     wanted = [name for name in names if name not in found] if names else None
@@ -59,7 +60,7 @@ def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueView]
 
 
 def _backlogs_at(
-    alias: str, names: Sequence[str] | None, since_s: float, serving: Mapping[str, int]
+    alias: str, names: Sequence[str] | None, since_s: float, serving: Mapping[str, int] | None
 ) -> list[QueueView]:
     """Read the reliable queues and the groups of topics of one connection; those of these names, or all."""
     client = get_client(alias)
@@ -70,14 +71,16 @@ def _backlogs_at(
     return [_view_of(alias, backlog, series[backlog.name], serving) for backlog in found]
 
 
-def _view_of(alias: str, backlog: Backlog, slots: list[Slot], serving: Mapping[str, int]) -> QueueView:
-    workers = serving.get(backlog.name, 0) if backlog.kind == "reliable" else backlog.consumers
+def _view_of(alias: str, backlog: Backlog, slots: list[Slot], serving: Mapping[str, int] | None) -> QueueView:
+    workers = backlog.consumers
+    if backlog.kind == "reliable":
+        workers = None if serving is None else serving.get(backlog.name, 0)
     trouble = []
     if isinstance(backlog.now, RsmqError):
         trouble.append("broken")
     else:
         is_ours = backlog.kind == "topic" or backlog.name in get_settings().reliable
-        if backlog.now.ready and not workers and is_ours:
+        if backlog.now.ready and workers == 0 and is_ours:
             trouble.append("no worker")
         if (backlog.now.oldest_ready_s or 0.0) > LATE_AFTER_S and workers:
             trouble.append("late")
@@ -86,7 +89,15 @@ def _view_of(alias: str, backlog: Backlog, slots: list[Slot], serving: Mapping[s
     return QueueView(alias, backlog.name, backlog.now, slots, backlog.kind, workers, tuple(trouble))
 
 
-def _trouble(name: str, seen: Statistics | RsmqError, *, workers: int, is_paused: bool) -> Iterator[str]:
+def _serving(client: Client) -> Mapping[str, int] | None:
+    """Return how many workers take from each queue; None when another program has overwritten what tells it."""
+    try:
+        return worker_counts(client)
+    except BrokenQueue:
+        return None
+
+
+def _trouble(name: str, seen: Statistics | RsmqError, *, workers: int | None, is_paused: bool) -> Iterator[str]:
     """Yield what is wrong with a queue."""
     settings = get_settings()
     if isinstance(seen, RsmqError):
@@ -100,7 +111,7 @@ def _trouble(name: str, seen: Statistics | RsmqError, *, workers: int, is_paused
         return
     if is_paused:
         yield "paused"
-    elif not workers and not configured.for_others:
+    elif workers == 0 and not configured.for_others:
         yield "no worker"
     elif (seen.oldest_ready_s or 0.0) > LATE_AFTER_S:
         yield "late"

@@ -51,7 +51,7 @@ def test_a_queue_is_found_paused_and_purged_without_a_mouse(root: Visitor, mail:
     mail.send_many([b"x"] * 5)
 
     root.open("/admin/rsmq/queue/")
-    press(root, "mail")
+    press(root, "mail no worker")
     press(root, "Pause")
     root.wait_for_text("paused: no messages are taken")
     press(root, "Purge")

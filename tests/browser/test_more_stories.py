@@ -95,6 +95,6 @@ def test_a_workflow_is_looked_at_and_cancelled(root: Visitor, server: PrivateSer
     root.wait_for_text("cancels the 4 members of letters")
     root.click("Yes, I’m sure")
 
-    root.wait_for_text("The workflow is cancelled; nothing follows any more.")
+    root.wait_for_text("nothing follows any more.")
     assert letters.status().state == "cancelled"
     assert ensure_queue("default").attributes().messages == 0

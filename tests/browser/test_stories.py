@@ -26,7 +26,7 @@ def test_the_stuck_message_is_found_and_freed(root: Visitor, mail: Queue):
 
     root.open("/admin/")
     root.click("Queues", role="link")
-    root.click("mail", role="link")
+    root.click("mail no worker", role="link")
     root.follow(root.page.locator("dd a[href*=in_flight]"))
     assert "1 message" in root.text()
     root.follow(root.page.locator("#result_list tbody th a").first)
