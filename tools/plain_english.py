@@ -121,7 +121,7 @@ def main() -> int:
         if options.list:
             print(*(f"        {hit}" for hit in hits), sep="\n")
     print(f"{counted.rate:6.2f}  in all, per 1,000 of {counted.lines:,} lines (limit: {options.limit})")
-    return counted.rate > options.limit
+    return int(counted.rate > options.limit)
 
 
 if __name__ == "__main__":
