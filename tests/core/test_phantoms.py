@@ -88,3 +88,55 @@ def test_doctor_tells_of_the_trace(server: PrivateServer, client: Client, queue:
 
     assert finding.id == "phantoms-removed"
     assert finding.what.startswith("3 ids") and finding.examples == (phantoms[-1],)
+
+
+MANY = 200_000
+
+
+@pytest.mark.parametrize("operation", ["receive", "pop"])
+def test_message_behind_many_phantoms_is_reached_in_a_few_calls(server: PrivateServer, queue: Queue, operation: str):
+    add_phantoms(server, MANY)
+    queue.send(b"real")
+
+    calls = 0
+    while (message := getattr(queue, operation)()) is None and calls < 100:
+        calls += 1
+
+    assert message is not None and message.body == b"real"
+    assert calls <= MANY / 5_000
+    assert server.redis.hget(TRACE, "removed") == str(MANY).encode()
+
+
+def test_one_call_removes_a_bounded_number_of_phantoms(server: PrivateServer, queue: Queue):
+    add_phantoms(server, 50_000)
+
+    queue.receive_many(1000)
+
+    assert 5_000 <= int(server.redis.hget(TRACE, "removed")) <= 7_000
+
+
+def test_message_without_a_body_for_a_moment_is_kept_among_many_phantoms(server: PrivateServer, queue: Queue):
+    add_phantoms(server, 4500)
+    young = f"{'y':0>32}"
+    server.redis.zadd("rsmq:jobs", {young: server.redis.time()[0] * 1000 - 1000})
+    queue.send(b"real")
+
+    message = queue.receive()
+
+    assert message is not None and message.body == b"real"
+    assert server.redis.zscore("rsmq:jobs", young) is not None
+    assert server.redis.hget(TRACE, "removed") == b"4500"
+
+
+def test_messages_between_phantoms_keep_their_order(server: PrivateServer, queue: Queue):
+    ids = [queue.send(str(number).encode()) for number in range(3)]
+    now_ms = server.redis.time()[0] * 1000
+    phantoms = {f"{number:032d}": now_ms - 100_000 + number for number in range(4500)}
+    server.redis.zadd("rsmq:jobs", phantoms)
+    places = zip(ids, (500, 1999.5, 4000), strict=True)
+    server.redis.zadd("rsmq:jobs", {each: now_ms - 100_000 + place for each, place in places})
+
+    found = queue.receive_many(3)
+
+    assert [message.id for message in found] == ids
+    assert queue.attributes().messages == 3 + 4500 - int(server.redis.hget(TRACE, "removed"))

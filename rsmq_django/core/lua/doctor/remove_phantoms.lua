@@ -10,12 +10,12 @@
 --#include shared/counters
 --#include shared/phantoms
 local messages, settings, phantoms = KEYS[1], KEYS[2], KEYS[3]
-local removed = 0
+local removed, noted = {}, {}
 for at = 1, #ARGV, 2 do
   local id, score = ARGV[at], redis.call("ZSCORE", messages, ARGV[at])
-  if score and tonumber(score) == tonumber(ARGV[at + 1]) and redis.call("HEXISTS", settings, id) == 0 then
-    quarantine(messages, settings, phantoms, id)
-    removed = removed + 1
+  if not noted[id] and score and tonumber(score) == tonumber(ARGV[at + 1]) and redis.call("HEXISTS", settings, id) == 0 then
+    removed[#removed + 1], noted[id] = id, true
   end
 end
-return removed
+quarantine(messages, settings, phantoms, removed)
+return #removed

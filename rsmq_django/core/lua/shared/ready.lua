@@ -33,17 +33,16 @@ end
 
 -- Take out what has no body; returns how many of `found` are still in the queue.
 local function drop_phantoms(messages, settings, phantoms, found)
-  local ids, values, whole, all = found.ids, found.values, 0, #found.ids
-  local left = all
+  local ids, values, whole, all, old = found.ids, found.values, 0, #found.ids, {}
   for i = 1, all do
     if values[2 * i - 1] then
       whole = whole + 1
       if whole < i then move(found, i, whole) end
     elseif tonumber(redis.call("ZSCORE", messages, ids[i])) <= now_ms - PHANTOM_GRACE_MS then
-      quarantine(messages, settings, phantoms, ids[i])
-      left = left - 1
+      old[#old + 1] = ids[i]
     end
   end
   for i = whole + 1, all do move(found, all + i, i) end -- from behind the end, where nothing is
-  return left
+  quarantine(messages, settings, phantoms, old)
+  return all - #old
 end
