@@ -9,7 +9,16 @@ from tools.plain_english import DEFAULT, PATTERNS, count
 #: Phrases per 1,000 lines over everything. Only ever lowered; the goal is 1.5.
 LIMIT = 27.1
 #: Files and folders that have been rewritten, and the limit of each.
-CLEAN = ("README.md", "docs/glossary.md", "docs/tasks.md")
+CLEAN = (
+    "README.md",
+    "docs/glossary.md",
+    "docs/guarantees.md",
+    "docs/limits.md",
+    "docs/operations.md",
+    "docs/schedules.md",
+    "docs/tasks.md",
+    "docs/topics.md",
+)
 CLEAN_LIMIT = 1.5
 
 
