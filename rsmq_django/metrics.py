@@ -6,7 +6,8 @@ and the numbers are those of all workers on all machines. Knows the names of met
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from .core import Client, RsmqError, list_queues
 from .core.backlogs import Backlog, read_backlogs
 from .core.browse import Statistics, statistics
 from .core.call import Call
+from .core.cardinality import MOST_QUEUES, OTHER
 from .core.counters import COUNTERS, Counts, read_totals
 from .core.errors import RedisFailure
 from .core.events import LogState
@@ -28,6 +30,7 @@ from .core.events import state as log_state
 from .core.histogram import Histogram
 from .core.listing import WorkerBeat, workers
 from .core.pause import paused
+from .live.tasks import known_names
 from .queues import get_client
 
 T = TypeVar("T")
@@ -108,15 +111,57 @@ def look(alias: str, client: Client) -> Sight:
     backlogs = [backlog for backlog in read_backlogs(client) if backlog.name not in queues]
     counted = [*queues, *(backlog.name for backlog in backlogs)]
     queues |= {backlog.name: backlog.now for backlog in backlogs if not isinstance(backlog.now, RsmqError)}
+    shown = queues_told_apart(queues)
     return Sight(
         alias,
-        queues,
+        shown,
         backlogs,
         _read(client, paused(client.namespace), frozenset()),
-        read_totals(client, counted),
+        _totals(client, counted, shown),
         _read(client, workers(client.namespace), []),
         _read(client, log_state(client.namespace), LogState(0, None, 0, None, None)),
     )
+
+
+def queues_told_apart(queues: dict[str, Statistics]) -> dict[str, Statistics]:
+    """Return up to MOST_QUEUES of them, those of the settings first, then the longest; OTHER is the rest together."""
+    if len(queues) <= MOST_QUEUES:
+        return queues
+    settings = get_settings()
+    ours = {*settings.queues, *settings.reliable, *settings.dead_letters}
+    own = {name for name in queues if settings.base_name(name) in ours}
+    ranked = sorted(queues, key=lambda name: (name not in own, -queues[name].messages, name))
+    rest = [queues[name] for name in ranked[MOST_QUEUES:]]
+    return {name: queues[name] for name in ranked[:MOST_QUEUES]} | {OTHER: together(rest)}
+
+
+def together(seen: Sequence[Statistics]) -> Statistics:
+    """Return the sums of what was seen of several queues, and the longest wait."""
+    ages = [each.oldest_ready_s for each in seen if each.oldest_ready_s is not None]
+    return Statistics(
+        messages=sum(each.messages for each in seen),
+        ready=sum(each.ready for each in seen),
+        delayed=sum(each.delayed for each in seen),
+        in_flight=sum(each.in_flight for each in seen),
+        is_estimated=any(each.is_estimated for each in seen),
+        oldest_ready_s=max(ages, default=None),
+        total_sent=sum(each.total_sent for each in seen),
+        total_received=sum(each.total_received for each in seen),
+        created_s=None,
+        size_bytes=None,
+    )
+
+
+def _totals(client: Client, counted: Sequence[str], shown: Container[str]) -> dict[str, dict[str, Counts]]:
+    """Read the counters of all queues; those of queues that are not shown are added up."""
+    found: dict[str, dict[str, Counts]] = {}
+    for queue, tasks in read_totals(client, counted, known=known_names()).items():
+        if queue in shown or OTHER not in shown:
+            found[queue] = tasks
+            continue
+        for counts in tasks.values():
+            found.setdefault(OTHER, {}).setdefault(OTHER, Counts()).add(counts)
+    return found
 
 
 def _read(client: Client, call: Call[T], nothing: T) -> T:
@@ -160,18 +205,19 @@ def _queue_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
                 messages.add_metric([*own, state], number)
             if name not in unknown_age:
                 oldest.add_metric(own, queue.oldest_ready_s or 0)
-            if name not in others:
+            if name not in others and name != OTHER:
                 is_paused.add_metric(own, name in sight.paused)
             sent.add_metric(own, queue.total_sent)
             received.add_metric(own, queue.total_received)
+        dead = Counter[tuple[str, str]]()
         for backlog in sight.backlogs:
-            own = [sight.alias, backlog.name]
-            if isinstance(backlog.now, RsmqError):
-                continue
-            if backlog.kind == "reliable":
-                messages.add_metric([*own, "dead"], backlog.dead)
+            if not isinstance(backlog.now, RsmqError):
+                dead[backlog.kind, backlog.name if backlog.name in sight.queues else OTHER] += backlog.dead
+        for (kind, name), number in dead.items():
+            if kind == "reliable":
+                messages.add_metric([sight.alias, name, "dead"], number)
             else:
-                dead_lettered.add_metric(own, backlog.dead)
+                dead_lettered.add_metric([sight.alias, name], number)
     yield from (messages, oldest, is_paused, sent, received, dead_lettered)
 
 

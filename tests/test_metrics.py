@@ -15,6 +15,8 @@ from django.core.management import call_command
 from django.test import RequestFactory
 from prometheus_client.parser import text_string_to_metric_families
 
+from rsmq_django.core import Queue
+from rsmq_django.core.cardinality import MOST_QUEUES, MOST_TASKS, OTHER
 from rsmq_django.core.counters import report
 from rsmq_django.core.histogram import bucket_of
 from rsmq_django.core.pause import pause
@@ -22,6 +24,7 @@ from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.topics import Topic
 from rsmq_django.metrics import metrics
 from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.tasks import registry, task
 from tests.redis_server import PrivateServer
 
 ROOT = Path(__file__).parent.parent
@@ -209,3 +212,54 @@ def test_command_serves_until_it_is_stopped():
 
     assert at("rsmq_queue_sent_total", queue="mail") in seen
     assert status == 0
+
+
+FORGED = 20_000
+
+
+def forge_tasks(server: PrivateServer, queue: str, count: int = FORGED) -> None:
+    """Write counters of tasks that do not exist, as any program can that may write the namespace."""
+    for kind in ("dead", "run:7", "run_us"):
+        server.redis.hset(f"rsmq::stats:{queue}:total", mapping={f"{kind}:forged.{n}": 1 for n in range(count)})
+
+
+def test_forged_names_of_tasks_are_counted_together(server: PrivateServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(registry, "_tasks", {})
+
+    def ours() -> None:
+        pass
+
+    ours.__qualname__ = "ours"
+    ours = task(queue_name="mail")(ours)
+    ensure_queue("mail")
+    forge_tasks(server, "mail")
+    server.redis.hset("rsmq::stats:mail:total", mapping={f"dead:{ours.module_path}": 1, "dead:busy.one": 5})
+
+    seen = scrape()
+
+    dead = {dict(labels)["task"]: n for (name, labels), n in seen.items() if ("outcome", "dead") in labels}
+    assert len(dead) == MOST_TASKS + 1
+    assert (dead[ours.module_path], dead["busy.one"]) == (1, 5)
+    assert dead[OTHER] == FORGED + 2 - MOST_TASKS
+    assert sum(dead.values()) == FORGED + 6
+    assert seen[at("rsmq_run_seconds_count", queue="mail", task=OTHER)] == FORGED + 2 - MOST_TASKS
+
+
+def test_forged_queues_are_counted_together(server: PrivateServer):
+    long = Queue("long", get_client())
+    long.create()
+    long.send_many([b"x"] * 3)
+    ensure_queue("mail").send_many([b"x"] * 2)
+    for number in range(MOST_QUEUES + 20):
+        server.redis.sadd("rsmq:QUEUES", f"forged{number}")
+        server.redis.hset(f"rsmq:forged{number}:Q", mapping={"vt": 30, "delay": 0, "maxsize": 65536, "totalsent": 1})
+        server.redis.hset(f"rsmq::stats:forged{number}:total", "dead:x.y", 1)
+
+    seen = scrape()
+
+    sent = {dict(labels)["queue"]: n for (name, labels), n in seen.items() if name == "rsmq_queue_sent_total"}
+    assert len(sent) == MOST_QUEUES + 1
+    assert (sent["mail"], sent["long"], sent[OTHER]) == (2, 3, 22)
+    dead = [n for (name, labels), n in seen.items() if ("outcome", "dead") in labels]
+    assert sum(dead) == MOST_QUEUES + 20
+    assert len(dead) <= MOST_TASKS + 1

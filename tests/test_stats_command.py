@@ -12,6 +12,7 @@ from django.core.management.base import CommandError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rsmq_django.core.cardinality import MOST_TASKS, OTHER
 from rsmq_django.core.counters import Counts, Slot, report, sample
 from rsmq_django.core.histogram import bucket_of
 from rsmq_django.core.processes import ProcessRecord, describe
@@ -230,3 +231,17 @@ def test_curve_fits_into_its_column_and_is_highest_where_most_ended(numbers: lis
     assert len(letters) <= 30
     assert set(letters) <= set(HEIGHTS)
     assert (HEIGHTS[-1] in letters) == any(numbers)
+
+
+def test_forged_names_of_tasks_are_one_row(server: PrivateServer):
+    ensure_queue("mail")
+    work_done("mail", "shop.busy", succeeded=7)
+    (minute,) = server.redis.keys("rsmq::stats:mail:60:*")
+    server.redis.hset(minute, mapping={f"dead:forged.{number}": 1 for number in range(20_000)})
+
+    mail = json.loads(stats("mail", "--json"))
+
+    assert len(mail["tasks"]) == MOST_TASKS + 1
+    assert mail["tasks"]["shop.busy"]["succeeded"] == 7
+    assert sum(each["dead"] for each in mail["tasks"].values()) == 20_000
+    assert mail["tasks"][OTHER]["dead"] == 20_001 - MOST_TASKS

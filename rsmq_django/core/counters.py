@@ -13,14 +13,14 @@ saw; `@{worker}` is the number of the last report of a worker.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from .call import Argument, Call
+from .cardinality import OTHER, parts_of, tasks_told_apart
 from .client import Client
 from .counts import COUNTERS, HISTOGRAMS, Counts, Depth, Slot, merged, side_by_side
 from .errors import InvalidValue, RedisFailure, RsmqError
-from .histogram import read_bucket
 from .keys import counters_key, queue_keys, totals_key
 from .numbers import read_whole
 
@@ -102,13 +102,15 @@ class Window:
             for begins_s in range(self.begins_s - span_s, self.ends_s, span_s)
         ]
 
-    def slots(self, hashes: Sequence[Mapping[str, int]], *, task: str | None = None) -> list[Slot]:
-        """Put together what calls() read: equal steps without a gap, empty ones too."""
+    def slots(
+        self, hashes: Sequence[Mapping[str, int]], *, task: str | None = None, shown: Container[str] | None = None
+    ) -> list[Slot]:
+        """Put together what calls() read: equal steps without a gap, empty ones too. See read_counts()."""
         slots = [Slot(begins_s, self.step_s) for begins_s in range(self.begins_s, self.ends_s, self.step_s)]
         sent_before = _depth_of(hashes[0]).total_sent if _was_seen(hashes[0]) else None
         for number, fields in enumerate(hashes[1:]):
             begins_s = self.begins_s + number * self.resolution.span_s
-            part = Slot(begins_s, self.resolution.span_s, read_counts(fields, task=task))
+            part = Slot(begins_s, self.resolution.span_s, read_counts(fields, task=task, shown=shown))
             if _was_seen(fields):
                 part.depth = _depth_of(fields)
                 if sent_before is not None:
@@ -128,16 +130,18 @@ def read_series(
     until_s: float | None = None,
     step_s: int | None = None,
     task: str | None = None,
+    known: Container[str] = (),
 ) -> dict[str, list[Slot]]:
     """Read the past of queues in one round trip: for each, slots of `step_s` seconds (chosen when left out).
 
     Times are epoch seconds. Everything is kept by the minute for three hours, by ten minutes for 26 hours, by the hour
-    for eight days; the last slot is still growing. `task` leaves out all others. Raises InvalidValue for a step that is
-    finer than what is kept, and whatever `Client.run()` raises.
+    for eight days; the last slot is still growing. `task` leaves out all others. Up to MOST_TASKS pairs of queue
+    and task are told apart, those in `known` first; OTHER is the rest. Raises InvalidValue for a step that is finer
+    than what is kept, and whatever `Client.run()` raises.
     """
     window = Window.of(since_s, until_s, step_s)
     calls = [call for queue in queues for call in window.calls(client.namespace, queue)]
-    return _series(window, queues, client.run_many(calls) if calls else [], task)
+    return _series(window, queues, client.run_many(calls) if calls else [], task, known)
 
 
 async def aread_series(
@@ -148,46 +152,49 @@ async def aread_series(
     until_s: float | None = None,
     step_s: int | None = None,
     task: str | None = None,
+    known: Container[str] = (),
 ) -> dict[str, list[Slot]]:
     """See read_series()."""
     window = Window.of(since_s, until_s, step_s)
     calls = [call for queue in queues for call in window.calls(client.namespace, queue)]
-    return _series(window, queues, await client.arun_many(calls) if calls else [], task)
+    return _series(window, queues, await client.arun_many(calls) if calls else [], task, known)
 
 
-def read_totals(client: Client, queues: Sequence[str]) -> dict[str, dict[str, Counts]]:
-    """Read what queues have counted in all, by task: numbers that only grow. One round trip."""
+def read_totals(client: Client, queues: Sequence[str], *, known: Container[str] = ()) -> dict[str, dict[str, Counts]]:
+    """Read what queues have counted in all, by task: numbers that only grow. One round trip.
+
+    Up to MOST_TASKS pairs of queue and task are told apart, those in `known` first; OTHER is the rest.
+    """
     calls = [_read_hash(queue, totals_key(client.namespace, queue)) for queue in queues]
-    return _totals(queues, client.run_many(calls) if calls else [])
+    return _totals(queues, client.run_many(calls) if calls else [], known)
 
 
-async def aread_totals(client: Client, queues: Sequence[str]) -> dict[str, dict[str, Counts]]:
+async def aread_totals(
+    client: Client, queues: Sequence[str], *, known: Container[str] = ()
+) -> dict[str, dict[str, Counts]]:
     """See read_totals()."""
     calls = [_read_hash(queue, totals_key(client.namespace, queue)) for queue in queues]
-    return _totals(queues, await client.arun_many(calls) if calls else [])
+    return _totals(queues, await client.arun_many(calls) if calls else [], known)
 
 
-def read_counts(fields: Mapping[str, int], *, task: str | None = None) -> dict[str, Counts]:
-    """Read the fields of a hash, by task. Fields of other kinds are left out."""
+def read_counts(
+    fields: Mapping[str, int], *, task: str | None = None, shown: Container[str] | None = None
+) -> dict[str, Counts]:
+    """Read the fields of a hash, by task. Fields of other kinds are left out; tasks not in `shown` are OTHER."""
     tasks: dict[str, Counts] = {}
-    for name, number in fields.items():
-        kind, _, rest = name.partition(":")
-        bucket = None
-        if kind in HISTOGRAMS:
-            text, _, rest = rest.partition(":")
-            if (bucket := read_bucket(text)) is None:
-                continue
-        elif kind not in COUNTERS and kind not in ("wait_us", "run_us"):
+    for field, number in fields.items():
+        parts = parts_of(field)
+        if parts is None or (task is not None and parts[2] != task):
             continue
-        if task is not None and rest != task:
-            continue
-        counts = tasks.setdefault(rest, Counts())
-        if kind in COUNTERS:
-            setattr(counts, kind, number)
-        elif bucket is not None:
-            getattr(counts, kind).counts[bucket] = number
+        kind, bucket, name = parts
+        counts = tasks.setdefault(name if shown is None or name in shown else OTHER, Counts())
+        if bucket is not None:
+            buckets = getattr(counts, kind).counts
+            buckets[bucket] = buckets.get(bucket, 0) + number
+        elif kind in COUNTERS:
+            setattr(counts, kind, getattr(counts, kind) + number)
         else:
-            getattr(counts, kind.removesuffix("_us")).sum_us = number
+            getattr(counts, kind.removesuffix("_us")).sum_us += number
     return tasks
 
 
@@ -208,18 +215,25 @@ def _resolution(age_s: float, length_s: float, step_s: int | None) -> Resolution
 
 
 def _series(
-    window: Window, queues: Sequence[str], replies: Sequence[dict[str, int] | RsmqError], task: str | None
+    window: Window,
+    queues: Sequence[str],
+    replies: Sequence[dict[str, int] | RsmqError],
+    task: str | None,
+    known: Container[str],
 ) -> dict[str, list[Slot]]:
     hashes = [_fields_of(reply) for reply in replies]
     each = len(hashes) // len(queues) if queues else 0
-    return {
-        queue: window.slots(hashes[number * each : (number + 1) * each], task=task)
-        for number, queue in enumerate(queues)
-    }
+    parts = {queue: hashes[number * each : (number + 1) * each] for number, queue in enumerate(queues)}
+    shown = tasks_told_apart(parts, known) if task is None else None
+    return {queue: window.slots(part, task=task, shown=shown and shown[queue]) for queue, part in parts.items()}
 
 
-def _totals(queues: Sequence[str], replies: Sequence[dict[str, int] | RsmqError]) -> dict[str, dict[str, Counts]]:
-    return {queue: read_counts(_fields_of(reply)) for queue, reply in zip(queues, replies, strict=True)}
+def _totals(
+    queues: Sequence[str], replies: Sequence[dict[str, int] | RsmqError], known: Container[str]
+) -> dict[str, dict[str, Counts]]:
+    totals = {queue: _fields_of(reply) for queue, reply in zip(queues, replies, strict=True)}
+    shown = tasks_told_apart({queue: [fields] for queue, fields in totals.items()}, known)
+    return {queue: read_counts(fields, shown=shown and shown[queue]) for queue, fields in totals.items()}
 
 
 def _fields_of(reply: dict[str, int] | RsmqError) -> dict[str, int]:

@@ -15,6 +15,7 @@ from ..core.errors import BrokenQueue
 from ..core.pause import paused
 from ..queues import get_client
 from .processes import worker_counts
+from .tasks import known_names
 
 #: A message that is ready for so long should have been taken.
 LATE_AFTER_S = 60.0
@@ -46,7 +47,7 @@ def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueView]
     client = get_client(alias)
     found = [name for name in list_queues(client) if not names or name in names]
     now = client.run_many([statistics(client.namespace, name) for name in found]) if found else []
-    series = read_series(client, found, since_s=time.time() - since_s)
+    series = read_series(client, found, since_s=time.time() - since_s, known=known_names())
     serving, on_hold = _serving(client), client.run(paused(client.namespace))
     base_name = get_settings().base_name
     views = []
@@ -67,7 +68,9 @@ def _backlogs_at(
     if names is not None and not names:
         return []
     found = [backlog for backlog in read_backlogs(client) if names is None or backlog.name in names]
-    series = read_series(client, [backlog.name for backlog in found], since_s=time.time() - since_s)
+    series = read_series(
+        client, [backlog.name for backlog in found], since_s=time.time() - since_s, known=known_names()
+    )
     return [_view_of(alias, backlog, series[backlog.name], serving) for backlog in found]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from ..conf import get_settings
@@ -37,7 +38,8 @@ class TaskSource(ScannedSource):
     def _counted(self) -> dict[str, dict[str, Counts]]:
         """Return what was counted: path of the task -> queue -> counts."""
         found: dict[str, dict[str, Counts]] = {}
-        for totals in from_each(_totals_of, self.notes):
+        known = known_names()
+        for totals in from_each(lambda alias, client: _totals_of(alias, client, known), self.notes):
             for queue_name, tasks in totals.items():
                 for path, counts in tasks.items():
                     found.setdefault(path, {})[queue_name] = counts
@@ -64,13 +66,21 @@ class TaskSource(ScannedSource):
         return row
 
 
-def _totals_of(alias: str, client: Client) -> dict[str, dict[str, Counts]]:
+def _totals_of(alias: str, client: Client, known: Container[str]) -> dict[str, dict[str, Counts]]:
     settings = get_settings()
     names = {queue.name for queue in settings.queues.values() if queue.connection == alias}
     # A call that was sent with a priority is counted where it lay.
     bands = [name for name in list_queues(client) if settings.base_name(name) in names] if names else []
     others = [name for name, home in _other_homes().items() if home == alias]
-    return read_totals(client, sorted({*names, *bands, *others}))
+    return read_totals(client, sorted({*names, *bands, *others}), known=known)
+
+
+def known_names() -> set[str]:
+    """Return the names under which attempts of this project are counted."""
+    # Here, because a model may be imported before the tasks framework can be.
+    from ..tasks.catalogue import known_functions, known_tasks
+
+    return {*known_tasks(), *known_functions()}
 
 
 def _other_homes() -> dict[str, str]:

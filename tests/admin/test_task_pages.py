@@ -13,10 +13,12 @@ from django.utils import translation
 
 from rsmq_django.admin.task_options import options_of
 from rsmq_django.core import Queue
+from rsmq_django.core.cardinality import MOST_TASKS, OTHER
 from rsmq_django.core.counters import report
 from rsmq_django.tasks import DISCARD, Concurrency, Rate, Unique, exponential, fixed, task, topic_task
 from rsmq_django.tasks.registry import _tasks
 from tests.admin.pages import rows_of, text_of
+from tests.redis_server import PrivateServer
 
 pytestmark = pytest.mark.usefixtures("mid_minute")
 
@@ -212,3 +214,17 @@ def test_names_of_other_programs_stay_text(browser: Browser, mail: Queue):
 
     assert b"<script>alert" not in page.content and "\u202e" not in page.content.decode()
     assert any("script" in row.path for row in rows_of(page))
+
+
+def test_forged_names_of_tasks_are_one_row(browser: Browser, pay: Any, server: PrivateServer):
+    forged = {f"dead:forged.{number}": 2**40 for number in range(20_000)}
+    server.redis.hset("rsmq::stats:mail:total", mapping=forged)
+
+    page = browser.get(TASKS)
+
+    own = {row.path: row for row in rows_of(browser.get(f"{TASKS}?q=pay_amount"))}
+    assert own[pay.module_path].sent == 9
+    assert page.context["cl"].result_count <= MOST_TASKS + 1 + len(_tasks)
+    (rest,) = rows_of(browser.get(f"{TASKS}?q={OTHER}"))
+    assert rest.dead >= (20_001 - MOST_TASKS) * 2**40
+    assert browser.get(url_of(OTHER)).status_code == 200
