@@ -43,6 +43,15 @@ class WorkQueue:
         self.reliable: ReliableQueue | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """A body that is longer than its queue allows. The server kept it: the message has an empty one."""
+
+    size_bytes: int
+    #: What the queue allows, or what a worker reads at most.
+    limit_bytes: int
+
+
 @dataclass(slots=True, eq=False)
 class Delivery:
     """One received message. It is held until its outcome has reached Redis."""
@@ -59,6 +68,8 @@ class Delivery:
     crashes: int = 0
     #: How long it could have been received before it was; None when its score tells no time.
     wait_us: int | None = None
+    #: Why its body is not here; None for all bodies of a length that the queue allows.
+    too_long: TooLong | None = None
     #: Set when somebody else may hold the message by now: the result will be discarded.
     lease_lost: bool = False
     #: Set when somebody has cancelled the task: its message is gone, and its result says so.
@@ -72,6 +83,11 @@ class Delivery:
     acknowledgement: Acknowledgement | None = None
     #: The attempt at it, from its begin until Redis knows its outcome.
     execution: Execution | None = None
+
+    @property
+    def body_bytes(self) -> int:
+        """Return the size of the body as it is in Redis."""
+        return len(self.message.body) if self.too_long is None else self.too_long.size_bytes
 
     def tell_outcome(self) -> None:
         """Let go on who waits for Redis to know the outcome."""

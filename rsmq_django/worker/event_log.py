@@ -131,7 +131,7 @@ def line_of(execution: Execution) -> str:
     return (
         f"{execution.path}\n{envelope.id if envelope is not None else ''}\n{message_id}\n"
         f"{delivery.attempt}\n{sent_ms}\n{'' if wait_us is None else wait_us}\n"
-        f"{'' if run_us is None else run_us}\n{len(message.body)}{tags}"
+        f"{'' if run_us is None else run_us}\n{delivery.body_bytes}{tags}"
     )
 
 

@@ -40,7 +40,7 @@ class Postponed:
 class Dead:
     """No further attempt: the message moves to the dead-letter queue with the reason."""
 
-    #: One of: undecodable, unknown_version, unknown_task, wrong_queue, wrong_arguments, gave_up,
+    #: One of: undecodable, too_long, unknown_version, unknown_task, wrong_queue, wrong_arguments, gave_up,
     #: attempts_used_up, worker_died, crashed, bad_return_value, expired, workflow_gone, and those of tasks/sealing.py.
     reason: str
     error: BaseException

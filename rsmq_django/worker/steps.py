@@ -13,7 +13,7 @@ from ..core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure
 from ..core.keys import paused_key, queues_key
 from ..core.replies import first_received_ms, read_message_id
 from ..log_lines import get_logger
-from .delivery import Delivery
+from .delivery import Delivery, TooLong
 from .endings import Ending, EndingCall, start, unhold
 from .holds import BEAT_EVERY_S, beat_call
 from .lineup import Look
@@ -197,8 +197,8 @@ class Portion:
     position: int
     ids: list[str]
     bodies: list[bytes]
-    #: For how long each could have been received (ms). Of one that was received before, that is the end of what became
-    #: of it then, as the script says it.
+    #: For how long each could have been received (ms). Of one that was received before, or whose body is too long, that
+    #: is the end of what else the script says about it.
     pasts: list[int | bytes]
 
 
@@ -262,11 +262,13 @@ class FetchStep:
         for message_id, body, past in zip(portion.ids, portion.bodies, portion.pasts, strict=True):
             if isinstance(past, int):
                 message, attempt, crashes, waited_ms = Message(message_id, body, 1, server_ms), 1, 0, past
+                too_long = None
             else:
+                too_long, past = _read_refusal(past)
                 receive_count, released, crashes, first_ms, waited_ms = _read_history(past)
                 message, attempt = Message(message_id, body, receive_count, first_ms), receive_count - released
             wait_us = waited_ms * 1000 if waited_ms >= 0 else None
-            add(Delivery(work_queue, message, attempt, sent_at, batch, crashes, wait_us))
+            add(Delivery(work_queue, message, attempt, sent_at, batch, crashes, wait_us, too_long))
 
     def failed(self, _error: RsmqError) -> None:
         """Look at the next exchange."""
@@ -303,6 +305,14 @@ def _read_ids(raw_ids: list[bytes]) -> list[str]:
         return list(map(bytes.decode, raw_ids))
     except UnicodeDecodeError:
         return list(map(read_message_id, raw_ids))
+
+
+def _read_refusal(text: bytes) -> tuple[TooLong | None, bytes]:
+    """Return why a body was left out, and the rest of the text."""
+    if not text.startswith(b"too_long "):
+        return None, text
+    _, size, limit, rest = text.split(b" ", 3)
+    return TooLong(int(size), int(limit)), rest
 
 
 def _read_history(text: bytes) -> tuple[int, int, int, int | None, int]:

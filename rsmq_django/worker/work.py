@@ -12,6 +12,7 @@ from django.dispatch import receiver
 
 from ..conf import get_settings
 from ..core import Message
+from ..core.limits import MAX_BODY_BYTES
 from ..tasks.arguments import misfit, surely_fit
 from ..tasks.envelope import Unreadable, decode
 from ..tasks.membership import membership_of
@@ -21,6 +22,7 @@ from ..tasks.route import result_ttl_s
 from ..tasks.sealing import unseal
 from ..tasks.task import Task
 from ..tasks.unknown_task import why_unknown
+from .delivery import TooLong
 from .followers import followed_by
 from .unknown_tasks import REASON as UNKNOWN_TASK
 
@@ -55,7 +57,10 @@ def find_work(execution: Execution) -> Work:
 
     Raises Unreadable with the reason when no attempt could ever run it.
     """
-    message, work_queue = execution.delivery.message, execution.delivery.work_queue
+    delivery = execution.delivery
+    message, work_queue = delivery.message, delivery.work_queue
+    if delivery.too_long is not None:
+        raise Unreadable("too_long", _too_long(delivery.too_long, work_queue.name))
     if work_queue.is_sealed:
         namespace = work_queue.queue.client.namespace
         body = unseal(message.body, work_queue.settings, name=work_queue.base_name, namespace=namespace)
@@ -106,6 +111,12 @@ def find_work(execution: Execution) -> Work:
             envelope,
         )
     return work
+
+
+def _too_long(found: TooLong, queue_name: str) -> str:
+    if found.limit_bytes < MAX_BODY_BYTES:
+        return f"the body is {found.size_bytes} bytes, queue {queue_name!r} allows {found.limit_bytes}"
+    return f"the body is {found.size_bytes} bytes; a worker reads at most {found.limit_bytes}"
 
 
 def _refuse_call(message: Message, consumer: Consumer) -> None:

@@ -1,6 +1,7 @@
 -- Take messages from one of the queues of worker/fetch, whose variables this uses: `out` gets the messages, `batches` what
 -- the worker's record will say, `room`, `left` and `skipped` what is left, `unreadable` which queues are broken.
 --#include shared/refusal
+--#include shared/too_long
 local now_text = integer(now_ms)
 
 -- A line "<id> <receive count>" for each message. Mostly all are new; then there is nothing to put together one by one.
@@ -24,19 +25,20 @@ local function fetch(position, most, messages, settings, deliveries, phantoms)
   local found = hand_out(messages, settings, phantoms, most, now_ms + lease_ms, true)
   local ids, due, values = found.ids, found.due, found.values
   local receive_counts, first_receives = found.receive_counts, found.first_receives
-  local taken, are_new, waited = #ids, true, nil
-  out[n + 1] = position
-  out[n + 2] = taken
-  n = n + 2
+  local taken, are_new, waited, longest = #ids, true, nil, nil
+  out[n + 1], out[n + 2], n = position, taken, n + 2
   for i = 1, taken do
     if due[i] ~= due[i - 1] then waited = waited_ms(due[i]) end -- what was sent together has one time
-    out[n + 1] = ids[i]
-    out[n + 2] = values[2 * i - 1]
-    n = n + 3
-    if receive_counts[i] == "1" and first_receives[i] == now_text then
+    local body, refusal = values[2 * i - 1], nil
+    if #body > (longest or SHORT_BYTES) then
+      longest = longest or longest_body(settings)
+      body, refusal = unless_too_long(body, longest)
+    end
+    out[n + 1], out[n + 2], n = ids[i], body, n + 3
+    if receive_counts[i] == "1" and first_receives[i] == now_text and not refusal then
       out[n] = waited
     else
-      out[n] = history(deliveries, ids[i], receive_counts[i], first_receives[i]) .. " " .. waited
+      out[n] = (refusal or "") .. history(deliveries, ids[i], receive_counts[i], first_receives[i]) .. " " .. waited
       are_new = false
     end
   end

@@ -8,11 +8,12 @@
 --   ARGV     strikes; id, receive count, ms until it becomes visible for each crash so far, crashes after which it is
 --            buried (that has an event of its own); events (shared/events)
 --
--- Returns an empty list when somebody else holds it or it is gone; else: crashes so far, body, first receive
--- (ms or ""), and how often it was given back unused.
+-- Returns an empty list when somebody else holds it or it is gone; else: crashes so far, body ("" when it is too long),
+-- first receive (ms or ""), and how often it was given back unused.
 --#include shared/clock
 --#include shared/counters
 --#include shared/fence
+--#include shared/too_long
 --#include shared/whole
 --#include shared/strike
 --#include shared/events
@@ -27,4 +28,5 @@ redis.call("ZREM", messages, id)
 redis.call("ZADD", messages, integer(now_ms + wait_ms * crashes), id)
 if crashes < tonumber(ARGV[at + 3]) then log_event(log, dropped, 1, "lost") end
 local values = redis.call("HMGET", settings, id, id .. ":fr")
-return {crashes, values[1] or "", values[2] or "", whole(redis.call("HGET", deliveries, id))}
+local body = unless_too_long(values[1] or "", longest_body(settings))
+return {crashes, body, values[2] or "", whole(redis.call("HGET", deliveries, id))}

@@ -14,8 +14,8 @@
 -- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
 -- all queues, the positions of queues that cannot be read ("2 5"; 0: KEYS[3] cannot, so nothing is paused), and for each
 -- queue that gave something, perhaps twice: position, how many messages, and of each its id, body, and for how long it
--- could have been received (ms; -1: its score is no time), or, if it had been received before, "<receive count> <given
--- back unused> <processes that died> <first receive> <how long>".
+-- could have been received (ms; -1: its score is no time), or, if it had been received before, "<receive count> <given back
+-- unused> <processes that died> <first receive> <how long>", after "too_long <bytes> <limit> " for a body that is left out.
 --#include shared/clock
 --#include shared/units
 --#include shared/counters

@@ -5,9 +5,10 @@
 --   KEYS[3]  hash  message id -> deliveries given back unused; id:crashes -> workers that died
 --   ARGV     id, receive count
 --
--- Returns body, first receive (ms or ""), how often it was given back unused and how often its process died; an empty
+-- Returns body ("" when it is too long), first receive (ms or ""), how often it was given back unused and how often its process died; an empty
 -- list when somebody else holds it or it is gone.
 --#include shared/fence
+--#include shared/too_long
 --#include shared/whole
 local messages, settings, deliveries = KEYS[1], KEYS[2], KEYS[3]
 local id, receive_count = ARGV[1], ARGV[2]
@@ -15,4 +16,5 @@ local id, receive_count = ARGV[1], ARGV[2]
 if verdicts_on(messages, settings, {id}, {receive_count})[1] ~= 1 then return {} end
 local values = redis.call("HMGET", settings, id, id .. ":fr")
 local counts = redis.call("HMGET", deliveries, id, id .. ":crashes")
-return {values[1] or "", values[2] or "", whole(counts[1]), whole(counts[2])}
+local body = unless_too_long(values[1] or "", longest_body(settings))
+return {body, values[2] or "", whole(counts[1]), whole(counts[2])}
