@@ -238,7 +238,8 @@ class Queue:
         return await self.client.arun(self._pop())
 
     def _pop(self) -> Call[Message | None]:
-        return self._call("queue/pop", (), read_message, more_keys=(self.keys.phantoms,))
+        more_keys = (self.keys.phantoms, self.keys.failures, self.keys.releases)
+        return self._call("queue/pop", (), read_message, more_keys=more_keys)
 
     # -- Ending and changing leases -----------------------------------------------------------------------------------
 
@@ -275,7 +276,8 @@ class Queue:
 
     def _delete(self, messages: Sequence[Message | str]) -> Call[list[Settlement]]:
         args = tuple(word for message in messages for word in receipt(message))
-        return self._call("queue/delete", args, read_settlements, repeatable=True)
+        more_keys = (self.keys.failures, self.keys.releases)
+        return self._call("queue/delete", args, read_settlements, repeatable=True, more_keys=more_keys)
 
     def change_visibility(self, message: Message | str, visibility_timeout_s: float) -> bool:
         """Make a message visible `visibility_timeout_s` seconds from now and say whether it was there.

@@ -222,3 +222,19 @@ async def test_async_twins_read_the_same(client: Client):
     series = await aread_series(client, ["jobs"], since_s=since_s)
     assert merged(series["jobs"]).counts.succeeded == 3
     await client.connection.aclose()
+
+
+@pytest.mark.parametrize("poison", ["many", "1.5", str(2**63 - 1), "", "9" * 400])
+def test_counter_that_is_not_a_number_begins_anew_and_the_others_grow(
+    client: Client, server: PrivateServer, poison: str
+):
+    client.run(a_report(1, succeeded__mail=1, dead__mail=1))
+    for key in server.redis.keys("rsmq::stats:*"):
+        server.redis.hset(key, "succeeded:mail", poison)
+
+    client.run(a_report(2, succeeded__mail=2, dead__mail=3))
+
+    counts = read_totals(client, ["jobs"])["jobs"]["mail"]
+    assert (counts.succeeded, counts.dead) == (2, 4)
+    (slot,) = [slot for slot in read_series(client, ["jobs"], since_s=time.time() - HOUR_S)["jobs"] if slot.tasks]
+    assert (slot.counts.succeeded, slot.counts.dead) == (2, 4)

@@ -247,6 +247,16 @@ def test_unknown_id_is_named(backend):
         backend.get_result("nobody")
 
 
+@pytest.mark.parametrize("value", ["no JSON", "{", "[" * 100_000, "", "NaN-", "\ud800"])
+def test_value_that_is_not_json_is_a_result_that_does_not_exist(server: PrivateServer, backend, value: str):
+    damaged = declare(lambda: 1).enqueue()
+    work()
+    server.redis.hset(f"rsmq::result:{damaged.id}", "value", value.encode("utf-8", "surrogatepass"))
+
+    with pytest.raises(TaskResultDoesNotExist, match="is not readable"):
+        backend.get_result(damaged.id)
+
+
 def test_finished_result_is_kept_as_long_as_its_task_says(server: PrivateServer, backend):
     kept = declare(result_ttl_s=60)(lambda: None).enqueue()
     assert ttl_s(server, kept.id) > UNFINISHED_TTL_S - 60  # waiting is no reason to be forgotten

@@ -8,12 +8,22 @@
 local fresh, reporter, report = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local FIRST_TTL, FIRST_FIELD = 3, 7
 
+-- A counter that another program left as something else than a number, or as the largest one, begins anew. Not with
+-- raise_counter(): sums of microseconds become larger than the numbers that Lua writes with all their digits.
+local function grow(key, field, by)
+  local reply = redis.pcall("HINCRBY", key, field, by)
+  local failure = type(reply) == "table" and reply.err
+  if not failure then return end
+  if not (failure:find("integer", 1, true) or failure:find("overflow", 1, true)) then error(reply) end
+  redis.call("HSET", key, field, by)
+end
+
 local seen = redis.call("HGET", fresh, reporter)
 if seen and tonumber(seen) >= report then return 0 end
 -- A removal comes first: after it, a server at its memory limit takes what follows. It expires, so it is bounded.
 redis.call("HDEL", fresh, reporter)
 for k, key in ipairs(KEYS) do
-  for at = FIRST_FIELD, #ARGV, 2 do redis.call("HINCRBY", key, ARGV[at], ARGV[at + 1]) end
+  for at = FIRST_FIELD, #ARGV, 2 do grow(key, ARGV[at], ARGV[at + 1]) end
   if k == 1 then redis.call("HSET", key, reporter, ARGV[2]) end
   redis.call("EXPIRE", key, ARGV[FIRST_TTL + k - 1])
 end

@@ -2,11 +2,13 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
+--   KEYS[3]  hash  message id -> failure record; KEYS[4] hash of releases (shared/past)
 --   ARGV     per message: id, receive count or "" for no fence
 --
 -- Returns 1 deleted, 0 no such message, -1 lease lost, in the order given; the number alone when it is one message.
 -- Errors: QueueNotFound.
-local messages, settings = KEYS[1], KEYS[2]
+--#include shared/past
+local messages, settings, failures, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 -- One message: the removal itself tells whether it was there. Its fields go only then, so an id such as "vt" can never
 -- remove an attribute.
@@ -19,6 +21,7 @@ if #ARGV == 2 then
   end
   if redis.call("ZREM", messages, id) == 0 then return 0 end
   redis.call("HDEL", settings, id, id .. ":rc", id .. ":fr")
+  if receive_count ~= "1" then forget_past(releases, failures, id) end
   return 1
 end
 --#include shared/fence
@@ -31,4 +34,7 @@ for n, id in ipairs(ids) do
   if verdicts[n] == 1 then doomed[#doomed + 1] = id end
 end
 remove(messages, settings, doomed)
+for n, id in ipairs(ids) do
+  if verdicts[n] == 1 and ARGV[2 * n] ~= "1" then forget_past(releases, failures, id) end
+end
 return verdicts
