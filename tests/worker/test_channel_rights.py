@@ -15,16 +15,18 @@ from tests.worker.workshop import Configure, declare, working
 
 
 @pytest.fixture
-def without_channels(configure: Configure, server: PrivateServer) -> Iterator[None]:
+def without_channels(configure: Configure, server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A project whose user may use all commands and keys, and no channel."""
+    # On a busy machine an answer takes longer than a worker waits for it. That is logged as an outage.
+    monkeypatch.setattr("rsmq_django.worker.waiter.CONNECT_WITHIN_S", 60)
     server.redis.execute_command("ACL", "SETUSER", "mute", "reset", "on", ">secret", "~*", "+@all")
     configure(url=server.url.replace("unix://", "unix://mute:secret@"))
     yield
     server.redis.execute_command("ACL", "DELUSER", "mute")
 
 
-def connections(server: PrivateServer) -> int:
-    return int(server.redis.info("stats")["total_connections_received"])
+def refused_subscriptions(server: PrivateServer) -> int:
+    return int(server.redis.info("commandstats")["cmdstat_subscribe"]["rejected_calls"])
 
 
 def test_worker_without_channel_rights_polls_and_says_so_once(
@@ -34,19 +36,19 @@ def test_worker_without_channel_rights_polls_and_says_so_once(
     declared = declare(lambda number: seen.append(number))
     with caplog.at_level(logging.INFO), working(poll_interval_s=0.05) as worker:
         declared.enqueue(0)
-        wait_until(lambda: seen == [0])
-        before = connections(server)
+        wait_until(lambda: seen == [0] and "POLL_INTERVAL_S" in caplog.text)
+        before = refused_subscriptions(server)
         for number in range(1, 20):
             wait_until(lambda: worker.waiter._is_asleep and worker.fetchers[0].is_empty)
             declared.enqueue(number)
             wait_until(lambda: number in seen)  # noqa: B023 - asked in the same round
-        after = connections(server)
+        after = refused_subscriptions(server)
 
     about = [record for record in caplog.records if "subscription" in record.message]
     assert [record.levelname for record in about] == ["WARNING"]
     assert "POLL_INTERVAL_S" in about[0].message and "&rsmq:*" in about[0].message
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert after - before <= 1
+    assert after == before
 
 
 def test_worker_listens_when_the_rights_are_given_later(
@@ -76,8 +78,8 @@ def test_a_task_that_runs_too_long_is_given_back_by_a_worker_without_channel_rig
     with working(poll_interval_s=0.05, threads=1) as worker:
         wait_until(lambda: worker.pool.sync_count == 1)
         worker.stop(within_s=0.1)
-        wait_until(lambda: get_queue("default").attributes().hidden_messages == 0)
-        release.set()
+    release.set()  # not before the worker has ended: what returns until then counts as done
 
+    assert get_queue("default").attributes().hidden_messages == 0
     assert get_queue("default").attributes().messages == 1
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

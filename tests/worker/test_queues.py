@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import suppress
 
@@ -253,14 +254,25 @@ def test_key_of_cancellations_that_another_program_uses_is_told_and_holds_nobody
     project: Configure, server: PrivateServer, caplog: pytest.LogCaptureFixture
 ):
     seen: list[int] = []
-    noted = declare(lambda number: seen.append(number))
+    may_end = threading.Event()
+
+    def note(number: int) -> None:
+        may_end.wait(60)
+        seen.append(number)
+
+    noted = declare(note)
     server.redis.set("rsmq::cancelled", "of some other program")
 
     with working(async_tasks=1, threads=1) as worker:
-        for number in range(3):
+        noted.enqueue(0)
+        wait_until(lambda: len(worker.fetchers[0].leases))  # what is not held cannot be asked about
+        worker.fetchers[0].suspect_cancellations()
+        wait_until(lambda: "key 'rsmq::cancelled' has the wrong type" in caplog.text)
+        may_end.set()
+        for number in (1, 2):
             noted.enqueue(number)
             worker.fetchers[0].suspect_cancellations()
-        wait_until(lambda: seen == [0, 1, 2] and "key 'rsmq::cancelled' has the wrong type" in caplog.text)
+        wait_until(lambda: seen == [0, 1, 2])
 
         assert not worker.fetchers[0].outage.is_on
 
