@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -12,8 +13,8 @@ from django.contrib import admin
 from django.core.exceptions import FieldDoesNotExist
 from django.db import models
 from django.utils import timezone
-from django.utils.formats import number_format
-from django.utils.html import format_html
+from django.utils.formats import get_format, number_format
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -22,11 +23,13 @@ from ..live.texts import visible
 
 __all__ = [
     "as_duration",
+    "as_figure",
     "as_moment",
     "as_number",
     "as_rate",
     "as_size",
     "as_time",
+    "breakable",
     "one_line",
     "reason_of",
     "relative",
@@ -43,6 +46,12 @@ def one_line(text: str, longest: int = 120) -> str:
     """Return the beginning of a text on one line."""
     line = visible(" ".join(text[: 2 * longest].split()))
     return line if len(line) <= longest and len(text) <= 2 * longest else line[:longest] + "…"
+
+
+def breakable(path: str) -> SafeString:
+    """Return a dotted path that a narrow column breaks after a dot or an underscore, not inside a word."""
+    parts = re.findall(r"[^._]*[._]?", path)
+    return format_html_join(SafeString("<wbr>"), "{}", ((part,) for part in parts if part))
 
 
 #: Why a message became a dead letter, as its record says it, in words.
@@ -78,9 +87,9 @@ def as_size(size_bytes: int | None) -> str:
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+            return f"{as_figure(size, '.0f' if unit == 'B' or size >= 100 else '.1f')} {unit}"
         size /= 1024
-    return f"{size:.1f} GiB"
+    return f"{as_figure(size, '.1f')} GiB"
 
 
 def as_duration(seconds: float | None, *, units: int = 2) -> str:
@@ -88,7 +97,7 @@ def as_duration(seconds: float | None, *, units: int = 2) -> str:
     if seconds is None:
         return "-"
     if seconds < 10:
-        return f"{seconds:.1f} s"
+        return f"{as_figure(seconds, '.1f')} s"
     parts, rest = [], int(seconds)
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
         number, rest = divmod(rest, size)
@@ -98,12 +107,10 @@ def as_duration(seconds: float | None, *, units: int = 2) -> str:
 
 
 def as_rate(per_minute: float | None) -> str:
-    """Return "0.3", "12" or "4.5k"."""
+    """Return "0.3", "12" or "4,512"."""
     if per_minute is None:
         return "-"
-    if per_minute >= 1000:
-        return f"{per_minute / 1000:.1f}k"
-    return f"{per_minute:.0f}" if per_minute >= 10 or per_minute == 0 else f"{per_minute:.1f}"
+    return as_number(round(per_minute)) if per_minute >= 10 or per_minute == 0 else as_figure(per_minute, ".1f")
 
 
 def relative(then_ms: float, now_ms: float) -> str:
@@ -118,6 +125,11 @@ def relative(then_ms: float, now_ms: float) -> str:
 def as_number(value: float | None) -> str:
     """Return "1,000,000" or "2.75", with the separators of the language; "-" for None."""
     return "-" if value is None else str(number_format(round(value, 2), force_grouping=True))
+
+
+def as_figure(value: float, pattern: str) -> str:
+    """Return a number in a format such as ".3g", with the decimal separator of the language."""
+    return format(value, pattern).replace(".", str(get_format("DECIMAL_SEPARATOR")))
 
 
 def as_time(when: datetime | None) -> str:

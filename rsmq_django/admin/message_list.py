@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 from django.contrib import admin
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..models import Message
 from ..tasks.envelope import Unreadable, decode
 from .bodies import preview
-from .formats import as_moment, as_number, as_size, one_line, visible
+from .formats import as_moment, as_number, as_size, breakable, one_line, visible
 from .redaction import HIDDEN, redact, redacted_call, seal_of
 
 
@@ -35,8 +35,8 @@ def queue_name(message: Message) -> str:
 @admin.display(description=gettext_lazy("task / error"))
 def what(message: Message) -> str:
     """Return the task, and the error of a dead letter."""
-    parts = [one_line(part, 60) for part in (message.task, message.error) if part]
-    return " · ".join(parts) or "-"
+    parts = [(breakable(one_line(part, 60)),) for part in (message.task, message.error) if part]
+    return format_html_join(" · ", "{}", parts) or "-"
 
 
 @admin.display(description=gettext_lazy("task / error"))

@@ -71,7 +71,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
     #: How many there are without the filter would have to be counted in every queue.
     show_full_result_count = False
     search_fields = ("message_id",)
-    search_help_text = gettext_lazy("Search id, task, body or error.")
+    search_help_text = gettext_lazy("Search id, task, body or error. A number is found as a whole: 7 is not in 47.")
     sortable_by: ClassVar[Any] = (message_list.visible_from,)
     actions = tuple(message_actions.action_for(operation) for operation in OPERATIONS.values())
 

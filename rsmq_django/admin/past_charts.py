@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from ..core.histogram import Histogram
 from ..live.past import HOUR, SPANS_S, WEEK, Past
 from .charts import Chart, Number, Series
+from .formats import as_duration, as_figure, as_number
 
 SPAN_PARAMETER = "span"
 
@@ -85,12 +86,10 @@ def time_label(begins_s: int, span: str) -> str:
 
 
 def show_number(value: float) -> str:
-    """Return a number as it is written at an axis."""
+    """Return a number as it is written at an axis: "0.5", "2,000", "12 M"."""
     if value >= 1_000_000:
-        return f"{value / 1e6:.3g}M"
-    if value >= 10_000:
-        return f"{value / 1000:.0f}k"
-    return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.2g}"
+        return f"{as_number(value / 1e6)} M"
+    return as_number(round(value)) if value >= 10 or value == int(value) else as_figure(value, ".2g")
 
 
 def _seconds(value: float) -> str:
@@ -99,5 +98,5 @@ def _seconds(value: float) -> str:
     if value < 1e-3:
         return f"{value * 1e6:.0f} µs"
     if value < 1:
-        return f"{value * 1e3:.3g} ms"
-    return f"{value:.3g} s" if value < 120 else f"{value / 60:.3g} min"
+        return f"{as_figure(value * 1e3, '.3g')} ms"
+    return f"{as_figure(value, '.3g')} s" if value < 120 else as_duration(value)

@@ -28,7 +28,7 @@ from ..live.servers import answers_that_came
 from ..models import Queue
 from . import queue_actions, queue_pages
 from .charts import sparkline
-from .formats import as_number, as_rate, as_size, one_line, since, until, visible
+from .formats import as_figure, as_number, as_rate, as_size, one_line, since, until, visible
 from .forms import AttributesForm
 from .past_charts import charts_of, span_links, span_of
 from .queue_list import QueueChangeList
@@ -134,7 +134,7 @@ class QueueAdmin(LiveAdmin):
         share = queue.past.failed_share if queue.past else None
         if not share:
             return "-" if share is None else "0 %"
-        return format_html('<span class="rsmq-bad">{} %</span>', f"{100 * share:.2g}")
+        return format_html('<span class="rsmq-bad">{} %</span>', as_figure(100 * share, ".2g"))
 
     @admin.display(description=gettext_lazy("workers"))
     def processes(self, queue: Queue) -> str:

@@ -163,7 +163,7 @@ class ReliableQueueAdmin(LiveAdmin):
         """Return how long ago the oldest delivery was that nobody acknowledged."""
         return as_duration(queue.oldest_pending_s)
 
-    @admin.display(description=gettext_lazy("most deliveries"), ordering="max_deliveries")
+    @admin.display(description=gettext_lazy("max deliveries"), ordering="max_deliveries")
     def most_deliveries(self, queue: ReliableQueue) -> str:
         """Return after how many deliveries a message is dead."""
         return str(queue.max_deliveries) if queue.max_deliveries else _("no limit")

@@ -24,15 +24,34 @@ from .site import LiveAdmin
 LONGEST_CHARACTERS = 1024 * 1024
 
 
+#: What Django's statuses are called on all pages; those of other programs are shown as they are.
+STATUSES = {
+    "READY": gettext_lazy("Ready"),
+    "RUNNING": gettext_lazy("Running"),
+    "SUCCESSFUL": gettext_lazy("Succeeded"),
+    "FAILED": gettext_lazy("Failed"),
+}
+
+
+def status_of(status: str) -> str:
+    """Return the status of a task in words."""
+    return str(STATUSES.get(status, visible(status)))
+
+
 @admin.register(Result)
 class ResultAdmin(RunsAgain, LiveAdmin):
     """See the module."""
 
-    list_display = ("task_id", "status", "queue", "attempts", "enqueued_at", "started_at", "finished_at")
+    list_display = ("task_id", "shown_status", "queue", "attempts", "enqueued_at", "started_at", "finished_at")
     #: Redis cannot list them, so nobody knows how many there are in all.
     show_full_result_count = False
     search_fields = ("task_id",)
     search_help_text = gettext_lazy("Results are found by their task id.")
+
+    @admin.display(description=gettext_lazy("status"), ordering="status")
+    def shown_status(self, result: Result) -> str:
+        """Return the status in words."""
+        return status_of(result.status)
 
     def own_urls(self) -> Sequence[URLPattern]:
         """Return the page beside Django's."""
@@ -52,6 +71,7 @@ class ResultAdmin(RunsAgain, LiveAdmin):
             "title": _("Task result"),
             "subtitle": None,
             "task_id": visible(result.task_id),
+            "status": status_of(result.status),
             "queue_key": place.key if place.name else "",
             "message_key": place.message_key(message_id) if place.name and message_id else "",
             "may_view_body": self.may(request, "view_body"),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import URLPattern
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -19,7 +19,7 @@ from ..live.row_keys import row_key
 from ..live.servers import all_places
 from ..models import Run
 from ..tasks.catalogue import known_tasks
-from .formats import as_duration, as_moment, as_number, as_size, one_line, visible
+from .formats import as_duration, as_figure, as_moment, as_number, as_size, breakable, one_line, visible
 from .message_page import as_safe_text
 from .recorded_calls import RecordedCall, call_of_run
 from .run_again import RunsAgain
@@ -91,9 +91,8 @@ class RunAdmin(RunsAgain, LiveAdmin):
 
     @admin.display(description=gettext_lazy("task"))
     def shown_task(self, run: Run) -> str:
-        """Return the task, which may be broken behind a dot; "unknown" where there is none."""
-        parts = one_line(run.task, 80).split(".")
-        return format_html_join(SafeString(".<wbr>"), "{}", ((part,) for part in parts)) if run.task else _("unknown")
+        """Return the task, which may be broken into lines; "unknown" where there is none."""
+        return breakable(one_line(run.task, 80)) if run.task else _("unknown")
 
     @admin.display(description=gettext_lazy("outcome"))
     def shown_outcome(self, run: Run) -> SafeString:
@@ -227,8 +226,8 @@ def as_short_time(seconds: float | None) -> str:
     if seconds is None or seconds >= 10:
         return as_duration(seconds)
     if seconds >= 1:
-        return f"{seconds:.2f} s"
-    return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.1f} ms"
+        return f"{as_figure(seconds, '.2f')} s"
+    return f"{as_figure(seconds * 1000, '.0f' if seconds >= 0.01 else '.1f')} ms"
 
 
 def _is_position(text: str) -> bool:

@@ -68,7 +68,7 @@ class ScheduleForm(forms.Form):
         defaults = Schedule(name="", task="", time_zone=project_zone())
         shown = schedule or defaults
         names = ("cron", "every_s", "time_zone", "queue", "missed", "missed_after_s", "jitter_s")
-        super().__init__(data, initial={name: getattr(shown, name) for name in names} | {"seen": seen})
+        super().__init__(data, initial={name: _shown(getattr(shown, name)) for name in names} | {"seen": seen})
         if schedule is not None:
             if schedule.cron is None:
                 self.initial["time_zone"] = project_zone()
@@ -109,3 +109,8 @@ class ScheduleForm(forms.Form):
         options: dict[str, Any] = {"cron": cron, "every_s": words["every_s"], "queue": words["queue"] or None}
         options["time_zone"] = words["time_zone"] if cron else None
         return options | {name: words[name] for name in ("missed", "missed_after_s", "jitter_s")}
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as a field shows it: 60 for 60.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

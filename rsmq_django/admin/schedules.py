@@ -21,7 +21,7 @@ from ..models import Schedule
 from ..tasks.envelope import Envelope
 from . import schedule_pages
 from .cron_words import words_of
-from .formats import one_line, visible
+from .formats import as_time, one_line, visible
 from .logs import log
 from .schedule_forms import MISSED
 from .schedule_ticks import last_ticks, next_ticks
@@ -150,13 +150,15 @@ class ScheduleAdmin(LiveAdmin):
         may_view_body, may_change = self.may(request, "view_body"), not row.is_declared
         if schedule is None:
             return {"when": "-", "missed": "-", "may_delete": may_change and self.may(request, "delete_schedule")}
+        ticks = next_ticks(row.entry)
         call = Envelope(schedule.task, "", list(schedule.args), dict(schedule.kwargs or {}))
         return {
             "when": words_of(schedule.timetable),
+            "has_other_zone": any(tick.on_its_clock not in ("", as_time(tick.at)) for tick in ticks),
             "expression": visible(schedule.cron or ""),
             "arguments": call_text(call) if may_view_body else "",
             "missed": dict(MISSED).get(schedule.missed, schedule.missed),
-            "next_ticks": next_ticks(row.entry),
+            "next_ticks": ticks,
             "last_ticks": last_ticks(row.entry),
             "may_change": may_change and may_view_body and self.may(request, "change_schedule"),
             "may_delete": may_change and self.may(request, "delete_schedule"),

@@ -44,6 +44,13 @@ else:
     _ModelAdmin = admin.ModelAdmin  # generic for type checkers only
 
 
+class Count(int):
+    """A number of rows, which the templates of Django and of themes write with separators."""
+
+    def __str__(self) -> str:
+        return as_number(int(self))
+
+
 class PlainChangeList(ChangeList):
     """A stock list whose filters have titles without "By"."""
 
@@ -63,6 +70,7 @@ class LiveChangeList(PlainChangeList):
         """Read the page."""
         self.list_per_page = get_settings().admin.page_size
         super().get_results(request)
+        self.result_count = Count(self.result_count)
         len(self.result_list)  # now, so that a server which is away is noticed here and not in the template
 
     @property

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy
 from ..live.places import Place, home_of
 from ..live.tasks import past_of_task, queue_place
 from ..models import RegisteredTask
-from .formats import as_duration, one_line, short_list, visible
+from .formats import as_duration, breakable, one_line, short_list, visible
 from .past_charts import charts_of, span_links, span_of
 from .site import LiveAdmin
 from .task_options import options_of
@@ -41,7 +41,7 @@ class TaskAdmin(LiveAdmin):
     @admin.display(description=gettext_lazy("task"), ordering="path")
     def shown_path(self, task: RegisteredTask) -> str:
         """Return the dotted path."""
-        return one_line(task.path, 100)
+        return breakable(one_line(task.path, 100))
 
     @admin.display(description=gettext_lazy("queue"), ordering="queue")
     def shown_queues(self, task: RegisteredTask) -> str:

@@ -75,7 +75,7 @@ class TopicAdmin(LiveAdmin):
         """Return the name, which is what the row links from."""
         return one_line(topic.key, 60)
 
-    @admin.display(description=gettext_lazy("furthest behind"))
+    @admin.display(description=gettext_lazy("largest lag"))
     def behind(self, topic: Topic) -> str:
         """Return the group with the most ahead of it; red when nobody reads for it."""
         group: GroupStatus | None = getattr(topic, "furthest_behind", None)
@@ -329,14 +329,14 @@ class SeekForm(forms.Form):
     """Where a group is to go on."""
 
     to = forms.ChoiceField(
-        label=gettext_lazy("Go on at"),
+        label=gettext_lazy("Continue at"),
         choices=[
-            ("earliest", gettext_lazy("the first message that is kept (replay)")),
-            ("latest", gettext_lazy("what is published from now on")),
+            ("earliest", gettext_lazy("the first retained message (replay)")),
+            ("latest", gettext_lazy("the next message published")),
             ("index", gettext_lazy("this index")),
             ("time", gettext_lazy("this time")),
-            ("ago", gettext_lazy("so many seconds ago")),
-            ("shift", gettext_lazy("so many messages further, or back (-10)")),
+            ("ago", gettext_lazy("a number of seconds ago")),
+            ("shift", gettext_lazy("a number of messages further, or back (-10)")),
         ],
     )
     value = forms.CharField(label=gettext_lazy("Value"), required=False, max_length=40)

@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from ..admin.formats import as_duration, as_size, one_line, visible
+from ..admin.formats import as_duration, as_figure, as_number, as_size, one_line, visible
 from ..admin.naming import question
 from ..admin.redaction import redact
 from ..admin.site import LiveAdmin, PlainChangeList
@@ -121,10 +121,10 @@ def _shown_ms(value: float | None) -> str:
 def _measured(odd: Anomaly) -> tuple[str, str, str]:
     """Return what was measured in an odd hour, how much it was, and how much it usually is."""
     if odd.metric == "attempts":
-        return _("attempts"), f"{odd.value:.0f}", f"{odd.median:.0f}"
+        return _("attempts"), as_number(round(odd.value)), as_number(round(odd.median))
     if odd.metric == "failure_rate":
         return _("share that failed"), f"{odd.value:.1%}", f"{odd.median:.1%}"
-    names = {"wait_p95": _("wait p95"), "run_p95": _("run p95")}
+    names = {"wait_p95": _("latency p95"), "run_p95": _("run p95")}
     if odd.metric in names:
         return names[odd.metric], _shown_ms(odd.value / 1000), _shown_ms(odd.median / 1000)
     return odd.metric, f"{odd.value:.3g}", f"{odd.median:.3g}"
@@ -218,7 +218,12 @@ class ObjectiveAdmin(HistoryAdmin):
         context = {
             "title": _("Objectives and capacity"),
             "burns": [
-                (burn, burn.burn_rate > ALARMS.get(burn.window, float("inf")), f"{burn.budget_left:.0%}")
+                (
+                    burn,
+                    burn.burn_rate > ALARMS.get(burn.window, float("inf")),
+                    _share(burn.target),
+                    _share(burn.budget_left),
+                )
                 for burn in history.slo_burns()
             ],
             "advice": [
@@ -232,7 +237,11 @@ class ObjectiveAdmin(HistoryAdmin):
 
 
 def _target(advice: CapacityAdvice) -> dict[str, str]:
-    return {"share": f"{advice.quantile:.0%}", "time": f"{advice.wait_target_s:g} s"}
+    return {"share": _share(advice.quantile), "time": f"{as_figure(advice.wait_target_s, 'g')} s"}
+
+
+def _share(share: float) -> str:
+    return f"{as_figure(100 * share, '.3g')} %"
 
 
 @admin.register(CapacityAdvice)
@@ -284,7 +293,7 @@ class AnomalyAdmin(HistoryAdmin):
     @admin.display(description=gettext_lazy("distance (z)"), ordering="z")
     def distance(self, row: Anomaly) -> str:
         """Return how far it is from the median, in units of the usual deviation."""
-        return "-" if row.z is None else f"{row.z:.1f}"
+        return "-" if row.z is None else as_figure(row.z, ".1f")
 
 
 @admin.register(QueueDepth)

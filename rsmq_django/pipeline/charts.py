@@ -10,7 +10,8 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from ..admin.charts import Chart, Number, Series
-from ..admin.formats import as_duration
+from ..admin.formats import as_duration, as_figure
+from ..admin.past_charts import show_number
 from .history import QUANTILES, Point, Step
 
 #: Span -> how many days, and in which steps.
@@ -49,7 +50,7 @@ def charts_of(points: Sequence[Point], span: str, now: dt.datetime) -> list[Char
     ]
     rates: list[Number] = [100 * point.failure_rate if point.attempts else None for point in row]
     return [
-        Chart("attempts", attempts, times, outcomes, _number, is_stacked=True),
+        Chart("attempts", attempts, times, outcomes, show_number, is_stacked=True),
         Chart("failures", _("Share of attempts that failed"), times, [Series(_("failed"), "c", rates)], _percent),
         Chart("wait", _("Latency"), times, _quantiles([point.wait_ms for point in row]), _seconds),
         Chart("run", _("Run time"), times, _quantiles([point.run_ms for point in row]), _seconds),
@@ -75,18 +76,11 @@ def _label(at: dt.datetime | dt.date) -> str:
     return date_format(at, "j M H:i" if isinstance(at, dt.datetime) else "j M")
 
 
-def _number(value: float) -> str:
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if value >= size:
-            return f"{value / (1e3 if unit == 'k' else size):.3g}{unit}"
-    return f"{value:g}"
-
-
 def _percent(value: float) -> str:
-    return f"{value:.3g} %"
+    return f"{as_figure(value, '.3g')} %"
 
 
 def _seconds(value: float) -> str:
     if 0 < value < 1:
-        return f"{value * 1000:.3g} ms"
-    return f"{value:.3g} s" if value < 120 else as_duration(value)
+        return f"{as_figure(value * 1000, '.3g')} ms"
+    return f"{as_figure(value, '.3g')} s" if value < 120 else as_duration(value)

@@ -28,6 +28,12 @@ def number(value: float | None) -> str:
 
 
 @register.filter
+def breakable(path: str) -> SafeString:
+    """Return a dotted path that a narrow column breaks between words."""
+    return formats.breakable(path)
+
+
+@register.filter
 def moment(when: datetime | None) -> SafeString:
     """Return a time with seconds and zone, and how long ago it is; "-" for None."""
     return formats.as_moment(when)

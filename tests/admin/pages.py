@@ -17,6 +17,7 @@ def text_of(response: Any) -> str:
     """Return what a page says, without tags."""
     content = response.content.decode()
     content = re.sub(r"<(script|style)\b.*?</\1>", " ", content, flags=re.DOTALL)
+    content = content.replace("<wbr>", "")
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", content)).split())
 
 

@@ -67,6 +67,14 @@ def test_search_finds_words_of_bodies_and_ids(browser: Browser, mail: Queue):
     assert [row.message_id for row in rows_of(browser.get(MESSAGES, {"q": ids[1]}))] == ids[1:]
 
 
+def test_search_finds_a_number_as_a_whole(browser: Browser, mail: Queue):
+    bodies = [b'{"task": "shop.pay", "id": "b7b", "args": [%d]}' % number for number in (7, 17, 70)]
+    ids = mail.send_many([*bodies, b'{"task": "shop.pay", "id": "7cc", "kwargs": {"order": "order_7"}}'])
+
+    assert [row.message_id for row in rows_of(browser.get(MESSAGES, {"q": "7"}))] == [ids[0], ids[3]]
+    assert [row.message_id for row in rows_of(browser.get(MESSAGES, {"q": "pay 17"}))] == [ids[1]]
+
+
 def test_nobody_searches_bodies_that_they_may_not_read(browser_of: Callable[..., Browser], mail: Queue):
     mail.send(b'{"task": "shop.tasks.pay", "args": ["hunter2"]}')
     browser = browser_of("view_message")

@@ -222,7 +222,7 @@ def test_the_page_shows_when_it_runs_next(browser: Browser, added: str):
     assert len(page.context["next_ticks"]) == 10
     text = text_of(page)
     assert "weekdays at 03:30, Europe/Berlin" in text and "30 3 * * MON-FRI" in text
-    assert "Local time" in text and 'room="kitchen"' in text
+    assert "Time in its zone" in text and 'room="kitchen"' in text
     assert "weekdays at 03:30" in text_of(browser.get(LIST))
 
 

@@ -46,7 +46,7 @@ def test_the_page_shows_members(browser: Browser, letters: Workflow):
         (1, "pending"),
         (2, "pending"),
     ]
-    assert "3: 3 open, 0 failed" in text_of(page)
+    assert "3: 3 pending, 0 failed" in text_of(page)
 
 
 def test_results_and_failures_are_shown(browser: Browser, letters: Workflow, server: PrivateServer):

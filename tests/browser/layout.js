@@ -80,6 +80,19 @@
   }
   problems.push(...[...broken].slice(0, 5));
 
+  for (const field of document.querySelectorAll("#content-main :is(input:not([type=hidden]), select, textarea)")) {
+    const clip = clipOf(field.parentElement), cut = field.getBoundingClientRect().right - clip.right;
+    if (shown(field) && clip.right - clip.left > 2 && cut > 1 && expected.theme !== "unfold") { problems.push(`${Math.round(cut)} px of the field ${field.name} are cut at its right`); }
+  }
+  for (const row of document.querySelectorAll("#content-main :is(.rsmq-actions, td)")) {
+    const heights = [...row.querySelectorAll(".button")].filter(shown).map((button) => button.getBoundingClientRect().height);
+    if (!expected.theme && heights.length && Math.max(...heights) - Math.min(...heights) > 2) { problems.push(`buttons of ${heights.map(Math.round)} px height stand side by side`); }
+  }
+  const tools = document.querySelector("#content-main > .object-tools"), listBox = document.querySelector("#result_list");
+  if (tools && listBox && tools.getBoundingClientRect().bottom > document.querySelector("#changelist").getBoundingClientRect().top + slack) {
+    problems.push("the tools stand beside the list");
+  }
+
   const tooWide = document.documentElement.scrollWidth - window.innerWidth;
   if (tooWide > 0) { problems.push(`the page is ${tooWide} px wider than its window`); }
 

@@ -6,25 +6,25 @@
 --   ARGV     score and id of the message to begin behind, or "" and ""; score of the last one to look at, "now" or
 --            "+inf"; how many to look at (1..1000); which ("all", "received" or "new": received before, or never); how
 --            many bytes of each body to return; "1" to look for the words in bodies and failure records, too, and not
---            only in ids and names of tasks; the least and the greatest beginning of an id, "" for any; how many marks;
---            marks and words, in small letters
+--            only in ids and names of tasks; the least and the greatest beginning of an id, "" for any; number of marks,
+--            the marks, the words, in small letters
 --
--- All words must be found, in any case; marks always in bodies and failure records. Returns the server's time (ms), how many were looked at, score and id of the last
--- one ("": nothing is left), then the seven values of browse/read, records without tracebacks. Errors: QueueNotFound.
+-- All words must be found, in any case (shared/has_word); marks always in bodies and failure records. Returns the server's
+-- time (ms), how many were looked at, score and id of the last one ("": nothing is left), then the seven values of
+-- browse/read, records without tracebacks. Errors: QueueNotFound.
 --#include shared/clock
+--#include shared/has_word
 --#include browse/position
 --#include browse/read
 --#include browse/record
--- Whatever is large is read whole to be searched, so this bounds the time that other clients wait.
-local budget_bytes = 4194304
+local budget_bytes = 4194304 -- bodies are read whole to be searched: this bounds the time that other clients wait
 local messages, settings, failures = KEYS[1], KEYS[2], KEYS[3]
 local score, id, last, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local which, longest, everywhere, low, high = ARGV[5], tonumber(ARGV[6]), ARGV[7] == "1", ARGV[8], ARGV[9]
 local marks, words = {unpack(ARGV, 11, 10 + tonumber(ARGV[10]))}, {unpack(ARGV, 11 + tonumber(ARGV[10]))}
-
-local function has_all(text, words)
+local function has_each(text, words, has)
   for _, word in ipairs(words) do
-    if not text:find(word, 1, true) then return false end
+    if not has(text, word) then return false end
   end
   return true
 end
@@ -33,11 +33,11 @@ end
 local function is_meant(message_id, body)
   local failure, task = redis.call("HGET", failures, message_id) or "", '"task"%s*:%s*"([^"]*)"'
   budget_bytes = budget_bytes - #body - #failure
-  if not has_all((body .. "\n" .. failure):lower(), marks) then return false end
+  local function has_mark(text, mark) return text:find(mark, 1, true) end
+  if not has_each((body .. "\n" .. failure):lower(), marks, has_mark) then return false end
   if not everywhere then body, failure = body:match(task) or "", failure:match(task) or "" end
-  return has_all((message_id .. "\n" .. body .. "\n" .. failure):lower(), words)
+  return has_each((message_id .. "\n" .. body .. "\n" .. failure):lower(), words, has_word)
 end
-
 
 local function fits(message_id, receive_count)
   if which ~= "all" and (which == "received") ~= (receive_count ~= false) then return false end

@@ -5,9 +5,9 @@
 --   ARGV     number of words; the words, in small letters; then the message id of each event
 --
 -- Returns per event the numbers of the words that its body has, from 1, in one text with blanks between; "" when it has
--- none of them, or is gone. A word of digits is found as a whole only: 7 is not in 47. Bodies of more than 65,536 bytes are
--- not searched. Ends before the last event once it has
--- searched 262,144 bytes, so that other clients need not wait: the caller goes on behind that.
+-- none of them, or is gone (shared/has_word). Bodies of more than 65,536 bytes are not searched. Ends before the last event
+-- once it has searched 262,144 bytes, so that other clients need not wait: the caller goes on behind that.
+--#include shared/has_word
 local LONGEST, budget_bytes = 65536, 262144
 local number_of_words, words, out = tonumber(ARGV[1]), {}, {}
 for n = 1, number_of_words do words[n] = ARGV[1 + n] end
@@ -27,9 +27,7 @@ end
 for event = 1, #ARGV - 1 - number_of_words do
   local body, found = body_of(event):lower(), {}
   for n, word in ipairs(words) do
-    local is_there = body:find(word, 1, true)
-    if is_there and not word:find("%D") then is_there = body:find("%f[%w]" .. word .. "%f[%W]") end
-    if is_there then found[#found + 1] = tostring(n) end
+    if has_word(body, word) then found[#found + 1] = tostring(n) end
   end
   out[event] = table.concat(found, " ")
   budget_bytes = budget_bytes - #body
