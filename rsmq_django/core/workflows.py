@@ -19,8 +19,10 @@ T = TypeVar("T")
 
 #: So many workflows are listed; an id takes about a hundred bytes.
 MAX_LISTED = 1000
-#: A worker tells of members by number, and a forged number must not make it read for ever.
+#: The maximum number of members of a workflow; a larger number in Redis is not that of a workflow.
 MAX_MEMBERS = 10_000_000
+#: The maximum length of a field of a workflow's state. The longest is the shape: 144 paths of 200 characters.
+MAX_FIELD_BYTES = 262_144
 
 State = Literal["running", "succeeded", "failed", "cancelled"]
 Role = Literal["next", "then", "on_failure"]
@@ -56,8 +58,6 @@ class WorkflowStatus:
     keeps_results: bool
     #: Which tasks it is made of (JSON), as its sender wrote it; "" of an older version.
     shape: str = ""
-    #: Proofs (tasks/proofs.py) of the number of members, for callbacks on signed and encrypted queues.
-    member_proofs: tuple[str, ...] = ()
 
     @property
     def is_over(self) -> bool:
@@ -242,20 +242,6 @@ def live_tasks(namespace: str, workflow_id: str, cursor: bytes) -> Call[tuple[by
     return _call("members", workflow_keys(namespace, workflow_id)[1:2], (cursor,), read)
 
 
-def outcomes(namespace: str, workflow_id: str, first: int, last: int) -> Call[list[tuple[bytes, bytes]]]:
-    """Return the call that reads value and failure record (JSON) of members; b"" for what there is not.
-
-    Both with their proofs: see without_proofs().
-    """
-    assert 0 <= last - first < MAX_BATCH
-
-    def read(reply: list[bytes]) -> list[tuple[bytes, bytes]]:
-        pairs = zip(reply[::2], reply[1::2], strict=True)
-        return [(value, failure.partition(b" ")[2]) for value, failure in pairs]
-
-    return _call("outcomes", workflow_keys(namespace, workflow_id)[2:4], (first, last), read)
-
-
 def read_members(
     namespace: str, workflow_id: str, first: int, last: int, *, value_bytes: int
 ) -> Call[list[MemberRecord]]:
@@ -335,7 +321,8 @@ def read_statuses(namespace: str, workflow_ids: Sequence[str]) -> Call[list[Work
     def read(reply: list[list[bytes]]) -> list[WorkflowStatus | None]:
         return [_status(each, words) for each, words in zip(workflow_ids, reply, strict=True)]
 
-    return _call("read", tuple(workflow_keys(namespace, each)[0] for each in workflow_ids), (), read)
+    keys = [workflow_keys(namespace, each)[0] for each in workflow_ids]
+    return _call("read", keys, (MAX_FIELD_BYTES, *FIELDS), read)
 
 
 def newest(namespace: str, count: int) -> Call[list[str]]:
@@ -377,6 +364,7 @@ def _status(workflow_id: str, words: list[bytes]) -> WorkflowStatus | None:
         return None
     number = {name: read_count(fields.get(name)) for name in NUMBERS}
     state: Any = fields["status"]
+    members = number["sent"] if number["sent"] <= MAX_MEMBERS else 0
     return WorkflowStatus(
         id=workflow_id,
         kind=fields.get("kind", ""),
@@ -385,8 +373,8 @@ def _status(workflow_id: str, words: list[bytes]) -> WorkflowStatus | None:
         total=number["calls"],
         done=number["calls_done"],
         failed=number["failed"],
-        members=number["sent"],
-        waiting=number["sent"] - number["succeeded"] - number["failed"],
+        members=members,
+        waiting=max(0, members - number["succeeded"] - number["failed"]),
         is_sealed=fields.get("sealed") == "1",
         created_ms=number["created_ms"],
         finished_ms=number["finished_ms"] or None,
@@ -394,10 +382,11 @@ def _status(workflow_id: str, words: list[bytes]) -> WorkflowStatus | None:
         on_failure_id=fields.get("on_failure", ""),
         keeps_results=fields.get("keeps") == "1",
         shape=fields.get("shape", ""),
-        member_proofs=tuple(fields[name] for name in MEMBER_PROOFS if name in fields),
     )
 
 
 #: Fields of the state, by the role of the callback that they are for.
 MEMBER_PROOFS = {"then_members": "then", "on_failure_members": "on_failure"}
 NUMBERS = ("calls", "calls_done", "failed", "succeeded", "sent", "created_ms", "finished_ms")
+#: The fields of the state that are read.
+FIELDS = ("status", "kind", "name", "sealed", "then", "on_failure", "keeps", "shape", *NUMBERS)

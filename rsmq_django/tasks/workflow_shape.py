@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from ..core.workflows import MAX_MEMBERS
+
 #: Runs of equal members, and of equal steps in a member, that are told apart; the rest is counted together.
 MAX_RUNS = 12
 #: Calls of a workflow whose ids are kept: 32 bytes each.
@@ -113,6 +115,6 @@ def _run(words: Any) -> Run:
 
 
 def _whole(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_MEMBERS:
         raise ValueError("not a count")
     return value

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from ..conf import get_settings
 from ..core import Client
 from ..core.errors import WorkflowNotFound
-from ..core.limits import MAX_BATCH
-from ..core.workflows import WorkflowStatus, live_tasks, newest, outcomes, read_statuses, stop, without_proofs
+from ..core.readings import Reading, arun_reading, run_reading
+from ..core.workflow_outcomes import find_numbers, read_extent, read_outcomes
+from ..core.workflows import WorkflowStatus, live_tasks, newest, read_statuses, stop, without_proofs
 from ..queues import get_client
 from .cancellation import acancel, cancel
 from .compat import TaskResultDoesNotExist
@@ -56,17 +57,29 @@ class Workflow:
         None stands for a member that has not ended, and for one whose result is not kept. Of a chain there is one: the
         result of the latest step that has ended.
         """
-        pairs: list[tuple[bytes, bytes]] = []
-        for first, last in slices(self.status().members):
-            pairs += self._client.run(outcomes(self._client.namespace, self.id, first, last))
-        return [read_outcome(member, *pair) for member, pair in enumerate(pairs)]
+        return run_reading(self._client, self._read_results())
 
     async def aresults(self) -> list[Any]:
         """See results()."""
-        pairs: list[tuple[bytes, bytes]] = []
-        for first, last in slices((await self.astatus()).members):
-            pairs += await self._client.arun(outcomes(self._client.namespace, self.id, first, last))
-        return [read_outcome(member, *pair) for member, pair in enumerate(pairs)]
+        return await arun_reading(self._client, self._read_results())
+
+    def _read_results(self) -> Reading[list[Any]]:
+        """Read as much as there is, whatever number of members another program has written."""
+        namespace = self._client.namespace
+        extent = yield read_extent(namespace, self.id)
+        if extent is None:
+            raise _not_found(self.id)
+        found: list[Any] = [None] * (extent.members or 0)
+        numbers: Sequence[int] = range(len(found))
+        if not extent.is_plausible:  # results are not kept, or the number was forged
+            numbers = yield from find_numbers(namespace, self.id, "results", "failures", below=len(found))
+
+        def take(member: int, value: bytes, failure: bytes) -> None:
+            found[member] = read_outcome(member, value, failure)
+
+        if not (yield from read_outcomes(namespace, self.id, numbers, take)):
+            raise _not_found(self.id)
+        return found
 
     def failures(self) -> list[Failure]:
         """Return how members have failed."""
@@ -143,11 +156,6 @@ def read_outcome(member: int, value: bytes, failure: bytes) -> Any:
         return Failure(member, *(str(record.get(name, "")) for name in _FIELDS))
     except (ValueError, AttributeError, RecursionError) as error:  # not JSON, or not an object
         return Failure(member, "", "", "unreadable", "", f"what is stored of member {member} is not readable: {error}")
-
-
-def slices(members: int) -> Iterator[tuple[int, int]]:
-    """Return the first and last numbers of the members that are read together."""
-    return ((first, min(first + MAX_BATCH, members) - 1) for first in range(0, members, MAX_BATCH))
 
 
 def _found(workflow: Workflow, statuses: Sequence[WorkflowStatus | None]) -> WorkflowStatus:

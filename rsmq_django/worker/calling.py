@@ -27,7 +27,7 @@ from .database import (
 )
 from .forks import await_in_one_process, call_in_one_process
 from .interruption import call_interruptibly
-from .workflow import aargument_of, argument_of
+from .workflow import atake_argument, take_argument
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -58,13 +58,11 @@ def result_of(execution: Execution) -> Result:
     """Call the function on this thread, with fresh database connections around it."""
     try:
         close_stale_connections()
-        if execution.takes_from is not None:
-            execution.args = [argument_of(execution), *execution.args[1:]]
         if execution.time_limit is None:
-            value = call_interruptibly(_call_surrounded, execution)
+            value = _call_with_argument(execution)
         else:
             with execution.time_limit:
-                value = call_interruptibly(_call_surrounded, execution)
+                value = _call_with_argument(execution)
         return RETURNED_NOTHING if value is None else Returned(value)
     except BaseException as error:  # a task may raise anything; the worker goes on
         return Raised(error)
@@ -81,11 +79,11 @@ async def aresult_of(execution: Execution) -> Result:
     """See result_of()."""
     assert execution.work is not None
     try:
-        if execution.takes_from is not None:
-            execution.args = [await aargument_of(execution), *execution.args[1:]]
         timeout_s = execution.work.options.timeout_s
         if timeout_s is not None:
             return await _acall_limited(execution, timeout_s)
+        if execution.takes_from is not None:
+            await atake_argument(execution)
         return Returned(await _acall(execution))
     except BaseException as error:
         return Raised(error)
@@ -99,9 +97,17 @@ async def aresult_of(execution: Execution) -> Result:
 async def _acall_limited(execution: Execution, timeout_s: float) -> Result:
     try:
         async with asyncio.timeout(timeout_s) as limit:
+            if execution.takes_from is not None:
+                await atake_argument(execution)
             return Returned(await _acall(execution))
     except TimeoutError as error:
         return Raised(TaskTimeout() if limit.expired() else error)
+
+
+def _call_with_argument(execution: Execution) -> Any:
+    if execution.takes_from is not None:
+        take_argument(execution)
+    return call_interruptibly(_call_surrounded, execution)
 
 
 def _call_surrounded(execution: Execution) -> Any:

@@ -85,6 +85,7 @@ class Execution:
         "interrupted",
         "is_async",
         "is_suspect",
+        "is_worker_stopping",
         "keep_result_s",
         "kwargs",
         "max_attempts",
@@ -146,6 +147,8 @@ class Execution:
         self.batch: Batch | None = None
         #: Set when the worker stops and no longer waits for it.
         self.interrupted = False
+        #: Set when the worker begins to stop: the message is given back if its function has not been called.
+        self.is_worker_stopping = False
         #: What became of it then, if it is not given back.
         self.unfinished_as: Outcome | None = None
         #: Made when a signal or the task's context first asks for it.
@@ -277,6 +280,14 @@ class Execution:
         """Interrupt the function on its thread; return whether it runs."""
         return interrupt(self, kind)
 
+    def check_reading(self) -> None:
+        """End the attempt while its argument is being read, if it was interrupted or the worker stops."""
+        if self.asked_to_end_with is not None:
+            raise self.asked_to_end_with
+        if self.is_worker_stopping:
+            self.interrupted = True
+            raise _WorkerStops
+
     def end_unfinished(self) -> Outcome:
         """Return what becomes of it because the worker ends before it does, and let nothing else come of it.
 
@@ -391,6 +402,10 @@ class Execution:
             wait_s = exponential()(self.delivery.attempt)
             logger.exception("the backoff of %s raised; retrying in %.1f s instead", self.path, wait_s)
             return wait_s
+
+
+class _WorkerStops(Exception):
+    """The worker stops before the function was called."""
 
 
 class _WorkerDied(Exception):

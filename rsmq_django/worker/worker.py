@@ -238,6 +238,9 @@ class Worker:
             self.board.beat()
         if self._herd is not None:
             self._herd.note_idle(self._room() > 0)
+        if self.stop_by is not None:
+            for execution in executions_of(self.pool.running()):
+                execution.is_worker_stopping = True
         self.isolation.advance(is_quiet=self.pool.is_idle and not any(each.has_endings for each in self.fetchers))
         self.pool.interrupt_overdue()
         self._say_what_is_awaited()

@@ -7,17 +7,19 @@ process could die. Messages of no workflow are ended as ever.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..core import Client, RsmqError
 from ..core.call import Call
-from ..core.workflows import WorkflowStatus, finishing, outcomes, read_statuses, without_proofs
+from ..core.readings import Reading, arun_reading, run_reading
+from ..core.workflow_outcomes import Extent, find_numbers, outcomes, read_extent, read_outcomes
+from ..core.workflows import MAX_MEMBERS, finishing, without_proofs
 from ..tasks.membership import META, Membership, failure_record, is_task_id, membership_of
 from ..tasks.retry import Postpone
-from ..tasks.workflow_proofs import FAILURE, VALUE, Receiver, proven
-from ..tasks.workflow_state import Failure, read_outcome, slices
+from ..tasks.workflow_proofs import FAILURE, VALUE, ForgedArgument, Receiver, proven
+from ..tasks.workflow_state import Failure, read_outcome
 from .error_text import dotted_path, text_of
 from .outcomes import Dead, Succeeded
 
@@ -38,39 +40,41 @@ class WorkflowGone(Exception):
 # -- Before it runs ---------------------------------------------------------------------------------------------------
 
 
-def argument_of(execution: Execution) -> Any:
-    """Return the first argument of a call: a result, a list of results, or a list of failures.
+def take_argument(execution: Execution) -> None:
+    """Read the first argument of a call: a result, a list of results, or a list of failures.
 
-    Raises WorkflowGone, ForgedArgument on a sealed queue for what carries no valid proof, and Postpone when Redis
-    cannot be asked: that is no failure of the task.
+    Raises WorkflowGone; ForgedArgument for an argument that no worker can have stored, and on a sealed queue for one
+    without a valid proof; and Postpone when Redis cannot be asked: that is no failure of the task. Between two replies
+    the reading ends when the call is interrupted or the worker stops.
     """
     source = _Source.of(execution)
     try:
-        (status,) = source.client.run(source.status())
-        pairs = [pair for part in source.parts(status) for pair in source.client.run(source.read(part))]
+        argument = run_reading(source.client, source.reading(), execution.check_reading)
     except RsmqError as error:
         raise _later(error) from error
-    return source.argument(pairs)
+    execution.args = [argument, *execution.args[1:]]
 
 
-async def aargument_of(execution: Execution) -> Any:
-    """See argument_of()."""
+async def atake_argument(execution: Execution) -> None:
+    """See take_argument()."""
     source = _Source.of(execution)
     try:
-        (status,) = await source.client.arun(source.status())
-        pairs = [pair for part in source.parts(status) for pair in await source.client.arun(source.read(part))]
+        argument = await arun_reading(source.client, source.reading(), execution.check_reading)
     except RsmqError as error:
         raise _later(error) from error
-    return source.argument(pairs)
+    execution.args = [argument, *execution.args[1:]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What a call gets from its workflow, and how that is read."""
+    """The workflow from which a call takes its first argument.
+
+    Numbers of its hash are checked before they decide how much is read.
+    """
 
     membership: Membership
     client: Client
-    #: None for a call on a queue without keys, which takes what it finds.
+    #: None for a call on a queue without keys, which checks no proofs.
     receiver: Receiver | None
 
     @classmethod
@@ -87,51 +91,80 @@ class _Source:
         )
         return cls(membership, client, receiver)
 
-    def status(self) -> Call[list[WorkflowStatus | None]]:
-        return read_statuses(self.client.namespace, [self.membership.workflow_id])
-
-    def read(self, part: tuple[int, int]) -> Call[list[tuple[bytes, bytes]]]:
-        return outcomes(self.client.namespace, self.membership.workflow_id, *part)
-
-    def parts(self, status: WorkflowStatus | None) -> Iterable[tuple[int, int]]:
-        """Return the first and last numbers of the members to read together."""
-        if status is None:
-            raise WorkflowGone(
-                f"workflow {self.membership.workflow_id} has expired, and with it what this call should get; enqueue "
-                "it again"
-            )
+    def reading(self) -> Reading[Any]:
+        """Return the reading of the argument."""
         if self.membership.takes == "result":
-            return [(self.membership.member or 0, self.membership.member or 0)]
-        if self.receiver is not None:
-            self.receiver.check_members(status.members, status.member_proofs)
-        return slices(status.members)
+            return self._read_result()
+        return self._read_results() if self.membership.takes == "results" else self._read_failures()
 
-    def argument(self, pairs: list[tuple[bytes, bytes]]) -> Any:
-        """Return what was read."""
-        membership, receiver = self.membership, self.receiver
-        if membership.takes == "result":
-            value = pairs[0][0]
-            if receiver is not None:
-                value = receiver.check(membership.member or 0, VALUE, value)
-            return json.loads(without_proofs(value) or b"null")
-        if membership.takes == "failures":
-            pairs = [(b"", failure) for _, failure in pairs]
-        if receiver is not None:
-            pairs = [self._checked(receiver, member, *pair) for member, pair in enumerate(pairs)]
-        found = [read_outcome(member, *pair) for member, pair in enumerate(pairs)]
-        if membership.takes != "failures":
-            return found
+    def _read_result(self) -> Reading[Any]:
+        member = self.membership.member or 0
+        pairs = yield outcomes(self.client.namespace, self.membership.workflow_id, [member])
+        if not pairs:
+            raise self._gone()
+        value, _ = pairs[0]
+        if self.receiver is not None:
+            value = self.receiver.check(member, VALUE, value)
+        if not value:
+            return None
+        try:
+            return json.loads(without_proofs(value))
+        except (ValueError, RecursionError) as error:
+            raise self._forged(f"the result of member {member} is not readable: {error}") from error
+
+    def _read_results(self) -> Reading[list[Any]]:
+        extent = yield from self._read_extent()
+        if not extent.is_plausible:
+            raise self._forged(f"its hash says that it has {extent.members} members, and Redis has {extent.entries}")
+        return (yield from self._read_outcomes(range(extent.members or 0)))
+
+    def _read_failures(self) -> Reading[list[Failure]]:
+        extent = yield from self._read_extent()
+        namespace, workflow_id = self.client.namespace, self.membership.workflow_id
+        numbers = yield from find_numbers(namespace, workflow_id, "failures", below=extent.members or 0)
+        found = yield from self._read_outcomes(numbers, failures_only=True)
         failures = [each for each in found if isinstance(each, Failure)]
-        if receiver is not None and not failures:
-            raise receiver.no_failures()
+        if self.receiver is not None and not failures:
+            raise self.receiver.no_failures()
         return failures
 
-    def _checked(self, receiver: Receiver, member: int, value: bytes, failure: bytes) -> tuple[bytes, bytes]:
-        if failure:
-            return b"", receiver.check(member, FAILURE, failure)
-        if self.membership.takes == "failures":
-            return b"", b""
-        return receiver.check(member, VALUE, value), b""
+    def _read_extent(self) -> Reading[Extent]:
+        extent: Extent | None = yield read_extent(self.client.namespace, self.membership.workflow_id)
+        if extent is None:
+            raise self._gone()
+        if extent.members is None:
+            raise self._forged(f"its hash has no number of members between 0 and {MAX_MEMBERS:,}")
+        if self.receiver is not None:
+            self.receiver.check_members(extent.members, extent.member_proofs)
+        return extent
+
+    def _read_outcomes(self, numbers: Sequence[int], *, failures_only: bool = False) -> Reading[list[Any]]:
+        """Read and check the outcomes of members while they arrive."""
+        found: list[Any] = []
+
+        def take(member: int, value: bytes, failure: bytes) -> None:
+            if self.receiver is not None and failure:
+                failure = self.receiver.check(member, FAILURE, failure)
+            elif self.receiver is not None and not failures_only:
+                value = self.receiver.check(member, VALUE, value)
+            found.append(read_outcome(member, value, failure))
+
+        namespace, workflow_id = self.client.namespace, self.membership.workflow_id
+        if not (yield from read_outcomes(namespace, workflow_id, numbers, take, failures_only=failures_only)):
+            raise self._gone()
+        return found
+
+    def _gone(self) -> WorkflowGone:
+        return WorkflowGone(
+            f"workflow {self.membership.workflow_id} has expired, and with it what this call should get; enqueue it "
+            "again"
+        )
+
+    def _forged(self, why: str) -> ForgedArgument:
+        return ForgedArgument(
+            f"the argument of this call cannot be what workflow {self.membership.workflow_id} stored: {why}; another "
+            "program changed it, or the server has evicted a part of it"
+        )
 
 
 def _later(error: RsmqError) -> Postpone:

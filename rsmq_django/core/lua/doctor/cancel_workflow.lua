@@ -9,7 +9,7 @@
 name_keys(1)
 local s = redis.call("HMGET", state, "status", "sealed", "keep_ms", "kind")
 if s[1] ~= "running" or s[2] ~= "0" then return 0 end
-if tonumber(s[3]) - redis.call("PTTL", state) < tonumber(s[4] == "map" and ARGV[2] or ARGV[1]) then return 0 end
+if (tonumber(s[3]) or 0) - redis.call("PTTL", state) < tonumber(s[4] == "map" and ARGV[2] or ARGV[1]) then return 0 end
 redis.call("DEL", steps)
 redis.call("HSET", state, "status", "cancelled", "finished_ms", integer(now_ms))
 redis.call("RPUSH", room, "1") -- a sender that waits all the same hears of it

@@ -1,12 +1,26 @@
--- Read what became of a slice of members.
+-- Read the outcomes of members, as many as fit into one reply.
 --
---   KEYS[1], KEYS[2]  hash  results and failures (parts/state)
---   ARGV     number of the first member, number of the last one
+--   KEYS[1..3]  hash  state, results and failures (parts/state)
+--   ARGV     "both", or "failures" for these only; number of bytes that fill a reply; length of the longest value that is read; what
+--            is returned in the place of a longer one; numbers of the members
 --
--- Returns value (JSON) and failure (task id, a blank, JSON) of each in turn, "" for what there is not.
-local numbers, reply = {}, {}
-for number = tonumber(ARGV[1]), tonumber(ARGV[2]) do numbers[#numbers + 1] = number end
-local values = redis.call("HMGET", KEYS[1], unpack(numbers))
-local failures = redis.call("HMGET", KEYS[2], unpack(numbers))
-for n = 1, #numbers do reply[2 * n - 1], reply[2 * n] = values[n] or "", failures[n] or "" end
+-- Returns nothing when the workflow is gone; else value (JSON) and failure (task id, a blank, JSON) of each member in turn, from
+-- the first one to the one that fills the reply, "" for what there is not.
+local what, full, longest, too_long = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+if redis.call("HEXISTS", KEYS[1], "status") == 0 then return {} end
+local reply, size = {}, 0
+
+local function read(key, number)
+  local length = redis.call("HSTRLEN", key, number)
+  if length == 0 then return "" end
+  if length > longest then return too_long end
+  size = size + length
+  return redis.call("HGET", key, number)
+end
+
+for n = 5, #ARGV do
+  reply[#reply + 1] = what == "both" and read(KEYS[2], ARGV[n]) or ""
+  reply[#reply + 1] = read(KEYS[3], ARGV[n])
+  if size >= full then break end
+end
 return reply

@@ -26,12 +26,14 @@ end
 -- Send the callbacks when all members have ended, and wake a sender that waits for fewer of them.
 local function conclude()
   local s = redis.call("HMGET", state, "status", "sealed", "sent", "succeeded", "failed", "always", "keep_ms", "low")
-  local status, failed, low = s[1], tonumber(s[5]), tonumber(s[8])
+  -- Another program may have written any of them; with a number of members that is not one, the workflow never ends.
+  local status, sent, low = s[1], tonumber(s[3]), tonumber(s[8])
+  local succeeded, failed = tonumber(s[4]) or 0, tonumber(s[5]) or 0
   if low and redis.call("HLEN", members) <= low then
     redis.call("HDEL", state, "low")
     redis.call("RPUSH", room, "1")
   end
-  local has_ended = s[2] == "1" and tonumber(s[4]) + failed >= tonumber(s[3])
+  local has_ended = s[2] == "1" and sent and succeeded + failed >= sent
   if status ~= "cancelled" and has_ended then
     redis.call("HSET", state, "status", failed == 0 and "succeeded" or "failed", "finished_ms", integer(now_ms))
     if failed == 0 or s[6] == "1" then send("then") end

@@ -27,9 +27,10 @@ local function send(role)
   local prepared = target and redis.call("HGET", steps, target.field)
   if not prepared then return end
   local when, record_ttl_s, body = prepared:match("^(%S+) (%d+) (.*)$")
+  if not when or #record_ttl_s > 9 then return end -- another program wrote it
   local own_ms = given_or_own_ms(when, redis.call("HGET", target.settings, "delay"))
-  local is_own = when == "s" or when == "ms"
-  local visible_ms = is_own and now_ms + (own_ms or 0) or math.max(now_ms, tonumber(when))
+  local is_own, due_ms = when == "s" or when == "ms", tonumber(when)
+  local visible_ms = is_own and now_ms + (own_ms or 0) or math.max(now_ms, due_ms and due_ms < MAX_MS and due_ms or 0)
   local id = message_id(0, target.task)
   redis.call("HDEL", steps, target.field)
   redis.call("ZADD", target.messages, integer(visible_ms), id)

@@ -22,7 +22,12 @@ local function name_keys(first)
   state, members, results, failures, steps, room = unpack(KEYS, first, first + 5)
 end
 
--- Everything expires together, some time after it was last used.
+-- Everything expires together, some time after it was last used. Instead of a time that no sender wrote, that is a week.
+local WEEK_MS, LONGEST_MS = 604800000, 1e15
+
 local function keep_alive(keep_ms)
-  for _, key in ipairs({state, members, results, failures, steps, room}) do redis.call("PEXPIRE", key, keep_ms) end
+  local ms = tonumber(keep_ms)
+  if not (ms and ms >= 1 and ms <= LONGEST_MS) then ms = WEEK_MS end
+  local words = string.format("%.0f", ms)
+  for _, key in ipairs({state, members, results, failures, steps, room}) do redis.call("PEXPIRE", key, words) end
 end
