@@ -99,7 +99,7 @@ def test_documentation_explains_every_kind(kind: str):
 
 
 def test_documentation_explains_nothing_else():
-    section = DOCUMENTATION.partition("## What it finds")[2].partition("## Rights")[0]
+    section = DOCUMENTATION.partition("## Findings")[2].partition("## Rights")[0]
 
     assert set(re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)) == set(KINDS)
 
