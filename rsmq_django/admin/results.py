@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy
 
 from ..live.places import Place
 from ..models import Result
+from ..tasks.results import authenticity
 from .bodies import shown
 from .formats import visible
 from .message_page import attempts_of
@@ -78,6 +79,7 @@ class ResultAdmin(RunsAgain, LiveAdmin):
             "attempts": attempts_of(result.record),
             "value": self._shown(result, "value"),
             "call": self._shown(result, "body"),
+            "authenticity": authenticity(result.task_id, result.record),
             **self.run_context(request, result.task_id, self._task_of(result)),
         }
         return super().render_change_form(request, context, *args, **kwargs)

@@ -166,7 +166,7 @@ def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> 
         if not is_authentic(body or b"", queue_name=place.queue, task_id=task_id):
             return call  # whoever wrote it, its workflow hears nothing of it
         standing = f"{task_id}@{get_settings().base_name(place.queue)}"
-        said = proven(said, membership, "failure")
+        said = proven(said, membership, "failure", queue_name=place.queue)
     return finishing(call, "cancel", membership.end(client.namespace, task_id=standing, said=said))
 
 

@@ -113,6 +113,13 @@ def proven_end(text: str, *, task_id: str, queue_name: str, field: ProvenField) 
     return f"{text}\n{keys.prove(_PROOF, task_id, field, content=text.encode())}"
 
 
+def authenticity(task_id: str, record: Fields) -> bool | None:
+    """Return whether a finished record of a sealed queue is authentic; None for unfinished ones and other queues."""
+    if record.get("status", "") not in _ENDS or keyring_of(record.get("queue", "")) is None:
+        return None
+    return _is_authentic(task_id, record, record.get("body", "").encode("utf-8", "surrogateescape"))
+
+
 def _is_authentic(task_id: str, record: Fields, body: bytes | None) -> bool:
     """Return whether a process with the keys of the record's queue wrote how a task ended."""
     queue_name, status = record.get("queue", ""), record.get("status", "")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..conf import QueueSettings
+from ..conf import QueueSettings, get_settings
 from ..core.workflows import MEMBER_PROOFS, proofs_of, without_proofs
 from .membership import Membership, Ref
 from .proofs import Keyring, accepts_old, keyring, keyring_of, writes_proofs
@@ -21,8 +21,9 @@ Kind = Literal["value", "failure"]
 VALUE: Kind = "value"
 FAILURE: Kind = "failure"
 #: The kinds of these proofs.
-ARGUMENT, MEMBERS = "argument", "members"
-#: A value is given to one call, a failure to two at the most; another program may have written any number of lines.
+ARGUMENT, MEMBERS, OUTCOME = "argument", "members", "outcome"
+#: A value is given to one call, a failure to two at the most, and each has one proof for Workflow.authentic(); another
+#: program may have written any number of lines.
 MOST_PROOFS = 4
 
 
@@ -30,15 +31,29 @@ class ForgedArgument(Exception):
     """What a call on a sealed queue should get from its workflow was not written by a process with the queue's keys."""
 
 
-def proven(said: str, membership: Membership, kind: Kind) -> str:
-    """Return a value or failure record (JSON) of a member with a proof for each call on a sealed queue that gets it."""
+def proven(said: str, membership: Membership, kind: Kind, *, queue_name: str = "") -> str:
+    """Return a value or failure record (JSON) of a member with its proofs.
+
+    One for each call on a sealed queue that gets it, and one of the sealed queue on which the member ended.
+    """
     content, lines = said.encode("utf-8", "surrogatepass"), [said]
     for ref in _receivers(membership, kind):
         keys = keyring_of(ref.queue_name)
         if keys is not None and writes_proofs(ref.queue_name):
             words = _words(membership.workflow_id, membership.member, ref.task_id, kind)
             lines.append(keys.prove(ARGUMENT, *words, content=content))
+    own = keyring_of(queue_name) if queue_name else None
+    if own is not None and writes_proofs(queue_name):
+        lines.append(own.prove(OUTCOME, membership.workflow_id, str(membership.member), kind, content=content))
     return "\n".join(lines)
+
+
+def is_proven(workflow_id: str, member: int, kind: Kind, word: bytes) -> bool:
+    """Return whether a process with the keys of a sealed queue of this project wrote a value or failure record."""
+    content, proofs = without_proofs(word), proofs_of(word)[:MOST_PROOFS]
+    keyrings = filter(None, map(keyring_of, get_settings().queues)) if proofs else ()
+    words = (workflow_id, str(member), kind)
+    return any(keys.verifies(proof, OUTCOME, *words, content=content) for keys in keyrings for proof in proofs)
 
 
 def _receivers(membership: Membership, kind: Kind) -> Iterable[Ref]:

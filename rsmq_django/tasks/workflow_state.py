@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from ..conf import get_settings
 from ..core import Client
@@ -16,6 +16,9 @@ from ..core.workflows import WorkflowStatus, live_tasks, newest, read_statuses, 
 from ..queues import get_client
 from .cancellation import acancel, cancel
 from .compat import TaskResultDoesNotExist
+from .workflow_proofs import FAILURE, VALUE, is_proven
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +60,40 @@ class Workflow:
         None stands for a member that has not ended, and for one whose result is not kept. Of a chain there is one: the
         result of the latest step that has ended.
         """
-        return run_reading(self._client, self._read_results())
+        return run_reading(self._client, self._read_all(read_outcome, None))
 
     async def aresults(self) -> list[Any]:
         """See results()."""
-        return await arun_reading(self._client, self._read_results())
+        return await arun_reading(self._client, self._read_all(read_outcome, None))
 
-    def _read_results(self) -> Reading[list[Any]]:
+    def authentic(self) -> list[bool]:
+        """Return, for each member, whether a process with the keys of its signed or encrypted queue wrote its result.
+
+        False also for members that have not ended, for those that an equal call stands for, and on queues without keys.
+        Of a chain, the result of an earlier step of the same member is authentic, too.
+        """
+        return run_reading(self._client, self._read_all(self._is_authentic, False))
+
+    async def aauthentic(self) -> list[bool]:
+        """See authentic()."""
+        return await arun_reading(self._client, self._read_all(self._is_authentic, False))
+
+    def _is_authentic(self, member: int, value: bytes, failure: bytes) -> bool:
+        return is_proven(self.id, member, FAILURE if failure else VALUE, failure or value)
+
+    def _read_all(self, read: Callable[[int, bytes, bytes], T], missing: T) -> Reading[list[T]]:
         """Read as much as there is, whatever number of members another program has written."""
         namespace = self._client.namespace
         extent = yield read_extent(namespace, self.id)
         if extent is None:
             raise _not_found(self.id)
-        found: list[Any] = [None] * (extent.members or 0)
+        found = [missing] * (extent.members or 0)
         numbers: Sequence[int] = range(len(found))
         if not extent.is_plausible:  # results are not kept, or the number was forged
             numbers = yield from find_numbers(namespace, self.id, "results", "failures", below=len(found))
 
         def take(member: int, value: bytes, failure: bytes) -> None:
-            found[member] = read_outcome(member, value, failure)
+            found[member] = read(member, value, failure)
 
         if not (yield from read_outcomes(namespace, self.id, numbers, take)):
             raise _not_found(self.id)

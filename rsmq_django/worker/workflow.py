@@ -193,7 +193,7 @@ def counted(ending: Ending, call: Call[T]) -> Call[T]:
     else:
         return call
     if work_queue.is_sealed:  # else any program may have sent the message, and what it returns proves nothing
-        task_id, said = f"{task_id}@{work_queue.base_name}", proven(said, membership, kind)
+        task_id, said = f"{task_id}@{work_queue.base_name}", proven(said, membership, kind, queue_name=work_queue.name)
     return finishing(call, script, membership.end(work_queue.queue.client.namespace, task_id=task_id, said=said))
 
 

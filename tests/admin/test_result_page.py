@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.test import Client as Browser
@@ -61,3 +62,12 @@ def test_results_cannot_be_deleted_by_anybody(browser: Browser, finished: None):
 
     assert b"action-select" not in page.content, "there is nothing to do to a row"
     assert browser.post(f"{RESULTS}t7/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_its_page_says_whether_a_result_of_a_signed_queue_is_authentic(
+    browser: Browser, settings: Any, mail: Queue, finished: None
+):
+    assert "Authentic No" not in text_of(browser.get(f"{RESULTS}t7/change/"))
+    settings.RSMQ = {**settings.RSMQ, "QUEUES": {**settings.RSMQ["QUEUES"], "mail": {"SIGNING_KEYS": ["k" * 32]}}}
+
+    assert "Authentic No: not signed with a key of this queue" in text_of(browser.get(f"{RESULTS}t7/change/"))

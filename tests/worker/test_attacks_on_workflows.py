@@ -5,6 +5,7 @@ One can write every key of the namespace, one only a queue without keys; both kn
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -213,7 +214,7 @@ def test_a_million_forged_proofs_are_not_all_looked_at(charged: list[Any], serve
     started = chain(call(pricing(), 1), call(charging(charged))).enqueue()
     work("prices")
     honest: Any = server.redis.hget(key_of(started, "results"), "0")
-    value, proof = honest.split(b"\n")
+    value, proof, _ = honest.split(b"\n")
     server.redis.hset(key_of(started, "results"), "0", b"\n".join([value, *[b"0" * 64] * 1000, proof]))
 
     work("payments")
@@ -361,7 +362,7 @@ def test_a_member_without_queue_that_the_release_before_has_sent_ends(charged: l
     assert charged == [10]
 
 
-@pytest.mark.parametrize(("days", "lines"), [(1, 1), (0, 2)], ids=["before the last day", "on the last day"])
+@pytest.mark.parametrize(("days", "lines"), [(1, 1), (0, 3)], ids=["before the last day", "on the last day"])
 def test_before_the_last_day_of_the_setting_the_release_before_can_read_what_workflows_keep(
     configure: Configure, server: PrivateServer, options: dict[str, Any], days: int, lines: int
 ):
@@ -379,3 +380,55 @@ def test_before_the_last_day_of_the_setting_the_release_before_can_read_what_wor
     work()
     ((paid, failed),) = charged
     assert (paid, failed.message) == (10, "-1 is negative")
+
+
+# -- Results that are read -------------------------------------------------------------------------------------------
+
+
+def listing(queue_name: str) -> Any:
+    """Declare the task of a queue without keys."""
+
+    def list_price(number: int = 1) -> int:
+        return number * 10
+
+    return declare(queue_name=queue_name, max_attempts=1)(list_price)
+
+
+def test_results_of_members_on_sealed_queues_are_authentic(charged: list[Any]):
+    price = pricing()
+    workflow = group([call(price, 1), call(price, -1), call(listing("default"), 2)]).enqueue()
+    assert workflow.authentic() == [False, False, False]
+
+    work()
+
+    assert [each for each in workflow.results() if not isinstance(each, Failure)] == [10, 20]
+    assert workflow.authentic() == [True, True, False]
+
+
+async def test_async_twin_says_the_same(charged: list[Any]):
+    workflow = await group([call(pricing(), 1), call(listing("default"), 2)]).aenqueue()
+
+    await asyncio.to_thread(work)
+
+    assert await workflow.aauthentic() == [True, False]
+
+
+@pytest.mark.parametrize("kind", ["value", "failure", "of another member", "of another workflow", "as a failure"])
+def test_a_forged_result_of_a_member_is_not_authentic(charged: list[Any], server: PrivateServer, kind: str):
+    price = pricing()
+    workflow = group([call(price, 1), call(price, 2)]).enqueue()
+    other = group([call(price, 3), call(price, 4)]).enqueue()
+    work()
+    results, proof = key_of(workflow, "results"), b"\n" + b"0" * 64
+    if kind == "value":
+        server.redis.hset(results, "0", FORGED + proof)
+    elif kind == "failure":
+        server.redis.hset(key_of(workflow, "failures"), "0", b"t " + FORGED + proof)
+    elif kind == "of another member":
+        server.redis.hset(results, "0", server.redis.hget(results, "1"))
+    elif kind == "of another workflow":
+        server.redis.hset(results, "0", server.redis.hget(key_of(other, "results"), "0"))
+    else:
+        server.redis.hset(key_of(workflow, "failures"), "0", b"t " + server.redis.hget(results, "0"))
+
+    assert workflow.authentic() == [False, True]
