@@ -107,6 +107,15 @@ def test_most_particular_tests_of_a_line_come_first_and_slow_ones_only_where_the
     assert Notes.read(tmp_path, {}).tests_for(mutant) == ["slow"]
 
 
+def test_tests_in_a_file_that_is_called_like_the_mutants_come_first(tmp_path: Path):
+    in_another, in_its_own = "tests/core/test_ids.py::test_a", "tests/worker/test_a.py::test_ids"
+    write_notes(tmp_path, (in_another, False, 1), (in_its_own, False, 2))
+
+    chosen = Notes.read(tmp_path, {}).tests_for(Mutant("rsmq_django/a.py", 7, 0, 1, "1", "2"))
+
+    assert chosen == [in_its_own, in_another]
+
+
 def test_mutant_outside_of_functions_is_met_by_all_tests_of_its_file(tmp_path: Path):
     write_notes(tmp_path, ("one", False, 1))
 

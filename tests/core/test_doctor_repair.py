@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue, list_queues
-from rsmq_django.core.doctor import ExpectedQueue, Repair, calls, examine, repair
+from rsmq_django.core.doctor import ExpectedQueue, Finding, Repair, Severity, calls, examine, repair
 from rsmq_django.core.doctor import repairs as repairs_module
 from rsmq_django.core.doctor.catalogue import KINDS
 from rsmq_django.core.keys import queue_keys
@@ -34,6 +34,14 @@ def no_wait(_seconds: float) -> None:
 def mended(client: Client, **options: Any) -> list[Repair]:
     """Examine and repair."""
     return repair(client, examine(client), **{"wait": no_wait, **options})
+
+
+def test_only_what_can_be_mended_is_mended(client: Client, queue: Queue):
+    for kind in KINDS:
+        assert repair(client, [Finding(kind, Severity.ERROR, "jobs", "what", "why", repair=None)], wait=no_wait) == []
+    of_another_version = Finding("of-another-version", Severity.ERROR, "jobs", "what", "why", repair="mends it")
+
+    assert repair(client, [of_another_version], wait=no_wait) == []
 
 
 def kinds(client: Client) -> set[str]:

@@ -329,6 +329,24 @@ def test_id_is_remembered_for_a_week_and_a_minute_after_the_note(project: Config
     assert set(left_ms) == {b"a", b"b", b"c"}
 
 
+@pytest.mark.parametrize("has_result", [False, True])
+def test_row_whose_result_is_there_was_sent_before_although_nothing_remembers_it(
+    project: Configure, server: PrivateServer, has_result: bool
+):
+    queue, client = ensure_queue("default"), get_client()
+    kept = [Parcel(name * 22, name.encode(), "s", keeps_result=True) for name in "ab"]
+    if has_result:
+        server.redis.hset(f"rsmq::result:{kept[1].task_id}", "status", "SUCCESSFUL")
+
+    sent = client.run(
+        relay("rsmq", queue.keys, "default", kept, channel=queue.keys.channel, record_ttl_s=60),
+    )
+
+    assert sent == [Relayed.SENT, Relayed.SENT_BEFORE if has_result else Relayed.SENT]
+    assert queue.attributes().messages == (1 if has_result else 2)
+    assert server.redis.zscore("rsmq::relayed", kept[1].task_id), "it is remembered from now on"
+
+
 def test_what_need_not_be_remembered_is_forgotten(project: Configure, server: PrivateServer):
     send("a", "b")
     server.redis.zadd("rsmq::relayed", dict.fromkeys(server.redis.zrange("rsmq::relayed", 0, -1), 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -180,15 +181,52 @@ def test_what_is_published_right_behind_the_confirmation_is_news(project: Config
     subscription.stop()
 
 
-def subscribed(server: PrivateServer, heard: list[int]) -> Subscription:
+def test_a_cancellation_is_told_apart_from_a_message(project: Configure, server: PrivateServer):
+    heard, cancelled = list[int](), list[int]()
+    subscription = subscribed(server, heard, cancelled)
+    subscription.hear()
+    assert cancelled == [1], "something may have been cancelled before anybody listened"
+
+    publish(1)
+    _wait_for(subscription)
+    subscription.hear()
+    assert (len(heard), len(cancelled)) == (2, 1)
+
+    publish(1, cancellations_channel("rsmq"))
+    _wait_for(subscription)
+    subscription.hear()
+    assert len(cancelled) == 2
+    subscription.stop()
+
+
+def test_nothing_is_listened_to_while_the_next_look_is_certain(project: Configure, server: PrivateServer):
+    is_told = [False]
+    subscription = subscribed(server, [], is_told=lambda: is_told[0])
+    assert subscription.descriptor is not None
+    assert subscription.keep_up() is None
+
+    is_told[0] = True
+
+    assert subscription.descriptor is None
+    assert subscription.keep_up() is not None, "it is read now and then, so that a cancellation is heard"
+    subscription.stop()
+    assert subscription.descriptor is None
+
+
+def subscribed(
+    server: PrivateServer,
+    heard: list[int],
+    cancelled: list[int] | None = None,
+    is_told: Callable[[], bool] = lambda: False,
+) -> Subscription:
     """Return a subscription whose confirmation has been written and not read; its questions are always sent."""
     subscription = Subscription(
         get_client(),
         ["rsmq:rt:default"],
         ask=lambda: True,
         on_publish=lambda: heard.append(1),
-        on_cancellation=lambda: None,
-        is_told=lambda: False,
+        on_cancellation=lambda: None if cancelled is None else cancelled.append(1),
+        is_told=is_told,
     )
     subscription.keep_up()
     wait_until(lambda: server.redis.pubsub_numsub(cancellations_channel("rsmq"))[0][1] == 1)
@@ -196,8 +234,8 @@ def subscribed(server: PrivateServer, heard: list[int]) -> Subscription:
     return subscription
 
 
-def publish(times: int) -> None:
-    get_client().connection.exchange([("MULTI",), *[("PUBLISH", "rsmq:rt:default", "1")] * times, ("EXEC",)])
+def publish(times: int, channel: str = "rsmq:rt:default") -> None:
+    get_client().connection.exchange([("MULTI",), *[("PUBLISH", channel, "1")] * times, ("EXEC",)])
 
 
 def _wait_for(subscription: Subscription) -> None:

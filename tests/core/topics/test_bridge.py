@@ -28,6 +28,15 @@ def test_messages_arrive_once_and_in_order(topic: Topic, queue: Queue, bridge: B
     assert bodies(topic.group("other").read(10)) == [b"a", b"b", b"c", b"d", b"e"]
 
 
+def test_bridge_is_a_consumer_of_its_group(topic: Topic, bridge: Bridge, server: PrivateServer):
+    topic.publish("a")
+
+    bridge.forward()
+
+    assert server.redis.zrange(bridge.group.keys.consumers, 0, -1) == [bridge.group.consumer.encode()]
+    assert bridge.group.status().live_consumers == 1
+
+
 def test_message_that_is_too_long_for_the_queue_is_not_lost(topic: Topic, client: Client):
     small = Queue("small", client)
     small.create(max_size_bytes=1024)

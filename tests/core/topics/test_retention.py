@@ -96,6 +96,23 @@ def test_topic_can_wait_for_all_of_its_groups(topic: Topic, server: PrivateServe
     assert kept(server) == [9, 10]
 
 
+@pytest.mark.parametrize("read", [(4, 8, 6), (8, 4, 6), (6, 8, 4)])
+def test_topic_waits_for_the_slowest_of_its_groups_whatever_its_name(
+    topic: Topic, server: PrivateServer, read: tuple[int, ...]
+):
+    topic.set_retention(Retention(max_count=2, wait_for_groups=True))
+    groups = [topic.group(name) for name in ("a", "b", "c")]
+    for group in groups:
+        group.read()
+    topic.publish(*map(str, range(1, 11)))
+    for group, count in zip(groups, read, strict=True):
+        group.read(count)
+
+    topic.trim()
+
+    assert kept(server) == [5, 6, 7, 8, 9, 10]
+
+
 def test_limits_can_be_read_and_lifted(topic: Topic):
     limits = Retention(max_count=5, max_age_s=1.5, max_bytes=1000, wait_for_groups=True, group_ttl_s=60)
 
