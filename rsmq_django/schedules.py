@@ -135,6 +135,17 @@ async def achange(name: str, **options: Any) -> Entry:
     return await aget(name)
 
 
+def change_seen(name: str, seen: Schedule, options: dict[str, Any]) -> None:
+    """Change a schedule as change() does if it still is what the caller saw; otherwise raise ScheduleConflict.
+
+    One script compares and changes: no change of another user gets lost in between.
+    """
+    found = _find(name)
+    if found.stored.definition != definition_of(seen) and found.trusted_schedule != seen:
+        raise ScheduleConflict(f"schedule {name!r} was changed by another user just now; look again")
+    _check_put(name, found.client.run(_change_call(found, options)))
+
+
 def remove(name: str) -> None:
     """Remove a schedule that was added at run time. Raises ScheduleConflict for one that the code declares."""
     found = _find(name)

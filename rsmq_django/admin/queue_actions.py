@@ -149,16 +149,25 @@ def _is_ours(row: Queue) -> bool:
 def _set_paused(model_admin: QueueAdmin, request: HttpRequest, rows: Sequence[Queue], *, is_pause: bool) -> None:
     changed = [row for row in rows if row.is_paused != is_pause]
     by_place = {whole_queue(row.place): row for row in changed}
-    text = _("Paused") if is_pause else _("Resumed")
-    for group in by_client(by_place).values():
-        client = group[0].client
-        for at in range(0, len(group), MAX_BATCH):
-            part = group[at : at + MAX_BATCH]
-            client.run((pause if is_pause else resume)(client.namespace, *(place.name for place in part)))
-            # Now, because the next connection may not answer.
-            LogEntry.objects.log_actions(
-                user_id(request), [by_place[place] for place in part], CHANGE, change_message=text
-            )
+    text, done = _("Paused") if is_pause else _("Resumed"), list[Queue]()
+    try:
+        for group in by_client(by_place).values():
+            client = group[0].client
+            for at in range(0, len(group), MAX_BATCH):
+                part = group[at : at + MAX_BATCH]
+                client.run((pause if is_pause else resume)(client.namespace, *(place.name for place in part)))
+                # Now, because the next connection may not answer.
+                rows_of_part = [by_place[place] for place in part]
+                LogEntry.objects.log_actions(user_id(request), rows_of_part, CHANGE, change_message=text)
+                done += rows_of_part
+    except RsmqError:
+        if done:
+            _tell_paused(model_admin, request, done, is_pause=is_pause)
+        raise
+    _tell_paused(model_admin, request, changed, is_pause=is_pause)
+
+
+def _tell_paused(model_admin: QueueAdmin, request: HttpRequest, changed: Sequence[Queue], *, is_pause: bool) -> None:
     n = len(changed)
     told = (
         ngettext("%(count)s queue is paused", "%(count)s queues are paused", n)

@@ -8,7 +8,7 @@ from django.contrib.admin.views.main import ORDER_VAR
 from django.http import HttpRequest
 
 from ..core.doctor.troubles import ORDER
-from ..live.charted import past_together
+from ..live.charted import past_together_soon
 from ..live.glance import Glance
 from ..live.past import Past
 from ..live.places import Place
@@ -32,6 +32,8 @@ class QueueChangeList(LiveChangeList):
     #: How many queues the charts are about, and of how many.
     charted: int
     charted_of: int
+    #: The charts of all queues are not read yet: until then they are about the queues of the page.
+    is_loading = False
 
     def get_filters_params(self, params: dict[str, Any] | None = None) -> Any:
         """Leave out what chooses the time shown."""
@@ -67,8 +69,10 @@ class QueueChangeList(LiveChangeList):
             if row.past is not None and not row.is_broken:
                 row.past.look_now(row.total_sent, row.created_at and row.created_at.timestamp(), glance.now_s)
         charted, self.charted_of = self._charted(queryset.source, places), len(queryset.source.unfolded)
-        self.charts = charts_of(self.past if {*charted} <= {*places} else past_together(charted, span), span)
-        self.charted = len(charted)
+        together = self.past if {*charted} <= {*places} else past_together_soon(charted, span)
+        self.is_loading = together is None
+        self.charts = charts_of(self.past if together is None else together, span)
+        self.charted = len(places) if together is None else len(charted)
         self.spans = span_links(request)
         self.troubles = trouble_links(request)
 

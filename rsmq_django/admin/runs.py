@@ -43,6 +43,8 @@ class RunChangeList(LiveChangeList):
             notes.append(_("The event log is off: new runs are not listed. See EVENTS in the settings."))
         if page is not None and page.is_cut:
             text = _("Looked at %(count)s events. Older ones were not searched: use “Older runs” to continue.")
+            if self.continues_at:
+                text = _("No match in %(count)s events. The search continues with older ones.")
             notes.append(text % {"count": as_number(page.looked_at)})
         return notes
 
@@ -52,6 +54,13 @@ class RunChangeList(LiveChangeList):
         queryset: Any = self.queryset
         page = queryset.source.page_of_runs
         return self.get_query_string({BEFORE: page.older}, ["p"]) if page is not None and page.older else ""
+
+    @property
+    def continues_at(self) -> str:
+        """Return the address at which a search continues by itself because it has found nothing yet, or ""."""
+        queryset: Any = self.queryset
+        page = queryset.source.page_of_runs
+        return self.older_url if page is not None and page.is_cut and not page.runs else ""
 
     @property
     def newest_url(self) -> str:
@@ -67,7 +76,7 @@ class RunAdmin(RunsAgain, LiveAdmin):
     list_display = (
         "shown_time",
         "shown_task",
-        "queue",
+        "shown_queue",
         "shown_outcome",
         "latency",
         "run_time",
@@ -93,6 +102,11 @@ class RunAdmin(RunsAgain, LiveAdmin):
     def shown_task(self, run: Run) -> str:
         """Return the task, which may be broken into lines; "unknown" where there is none."""
         return breakable(one_line(run.task, 80)) if run.task else _("unknown")
+
+    @admin.display(description=gettext_lazy("queue"))
+    def shown_queue(self, run: Run) -> str:
+        """Return the queue; a lane or a priority band is a part of its queue."""
+        return one_line(get_settings().base_name(run.queue), 60)
 
     @admin.display(description=gettext_lazy("outcome"))
     def shown_outcome(self, run: Run) -> SafeString:

@@ -69,7 +69,7 @@ def edit_page(model_admin: ScheduleAdmin, request: HttpRequest, object_id: str) 
         options = form.options() | {"args": args, "kwargs": kwargs or None}
         if form.cleaned_data["seen"] != seen:
             form.add_error(None, _("The schedule was changed by another user. Open it again."))
-        elif _carried_out(form, lambda: schedules.change(row.name, **options)):
+        elif _carried_out(form, lambda: schedules.change_seen(row.name, entry, options)):
             names = [*form.changed_data, *(["arguments"] if call.changed_data else [])]
             logged = _("Changed: %(fields)s") % {"fields": ", ".join(names) or "-"}
             return _answer(model_admin, request, row.name, logged, _("Schedule %(name)s was changed: %(when)s."))

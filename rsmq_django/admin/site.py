@@ -276,7 +276,7 @@ EXPLANATIONS: tuple[tuple[type[RsmqError], Callable[[], str]], ...] = (
     (errors.OutcomeUnknown, lambda: _("The answer of the Redis server was lost. Look whether it was done.")),
     (
         RedisFailure,
-        lambda: _("No connection to the Redis server. Nothing was changed. Workers try again by themselves."),
+        lambda: _("No connection to the Redis server. Workers reconnect by themselves."),
     ),
 )
 

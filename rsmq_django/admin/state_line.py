@@ -12,9 +12,10 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
 
+from ..live import installation
 from ..live.installation import KEEP_AT_MOST_S, Installation, current
 from ..live.state_line import Part, parts_of
-from .formats import as_duration
+from .formats import as_duration, as_figure
 
 INDEX_TEMPLATE = "admin/rsmq/index.html"
 #: The value of the filter of the list of queues that shows those with a kind of trouble.
@@ -53,7 +54,14 @@ def state_line(request: HttpRequest, *, wait_s: float | None = None) -> dict[str
         return None
     state = getattr(request, "rsmq_state", None) or current(wait_s)
     if state is None:
-        return {"links": [], "note": _("The state of the queues is not known yet: Redis has not answered.")}
+        note = _(
+            "Still loading: reading the state takes longer than %(seconds)s s. Reload the page in a moment; "
+            "manage.py rsmq_doctor shows whether Redis is slow."
+        )
+        return {
+            "links": [],
+            "note": note % {"seconds": as_figure(installation.WAIT_S if wait_s is None else wait_s, "g")},
+        }
     shown = [part for part in parts_of(state) if (sees_workers if part.about == "workers" else sees_queues)]
     return {"links": [_link(request, part) for part in shown], "note": _age(state)}
 

@@ -72,6 +72,8 @@ class Plan:
     #: Ended without a result: deleted, or the task keeps none.
     unknown: int
     returned: int
+    #: Dead letters whose queue does not exist, so that they stayed.
+    missing: int
     #: Of those sent: not ended; of these, not due.
     open: int
     later: int
@@ -176,7 +178,7 @@ def _position_of(fields: Mapping[str, str]) -> Position:
 
 
 _TEXTS = ("state", "source", "failure", "task", "error", "failed_id", "task_id")
-_COUNTS = ("to_look_at", "looked_at", "sent", "succeeded", "failed", "unknown", "returned")
+_COUNTS = ("to_look_at", "looked_at", "sent", "succeeded", "failed", "unknown", "returned", "missing")
 
 
 def _note(client: Client, plan_id: str, expected: str, **fields: Argument) -> bool:
@@ -198,31 +200,36 @@ def send_part(client: Client, plan: Plan, fits: Fits) -> bool:
     # Dead letters newer than the plan are left alone: they may have failed because of it.
     meant = [message for message in page.messages if message.visible_at_ms <= plan.created_ms and fits(message)]
     wanted = None if plan.limit is None else max(0, plan.limit - plan.sent)
-    _send(client, plan, meant[:wanted])
+    missing = _send(client, plan, meant[:wanted])
     looked_at = plan.looked_at + len(page.messages)
     is_enough = wanted is not None and len(meant) >= wanted
     state = "sent" if is_enough or looked_at >= plan.to_look_at else "sending"
     place: dict[str, Argument] = {"score": page.end.score.hex(), "message": page.end.message_id.hex()}
     if plan.is_probe and meant and (failure := meant[0].failure()) is not None:
         place["task_id"] = failure.task_id
+    if missing:
+        place["missing"] = plan.missing + missing
     return _note(client, plan.id, "sending", state=state, looked_at=looked_at, **place) and state == "sending"
 
 
 def _send(client: Client, plan: Plan, messages: Sequence[StoredMessage]) -> int:
+    """Send dead letters of a plan, and return how many stayed because there is no queue to send them to."""
     by_target: dict[str, list[StoredMessage]] = {}
     for message in messages:
         target = origin_of(message)
         if target is not None and target != plan.source:
             by_target.setdefault(target, []).append(message)
-    sent = 0
+    missing = len(messages) - sum(map(len, by_target.values()))
     for target, group in by_target.items():
         for part in cut(group, MAX_SLICE):
-            verdicts = client.run(_send_call(client.namespace, plan, target, part))
-            sent += sum(isinstance(verdict, str) for verdict in verdicts)
-    return sent
+            if client.run(_send_call(client.namespace, plan, target, part)) is None:
+                missing += len(part)
+    return missing
 
 
-def _send_call(namespace: str, plan: Plan, target: str, messages: Sequence[StoredMessage]) -> Call[list[Verdict | str]]:
+def _send_call(
+    namespace: str, plan: Plan, target: str, messages: Sequence[StoredMessage]
+) -> Call[list[Verdict | str] | None]:
     keys, target_keys = queue_keys(namespace, plan.source), queue_keys(namespace, target)
     all_keys = [keys.messages, keys.settings, keys.failures, keys.releases]
     all_keys += [target_keys.messages, target_keys.settings, target_keys.releases, *retry_keys(namespace, plan.id)]
@@ -231,10 +238,10 @@ def _send_call(namespace: str, plan: Plan, target: str, messages: Sequence[Store
     return Call("retry/send", (*all_keys, *records), args, _read_verdicts, repeatable=True, subject=plan.source)
 
 
-def _read_verdicts(reply: Any) -> list[Verdict | str]:
-    # -1: the target does not exist; its dead letters stay where they are.
-    found = reply if isinstance(reply, list) else []
-    return [item.decode("ascii") if isinstance(item, bytes) else Verdict(item) for item in found]
+def _read_verdicts(reply: Any) -> list[Verdict | str] | None:
+    if not isinstance(reply, list):  # -1: the target does not exist; its dead letters stay where they are
+        return None
+    return [item.decode("ascii") if isinstance(item, bytes) else Verdict(item) for item in reply]
 
 
 def _record_key(namespace: str, failure_json: bytes) -> list[str]:

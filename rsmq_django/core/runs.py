@@ -17,11 +17,12 @@ from typing import Any
 
 import redis
 
+from .bands import split_band
 from .call import Argument, Call
 from .client import Client, as_our_error
 from .connection import Command
 from .errors import InvalidValue
-from .events import Event, Kind, read_event
+from .events import VALUES, Event, Kind, read_event
 from .fingerprint import fingerprint
 from .keys import events_key, queue_keys, result_key, successes_key, successful_tasks_key
 from .limits import MAX_BATCH
@@ -249,11 +250,13 @@ class _Look:
         self.looked_at += len(entries)
         self.cost += len(entries)
         wanted, hints, may_lack = self.wanted, self._hints(), self._lacks_a_word()
-        events = []
+        events, kinds = [], {kind.encode() for kind in wanted.kinds}
         for entry_id, words in entries:
             # Reading an entry takes ten times as long as seeing that it cannot be meant.
             text = words[1] if len(words) == 2 else b"\n".join(words)
             if any(hint not in text for hint in hints) or (may_lack and may_lack(text)):
+                continue
+            if kinds and words[0] == VALUES and words[1].partition(b"\n")[0] not in kinds:
                 continue
             if wanted.group is not None and text.endswith(b"\n\n"):  # no error
                 continue
@@ -311,7 +314,7 @@ def _fits(event: Event, wanted: RunFilter) -> bool:
     at_ms = event.at_ms
     return (
         (not wanted.kinds or event.kind in wanted.kinds)
-        and wanted.queue in (None, event.queue)
+        and wanted.queue in (None, event.queue, split_band(event.queue)[0])
         and wanted.task in (None, event.task)
         and wanted.worker in (None, event.worker)
         and wanted.task_id in (None, event.task_id)

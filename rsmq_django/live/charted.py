@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 
+from ..conf import get_settings
 from ..core import Client
 from ..core.counters import Window
 from ..core.past import MAX_QUEUES, Moment, moments, past_calls, together_call, window_of
@@ -13,6 +16,9 @@ from .past import SPANS_S, Past
 from .places import Place, by_client
 from .remembered import moments_that_are_over, remember_moments
 from .servers import answers_of
+
+#: Pages wait for so long for the charts of all queues.
+WAIT_S = 0.5
 
 
 def past_of(places: Sequence[Place], span: str, *, task: str | None = None) -> Past:
@@ -47,6 +53,48 @@ def past_together(places: Sequence[Place], span: str) -> Past:
             for number, moment in enumerate(_moments_together(client, names, window, now_s)):
                 past.add(number, moment, [Place(alias, "")])
     return past
+
+
+class _Reading(threading.Thread):
+    """One reading of queues together, which goes on when the page that began it does not wait any longer."""
+
+    def __init__(self, places: Sequence[Place], span: str) -> None:
+        super().__init__(name="rsmq-charts", daemon=True)
+        self._places, self._span = places, span
+        self.found: Past | None = None
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self.found = past_together(self._places, self._span)
+        except Exception as error:
+            self.error = error
+
+
+_readings: dict[tuple[object, ...], _Reading] = {}
+_lock = threading.Lock()
+
+
+def past_together_soon(places: Sequence[Place], span: str) -> Past | None:
+    """Return what `past_together` does; None while that takes longer than WAIT_S, and a later call may have it.
+
+    The first reading of a process takes seconds with a thousand queues; what is over is remembered from then on.
+    """
+    key = (os.getpid(), id(get_settings()), span, *places)
+    with _lock:
+        reading = _readings.get(key)
+        if reading is None or not reading.is_alive():
+            reading = _readings[key] = _Reading(places, span)
+            reading.start()
+    reading.join(WAIT_S)
+    if reading.is_alive():
+        return None
+    with _lock:
+        if _readings.get(key) is reading:
+            del _readings[key]
+    if reading.error is not None:
+        raise reading.error
+    return reading.found
 
 
 def _moments_together(client: Client, names: tuple[str, ...], window: Window, now_s: float) -> Iterator[Moment]:

@@ -159,6 +159,13 @@ def _recording() -> Iterator[Finding]:
     settings: Settings = get_settings()
     if settings.events.record == "all":
         yield Finding("ok", "all attempts are logged")
+    elif settings.events.record == "recent":
+        yield Finding(
+            "ok", "failures and the last successes of each task are logged: RSMQ['EVENTS']['RECORD'] is 'recent'"
+        )
+        hint = "For percentiles, objectives and capacity advice, set RSMQ['EVENTS']['RECORD'] to 'all'."
+        if settings.pipeline.objectives:
+            yield Finding("warning", "RSMQ['PIPELINE']['OBJECTIVES'] needs every attempt in the log", hint)
     else:
         hint = "Set RSMQ['EVENTS']['RECORD'] to 'all': percentiles, objectives and advice need every attempt."
         yield Finding("warning", f"RSMQ['EVENTS']['RECORD'] is {settings.events.record!r}", hint)

@@ -1,5 +1,6 @@
 """The list of queues as an overview: rates, shares, next due, processes, charts of an hour, a day and a week."""
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from rsmq_django.core.counters import report, sample
 from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.keys import workers_key
 from rsmq_django.core.processes import ProcessRecord, describe
+from rsmq_django.live import charted
 from rsmq_django.queues import ensure_queue
 from tests.admin.conftest import QUEUES
 from tests.admin.pages import rows_of, text_of
@@ -294,3 +296,23 @@ def test_charts_of_very_many_queues_say_how_many_they_are_about(
     page = browser.get(QUEUES)
 
     assert "25 of 31 queues" in text_of(page) and page.context["cl"].charted == 25
+
+
+def test_charts_of_all_queues_may_come_later_than_the_page(
+    browser: Browser, mail: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    for number in range(30):
+        Queue(f"other-{number}", mail.client).create()
+    goes_on, real = threading.Event(), charted.past_together
+    monkeypatch.setattr(charted, "past_together", lambda *words: goes_on.wait(60) and real(*words))
+    monkeypatch.setattr(charted, "WAIT_S", 0.01)
+
+    early = browser.get(QUEUES)
+    readers = [thread for thread in threading.enumerate() if thread.name == "rsmq-charts"]
+    goes_on.set()
+    for reader in readers:
+        reader.join(60)
+    monkeypatch.setattr(charted, "WAIT_S", 60.0)
+
+    assert "the charts of all queues are still loading" in text_of(early)
+    assert len(readers) == 1 and "All queues" in text_of(browser.get(QUEUES))

@@ -4,6 +4,7 @@ import html
 import json
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -146,11 +147,13 @@ def test_queues_that_were_paused_before_a_server_went_away_are_written_down(rf: 
     rows = [Row(key=key, is_paused=False) for key in ("mail", "billing/bills")]
     request: Any = rf.post(BULK)
     request.user = User.objects.create_superuser("root")
-    admin: Any = None
+    told: list[str] = []
+    admin: Any = SimpleNamespace(tell=lambda request, text, **more: told.append(text))
 
     with pytest.raises(RedisFailure):
         OPERATIONS["pause"].carry_out(admin, request, rows, {})
 
+    assert told == ["1 queue is paused: mail"]
     assert [entry.object_id for entry in LogEntry.objects.all()] == ["mail"]
 
 

@@ -1,5 +1,6 @@
 """What ran: the list with its filters, and the page of one run."""
 
+import html
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,8 +11,8 @@ from django.test import Client as Browser
 from django.utils import timezone
 from django.utils.html import escape
 
-from rsmq_django.core import Queue
-from rsmq_django.core.events import FIELDS
+from rsmq_django.core import Queue, runs
+from rsmq_django.core.events import FIELDS, read_event
 from rsmq_django.core.fingerprint import fingerprint
 from tests.admin.pages import rows_of, text_of
 from tests.redis_server import PrivateServer
@@ -55,7 +56,7 @@ def test_runs_are_listed_newest_first_page_by_page(browser: Browser, ran: None):
     assert second.context["cl"].older_url == ""
     assert second.context["cl"].newest_url == "?"
     text = text_of(first)
-    assert "shop. pay" in text and "Succeeded" in text and "1.5 ms" in text and "2.50 s" in text and "web1-7" in text
+    assert "shop.pay" in text and "Succeeded" in text and "1.5 ms" in text and "2.50 s" in text and "web1-7" in text
     assert " CST " in text and " ago" in text
 
 
@@ -120,6 +121,46 @@ def test_page_says_that_older_events_were_not_searched(browser: Browser, ran: No
     assert ids(page) == ["t20"]
     assert "Looked at 10 events" in text_of(page)
     assert ids(browser.get(RUNS + page.context["cl"].older_url)) == ["t10"]
+
+
+def test_search_that_has_found_nothing_yet_continues_by_itself(
+    browser: Browser, ran: None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.live.runs.MOST_LOOKED_AT", 1)
+    monkeypatch.setattr("rsmq_django.core.runs.MAX_BATCH", 10)
+    asked, looks = "?outcome=dead&q=t0", 0
+
+    while not ids(page := browser.get(RUNS + asked)):
+        looks, asked = looks + 1, page.context["cl"].continues_at
+        address = html.escape(asked)
+        assert f'<meta http-equiv="refresh" content="0; url={address}">' in page.content.decode()
+        assert "The search continues with older ones" in text_of(page)
+
+    assert looks == 2 and ids(page) == ["t0"]
+    assert b"http-equiv" not in page.content and b"http-equiv" not in browser.get(RUNS).content
+
+
+def test_events_of_other_outcomes_cost_a_search_little(browser: Browser, ran: None, monkeypatch: pytest.MonkeyPatch):
+    read: list[str] = []
+
+    def note(entry_id: str, words: Any) -> Any:
+        read.append(entry_id)
+        return read_event(entry_id, words)
+
+    monkeypatch.setattr(runs, "read_event", note)
+
+    assert ids(browser.get(RUNS, {"outcome": "failed"})) == ["t20", "t10", "t0"]
+    assert len(read) == 3
+
+
+def test_lane_is_shown_and_found_as_its_queue(browser: Browser, mail: Queue, server: PrivateServer):
+    for number, name in enumerate(("mail", "mail-lane0", "mail-p50", "mailing")):
+        write(server, number, i=f"t{number}", q=name)
+
+    page = browser.get(RUNS, {"queue": "mail"})
+
+    assert ids(page) == ["t2", "t1", "t0"]
+    assert "mail-lane0" not in text_of(page)
 
 
 def test_error_texts_and_words_in_them_are_for_those_who_may_see_bodies(

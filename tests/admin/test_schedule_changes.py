@@ -10,6 +10,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client as Browser
 
 from rsmq_django import schedules
+from rsmq_django.admin.schedule_forms import ScheduleForm
 from rsmq_django.admin.schedule_ticks import last_ticks, next_ticks
 from rsmq_django.core import Queue
 from rsmq_django.schedule_listing import Entry
@@ -260,3 +261,21 @@ def test_what_is_no_schedule_has_no_ticks_and_can_be_deleted(browser: Browser, m
     browser.post(f"{LIST}broken/delete/", {"post": "yes"})
 
     assert schedules.entries() == []
+
+
+def test_a_change_made_between_the_look_and_the_change_is_not_overwritten(
+    browser: Browser, added: str, monkeypatch: pytest.MonkeyPatch
+):
+    fields = shown_fields(browser.get(f"{PAGE}edit/"))
+    real = ScheduleForm.options
+
+    def late(form: ScheduleForm) -> dict[str, Any]:
+        schedules.change("remind", cron="0 5 * * *")
+        return real(form)
+
+    monkeypatch.setattr(ScheduleForm, "options", late)
+
+    page = browser.post(f"{PAGE}edit/", fields | {"cron": "0 4 * * *"})
+
+    assert "changed by another user" in text_of(page)
+    assert schedules.get("remind").schedule.cron == "0 5 * * *"  # type: ignore[union-attr]

@@ -1,6 +1,9 @@
 """`rsmqctl task`: what ran, by every filter, and running dead letters again."""
 
 import json
+import signal
+import subprocess
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +14,7 @@ from rsmq_django.core import Queue
 from rsmq_django.core.events import FIELDS
 from rsmq_django.core.fingerprint import fingerprint
 from rsmq_django.core.retry_plans import plans_of
-from tests.cli.conftest import Result, Terminal
+from tests.cli.conftest import SCRIPT, Result, Terminal
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 
@@ -221,3 +224,29 @@ def test_ctrl_c_while_waiting_leaves_the_retry_to_go_on(terminal: Callable[..., 
 def test_mistakes_are_told_before_anything_is_done(rsmqctl: Run, mail: Queue, dead: Queue, words: tuple[str, ...]):
     assert rsmqctl("task", "retry", *words).exit_code == 2
     assert bodies_in(mail) == 0
+
+
+def test_tail_writes_each_run_as_one_line_of_json_at_once(environment: None, server: PrivateServer):
+    words = [str(SCRIPT), "task", "tail", "--json", "--interval", "0.1"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ended = threading.Event()
+
+        def run() -> None:
+            number = 1
+            while not ended.wait(0.2):
+                ran(server, number)
+                number += 1
+
+        runner = threading.Thread(target=run)
+        runner.start()
+        try:
+            # The program goes on: a line that waited in a buffer would not arrive.
+            lines = [json.loads(process.stdout.readline()) for _ in range(2)]
+        finally:
+            ended.set()
+            runner.join()
+            process.send_signal(signal.SIGINT)
+
+    assert [line["outcome"] for line in lines] == ["succeeded", "succeeded"]
+    assert lines[0]["run"] != lines[1]["run"]

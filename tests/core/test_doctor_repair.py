@@ -522,3 +522,18 @@ def test_findings_that_nobody_can_mend_are_left_out(server: PrivateServer, clien
     with_queue(server, vt="30000")
 
     assert mended(client) == []
+
+
+def test_many_stuck_workflows_are_one_finding_that_repairs_all(server: PrivateServer, client: Client):
+    for number in range(1, 8):
+        key = f"rsmq::workflow:w{number}"
+        server.redis.zadd("rsmq::workflows", {f"w{number}": number})
+        server.redis.hset(key, mapping={"status": "running", "sealed": 0, "sent": 2, "keep_ms": 7 * 86_400_000})
+        server.redis.pexpire(key, 7 * 86_400_000 - 7 * 3_600_000)
+
+    (finding,) = [one for one in examine(client) if one.id == "stuck-workflow"]
+    (done,) = repair(client, [finding], wait=lambda seconds: None)
+
+    assert (finding.subject, finding.examples) == ("workflows", ("w7", "w6", "w5"))
+    assert finding.what.startswith("7 workflows; longest idle ") and done.changed == 7
+    assert {server.redis.hget(f"rsmq::workflow:w{number}", "status") for number in range(1, 8)} == {b"cancelled"}

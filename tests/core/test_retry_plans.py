@@ -272,3 +272,12 @@ def test_result_of_a_message_that_is_moved_goes_with_it(
 
     record = server.redis.hgetall(f"rsmq::result:{'A' * 22}")
     assert (record[b"queue"], record[b"message"]) == (b"other", stored(other)[0].id.encode())
+
+
+def test_probe_whose_queue_does_not_exist_says_so(client: Client, queue: Queue, server: PrivateServer):
+    bury(server, queue, 1)  # from "home", which nobody has created
+
+    plan = read_plan(client, planned(queue, limit=1))
+
+    assert plan is not None and (plan.sent, plan.missing, plan.is_finished) == (0, 1, True)
+    assert len(stored(queue)) == 1

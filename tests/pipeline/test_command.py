@@ -102,6 +102,17 @@ def test_doctor_names_what_is_missing_and_what_to_do(pipeline, monkeypatch: pyte
     assert "RSMQ['EVENTS']['RECORD'] is 'recent'" in said
 
 
+def test_doctor_wants_every_attempt_in_the_log_only_for_objectives(pipeline, settings):
+    _code, said = pipeline("doctor")
+    settings.RSMQ = settings.RSMQ | {
+        "PIPELINE": {**settings.RSMQ.get("PIPELINE", {}), "OBJECTIVES": {"mail": {"success": 0.99}}}
+    }
+    _code, with_objectives = pipeline("doctor")
+
+    wish = "needs every attempt in the log"
+    assert "the last successes of each task are logged" in said and wish not in said and wish in with_objectives
+
+
 def test_doctor_says_that_the_lake_cannot_be_written(pipeline, tmp_path):
     (tmp_path / "file").write_text("")
 

@@ -25,6 +25,8 @@ LOOKED_AT_A_TIME = 500
 #: Messages that one script mends: it writes several times for each, and bodies pass through it.
 MENDED_AT_A_TIME = 100
 
+#: The subject of a finding about several workflows.
+ALL_WORKFLOWS = "workflows"
 ATTRIBUTES = ("vt", "delay", "maxsize", "created", "modified", "totalrecv", "totalsent")
 
 

@@ -59,12 +59,23 @@ def _check_types(probe: Probe) -> Iterator[Finding]:
 def _check_workflows(probe: Probe) -> Iterator[Finding]:
     namespace = probe.client.namespace
     ids = probe.run(newest(namespace, MAX_LISTED), about="workflows") or []
+    quiet, stuck = list[calls.RunningWorkflow](), list[calls.RunningWorkflow]()
     for part in batches(ids):
         for running in probe.run(calls.running_workflows(namespace, part), about="workflows") or []:
-            state, hours = workflow_keys(namespace, running.id)[0], f"{running.idle_ms / 3_600_000:.0f} h"
             if running.is_sealed and running.idle_ms >= calls.QUIET_AFTER_S * 1000:
-                yield found("quiet-workflow", state, f"none of its members has begun or ended for {hours}")
+                quiet.append(running)
             elif running.is_stuck:
-                minutes = f"{running.idle_ms / 60_000:.0f} min"
-                said = f"its sender has added {running.members} members and no more for {minutes}"
-                yield found("stuck-workflow", state, said)
+                stuck.append(running)
+    for kind, group in (("quiet-workflow", quiet), ("stuck-workflow", stuck)):
+        if len(group) == 1:
+            yield found(kind, workflow_keys(namespace, group[0].id)[0], _about_workflow(group[0]))
+        elif group:
+            longest = max(group, key=lambda each: each.idle_ms)
+            said = f"{len(group)} workflows; longest idle {longest.id}: {_about_workflow(longest)}"
+            yield found(kind, calls.ALL_WORKFLOWS, said, examples=[each.id for each in group[:3]])
+
+
+def _about_workflow(running: calls.RunningWorkflow) -> str:
+    if running.is_sealed:
+        return f"none of its members has begun or ended for {running.idle_ms / 3_600_000:.0f} h"
+    return f"its sender has added {running.members} members and no more for {running.idle_ms / 60_000:.0f} min"

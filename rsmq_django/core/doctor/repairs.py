@@ -17,8 +17,9 @@ from typing import TypeVar
 from ..call import Call
 from ..client import Client
 from ..errors import RsmqError
-from ..keys import MAX_NAME_LENGTH, queue_keys
+from ..keys import MAX_NAME_LENGTH, queue_keys, workflow_keys
 from ..limits import batches
+from ..workflows import MAX_LISTED, newest
 from . import calls
 from .calls import GRACE_S, MENDED_AT_A_TIME
 from .examination import Settings
@@ -187,10 +188,15 @@ class Patient:
     def _mend(self, field: str, text: str, value: int) -> int:
         return self.client.run(calls.mend_attribute(self.keys, field, text, value))
 
-    def cancel_workflow(self) -> Steps:
-        """Let a workflow take no more members and send nothing more."""
+    def cancel_workflows(self) -> Steps:
+        """Let a workflow, or all that are stuck, take no more members and send nothing more."""
         yield from ()
-        return self.client.run(calls.cancel_workflow(self.client.namespace, self.name))
+        namespace, states = self.client.namespace, [self.name]
+        if self.name == calls.ALL_WORKFLOWS:
+            listed = batches(self.client.run(newest(namespace, MAX_LISTED)))
+            running = (each for ids in listed for each in self.client.run(calls.running_workflows(namespace, ids)))
+            states = [workflow_keys(namespace, each.id)[0] for each in running if each.is_stuck]
+        return sum(self.client.run(calls.cancel_workflow(namespace, state)) for state in states)
 
     # -- Our own side data --------------------------------------------------------------------------------------------
 
@@ -219,5 +225,5 @@ _REPAIRS: dict[str, Callable[[Patient], Steps]] = {
     "orphan-bodies": Patient.move_orphans,
     "orphan-counters": Patient.remove_counters,
     "stale-side-data": Patient.remove_side_data,
-    "stuck-workflow": Patient.cancel_workflow,
+    "stuck-workflow": Patient.cancel_workflows,
 }
