@@ -70,3 +70,21 @@ def test_no_queue_with_messages_starves_and_shares_stay_near_the_weights(numbers
 
     for name, weight in weights.items():
         assert served[name] == pytest.approx(served.total() * weight / sum(numbers), rel=0.1, abs=max(rooms))
+
+
+def test_who_is_most_behind_comes_first():
+    shares = Shares({"a": 1, "b": 1, "c": 2})
+
+    shares.note(shares.quotas(1), {"a": 1}, 1)
+
+    assert list(shares.quotas(8)) == ["c", "b", "a"]
+    assert shares.quotas(8) == {"c": 4, "b": 2, "a": 1}
+
+
+def test_a_queue_that_was_empty_is_asked_for_one_message():
+    shares = Shares({"busy": 99, "idle": 1})
+    assert shares.quotas(10)["idle"] == 0
+
+    shares.note({"busy": 10, "idle": 1}, {"busy": 9}, 10)
+
+    assert shares.quotas(10)["idle"] == 1
