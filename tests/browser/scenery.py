@@ -41,12 +41,12 @@ def run_a_day(queue: Queue, *, also: str, held: Mapping[str, int] = MappingProxy
             grown = round(per_minute * (_load(now - ago_s + 180) + 0.3))
             client.connection.exchange([("HINCRBY", f"rsmq:{name}:Q", "totalsent", grown)])
             client.run(sample("rsmq", name, at_s=now - ago_s))
-    ids = [f"web-{host}-4{pid}1-a3f9c{pid}" for host in (1, 2) for pid in (1, 2)]
+    ids = [f"web-eu-{host}-4{pid}17-a3f9c{pid}-19eec{pid}" for host in (1, 2) for pid in (1, 2)]
     client.run(Call("worker/beat", (workers_key("rsmq"),), (30_000, *ids), lambda reply: None))
     for number, worker_id in enumerate(ids):
         running = tuple(Running(message_id, ms) for message_id, ms in (held if number == 0 else {}).items())
         record = ProcessRecord(
-            host=worker_id[:5],
+            host=worker_id[:8],
             pid=411 + number,
             version="0.1.0",
             age_ms=7_300_000 + number,
