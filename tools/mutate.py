@@ -27,6 +27,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -90,18 +91,16 @@ class Notes:
     def tests_for(self, mutant: Mutant) -> list[str]:
         """Return the tests that execute the line, or the file if no function contains it, within the run time.
 
-        First those whose file has a name like the file of the mutant, then those that execute little else. Slow tests
-        only where there are no others.
+        In turn one in a file that is called like that of the mutant, and one that executes little else. Slow tests only
+        where there are no others.
         """
         found = self.by_line.get((mutant.path, mutant.line)) or self.by_file.get(mutant.path, set())
         fast = found - self.slow
-        chosen, left_s = [], float(FAST_TESTS_S if fast else SLOW_TESTS_S)
+        chosen, left_s = list[str](), float(FAST_TESTS_S if fast else SLOW_TESTS_S)
         words = _words_of(mutant.path)
-
-        def rank(test: str) -> tuple[int, int, float, str]:
-            return -len(words & _words_of(test.partition("::")[0])), self.size[test], self.seconds[test], test
-
-        for test in sorted(fast or found, key=rank):
+        particular = sorted(fast or found, key=lambda test: (self.size[test], self.seconds[test], test))
+        alike = sorted(particular, key=lambda test: -len(words & _words_of(test.partition("::")[0])))
+        for test in dict.fromkeys(chain.from_iterable(zip(alike, particular, strict=True))):
             if self.seconds[test] <= left_s:
                 chosen.append(test)
                 left_s -= self.seconds[test]

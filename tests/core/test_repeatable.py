@@ -1,0 +1,62 @@
+"""A call that only reads is sent again when its reply was lost; a call that writes only when it says that it may be."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "rsmq_django"
+LUA = PACKAGE / "core" / "lua"
+#: Commands that change nothing.
+READS = set(
+    """
+    DBSIZE EXISTS GET GETRANGE HEXISTS HGET HGETALL HKEYS HLEN HMGET HSCAN HSTRLEN INFO LINDEX LLEN LRANGE MEMORY MGET
+    PTTL SCAN SCARD SISMEMBER SMEMBERS SMISMEMBER SSCAN STRLEN TIME TTL TYPE XINFO XLEN XRANGE XREVRANGE ZCARD ZCOUNT
+    ZMSCORE ZRANGE ZRANGEBYSCORE ZRANK ZREVRANGE ZREVRANGEBYSCORE ZSCAN ZSCORE
+    """.split()
+)
+
+
+@cache
+def source_of(script: str) -> str:
+    text = (LUA / f"{script}.lua").read_text("utf-8")
+    return text + "".join(source_of(line.split()[1]) for line in text.splitlines() if line.startswith("--#include "))
+
+
+def only_reads(script: str) -> bool:
+    commands = set(re.findall(r'redis\.p?call\(\s*"?([A-Za-z_]+)', source_of(script)))
+    return bool(commands) and commands <= READS
+
+
+def calls() -> list[tuple[str, str, object]]:
+    """Return where each call is made, its script, and whether it says that it may be repeated."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.Call(ast.Name("Call"), [ast.Constant(str() as script), *more], keywords):
+                    said = more[3] if len(more) > 3 else None
+                    said = next((each.value for each in keywords if each.arg == "repeatable"), said)
+                    value = said.value if isinstance(said, ast.Constant) else said is not None
+                    found.append((f"{path.relative_to(PACKAGE)}:{node.lineno}", script, value))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("where", "is_repeatable"),
+    [
+        pytest.param(where, is_repeatable, id=f"{script} in {where.partition(':')[0]}")
+        for where, script, is_repeatable in calls()
+        if (LUA / f"{script}.lua").is_file() and only_reads(script)
+    ],
+)
+def test_a_call_that_only_reads_is_repeated_when_its_reply_was_lost(where: str, is_repeatable: object):
+    assert is_repeatable is True, where
+
+
+def test_a_fetch_is_never_repeated():
+    assert [said for _, script, said in calls() if script == "worker/fetch"] == [False]
