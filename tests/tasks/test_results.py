@@ -16,7 +16,7 @@ from rsmq_django.core.errors import BrokenQueue
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Retry, TaskResultStatus, Unique, call, chain, fixed, registry
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_backends
-from rsmq_django.tasks.results import UNFINISHED_TTL_S
+from rsmq_django.tasks.results import UNFINISHED_TTL_S, restored_task
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, send_raw, work
 
@@ -43,6 +43,36 @@ def test_waiting_task_is_ready(backend):
     assert abs(result.enqueued_at - timezone.now()).total_seconds() < 60
     with pytest.raises(ValueError, match="not finished"):
         _ = result.return_value
+
+
+@pytest.mark.parametrize(
+    ("stored", "queue_name", "priority"),
+    [
+        ("default", "default", 0),
+        ("mail", "mail", 0),
+        ("mail-p5", "mail", 5),
+        ("default-m7", "default", -7),
+        ("another-p5", "another-p5", 0),  # no queue of the settings: nothing says that this is a priority
+        ("mail-lane", "mail-lane", 0),
+    ],
+)
+def test_task_of_a_result_has_the_queue_and_priority_with_which_it_was_sent(
+    configure: Configure, stored: str, queue_name: str, priority: int
+):
+    configure(default={}, mail={})
+    known = declare(lambda: None)
+
+    task = restored_task(known.module_path, queue_name=stored, backend="default")
+
+    assert (task.queue_name, task.priority, task.func) == (queue_name, priority, known.func)
+    assert (task is known) is (stored == "default")
+
+
+def test_task_of_a_result_with_its_own_priority_is_the_task_itself(project: Configure):
+    known = declare(priority=5)(lambda: None)
+
+    assert restored_task(known.module_path, queue_name="default-p5", backend="default") is known
+    assert restored_task(known.module_path, queue_name="default", backend="default").priority == 0
 
 
 def test_successful_task_has_its_value_times_and_worker(backend):
