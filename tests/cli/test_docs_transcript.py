@@ -59,7 +59,7 @@ def fail_some_tasks(server: PrivateServer) -> None:
     dead = Queue("mail-dead", client)
     dead.create(max_size_bytes=-1)
     errors = [("attempts_used_up", "builtins.ConnectionError", "mail server is down")] * 2
-    for number, (reason, error, message) in enumerate([*errors, ("gave_up", "shop.mail.BadAddress", "nobody@nowhere")]):
+    for number, (reason, error, message) in enumerate([*errors, ("gave_up", "shop.mail.BadAddress", "jane@nowhere")]):
         message_id = dead.send(json.dumps({"task": "shop.tasks.send_receipt", "kwargs": {"order_id": 5 + number}}))
         trace = 'Traceback (most recent call last):\n  File "/srv/shop/tasks.py", line 12, in send_receipt\n'
         record = {"reason": reason, "queue": "mail", "task": "shop.tasks.send_receipt", "error": error}
