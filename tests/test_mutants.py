@@ -116,6 +116,16 @@ def test_tests_in_a_file_that_is_called_like_the_mutants_come_first(tmp_path: Pa
     assert chosen == [in_its_own, in_another]
 
 
+def test_each_file_has_its_turn(tmp_path: Path):
+    tests = [f"tests/test_{name}.py::test_{number}" for name in "bc" for number in range(3)]
+    write_notes(tmp_path, *[(test, False, 1) for test in tests])
+
+    chosen = Notes.read(tmp_path, {}).tests_for(Mutant("rsmq_django/a.py", 7, 0, 1, "1", "2"))
+
+    assert chosen[:3] == ["tests/test_b.py::test_0", "tests/test_b.py::test_1", "tests/test_c.py::test_0"]
+    assert sorted(chosen) == tests
+
+
 def test_mutant_outside_of_functions_is_met_by_all_tests_of_its_file(tmp_path: Path):
     write_notes(tmp_path, ("one", False, 1))
 

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -91,20 +92,30 @@ class Notes:
     def tests_for(self, mutant: Mutant) -> list[str]:
         """Return the tests that execute the line, or the file if no function contains it, within the run time.
 
-        In turn one in a file that is called like that of the mutant, and one that executes little else. Slow tests only
-        where there are no others.
+        In turn one in a file that is called like that of the mutant, and one of any other file; of each, first those
+        that execute little else. Slow tests only where there are no others.
         """
         found = self.by_line.get((mutant.path, mutant.line)) or self.by_file.get(mutant.path, set())
         fast = found - self.slow
         chosen, left_s = list[str](), float(FAST_TESTS_S if fast else SLOW_TESTS_S)
         words = _words_of(mutant.path)
         particular = sorted(fast or found, key=lambda test: (self.size[test], self.seconds[test], test))
-        alike = sorted(particular, key=lambda test: -len(words & _words_of(test.partition("::")[0])))
-        for test in dict.fromkeys(chain.from_iterable(zip(alike, particular, strict=True))):
+        alike = sorted(particular, key=lambda test: -len(words & _words_of(_file_of(test))))
+        places = defaultdict[str, int](int)
+        of_each_file = list[tuple[int, str]]()
+        for test in particular:
+            places[_file_of(test)] += 1
+            of_each_file.append((places[_file_of(test)], test))
+        spread = [test for _, test in sorted(of_each_file, key=itemgetter(0))]
+        for test in dict.fromkeys(chain.from_iterable(zip(alike, spread, strict=True))):
             if self.seconds[test] <= left_s:
                 chosen.append(test)
                 left_s -= self.seconds[test]
         return chosen
+
+
+def _file_of(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def _words_of(path: str) -> set[str]:

@@ -107,10 +107,30 @@ def test_what_failed_again_waits_behind_the_others_and_longer_when_it_is_long(tr
     tray.put_back(tray.take_endings())
     assert tray.late.next_try_at == clock.now + LONGEST_LATE_WAIT_S
     clock.now = tray.late.next_try_at
+
+
+def test_a_success_is_a_new_beginning(tray: Any, clock: StillClock):
+    tray.put_back([Ending("a", LONG_BYTES + 1)])
+    for wait_s in (0.2, 0.4, 0.8):
+        tray.put_back(tray.take_endings())
+        assert tray.late.next_try_at == clock.now + wait_s
+        clock.now = tray.late.next_try_at
     tray.take_endings()
     tray.have_arrived()
-    tray.put_back([Ending("c", LONG_BYTES + 1)])
-    assert tray.late.most == 1
+
+    tray.put_back([Ending("b", LONG_BYTES + 1)])
+    assert names(tray.take_endings()) == "b", "it failed together with others, so it is tried alone"
+    tray.put_back([Ending("b", LONG_BYTES + 1)])
+    assert tray.late.next_try_at == clock.now + 0.2
+
+
+def test_outcomes_that_failed_together_wait_for_the_longest_of_them(tray: Any, clock: StillClock):
+    tray.put_back([Ending("a"), Ending("b", LONG_BYTES + 1)])
+    tray.late.most = 1
+
+    tray.late.add(list(tray.late.endings), were_late=True)
+
+    assert tray.late.next_try_at == clock.now + 0.2
 
 
 def test_an_exchange_without_late_outcomes_says_nothing_about_them(tray: Any):
