@@ -168,6 +168,21 @@ def test_queue_that_was_made_again_begins_to_count_anew(client: Client, queue: Q
     assert slots[-1].sent == 2
 
 
+@pytest.mark.parametrize("ready", [0, 1, 2])
+def test_age_of_a_queue_is_that_of_its_first_ready_message(
+    client: Client, queue: Queue, server: PrivateServer, ready: int
+):
+    queue.send_many([b"x"] * 2, delay_s=60)
+    for message_id in queue.send_many([b"x"] * ready):
+        server.redis.zincrby("rsmq:jobs", -5000, message_id)
+
+    client.run(sample("rsmq", "jobs", at_s=time.time()))
+
+    fields = server.redis.hgetall(next(iter(server.redis.keys("rsmq::stats:*"))))
+    assert (int(fields[b"=messages"]), int(fields[b"=ready"])) == (ready + 2, ready)
+    assert 5000 <= int(fields[b"=oldest_ms"]) < 65_000 if ready else fields[b"=oldest_ms"] == b"0"
+
+
 def test_look_at_a_queue_that_does_not_exist_notes_nothing(client: Client, server: PrivateServer):
     assert client.run(sample("rsmq", "nobody", at_s=time.time())) is False
     assert server.redis.keys() == []

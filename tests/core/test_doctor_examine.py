@@ -327,6 +327,17 @@ def test_workflow_whose_members_were_purged_is_told_after_a_day(
     assert not is_told or "get_workflow(id).cancel()" in told["quiet-workflow"].why
 
 
+def test_workflow_whose_state_another_program_uses_hides_no_other_finding(server: PrivateServer, client: Client):
+    keep_ms, idle_ms = 7 * 86_400_000, 25 * 3_600_000
+    server.redis.zadd("rsmq::workflows", {"w1": 1, "w2": 2})
+    server.redis.set("rsmq::workflow:w1", "of some other program")
+    fields: dict[Any, Any] = {"status": "running", "sealed": 1, "sent": 2, "keep_ms": keep_ms}
+    server.redis.hset("rsmq::workflow:w2", mapping=fields)
+    server.redis.pexpire("rsmq::workflow:w2", keep_ms - idle_ms)
+
+    assert found(client)["quiet-workflow"].subject == "rsmq::workflow:w2"
+
+
 @pytest.mark.parametrize("kind", ["dead", "released", "phantoms"])
 def test_side_data_of_a_queue_that_is_gone_is_found(server: PrivateServer, client: Client, kind: str):
     server.redis.hset(f"rsmq::{kind}:gone", "x", "y")
@@ -540,6 +551,14 @@ def test_user_without_any_rights_gets_notes_and_no_error(client_as: Any):
 
     assert {one.id for one in findings} == {"not-allowed"}
     assert all("secret" not in f"{one}" for one in findings)
+
+
+def test_workflows_that_a_viewer_may_not_read_are_said(server: PrivateServer, client_as: Any):
+    server.redis.zadd("rsmq::workflows", {"w1": 1})
+
+    said = {one.subject for one in examine(client_as(f"{VIEWER} -hmget")) if one.id == "not-allowed"}
+
+    assert "workflows" in said
 
 
 def test_fields_of_no_known_kind_are_counted(client: Client, queue: Queue, server: PrivateServer):

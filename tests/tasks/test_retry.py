@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from rsmq_django.tasks import Retry, exponential, fixed
-from rsmq_django.tasks.retry import RetryPolicy
+from rsmq_django.tasks import Postpone, Retry, exponential, fixed
+from rsmq_django.tasks.retry import RetryPolicy, TaskTimeout, wrong_backoff
+
+OPTIONS = ("first_s", "factor", "max_s", "jitter")
 
 
 def policy(**options) -> RetryPolicy:
@@ -135,3 +139,52 @@ def test_longest_wait_of_a_backoff_may_be_less_than_a_second():
 
     assert [backoff(attempt) for attempt in (1, 2, 1000)] == [0.5, 0.5, 0.5]
     assert exponential(max_s=0, jitter=0)(3) == 0
+
+
+@pytest.mark.parametrize("value", [True, "60", None, -1, float("nan")])
+@pytest.mark.parametrize("make", [fixed, *[lambda value, n=n: exponential(**{n: value}) for n in OPTIONS]])
+def test_a_backoff_of_impossible_numbers_is_refused_where_it_is_made(make: Any, value: object):
+    with pytest.raises(ValueError, match=r"of a backoff is .*; it must be a number of at least [01]"):
+        make(value)
+
+
+def test_a_backoff_may_be_nothing_and_does_not_shrink():
+    assert fixed(0)(1) == exponential(first_s=0, max_s=0, jitter=0)(1) == 0
+    assert exponential(factor=1, jitter=0)(9) == 2
+    with pytest.raises(ValueError, match="factor of a backoff is 0.9; it must be a number of at least 1"):
+        exponential(factor=0.9)
+
+
+def test_default_backoff_doubles_from_two_seconds_to_an_hour_and_adds_up_to_a_quarter(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    for share, factor in ((0.0, 1), (1.0, 1.25)):
+        monkeypatch.setattr("random.random", lambda share=share: share)
+
+        assert [exponential()(attempt) for attempt in (1, 2, 3, 50)] == [factor * wait for wait in (2, 4, 8, 3600)]
+
+
+@pytest.mark.parametrize("after_s", [True, "60", None])
+def test_postponing_by_no_number_is_refused(after_s: Any):
+    with pytest.raises(TypeError, match=r"must be a number of seconds, such as Postpone\(60\)"):
+        Postpone(after_s)
+
+
+@pytest.mark.parametrize(
+    ("backoff", "way"),
+    [(5, "; write fixed(5)"), (0.5, "; write fixed(0.5)"), ("5", ", such as fixed(60) or exponential()")],
+)
+def test_a_backoff_that_is_no_function_is_explained(backoff: object, way: str):
+    text = f"backoff is {backoff!r}; it must be a function of the attempt that returns seconds"
+
+    assert wrong_backoff(backoff) == text + way
+
+
+def test_a_timeout_counts_as_an_exception_and_what_ends_a_process_does_not():
+    picky = policy(give_up_on=(Exception,))
+
+    assert picky.gives_up_on(TaskTimeout())
+    assert not picky.gives_up_on(SystemExit())
+    assert not policy(give_up_on=(ValueError,)).gives_up_on(TaskTimeout())
+    assert not policy(retry_on=(Exception,)).gives_up_on(TaskTimeout())
+    assert policy(retry_on=(Exception,)).gives_up_on(SystemExit())

@@ -226,6 +226,21 @@ def test_a_call_that_was_given_back_unused_expires_after_its_first_receive(
     assert late is is_too_late
 
 
+@pytest.mark.parametrize(("received_before_s", "is_too_late"), [(61, True), (59, False)])
+def test_a_call_whose_id_tells_no_time_expires_after_its_first_receive(received_before_s: int, is_too_late: bool):
+    message = Message("an id of another program", b"", 2, int(NOW_MS - received_before_s * 1000))
+
+    assert has_expired({"expires_in_s": 60}, message, attempt=1, wait_us=None, now_ms=NOW_MS) is is_too_late
+
+
+@pytest.mark.parametrize("received_before_s", [61, 4000])
+def test_an_earlier_receive_than_the_sending_does_not_count(received_before_s: int):
+    message = Message(SENT_AN_HOUR_BEFORE, b"", 2, int(NOW_MS - 3_600_000 - received_before_s * 1000))
+
+    assert not has_expired({"expires_in_s": 3601}, message, attempt=1, wait_us=None, now_ms=NOW_MS)
+    assert has_expired({"expires_in_s": 3599}, message, attempt=1, wait_us=None, now_ms=NOW_MS)
+
+
 def test_a_redriven_call_expires_after_it_was_redriven(project: Configure):
     seen: list[str] = []
     declare(expires_in_s=60)(lambda: seen.append("ran")).enqueue()

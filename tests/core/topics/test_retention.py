@@ -67,6 +67,16 @@ def test_age_lets_whole_slots_go(topic: Topic, pass_time: PassTime, server: Priv
     assert topic.publish("e") == range(5, 6)
 
 
+def test_a_limit_that_nothing_exceeds_lets_nothing_go(topic: Topic, server: PrivateServer):
+    topic.publish(*"ab")
+    for retention in (Retention(max_age_s=60), Retention(max_count=2), Retention(max_bytes=2)):
+        topic.set_retention(retention)
+
+        assert topic.trim() == 0, retention
+
+    assert kept(server) == [1, 2]
+
+
 def test_bytes_count_messages_of_plain_clients_too(topic: Topic, plain: PlainClient, server: PrivateServer):
     for _ in range(5):
         plain.send(b"x" * 100)

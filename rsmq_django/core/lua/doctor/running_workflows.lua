@@ -3,10 +3,11 @@
 --   KEYS     hash  state of each workflow (workflow/parts/state)
 --
 -- Returns of those: position (from 0), 0 while their sender may still add members, members so far, for how many ms nothing
--- has happened to it, and 1 for a map.
+-- has happened to it, and 1 for a map. A key of another type is left out.
 local found = {}
 for n, key in ipairs(KEYS) do
-  local s = redis.call("HMGET", key, "status", "sealed", "sent", "keep_ms", "kind")
+  local s = redis.pcall("HMGET", key, "status", "sealed", "sent", "keep_ms", "kind")
+  if s.err and not s.err:find("WRONGTYPE", 1, true) then return s end
   if s[1] == "running" then
     -- Whatever happens to a workflow lets it live for `keep_ms` from then on.
     local idle_ms = (tonumber(s[4]) or 0) - redis.call("PTTL", key)
