@@ -33,6 +33,16 @@ class ShownBody:
         return "".join(piece.text for piece in self.pieces)
 
 
+def whole_body(body: bytes) -> tuple[str, Iterator[str]]:
+    """Return the kind of a body, and the whole of it in parts as it may be seen; nothing of one that is no text."""
+    text = as_text(body, None)
+    if text is None:
+        return "binary", iter(())
+    if is_json(text):
+        return "json", (visible(part) for _, part in pieces(text))
+    return "text", iter([visible(redacted_text(text))])
+
+
 def shown(body: bytes, *, task: str = "", longest: int | None = SHOWN_BYTES) -> ShownBody:
     """Return a body, or its first `longest` bytes, as it may be seen; of a signed one what was signed.
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.template.loader import get_template
 from django.utils.cache import get_conditional_response, patch_vary_headers
 
@@ -33,9 +34,9 @@ def frame(request: HttpRequest) -> dict[str, Any]:
     return {"page_frame": EMPTY_FRAME} if is_fragment(request) else {}
 
 
-def conditional(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+def conditional(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     """Return the answer to a refresh: 304 without content when the page shows what it would show."""
-    if not is_fragment(request) or response.status_code != 200 or response.streaming:
+    if not is_fragment(request) or response.status_code != 200 or not isinstance(response, HttpResponse):
         return response
     shown = _PASSING.sub(rb"\1", response.content)
     response.headers["ETag"] = etag = f'"{hashlib.sha256(shown).hexdigest()[:32]}"'

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,10 +22,16 @@ MAX_INDENT = 16
 MAX_NESTED = 5
 
 _PIECE = re.compile(
-    r'(?P<string>"(?:[^"\\]|\\.)*(?:"|\\?\Z))|(?P<number>-?\d[\d.eE+-]*)|(?P<word>[A-Za-z]+)'
+    r'(?P<string>"(?:[^"\\]++|\\.)*+(?:"|\\?\Z))|(?P<number>-?\d[\d.eE+-]*)|(?P<word>[A-Za-z]+)'
     r"|(?P<sign>[{}\[\],:])|(?P<space>\s+)|(?P<other>.)",
     re.DOTALL,
 )
+
+
+#: What words of JSON are made of, and the sign of -Infinity.
+_LETTERS = string.ascii_letters + "-"
+#: Longer texts are not parsed: the value of a call takes up to a hundred times as much memory as its text.
+LONGEST_PARSED = 256 * 1024
 
 
 class Piece(NamedTuple):
@@ -62,7 +69,7 @@ def is_json(text: str) -> bool:
 
 def _cut_word(text: str) -> bool:
     """Return whether only a word at the very end does not fit: the text was cut in the middle of it."""
-    head = re.sub(r"[A-Za-z-]+\Z", "", text)
+    head = text.rstrip(_LETTERS)
     return head != text and len(text) - len(head) < 9 and is_json(head)
 
 
@@ -194,8 +201,10 @@ def secrets_in(text: str, *, task: str = "", is_cut: bool = False) -> CallSecret
     if text.lstrip()[:1] != "{":
         return CallSecrets()
     try:
-        call = json.loads(text)
+        call = json.loads(text) if len(text) <= LONGEST_PARSED else None
     except (ValueError, RecursionError):
+        call = None
+    if call is None:
         named = _texts_of_object(text).get("task", "") or task
         is_unknown = is_cut and not named
         return CallSecrets(hides_all=True) if is_unknown else call_secrets(named, is_meta_known=False)

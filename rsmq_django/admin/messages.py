@@ -14,6 +14,7 @@ from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -235,7 +236,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
         shown = [f"{names_of([row])} ({row})" for row in rows]
         return shown, {str(self.opts.verbose_name_plural): len(rows)}, missing, []
 
-    def body_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+    def body_view(self, request: HttpRequest, object_id: str) -> HttpResponseBase:
         """Return the whole body as a file, with secrets hidden."""
         self.demand(request, "view_body")
         if not self.has_view_permission(request):

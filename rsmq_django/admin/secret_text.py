@@ -41,7 +41,24 @@ _WORD = re.compile(r"(?:[^\s,;&()\[\]{}\"'<>\\]|[,;)\]}\"'>\\](?=\w)(?!\w[\w.-]{
 _ANNOTATION = re.compile(
     r"[\w.]{1,60}+(?:\[[^\]\n]{0,80}\])?(?:\s?\|\s?[\w.]{1,60}+(?:\[[^\]\n]{0,80}\])?){0,4}+\s?=\s?(?!=)"
 )
+_LINE_FEED = re.compile(r"\n")
 _LINE_END = re.compile(r"[\r\n]|(?<!\\)\\++(?:r\\++n|n(?=[\w-]{1,60}:|[\"'\\]|\Z))|\Z")
+
+
+class _Text(str):
+    """A text that remembers where a pattern comes next: looking for it after each value would take quadratic time."""
+
+    def __init__(self, _text: str) -> None:
+        self._next: dict[re.Pattern[str], tuple[int, int]] = {}
+
+    def next_match(self, pattern: re.Pattern[str], start: int) -> int:
+        """Return where the first match from `start` on begins; the end of the text when there is none."""
+        since, found = self._next.get(pattern, (0, -1))
+        if not since <= start <= found:
+            match = pattern.search(self, start)
+            found = match.start() if match else len(self)
+            self._next[pattern] = start, found
+        return found
 
 
 def is_secret(name: str) -> bool:
@@ -70,8 +87,9 @@ def _names(words: tuple[str, ...]) -> re.Pattern[str]:
 
 def _without_values(text: str, names: re.Pattern[str]) -> str:
     parts, done, at = [], 0, 0
+    searched = _Text(text)
     while (match := names.search(text, at)) is not None:
-        start, end = _value_after(text, match)
+        start, end = _value_after(searched, match)
         at = max(end, match.end(1))
         if end > start:
             parts += [text[done:start], HIDDEN]
@@ -79,7 +97,7 @@ def _without_values(text: str, names: re.Pattern[str]) -> str:
     return "".join([*parts, text[done:]])
 
 
-def _value_after(text: str, match: re.Match[str]) -> tuple[int, int]:
+def _value_after(text: _Text, match: re.Match[str]) -> tuple[int, int]:
     """Return where the value of a name begins and ends; the same place twice when it has none."""
     name, closing, sign = match[1], match[2], match[3].strip()
     start = match.end()
@@ -102,7 +120,7 @@ def _value_after(text: str, match: re.Match[str]) -> tuple[int, int]:
     return start, _value_end(text, start)
 
 
-def _header_end(text: str, start: int, before: str) -> int:
+def _header_end(text: _Text, start: int, before: str) -> int:
     """Return where a line ends, or the quoted text of which it is the only one."""
     if _QUOTE.match(text, start) or text[start : start + 1] in _CLOSING:
         end = _value_end(text, start)
@@ -110,15 +128,14 @@ def _header_end(text: str, start: int, before: str) -> int:
             return end
     opened = _OPEN_QUOTE.search(before)
     line_end = _line_end(text, start)
-    return min(line_end, _quote_end(text, start, len(opened[1]), opened[2])) if opened else line_end
+    return _quote_end(text, start, len(opened[1]), opened[2], last=line_end) if opened else line_end
 
 
-def _line_end(text: str, start: int) -> int:
-    found = _LINE_END.search(text, start)
-    return found.start() if found else len(text)
+def _line_end(text: _Text, start: int) -> int:
+    return text.next_match(_LINE_END, start)
 
 
-def _value_end(text: str, start: int) -> int:
+def _value_end(text: _Text, start: int) -> int:
     """Return where the value ends that begins at `start`."""
     if text.startswith("<", start):
         closing = text.find(">", start, _line_end(text, start))
@@ -136,7 +153,7 @@ def _value_end(text: str, start: int) -> int:
             return at
 
 
-def _strings_end(text: str, quote: re.Match[str]) -> int:
+def _strings_end(text: _Text, quote: re.Match[str]) -> int:
     """Return where a quoted text ends, and those that follow it: Python reads them as one."""
     end = _quoted_end(text, quote)
     while (more := _NEXT_STRING.match(text, end)) is not None and more[1] == quote[1]:
@@ -144,7 +161,7 @@ def _strings_end(text: str, quote: re.Match[str]) -> int:
     return end
 
 
-def _quoted_end(text: str, quote: re.Match[str]) -> int:
+def _quoted_end(text: _Text, quote: re.Match[str]) -> int:
     """Return where a quoted text ends."""
     end = quote.end()
     if len(quote[2]) == 3:
@@ -155,17 +172,18 @@ def _quoted_end(text: str, quote: re.Match[str]) -> int:
     return min(end + closing_width, len(text)) if end < _line_end_of_quote(text, end) else end
 
 
-def _line_end_of_quote(text: str, start: int) -> int:
-    found = text.find("\n", start)
-    return found if found >= 0 else len(text)
+def _line_end_of_quote(text: _Text, start: int) -> int:
+    return text.next_match(_LINE_FEED, start)
 
 
-def _quote_end(text: str, start: int, backslashes: int, quote: str) -> int:
-    """Return where the closing quote of a text begins, or its line ends without one.
+def _quote_end(text: _Text, start: int, backslashes: int, quote: str, *, last: int | None = None) -> int:
+    """Return where the closing quote of a text begins, or its line ends without one; at most `last`.
 
     A text inside of n other texts has quotes with 2**n - 1 backslashes, and those of its own value have more.
     """
     line_end = _line_end_of_quote(text, start)
+    if last is not None:
+        line_end = min(line_end, last)
     for found in _ANY_QUOTE.finditer(text, start, line_end):
         number = len(found[1])
         if found[2] == quote and (number < backslashes or number % (2 * backslashes + 2) == backslashes):
@@ -173,7 +191,7 @@ def _quote_end(text: str, start: int, backslashes: int, quote: str) -> int:
     return line_end
 
 
-def _bracket_end(text: str, start: int) -> int:
+def _bracket_end(text: _Text, start: int) -> int:
     """Return where the bracket is closed that opens at `start`; the end of the text when it never is."""
     open_brackets, at = [_CLOSING[text[start]]], start + 1
     while open_brackets:

@@ -15,6 +15,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.forms import Script
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseNotAllowed
+from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -36,7 +37,7 @@ logger = get_logger(__name__)
 #: For texts that Django's admin has translated.
 _djangos = _
 
-View = Callable[..., HttpResponse]
+View = Callable[..., HttpResponseBase]
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Any]
@@ -225,7 +226,7 @@ class LiveAdmin(_ModelAdmin):
 
     def _without_redis(self, view: View) -> View:
         @wraps(view)
-        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             try:
                 response = view(request, *args, **kwargs)
                 if isinstance(response, TemplateResponse) and not response.is_rendered:
@@ -291,7 +292,7 @@ def explanation_of(error: RsmqError) -> str:
 
 def _post_only(view: View) -> View:
     @wraps(view)
-    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         return view(request, *args, **kwargs)

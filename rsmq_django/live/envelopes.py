@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 _TASK = re.compile(rb'"task"\s*:\s*("(?:[^"\\]|\\.){1,500}")')
 #: The text that was signed, perhaps without its end.
-_SIGNED = re.compile(rb'"signed"\s*:\s*"((?:[^"\\]|\\.)*+)("?)', re.DOTALL)
+_SIGNED = re.compile(rb'"signed"\s*:\s*"((?:[^"\\]++|\\.)*+)("?)', re.DOTALL)
 
 Seal = Literal["", "signed", "encrypted"]
 

@@ -63,7 +63,7 @@ def test_a_long_body_is_cut_and_can_be_downloaded_whole(browser: Browser, mail: 
 
     assert "This is the beginning of 102 KiB" in text_of(page)
     assert len(page.content) < 100_000
-    assert json.loads(file.content.decode().replace("•••", "null")) == {"lines": ["x" * 100] * 1000, "secret": None}
+    assert json.loads(file.getvalue().decode().replace("•••", "null")) == {"lines": ["x" * 100] * 1000, "secret": None}
     assert file["Content-Disposition"] == 'attachment; filename="body.json"'
     assert (file["Content-Type"], file["X-Content-Type-Options"]) == ("application/octet-stream", "nosniff")
 
@@ -79,7 +79,7 @@ def test_the_largest_bodies_are_not_put_into_a_page(browser: Browser, mail: Queu
     message_id = mail.send(b"x" * 3_000_000)
 
     assert "2.9 MiB are too much for a page" in text_of(browser.get(url_of(mail, message_id)))
-    assert len(browser.get(url_of(mail, message_id, "body")).content) == 3_000_000
+    assert len(browser.get(url_of(mail, message_id, "body")).getvalue()) == 3_000_000
 
 
 def test_processes_that_died_of_it_are_counted(browser: Browser, mail: Queue, server: PrivateServer):
