@@ -1,7 +1,7 @@
-"""Background tasks for Django on Redis queues that every language can speak.
+"""Background tasks for Django on Redis queues, in a format with clients in many languages.
 
-This module holds the version and nothing else: Spark executors and the command line import the package, and must not
-pull in Django by doing so.
+This module contains only the version: Spark executors and the command line import the package, and must not import
+Django.
 """
 
 __version__ = "0.1.0"

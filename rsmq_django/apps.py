@@ -1,8 +1,8 @@
-"""The Django application. Knows what has to happen once at start-up: the system checks are registered.
+"""The Django application, which registers the system checks at start-up.
 
-Modules named `tasks` are not imported here. A web process imports the tasks it sends anyway; only a worker must know
-all of them, and it looks for them itself (`autodiscover_modules("tasks")`). So a mistake in one app's tasks stops
-that worker, and neither the site nor `migrate`.
+Modules named `tasks` are not imported here. A web process imports the tasks that it sends; only a worker needs all of
+them, and imports them (`autodiscover_modules("tasks")`). Therefore an error in the tasks of an app stops the worker,
+but neither the site nor `migrate`.
 """
 
 from django.apps import AppConfig
@@ -10,7 +10,7 @@ from django.core.checks import register
 
 
 class RsmqConfig(AppConfig):
-    """See the module."""
+    """The application configuration of rsmq_django."""
 
     name = "rsmq_django"
     label = "rsmq"

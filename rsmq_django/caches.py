@@ -1,7 +1,7 @@
-"""The address behind a Redis cache: an alias of `CACHES` -> one URL with user, password and TLS options in it.
+"""The address of a Redis cache: an alias of `CACHES` -> a URL with user, password and TLS options.
 
-Knows how django-redis and Django's own Redis cache write their addresses down. Refuses to touch their connections:
-their pools are shared by URL and have the cache's time-outs, so a queue gets a connection of its own.
+Reads the settings of django-redis and of Django's Redis cache. It does not use their connections: their pools are
+shared by URL and have the cache's timeouts, so a queue gets its own connection.
 """
 
 import ssl
@@ -27,26 +27,26 @@ def cache_url(alias: str) -> str:
     options = _connection_options(alias, spec)
     url = _primary(spec.get("LOCATION"))
     if not URL.accepts(url):
-        raise ImproperlyConfigured(f"LOCATION of CACHES[{alias!r}] is not understood. It must be {URL.expects}.")
+        raise ImproperlyConfigured(f"LOCATION of CACHES[{alias!r}] is invalid. It must be {URL.expects}.")
     return _with_options(url, options)
 
 
 def _connection_options(alias: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the cache passes to redis-py beside the address, by redis-py's names."""
+    """Return the options besides the address that the cache passes to redis-py, by redis-py's names."""
     options = spec.get("OPTIONS", {})
     kind = _kind(alias, spec.get("BACKEND", ""))
     if kind == DJANGO:
         return dict(options)
     if "SENTINELS" in options:
         raise ImproperlyConfigured(
-            f"CACHES[{alias!r}] asks sentinels for its server, which RSMQ connections cannot do yet. Give a URL."
+            f"CACHES[{alias!r}] uses Sentinel, which RSMQ connections do not support. Give a URL."
         )
     named = {"username": options.get("USERNAME"), "password": options.get("PASSWORD")}
     return {**named, **options.get("CONNECTION_POOL_KWARGS", {})}
 
 
 def _kind(alias: str, backend: str) -> str:
-    """Return which of the two Redis caches the backend is, or is derived from."""
+    """Return the one of the two Redis caches that the backend is or is derived from."""
     try:
         bases = import_string(backend).__mro__
     except ImportError as error:
@@ -54,18 +54,20 @@ def _kind(alias: str, backend: str) -> str:
     for base in bases:
         if (path := f"{base.__module__}.{base.__qualname__}") in (DJANGO_REDIS, DJANGO):
             return path
-    raise ImproperlyConfigured(f"CACHES[{alias!r}] is no Redis cache but {backend}. Use {DJANGO_REDIS}, or give a URL.")
+    raise ImproperlyConfigured(
+        f"CACHES[{alias!r}] is not a Redis cache but {backend}. Use {DJANGO_REDIS}, or give a URL."
+    )
 
 
 def _primary(location: object) -> str:
-    """Return the first address: both backends write there, and read from the others, which may lag."""
+    """Return the first address: both backends write there, and read from the others, which may be stale."""
     if isinstance(location, str):
         return location.replace(";", ",").split(",")[0].strip()
     return str(next(iter(location), "")) if isinstance(location, list | tuple) else ""
 
 
 def _with_options(url: str, options: Mapping[str, Any]) -> str:
-    """Return the URL with user, password, database and TLS options added; what the URL says itself wins."""
+    """Return the URL with user, password, database and TLS options added; options in the URL take precedence."""
     parts = urlsplit(url)
     user = parts.username or quote(str(options.get("username") or ""), safe="")
     password = parts.password or quote(str(options.get("password") or ""), safe="")
@@ -77,12 +79,12 @@ def _with_options(url: str, options: Mapping[str, Any]) -> str:
         query.append(urlencode({"db": options["db"]}))
     if parts.scheme == "rediss":
         query += _tls(options, query)
-    # Not urlunsplit: it writes unix:///path as unix:/path, which redis-py refuses.
+    # Not urlunsplit: it writes unix:///path as unix:/path, which redis-py rejects.
     return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{'&'.join(query)}" if query else "")
 
 
 def _tls(options: Mapping[str, Any], query: list[str]) -> list[str]:
-    """Return the TLS options as parts of a query, without those that the query has already."""
+    """Return the TLS options as parts of a query, without options that the query already has."""
     said = {part.partition("=")[0] for part in query}
     texts = {key: _tls_text(value) for key, value in options.items() if key.startswith("ssl_") and key not in said}
     return [urlencode({key: text}) for key, text in texts.items()]

@@ -1,7 +1,7 @@
-"""System checks of the tag "rsmq": what is wrong with the settings, found without a connection.
+"""System checks with the tag "rsmq": problems of the settings that are found without a connection.
 
-Knows the rules that need more than the value of RSMQ: other settings, installed versions. Refuses to talk to a
-server, so that `migrate` and `check` work while it is down. Every id is explained in docs/settings.md.
+These checks use more than the value of RSMQ: other settings and installed versions. They connect to no server, so that
+`migrate` and `check` work while it is down. docs/settings.md explains every id.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,14 +25,14 @@ from .timetable import can_read_cron
 
 TAG = "rsmq"
 BACKEND = "rsmq_django.tasks.backend.RSMQBackend"
-#: redis-py releases that the tests run with. Others may repeat commands, or wait, in ways we have not seen.
+#: redis-py releases covered by the tests. Other releases may repeat commands or block in untested ways.
 OLDEST_REDIS_PY, FIRST_UNKNOWN_REDIS_PY = (5, 2), (9,)
-#: Kubernetes' terminationGracePeriodSeconds, after which it kills.
+#: Default of Kubernetes' terminationGracePeriodSeconds, after which it sends SIGKILL.
 ORCHESTRATOR_GRACE_S = 30
 
 
 def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
-    """Return everything that is wrong with the project's settings."""
+    """Return all problems of the project's settings."""
     settings, problems = read_settings(getattr(django_settings, "RSMQ", None))
     if problems:
         return [checks.Error(f"{problem.message}.", hint=problem.hint, id=problem.id) for problem in problems]
@@ -55,13 +55,13 @@ def check_project(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[Che
 
 
 def check_middleware() -> Iterator[CheckMessage]:
-    """Check that every middleware can be made: without one, no task could run as it should."""
+    """Check that every middleware can be created: tasks must not run without them."""
     from .tasks.middleware import chain  # tasks import the application's settings
 
     try:
         chain()
     except ImproperlyConfigured as error:
-        yield checks.Error(str(error), hint="docs/middleware.md shows what an entry may be.", id="rsmq.E011")
+        yield checks.Error(str(error), hint="docs/middleware.md shows valid entries.", id="rsmq.E011")
 
 
 def check_caches(settings: Settings) -> Iterator[CheckMessage]:
@@ -76,7 +76,7 @@ def check_caches(settings: Settings) -> Iterator[CheckMessage]:
 
 
 def uses_our_backend() -> bool:
-    """Return whether a backend in TASKS is ours."""
+    """Return whether a backend in TASKS is an RSMQBackend."""
     return any(backend.get("BACKEND") == BACKEND for backend in _backends().values())
 
 
@@ -85,18 +85,18 @@ def _backends() -> dict[str, Any]:
 
 
 def check_backend() -> Iterator[CheckMessage]:
-    """Warn when no Tasks backend is ours: tasks then run where they are enqueued, in the middle of the request."""
+    """Warn if no backend in TASKS is an RSMQBackend: tasks then run where they are enqueued, during the request."""
     if not uses_our_backend():
         found = (
             ", ".join(f"{alias!r} is {each.get('BACKEND')}" for alias, each in _backends().items()) or "TASKS is empty"
         )
-        said = f"No backend in TASKS is RSMQBackend, so no task goes through RSMQ: {found}."
-        hint = f"Add TASKS = {{'default': {{'BACKEND': {BACKEND!r}, 'QUEUES': []}}}}, unless you only use queues."
+        said = f"No backend in TASKS is RSMQBackend, so no task is sent to RSMQ: {found}."
+        hint = f"Add TASKS = {{'default': {{'BACKEND': {BACKEND!r}, 'QUEUES': []}}}}, unless you use queues only."
         yield checks.Warning(said, hint=hint, id="rsmq.W006")
 
 
 def check_task_queues(settings: Settings) -> Iterator[CheckMessage]:
-    """Check that every queue which TASKS allows on our backend is one of ours."""
+    """Check that every queue which TASKS allows for RSMQBackend is in RSMQ["QUEUES"]."""
     for alias, backend in getattr(django_settings, "TASKS", {}).items():
         if backend.get("BACKEND") != BACKEND:
             continue
@@ -109,7 +109,7 @@ def check_task_queues(settings: Settings) -> Iterator[CheckMessage]:
 
 
 def check_database(settings: Settings) -> Iterator[CheckMessage]:
-    """Check that ENQUEUE_ON_COMMIT names a database, without which no task could be sent."""
+    """Check that ENQUEUE_ON_COMMIT is the alias of a database; otherwise no task could be sent."""
     alias = settings.tasks.enqueue_on_commit
     if isinstance(alias, str) and alias not in django_settings.DATABASES:
         said = f"RSMQ['TASKS']['ENQUEUE_ON_COMMIT'] is {shown(alias)}, which is not in DATABASES."
@@ -117,27 +117,27 @@ def check_database(settings: Settings) -> Iterator[CheckMessage]:
 
 
 def check_embedded(settings: Settings) -> Iterator[CheckMessage]:
-    """Warn of an embedded server in production: it lives and dies with the processes that use it."""
+    """Warn of an embedded server in production: it stops with the last process that uses it."""
     for connection in settings.connections.values():
         if connection.embedded and not django_settings.DEBUG:
-            said = f"RSMQ['CONNECTIONS'][{connection.alias!r}] starts a server of its own although DEBUG is off."
-            hint = "The embedded server is for development. Give the URL of a server that is looked after."
+            said = f"RSMQ['CONNECTIONS'][{connection.alias!r}] starts an embedded server although DEBUG is off."
+            hint = "The embedded server is for development. Give the URL of a managed server."
             yield checks.Warning(said, hint=hint, id="rsmq.W001")
 
 
 def check_namespaces(settings: Settings) -> Iterator[CheckMessage]:
-    """Warn of two connections to one namespace of one server: most likely a copy that was not finished."""
+    """Warn of two connections to the same namespace of one server: most likely an unfinished copy of an entry."""
     seen: dict[tuple[str, str], str] = {}
     for connection in settings.connections.values():
         first = seen.setdefault((_place(connection), connection.namespace), connection.alias)
         if first != connection.alias:
-            said = f"The connections {first!r} and {connection.alias!r} are the same namespace of the same server."
+            said = f"The connections {first!r} and {connection.alias!r} use the same namespace of the same server."
             hint = "Give one of them another NAMESPACE or another server, or use one connection for both."
             yield checks.Warning(said, hint=hint, id="rsmq.W002")
 
 
 def check_visibility_timeouts(settings: Settings) -> Iterator[CheckMessage]:
-    """Warn of a visibility timeout of 0, which hides no message while it is worked on."""
+    """Warn of a visibility timeout of 0, which does not hide messages while they are processed."""
     for queue in settings.queues.values():
         if queue.visibility_timeout_s == 0:
             said = f"RSMQ['QUEUES'][{queue.name!r}]['VISIBILITY_TIMEOUT_S'] is 0: every worker gets the same messages."
@@ -146,37 +146,37 @@ def check_visibility_timeouts(settings: Settings) -> Iterator[CheckMessage]:
 
 
 def check_shutdown(settings: Settings) -> Iterator[CheckMessage]:
-    """Warn of a grace period that the orchestrator may cut short: SIGKILL, and a second run elsewhere."""
+    """Warn of a shutdown timeout longer than the orchestrator's: after SIGKILL, tasks run a second time."""
     grace_s = settings.worker.shutdown_timeout_s
     if grace_s >= ORCHESTRATOR_GRACE_S:
         said = f"RSMQ['WORKER']['SHUTDOWN_TIMEOUT_S'] is {grace_s:g}; Kubernetes kills after {ORCHESTRATOR_GRACE_S} s."
-        hint = "Lower it, or let your orchestrator wait longer (terminationGracePeriodSeconds) and silence this check."
+        hint = "Lower it, or raise terminationGracePeriodSeconds of your orchestrator and silence this check."
         yield checks.Warning(said, hint=hint, id="rsmq.W004")
 
 
 def check_functions(settings: Settings) -> Iterator[CheckMessage]:
-    """Check that the modules named tasks can be imported: among them, no queue has both tasks and a consumer."""
+    """Check that the modules named tasks can be imported, and that no queue has both tasks and a consumer."""
     if not (uses_our_backend() or settings.schedules):
-        return  # the Tasks framework is not needed by projects that only use queues
+        return  # projects that use queues only do not need the Tasks framework
     from .tasks.registry import QueueConflict
 
     try:
         autodiscover_modules("tasks")
     except QueueConflict as error:
-        hint = "Until then no worker starts: the consumer would delete the calls of the task."
+        hint = "No worker starts until this is fixed: the consumer would delete the calls of the task."
         yield checks.Error(f"{error}", hint=hint, id="rsmq.E012")
-    except Exception as error:  # whatever importing the project's tasks raises
+    except Exception as error:  # importing the project's tasks may raise anything
         said = f"The project's tasks cannot be imported: {error!r}"
-        yield checks.Warning(said, hint="The worker will not start, either.", id="rsmq.W030")
+        yield checks.Warning(said, hint="The worker will not start until this is fixed.", id="rsmq.W030")
     else:
         for app, module in unimported_modules():
             hint = f"Import it in ready() of the AppConfig of {app.name!r}, or in {app.name}.tasks."
-            said = f"{module} declares tasks, and workers do not import it: only modules named tasks are imported."
+            said = f"{module} declares tasks, but workers do not import it: they import only modules named tasks."
             yield checks.Warning(said, hint=hint, id="rsmq.W031")
 
 
 def check_schedules(settings: Settings) -> Iterator[CheckMessage]:
-    """Check that what RSMQ["SCHEDULES"] names exists."""
+    """Check that the tasks and queues in RSMQ["SCHEDULES"] exist."""
     if not settings.schedules:
         return
     if any(entry.cron for entry in settings.schedules.values()) and not can_read_cron():
@@ -188,14 +188,14 @@ def check_schedules(settings: Settings) -> Iterator[CheckMessage]:
         try:
             task_of(entry)
         except UnusableSchedule as error:
-            hint = "Correct it in RSMQ['SCHEDULES']; until then it does not fire, and the others do."
+            hint = "Correct it in RSMQ['SCHEDULES']; until then it does not fire. Other schedules do."
             yield checks.Error(f"{error}", hint=hint, id="rsmq.E032")
         except Exception:  # importing the project's tasks failed, which check_functions() reports
             return
 
 
 def check_outbox(settings: Settings) -> Iterator[CheckMessage]:
-    """Check that the outbox is installed where a queue uses it."""
+    """Check that the outbox is installed if a queue uses it."""
     users = [queue.name for queue in settings.queues.values() if queue.outbox]
     if users and not apps.is_installed("rsmq_django.outbox"):
         said = f"Queue {users[0]!r} sends through the outbox, which is not installed."
@@ -204,7 +204,7 @@ def check_outbox(settings: Settings) -> Iterator[CheckMessage]:
 
 
 def check_redis_version(version: str) -> Iterator[CheckMessage]:
-    """Warn of a release of redis-py whose behaviour the tests have not seen."""
+    """Warn of a release of redis-py that is not covered by the tests."""
     if not OLDEST_REDIS_PY <= get_version_tuple(version) < FIRST_UNKNOWN_REDIS_PY:
         yield checks.Warning(
             f"redis-py {version} is outside the range that rsmq-django is tested with.",
@@ -223,7 +223,7 @@ def _place(connection: ConnectionSettings) -> str:
 
 
 def check_tracing(settings: Settings) -> Iterator[CheckMessage]:
-    """Check that there is something to trace with."""
+    """Check that OpenTelemetry is installed if tracing is enabled."""
     if settings.tracing.enabled and find_spec("opentelemetry") is None:
         said = "RSMQ['TRACING'] is enabled, but OpenTelemetry is not installed: nothing is traced."
-        yield checks.Warning(said, hint="pip install 'rsmq-django[otel]', or switch it off.", id="rsmq.W040")
+        yield checks.Warning(said, hint="pip install 'rsmq-django[otel]', or disable it.", id="rsmq.W040")

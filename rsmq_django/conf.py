@@ -1,10 +1,10 @@
 """`settings.RSMQ` -> one frozen `Settings` object.
 
-Knows how options depend on each other, and the one environment variable that the Django side reads (RSMQ_STATE_DIR).
-The options themselves stand in `sections.py`. Refuses to know what an option is used for, and opens no connection.
+This module handles dependencies between options, and the only environment variable that the Django side reads
+(RSMQ_STATE_DIR). The options are defined in `sections.py`. It does not use the options and opens no connection.
 
-Reading collects every problem: the system checks show them all, and `get_settings()` raises one error that
-lists them all. The address of a server may hold a password, so it never appears in a repr or a problem.
+Reading collects all problems: the system checks show them, and `get_settings()` raises one error that lists them. The
+address of a server may contain a password, so it never appears in a repr or a problem.
 """
 
 import os
@@ -80,14 +80,14 @@ PLACES = ("URL", "CACHE", "EMBEDDED")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that settings.RSMQ says, with all defaults in place."""
+    """All values of settings.RSMQ, with defaults filled in."""
 
     connections: Mapping[str, ConnectionSettings]
-    #: In the order in which they are written.
+    #: Queues, in the order of the settings.
     queues: Mapping[str, QueueSettings]
-    #: Reliable queues, in the order in which they are written.
+    #: Reliable queues, in the order of the settings.
     reliable: Mapping[str, ReliableQueueSettings]
-    #: Dead-letter queues that are not in QUEUES themselves: no worker takes from them unless it is told to.
+    #: Dead-letter queues that are not in QUEUES: no worker consumes them unless they are named on its command line.
     dead_letters: Mapping[str, QueueSettings]
     tasks: TaskSettings
     worker: WorkerSettings
@@ -98,20 +98,20 @@ class Settings:
     statistics: StatisticsSettings = field(default_factory=StatisticsSettings)
     events: EventSettings = field(default_factory=EventSettings)
     tracing: TracingSettings = field(default_factory=TracingSettings)
-    #: What surrounds every task, outermost first: docs/middleware.md.
+    #: Middleware of all tasks, outermost first: docs/middleware.md.
     middleware: tuple[Any, ...] = ()
-    #: The topics there are; None when any name will do.
+    #: Names of the topics; None allows any name.
     topics: frozenset[str] | None = None
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
 
     @cached_property
     def dead_letter_places(self) -> frozenset[tuple[str, str]]:
-        """Return connection and name of every queue that dead letters are sent to."""
+        """Return connection and name of every dead-letter queue."""
         queues = self.queues.values()
         return frozenset((queue.connection, queue.dead_letter) for queue in queues if queue.dead_letter is not None)
 
     def dead_letter_chain(self, name: str) -> list[str]:
-        """Return a dead-letter queue, the one where its own dead letters go when workers take from it, and so on."""
+        """Return a dead-letter queue, the dead-letter queue of that queue (used if workers consume it), and so on."""
         chain: list[str] = []
         following: str | None = name
         while following is not None and following not in chain:
@@ -131,11 +131,11 @@ class Settings:
         return found
 
     def knows_queue(self, name: str) -> bool:
-        """Say whether queue() has settings for this name."""
+        """Return whether queue() has settings for this name."""
         return self._find(name) is not None
 
     def is_sealed(self, name: str) -> bool:
-        """Return whether bodies of a queue are signed or encrypted; no for a name that queue() does not know."""
+        """Return whether bodies of a queue are signed or encrypted; False for a name unknown to queue()."""
         found = self._find(name)
         return found is not None and found.is_sealed
 
@@ -143,7 +143,7 @@ class Settings:
         return self.queues.get(name) or self.dead_letters.get(name) or self._band(name)
 
     def base_name(self, name: str) -> str:
-        """Return the configured queue whose priority band this is; any other name is a queue itself."""
+        """Return the configured queue to which a priority band belongs; any other name is returned unchanged."""
         base, _ = split_band(name)
         return base if base in self.queues and name not in self.queues else name
 
@@ -152,7 +152,7 @@ class Settings:
         return None if base == name else _as_band(self.queues[base], name)
 
     def check_topic(self, name: str) -> None:
-        """Raise ImproperlyConfigured for a topic that is neither in RSMQ["TOPICS"] nor the dead-letter topic of one."""
+        """Raise ImproperlyConfigured for a topic that is neither in RSMQ["TOPICS"] nor a dead-letter topic of one."""
         if self.topics is not None and name.removesuffix(DEAD_LETTER_SUFFIX) not in self.topics:
             raise ImproperlyConfigured(f"Topic {name!r} is not in RSMQ['TOPICS']. {nearest(name, self.topics)}")
 
@@ -171,7 +171,7 @@ def _as_band(queue: QueueSettings, name: str) -> QueueSettings:
 
 @cache
 def get_settings() -> Settings:
-    """Return the project's settings. Raises ImproperlyConfigured that lists everything wrong with them."""
+    """Return the project's settings. Raises ImproperlyConfigured that lists all problems."""
     settings, problems = read_settings(getattr(django_settings, "RSMQ", None))
     if problems:
         lines = [f"{problem.message}. {problem.hint} ({problem.id})" for problem in problems]
@@ -186,13 +186,13 @@ def _forget_settings(*, setting: str, **_: object) -> None:
 
 
 def read_settings(given: object) -> tuple[Settings, list[Problem]]:
-    """Read the value of settings.RSMQ; None means there is none. What is wrong is noted and keeps its default."""
+    """Return the settings for the value of settings.RSMQ (None if missing); invalid options are noted as problems."""
     reader = OptionReader(unknown_id=UNKNOWN_OPTION, wrong_id=WRONG_VALUE)
     if given is None:
         example = 'RSMQ = {"CONNECTIONS": {"default": {"URL": "redis://localhost:6379/0"}}}'
         reader.note(MISSING, "The setting RSMQ is missing", f"Add {example} with the address of your server.")
     table = {} if given is None else reader.table(given, "RSMQ")
-    # Without a table, "there is no connection" would only repeat the first problem.
+    # Without a table, a problem about missing connections would only repeat the first one.
     connections = {} if reader.problems else _read_connections(reader, table.get("CONNECTIONS", {}))
     reader.keys(table, SECTIONS, "RSMQ")
     tasks = reader.options(TaskSettings, table.get("TASKS", {}), "RSMQ['TASKS']")
@@ -218,7 +218,7 @@ def read_settings(given: object) -> tuple[Settings, list[Problem]]:
 
 
 def _read_events(given: object) -> object:
-    """Return the table of options; a text alone is the option RECORD."""
+    """Return the table of options; a string is the value of RECORD."""
     return {"RECORD": given} if isinstance(given, str) else given
 
 
@@ -235,17 +235,17 @@ def _read_topics(reader: OptionReader, given: object) -> frozenset[str] | None:
         return None
     if isinstance(given, list | tuple | set | frozenset) and all(isinstance(name, str) for name in given):
         return frozenset(given)
-    reader.note(WRONG_VALUE, f"RSMQ['TOPICS'] is {shown(given)}", "It must be a list of names of topics.")
+    reader.note(WRONG_VALUE, f"RSMQ['TOPICS'] is {shown(given)}", "It must be a list of topic names.")
     return None
 
 
 def _read_connections(reader: OptionReader, given: object) -> dict[str, ConnectionSettings]:
     table = reader.table(given, "RSMQ['CONNECTIONS']")
     if not table:
-        reader.note(NO_SERVER, "RSMQ['CONNECTIONS'] names no server", "Add 'default': {'URL': ...}.")
+        reader.note(NO_SERVER, "RSMQ['CONNECTIONS'] is empty", "Add 'default': {'URL': ...}.")
     for alias in table:
         if not TEXT.accepts(alias):
-            said = f"RSMQ['CONNECTIONS'][{shown(alias)}] has an impossible alias"
+            said = f"RSMQ['CONNECTIONS'][{shown(alias)}] has an invalid alias"
             reader.note(WRONG_NAME, said, f"It must be {TEXT.expects}.")
     return {alias: _read_connection(reader, alias, given) for alias, given in table.items() if TEXT.accepts(alias)}
 
@@ -254,7 +254,7 @@ def _read_connection(reader: OptionReader, alias: str, given: object) -> Connect
     where = f"RSMQ['CONNECTIONS'][{shown(alias)}]"
     options = dict(reader.table(given, where))
     for key in PLACES:
-        # None and False say "not this one", so that a URL may come from an environment variable that is not set.
+        # None and False count as missing, so that a URL may come from an environment variable that is not set.
         if options.get(key) is None or options[key] is False:
             options.pop(key, None)
     connection = reader.options(ConnectionSettings, options, where, alias=alias)
@@ -274,7 +274,7 @@ def _find_state_dir(reader: OptionReader, where: str) -> Path | None:
     if base:
         return Path(base).absolute() / ".rsmq"
     hint = "Set BASE_DIR in your settings, or the environment variable RSMQ_STATE_DIR to a directory."
-    reader.note(NO_SERVER, f"{where} has no place for the data of the embedded server", hint)
+    reader.note(NO_SERVER, f"{where} has no directory for the data of the embedded server", hint)
     return None
 
 
@@ -294,5 +294,5 @@ def _read_schedules(reader: OptionReader, given: object, queues: Mapping[str, Qu
 
 
 def project_zone() -> str:
-    """Return the time zone in which cron expressions are read that do not say."""
+    """Return the default time zone of cron expressions."""
     return django_settings.TIME_ZONE or "UTC"

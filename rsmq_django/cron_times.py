@@ -1,13 +1,13 @@
 """The times of a cron expression in a time zone, forwards and backwards, by the rules of Debian's cron.
 
-The package cronsim reads expressions and finds the wall-clock times that match. What these mean where clocks change is
-decided here: its own rules miss times where clocks change at midnight or by half an hour, and differ between the two
-directions.
+The package cronsim parses expressions and finds the matching wall-clock times. Clock changes are handled here: the
+rules of cronsim miss times if clocks change at midnight or by half an hour, and differ between the two directions.
 
-- With a star in the field of the minute or the hour (and with six fields) the expression follows the time that passes:
-  every moment counts whose wall-clock time matches.
-- Otherwise each wall-clock time counts once. One that is skipped counts at the moment of the change, one that comes
-  twice the first time. Skipped by a change of more than three hours, which is a correction, it does not count.
+- With a star in the minute or hour field (and with six fields) the expression follows elapsed time: every moment with a
+  matching wall-clock time counts.
+- Otherwise each wall-clock time counts once: a skipped time at the moment of the change, a repeated time the first
+time.
+  A time skipped by a change of more than three hours, which is a correction, does not count.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _LARGEST_CHANGE = timedelta(hours=3)
 
 
 def cron_times(expression: str, zone: tzinfo, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
-    """Yield the times after `start`, or with `reverse` those before it, the latest first; `start` is not one of them.
+    """Yield the times after `start`, or with `reverse` before it, latest first; `start` itself is excluded.
 
-    Both are in UTC without a time zone, and whole seconds. Raises ValueError for an expression that is wrong.
+    All times are naive UTC in whole seconds. Raises ValueError for an invalid expression.
     """
     if zone is UTC:
         return wall_times(expression, start, reverse=reverse)
@@ -34,9 +34,9 @@ def cron_times(expression: str, zone: tzinfo, start: datetime, *, reverse: bool 
 
 
 def wall_times(expression: str, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
-    """Yield the matching times of a clock that is never changed."""
+    """Yield the matching times of a clock without changes."""
     try:
-        # Only here: projects without cron expressions need not install it.
+        # Imported here: projects without cron expressions need not install it.
         from cronsim import CronSim, CronSimError
     except ImportError as error:
         raise ValueError("cron expressions need the package cronsim: install rsmq-django[cron]") from error
@@ -54,18 +54,18 @@ def _is_fixed(expression: str) -> bool:
 
 
 class _Clock:
-    """The wall clock of a time zone. All times are without a zone; those that are not wall-clock times are in UTC."""
+    """The wall clock of a time zone. All times are naive: wall-clock times, or UTC."""
 
     def __init__(self, zone: tzinfo) -> None:
         self._zone = zone
 
     def offset(self, moment: datetime) -> timedelta:
-        """Return how far the clock is ahead of UTC."""
+        """Return the UTC offset at a moment."""
         local = moment.replace(tzinfo=UTC).astimezone(self._zone)
         return local.utcoffset() or timedelta()
 
     def first_moment(self, wall: datetime) -> datetime | None:
-        """Return when the clock first shows a time or has skipped it; None when a correction has skipped it."""
+        """Return when the clock first shows a time or has skipped it; None if a correction has skipped it."""
         offset = (
             wall.replace(tzinfo=self._zone).utcoffset() or timedelta()
         )  # of two, the first; if skipped, the old one
@@ -76,7 +76,7 @@ class _Clock:
         return self.change(moment - skipped, moment) if skipped <= _LARGEST_CHANGE else None
 
     def change(self, before: datetime, after: datetime) -> datetime:
-        """Return the moment of the one change between two moments."""
+        """Return the moment of the only change between two moments."""
         old = self.offset(before)
         while after - before > _SECOND:
             middle = before + timedelta(seconds=int((after - before).total_seconds()) // 2)
@@ -107,12 +107,12 @@ class _Clock:
 def _fixed(clock: _Clock, expression: str, start: datetime, *, reverse: bool) -> Iterator[datetime]:
     wall = start + clock.offset(start)
     if reverse:
-        # Clocks that were put back a moment ago have shown later times already.
+        # A clock that was just put back has already shown later times.
         wall += max(timedelta(), clock.offset(start - _DAY) - clock.offset(start))
     last = start
     for matching in wall_times(expression, wall, reverse=reverse):
         moment = clock.first_moment(matching)
-        # Times that are skipped together count once.
+        # Times skipped by the same change count once.
         if moment is not None and (moment < last if reverse else moment > last):
             last = moment
             yield moment

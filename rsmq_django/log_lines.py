@@ -1,7 +1,7 @@
-"""The loggers of this package: whatever a record says, it is one line, and nothing in it is obeyed by a terminal.
+"""The loggers of this package: records are single lines without terminal control characters.
 
-Message ids, names of queues, tasks and workers, and the texts of errors come from Redis, so anything may be in them.
-Every record passes the filter here before a handler sees it, whichever formatter the project has chosen.
+Message ids, names of queues, tasks and workers, and texts of errors come from Redis and are untrusted. Every record
+passes this filter before a handler receives it, with any formatter.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from .core.texts import printable, printable_lines
 
 
 class Printable(logging.Filter):
-    """Writes out control characters of the message and our fields; indents all but the first line of a traceback."""
+    """Escapes control characters of the message and our fields; indents all but the first line of a traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change the record, and let it pass."""
+        """Escape the record, and return True."""
         message = record.getMessage()
         if not message.isprintable():
             record.msg, record.args = printable(message), None
@@ -33,7 +33,7 @@ class Printable(logging.Filter):
 def _traceback_of(error: BaseException | None) -> str:
     try:
         return "".join(traceback.format_exception(error)) if error is not None else ""
-    except BaseException:  # its own __str__ raises, maybe SystemExit
+    except BaseException:  # its __str__ raises, possibly SystemExit
         return f"{type(error).__qualname__}: (its text cannot be shown)"
 
 

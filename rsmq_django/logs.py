@@ -1,6 +1,6 @@
-"""A formatter that writes log records as JSON lines, with the fields that workers put into theirs.
+"""A formatter that writes log records as JSON lines, with the fields that workers add.
 
-Any formatter that passes on a record's extra attributes shows the same fields; this one needs no other package.
+Any formatter that prints a record's extra attributes shows the same fields; this one needs no other package.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-#: Our fields begin with it, so that they cannot meet those of logging or of other packages.
+#: Prefix of our fields, which avoids conflicts with fields of logging and other packages.
 PREFIX = "rsmq_"
 
 

@@ -1,7 +1,7 @@
-"""Prometheus metrics, read from Redis when they are asked for. Needs the extra `rsmq-django[metrics]`.
+"""Prometheus metrics, read from Redis at each scrape. Needs the extra `rsmq-django[metrics]`.
 
-What is in the queues comes from the queues themselves, what workers did from their counters: so any process can answer,
-and the numbers are those of all workers on all machines. Knows the names of metrics, and keeps no numbers itself.
+Depths are read from the queues, and statistics from the counters of workers: any process can answer, and the numbers
+cover all workers on all machines. This module defines the names of metrics, and stores no numbers.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from .queues import get_client
 
 T = TypeVar("T")
 
-#: Upper bounds of the buckets that Prometheus gets, in seconds: it sums over thousands of series, and six hundred
-#: buckets each would be too many. From a millisecond to an hour.
+#: Upper bounds of the buckets for Prometheus, in seconds, from a millisecond to an hour: six hundred buckets would be
+#: too many for thousands of series.
 BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
-#: So many queues are read in one round trip.
+#: Queues read per round trip.
 QUEUES_A_TIME = 50
 OUTCOMES = tuple(name for name in COUNTERS if name not in ("sent", "started", "interrupted"))
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What was read of one connection."""
+    """The data read from one connection."""
 
     alias: str
-    #: Ordinary and reliable queues, and groups of topics.
+    #: Queues, reliable queues and topic groups.
     queues: dict[str, Statistics]
-    #: Reliable queues and groups of topics.
+    #: Reliable queues and topic groups.
     backlogs: list[Backlog]
     paused: frozenset[str]
     #: By queue, then by task.
@@ -60,13 +60,13 @@ class Sight:
 
 
 class RsmqCollector(Collector):
-    """Reads the connections of the settings (all, or those named) at each scrape. One that is down is `rsmq_up 0`."""
+    """Reads the connections of the settings (all, or the given ones) at each scrape. A failed one has `rsmq_up 0`."""
 
     def __init__(self, aliases: Sequence[str] | None = None) -> None:
         self._aliases = aliases
 
     def describe(self) -> list[Metric]:
-        """Return nothing, so that registering it reads nothing."""
+        """Return nothing, so that the registration does not access Redis."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -88,20 +88,20 @@ class RsmqCollector(Collector):
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer a scrape. Include it in your urls behind whatever keeps strangers out: it names your queues and tasks."""
+    """Respond to a scrape. Protect this view from the public: it shows the names of queues and tasks."""
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     return HttpResponse(encode(registry()), content_type=content_type)
 
 
 def registry() -> CollectorRegistry:
-    """Return a registry with our metrics and no others."""
+    """Return a registry with the metrics of this package only."""
     own = CollectorRegistry()
     own.register(RsmqCollector())
     return own
 
 
 def look(alias: str, client: Client) -> Sight:
-    """Read everything of one connection; a queue that cannot be read is left out."""
+    """Return the data of one connection, without queues that cannot be read."""
     names = list_queues(client)
     queues: dict[str, Statistics] = {}
     for at in range(0, len(names), QUEUES_A_TIME):
@@ -124,7 +124,7 @@ def look(alias: str, client: Client) -> Sight:
 
 
 def queues_told_apart(queues: dict[str, Statistics]) -> dict[str, Statistics]:
-    """Return up to MOST_QUEUES of them, those of the settings first, then the longest; OTHER is the rest together."""
+    """Return up to MOST_QUEUES queues, those of the settings first, then the longest; OTHER aggregates the rest."""
     if len(queues) <= MOST_QUEUES:
         return queues
     settings = get_settings()
@@ -136,7 +136,7 @@ def queues_told_apart(queues: dict[str, Statistics]) -> dict[str, Statistics]:
 
 
 def together(seen: Sequence[Statistics]) -> Statistics:
-    """Return the sums of what was seen of several queues, and the longest wait."""
+    """Return the sums of several queues, and the greatest age."""
     ages = [each.oldest_ready_s for each in seen if each.oldest_ready_s is not None]
     return Statistics(
         messages=sum(each.messages for each in seen),
@@ -153,7 +153,7 @@ def together(seen: Sequence[Statistics]) -> Statistics:
 
 
 def _totals(client: Client, counted: Sequence[str], shown: Container[str]) -> dict[str, dict[str, Counts]]:
-    """Read the counters of all queues; those of queues that are not shown are added up."""
+    """Return the counters of all queues; queues that are not shown are aggregated."""
     found: dict[str, dict[str, Counts]] = {}
     for queue, tasks in read_totals(client, counted, known=known_names()).items():
         if queue in shown or OTHER not in shown:
@@ -165,7 +165,7 @@ def _totals(client: Client, counted: Sequence[str], shown: Container[str]) -> di
 
 
 def _read(client: Client, call: Call[T], nothing: T) -> T:
-    """Run a call; what another program has damaged must not hide everything else."""
+    """Return the result of a call, or None if the data is damaged, so that other metrics are still shown."""
     try:
         return client.run(call)
     except RedisFailure:
@@ -186,15 +186,15 @@ def _queue_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
     )
     oldest = GaugeMetricFamily(
         "rsmq_queue_oldest_ready_seconds",
-        "How long the first ready message has been ready; 0 without one.",
+        "Age of the oldest ready message; 0 without one.",
         None,
         labels,
     )
-    is_paused = GaugeMetricFamily("rsmq_queue_paused", "1 while workers take nothing from the queue.", labels=labels)
+    is_paused = GaugeMetricFamily("rsmq_queue_paused", "1 while the queue is paused for workers.", labels=labels)
     sent = CounterMetricFamily("rsmq_queue_sent", "Messages sent by any client.", labels=labels)
     received = CounterMetricFamily("rsmq_queue_received", "Deliveries to any client.", labels=labels)
     dead_lettered = CounterMetricFamily(
-        "rsmq_topic_dead_lettered", "Messages of a topic that a group gave up on.", labels=labels
+        "rsmq_topic_dead_lettered", "Messages of a topic that became dead letters of a group.", labels=labels
     )
     for sight in sights:
         others = {backlog.name for backlog in sight.backlogs}
@@ -223,16 +223,16 @@ def _queue_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
 
 def _attempt_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
     labels = ["connection", "queue", "task"]
-    sent = CounterMetricFamily("rsmq_task_sent", "Messages that workers were the first to receive.", labels=labels)
-    started = CounterMetricFamily("rsmq_attempts_started", "Attempts that workers began to run.", labels=labels)
+    sent = CounterMetricFamily("rsmq_task_sent", "First deliveries of messages to workers.", labels=labels)
+    started = CounterMetricFamily("rsmq_attempts_started", "Attempts that workers started.", labels=labels)
     interrupted = CounterMetricFamily(
-        "rsmq_interruptions", "Functions that were interrupted; each has its process replaced.", labels=labels
+        "rsmq_interruptions", "Functions that were interrupted; each time the process is replaced.", labels=labels
     )
     ended = CounterMetricFamily("rsmq_attempts", "Attempts that ended, by outcome.", labels=[*labels, "outcome"])
     wait = HistogramMetricFamily(
-        "rsmq_wait_seconds", "From when a message could be received until a worker had it.", labels=labels
+        "rsmq_wait_seconds", "Latency: time from ready to received by a worker.", labels=labels
     )
-    run = HistogramMetricFamily("rsmq_run_seconds", "How long functions ran.", labels=labels)
+    run = HistogramMetricFamily("rsmq_run_seconds", "Run time of functions.", labels=labels)
     for sight in sights:
         for queue, tasks in sight.totals.items():
             for task, counts in tasks.items():
@@ -248,7 +248,7 @@ def _attempt_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
 
 
 def buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """Return a histogram in the form of Prometheus: how many were at most so many seconds, for each bound."""
+    """Return a histogram in the format of Prometheus: the cumulative count for each bound in seconds."""
     counts = [(f"{bound_s:g}", float(histogram.count_up_to(bound_s * 1e6))) for bound_s in BOUNDS_S]
     return [*counts, ("+Inf", float(histogram.count))]
 
@@ -256,10 +256,10 @@ def buckets(histogram: Histogram) -> list[tuple[str, float]]:
 def _worker_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
     age = GaugeMetricFamily(
         "rsmq_worker_last_beat_age_seconds",
-        "How long ago a worker process was last heard of; it beats every few seconds.",
+        "Seconds since the last heartbeat of a worker process, which it sends every few seconds.",
         labels=["connection", "worker"],
     )
-    number = GaugeMetricFamily("rsmq_workers", "Worker processes that are known.", labels=["connection"])
+    number = GaugeMetricFamily("rsmq_workers", "Known worker processes.", labels=["connection"])
     for sight in sights:
         number.add_metric([sight.alias], len(sight.workers))
         for worker in sight.workers:
@@ -269,7 +269,7 @@ def _worker_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
 
 def _event_metrics(sights: Sequence[Sight]) -> Iterator[Metric]:
     length = GaugeMetricFamily("rsmq_events", "Entries of the event log.", labels=["connection"])
-    dropped = CounterMetricFamily("rsmq_events_dropped", "Events that Redis refused.", labels=["connection"])
+    dropped = CounterMetricFamily("rsmq_events_dropped", "Events that Redis rejected.", labels=["connection"])
     for sight in sights:
         length.add_metric([sight.alias], sight.log.events)
         dropped.add_metric([sight.alias], sight.log.dropped)

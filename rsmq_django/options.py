@@ -1,10 +1,10 @@
-"""How a table of options is read: rules for values, and a reader that collects every problem.
+"""Reading of option tables: rules for values, and a reader that collects all problems.
 
-Knows what a whole number, a URL or a queue name is, how to find the nearest right spelling, and how to show a
-wrong value without a password in it. Refuses to know which options there are: that is `sections.py`.
+Validates whole numbers, URLs and queue names, suggests the nearest valid spelling, and shows invalid values without
+passwords. The options are defined in `sections.py`.
 
-An option is a field of a dataclass with a `Rule` beside its type (`Annotated`); its key in the settings is the
-name of the field in capitals.
+An option is a field of a dataclass annotated with its type and a `Rule`; its key in the settings is the name of the
+field in capitals.
 """
 
 import base64
@@ -23,23 +23,23 @@ from .core.keys import checked_name, checked_namespace
 
 T = TypeVar("T")
 
-#: A wrong value is cut in messages: it may be a whole file that was put into the wrong option.
+#: Maximum length of values in messages: an invalid value may be a whole file.
 SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which values an option takes. `expects` completes the sentence "it must be ..."."""
+    """The valid values of an option. `expects` completes the sentence "it must be ..."."""
 
     expects: str
     accepts: Callable[[Any], bool]
-    #: The value may hold a password and is never shown.
+    #: The value may contain a password and is never shown.
     is_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in the settings: the id of its system check, what is wrong, and what to do."""
+    """A mistake in the settings: the id of its system check, the problem, and a hint."""
 
     id: str
     message: str
@@ -50,7 +50,7 @@ class Problem:
 
 
 def whole(unit: str, *, least: int, most: int, unlimited: int | None = None) -> Rule:
-    """Return the rule for whole numbers; `unlimited` is one value more that means "no limit"."""
+    """Return the rule for whole numbers; `unlimited` is an additional value that means "no limit"."""
     otherwise = f", or {unlimited} for no limit" if unlimited is not None else ""
     return Rule(
         f"whole {unit} from {least} to {most}{otherwise}",
@@ -59,7 +59,7 @@ def whole(unit: str, *, least: int, most: int, unlimited: int | None = None) -> 
 
 
 def seconds(*, least: float, most: float) -> Rule:
-    """Return the rule for seconds, with or without a fraction. NaN and infinity are in no range."""
+    """Return the rule for seconds, with or without a fraction. NaN and infinity are invalid."""
     return Rule(
         f"seconds from {least:g} to {most:g}",
         lambda value: type(value) in (int, float) and least <= value <= most,
@@ -67,24 +67,24 @@ def seconds(*, least: float, most: float) -> Rule:
 
 
 def one_of(*choices: str) -> Rule:
-    """Return the rule for a choice between texts."""
+    """Return the rule for a choice of texts."""
     return Rule(" or ".join(map(repr, choices)), lambda value: isinstance(value, str) and value in choices)
 
 
 def is_text(value: object) -> bool:
-    """Say whether the value is a text with something in it."""
+    """Return whether the value is a text that is not empty."""
     return isinstance(value, str) and value.strip() != ""
 
 
 def _is_url(value: object) -> bool:
-    """Say whether the address can be understood. Never raises: errors of urlsplit quote parts of a password."""
+    """Return whether a URL is valid. Never raises: errors of urlsplit quote parts of a password."""
     if not isinstance(value, str):
         return False
     try:
         parts = urlsplit(value)
         if parts.scheme == "unix":
             return parts.path not in ("", "/")
-        # A path that is no database number is the rest of a password with a slash in it.
+        # A path that is not a database number is the rest of a password that contains a slash.
         is_database = re.fullmatch(r"/?[0-9]*", parts.path) is not None
         return parts.scheme in SCHEMES and bool(parts.hostname) and parts.port != 0 and is_database
     except ValueError:
@@ -163,9 +163,9 @@ URL = Rule(
 
 
 class OptionReader:
-    """Reads tables of options, keeps what is right and notes what is wrong.
+    """Reads tables of options: returns valid values and notes problems.
 
-    `where` is the place as one would write it in Python: "RSMQ['QUEUES']['mail']".
+    `where` is the place in Python syntax: "RSMQ['QUEUES']['mail']".
     """
 
     def __init__(self, *, unknown_id: str, wrong_id: str) -> None:
@@ -174,7 +174,7 @@ class OptionReader:
         self._wrong_id = wrong_id
 
     def note(self, id: str, message: str, hint: str) -> None:  # noqa: A002 - the word of Django's checks
-        """Remember a problem."""
+        """Note a problem."""
         self.problems.append(Problem(id, message, hint))
 
     def table(self, given: object, where: str) -> Mapping[Any, Any]:
@@ -185,14 +185,14 @@ class OptionReader:
         return {}
 
     def keys(self, table: Mapping[Any, Any], known: Iterable[str], where: str) -> None:
-        """Note every key that is not known."""
+        """Note every unknown key."""
         for key in table:
             if key not in known:
                 said = f"{where} has an unknown option {shown(key)}"
                 self.note(self._unknown_id, said, nearest(key, known))
 
     def options(self, section: type[T], given: object, where: str, **fixed: Any) -> T:
-        """Build a section. `fixed` are fields that no option sets, and defaults that depend on the place."""
+        """Return a section. `fixed` has fields without an option, and defaults that depend on the place."""
         table, rules = self.table(given, where), option_rules(section)  # type: ignore[arg-type]  # classes are hashable
         self.keys(table, rules, where)
         chosen = {}
@@ -205,20 +205,20 @@ class OptionReader:
     def _is_right(self, value: object, rule: Rule, where: str) -> bool:
         if rule.accepts(value):
             return True
-        said = "not understood" if rule.is_secret else shown(value)
+        said = "invalid" if rule.is_secret else shown(value)
         self.note(self._wrong_id, f"{where} is {said}", f"It must be {rule.expects}.")
         return False
 
 
 @cache
 def option_rules(section: type) -> dict[str, Rule]:
-    """Return the options of a section, such as "DELAY_S", with their rules; it is asked for each queue."""
+    """Return the options of a section, such as "DELAY_S", with their rules; cached, as it is called for each queue."""
     hints = get_type_hints(section, include_extras=True).items()
     return {name.upper(): hint.__metadata__[0] for name, hint in hints if hasattr(hint, "__metadata__")}
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return "Did you mean 'mail'?" for a misspelt name, else the names there are."""
+    """Return "Did you mean 'mail'?" for a misspelt name, else the list of valid names."""
     names = sorted(known)
     for spelling in (str(name), str(name).upper()):
         if close := difflib.get_close_matches(spelling, names, n=1):
@@ -227,7 +227,7 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value for a message: on one line, short, and without the password of a misplaced URL."""
+    """Return a value for a message: on one line, shortened, and without the password of a misplaced URL."""
     if value is not None and not isinstance(value, str | int | float):
         return f"of type {type(value).__name__}"
     text = re.sub(r"//.*@|password=[^&']*", "***", repr(value))

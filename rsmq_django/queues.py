@@ -1,7 +1,7 @@
-"""Queues as the project has configured them: name -> core `Queue` on its own connection.
+"""Queues of the settings: name -> core `Queue` on its connection.
 
-Knows which server a connection means (a URL, a Redis cache, the embedded server) and keeps one client per process and
-alias. Refuses to know what is in a message.
+Resolves the server of a connection (a URL, a Redis cache, the embedded server) and keeps one client per process and
+alias. Does not look into messages.
 """
 
 import threading
@@ -33,22 +33,22 @@ def get_queue(name: str) -> Queue:
 
 
 def get_client(alias: str = "default") -> Client:
-    """Return the client of a connection. It is built when first asked for, and shared by all threads."""
+    """Return the client of a connection. It is created at the first use, and shared by all threads."""
     client = _clients.get(alias)
     return client if client is not None else _build_client(alias)
 
 
 def pause_queue(name: str) -> bool:
-    """Let no worker take messages from a queue until it is resumed; say whether it was not paused before.
+    """Stop workers from receiving messages of a queue until it is resumed; return False if it was already paused.
 
-    What runs already ends. Raises ImproperlyConfigured for a queue that the settings lack.
+    Running tasks finish. Raises ImproperlyConfigured for a queue that is not in the settings.
     """
     queue = get_queue(name)
     return queue.client.run(pause(queue.client.namespace, queue.name)) == 1
 
 
 def resume_queue(name: str) -> bool:
-    """Let workers take messages from a paused queue again; say whether it was paused. See pause_queue()."""
+    """Let workers receive messages of a paused queue again; return whether it was paused. See pause_queue()."""
     queue = get_queue(name)
     return queue.client.run(resume(queue.client.namespace, queue.name)) == 1
 
@@ -62,27 +62,27 @@ def paused_queues() -> list[str]:
 
 
 def configured_queues() -> list[Queue]:
-    """Return the queues of RSMQ['QUEUES'], in the order in which they are written."""
+    """Return the queues of RSMQ['QUEUES'], in their order."""
     return [get_queue(name) for name in get_settings().queues]
 
 
 def ensure_queue(name: str) -> Queue:
-    """Return the queue, created as the settings say unless it exists. The attributes of an existing one stay."""
+    """Return the queue, created with its settings unless it exists. An existing queue keeps its attributes."""
     queue, settings = get_queue(name), get_settings().queue(name)
     try:
         queue.create(**_attributes(settings))
     except QueueExists:
-        pass  # also by another process, a moment ago
+        pass  # possibly created by another process at the same time
     return queue
 
 
 def create_call(name: str) -> Call[None]:
-    """Return the call that creates a queue as the settings say."""
+    """Return the call that creates a queue with its settings."""
     return get_queue(name).create_call(**_attributes(get_settings().queue(name)))
 
 
 def create_as_configured(name: str, client: Client) -> None:
-    """Create a queue as ensure_queue() does, by a client other than the process's own."""
+    """Create a queue as ensure_queue() does, with another client than the process's own."""
     settings = get_settings().queue(name)
     try:
         Queue(name, client, realtime=True, vt_unit=settings.vt_unit).create(**_attributes(settings))
@@ -112,7 +112,7 @@ def _build_queue(name: str) -> Queue:
     settings = get_settings().queue(name)
     with _building:
         client = get_client(settings.connection)
-        # Realtime, so that waiting workers wake at once.
+        # Realtime, so that idle workers wake at once.
         return _queues.setdefault(name, Queue(name, client, realtime=True, vt_unit=settings.vt_unit))
 
 
@@ -132,7 +132,7 @@ def _server_url(settings: ConnectionSettings) -> str:
         return cache_url(settings.cache)
     if settings.state_dir is None:
         raise ImproperlyConfigured(f"RSMQ['CONNECTIONS'][{settings.alias!r}] has no address.")
-    # Only here: production has no embedded server and need not import it.
+    # Imported here: production has no embedded server.
     from .embedded import EmbeddedServer
 
     return EmbeddedServer(settings.state_dir).ensure()

@@ -1,4 +1,4 @@
-"""Sending dead letters back to work, from code: in a shell, a data migration, a scheduled task.
+"""Redrive of dead letters from code: in a shell, a data migration, a scheduled task.
 
     from rsmq_django.redrive import redrive
     redrive("mail-dead", error="ConnectionError", since=timedelta(hours=2), rate=50)
@@ -22,17 +22,17 @@ from .core.dead_letters import Filter
 from .core.transfers import Transfer, by_target, redrive_slice
 from .queues import get_client
 
-#: A moment: a time, or how long ago it was.
+#: A time, or an age.
 Moment = datetime | timedelta
 
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What became of the dead letters of one queue."""
+    """The result of a redrive of one queue."""
 
-    #: Target queue -> how many went there, or would go.
+    #: Target queue -> number of messages sent there, or that would be sent.
     moved: Counter[str] = field(default_factory=Counter)
-    #: Why -> how many stayed: gone, taken (by somebody else, meanwhile), too_long (for the target), no_origin.
+    #: Reason -> number of messages not sent: gone, taken (received meanwhile), too_long (for the target), no_origin.
     stayed: Counter[str] = field(default_factory=Counter)
 
 
@@ -49,13 +49,13 @@ def redrive(
     rate: float | None = None,
     on_progress: Callable[[int], object] = lambda _moved: None,
 ) -> Redriven:
-    """Send dead letters back to where they came from, or `to` another queue, and return what became of them.
+    """Send dead letters back to their original queues, or `to` another queue, and return the counts.
 
-    `task` and `error` are dotted paths or their last parts, with `*` and `?` for any letters; `since` and `until` are
-    about when they died; `rate` is messages a second. Each becomes a new message whose attempts start anew; its task
-    keeps its id, and the attempts and errors so far stay on record. `on_progress` is told how many have gone in all.
-    Stopping it at any moment loses and doubles nothing. Raises ImproperlyConfigured for a queue that is not in the
-    settings, QueueNotFound for one that does not exist, and the errors of the connection.
+    `task` and `error` are dotted paths or their last parts, with the wildcards `*` and `?`; `since` and `until` limit
+    the time of failure; `rate` is messages per second. Each dead letter becomes a new message whose attempts start
+    anew; its task keeps its id, and earlier attempts and errors stay on record. `on_progress` is called with the total
+    so far. An interruption neither loses nor duplicates messages. Raises ImproperlyConfigured for a queue that is not
+    in the settings, QueueNotFound for a queue that does not exist, and the errors of the connection.
     """
     chosen = Filter(task=task, error=error, reason=reason, since_ms=_as_ms(since), until_ms=_as_ms(until))
     transfer = transfer_from(dead_letter_queue, chosen, to=to, limit=limit, rate=rate)
@@ -66,7 +66,7 @@ def redrive(
 
 
 def preview(transfer: Transfer, *, to: str | None = None) -> Counter[tuple[str, str, str, str]]:
-    """Count what a redrive would send, by target, task, reason and exception; nothing is changed."""
+    """Return how many messages a redrive would send, by target, task, reason and exception."""
     groups: Counter[tuple[str, str, str, str]] = Counter()
     for part in transfer.candidates():
         for home, messages in by_target(transfer, part, to).items():
@@ -77,11 +77,11 @@ def preview(transfer: Transfer, *, to: str | None = None) -> Counter[tuple[str, 
 def transfer_from(
     dead_letter_queue: str, chosen: Filter, *, to: str | None, limit: int | None, rate: float | None
 ) -> Transfer:
-    """Return the transfer of what is chosen. Raises ImproperlyConfigured for queues that do not go together."""
+    """Return the transfer of the chosen dead letters. Raises ImproperlyConfigured for queues on two connections."""
     source = get_settings().queue(dead_letter_queue)
     if to is not None and get_settings().queue(to).connection != source.connection:
         raise ImproperlyConfigured(
-            f"queues {dead_letter_queue!r} and {to!r} are on different connections; a message moves within one server"
+            f"queues {dead_letter_queue!r} and {to!r} are on different connections; they must be on one server"
         )
     client = get_client(source.connection)
     return Transfer(client, dead_letter_queue, chosen=chosen, limit=limit, rate=rate, with_failures=True)

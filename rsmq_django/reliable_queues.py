@@ -1,6 +1,6 @@
-"""Reliable queues as the project has configured them, and how a task travels in one.
+"""Reliable queues of the settings, and the message format of tasks in them.
 
-Knows which server a queue is on, and the one form of a message that workers read as a task.
+Resolves the server of a queue, and creates messages that workers run as tasks.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def get_reliable_queue(name: str, *, consumer: str = "") -> ReliableQueue:
 
 
 def task_body(task: Any, *args: Any, **kwargs: Any) -> bytes:
-    """Return the body of a message that has a worker call `task` with these arguments.
+    """Return the body of a message with which a worker calls `task` with these arguments.
 
-    Raises TypeError for what is no task and for arguments that it does not take, TypeError or ValueError for those that
-    JSON cannot hold.
+    Raises TypeError if `task` is not a task or does not accept the arguments, TypeError or ValueError for arguments
+    that JSON cannot represent.
     """
-    from .tasks.arguments import check_arguments  # the outer part of the package: most queues carry no tasks
+    from .tasks.arguments import check_arguments  # an outer layer of the package: most reliable queues contain no tasks
     from .tasks.envelope import new_envelope
 
     if not hasattr(task, "module_path"):
-        raise TypeError(f"{task!r} is no task; decorate the function with @task (a @consumer gets bodies as they are)")
-    if hasattr(task, "options"):  # a task of another backend has none
+        raise TypeError(f"{task!r} is not a task; decorate the function with @task (a @consumer receives raw bodies)")
+    if hasattr(task, "options"):  # tasks of other backends have no options
         check_arguments(task, args, kwargs)
     return new_envelope(task.module_path, random_suffix(), args, kwargs).encode()

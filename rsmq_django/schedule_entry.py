@@ -1,7 +1,7 @@
-"""One entry of a schedule: which task, when, with what, and what to do about ticks that nobody fired in time.
+"""A schedule entry: its task, times and arguments, and the handling of missed ticks.
 
-The same options whether they stand in `settings.RSMQ["SCHEDULES"]`, in a decorator, in a call at run time, or in Redis
-as JSON, so there is one way to read and to check them. Refuses to know which tasks exist; does no I/O.
+The options are the same in `settings.RSMQ["SCHEDULES"]`, in a decorator, in a call at run time, and as JSON in Redis,
+so they are read and checked by the same code. It does not check that the task exists, and does no I/O.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ MAX_NAME_CHARACTERS = 200
 
 MISSED = ("skip", "once", "all")
 YEAR_S = 31_622_400
-#: Beside the options in a stored definition: the proof that a process with the keys of the queue wrote it.
+#: Key of the signature in a stored definition: proof that a process with the queue's keys wrote it.
 SIGNATURE = "SIGNATURE"
 
 
 def is_name(value: Any) -> bool:
-    """Say whether an entry may have this name."""
+    """Return whether a name is valid for an entry."""
     return isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARACTERS and value.isprintable()
 
 
@@ -47,40 +47,40 @@ class Schedule:
     """An entry. Exactly one of every_s and cron is set."""
 
     name: str
-    #: Dotted path of a function declared with @task.
+    #: Dotted path of the task.
     task: Annotated[str, TEXT]
-    #: Ticks at the multiples of so many seconds, counted in UTC.
+    #: Interval in seconds; ticks are its multiples, counted in UTC.
     every_s: Annotated[float | None, seconds(least=1, most=YEAR_S)] = None
     cron: Annotated[str | None, CRON] = None
-    #: In which zone a cron expression is read; the project's TIME_ZONE when left out.
+    #: Time zone of the cron expression; default: the project's TIME_ZONE.
     time_zone: Annotated[str, ZONE] = "UTC"
     args: Annotated[tuple[Any, ...], ARGS] = ()
     kwargs: Annotated[Mapping[str, Any] | None, KWARGS] = None
-    #: None: the task's own.
+    #: None: the task's queue.
     queue: Annotated[str | None, QUEUE_NAME] = None
-    #: A tick's message becomes visible up to so much later, so that not everything begins at the full minute.
+    #: Maximum random delay of a tick's message, so that tasks do not all start at the full minute.
     jitter_s: Annotated[float, seconds(least=0, most=86_400)] = 0.0
-    #: A tick that fires later than this was missed; what then happens to it says `missed`.
+    #: A tick that fires later than this counts as missed; `missed` says how it is handled.
     missed_after_s: Annotated[float, seconds(least=1, most=YEAR_S)] = 60.0
-    #: "once": all missed ticks are made up for by one, the latest. Most tasks look at what there is to do.
+    #: "once": one run, the latest, replaces all missed ticks. Most tasks process all outstanding work in one run.
     missed: Annotated[str, one_of(*MISSED)] = "once"
-    #: How many missed ticks "all" makes up for, the latest ones: an outage must not be followed by a flood.
+    #: Maximum number of missed ticks that "all" runs, the latest ones, to avoid a flood after an outage.
     missed_limit: Annotated[int, whole("ticks", least=1, most=900)] = 100
 
     @cached_property
     def timetable(self) -> Timetable:
-        """Return when it is due."""
+        """Return the timetable of the entry."""
         if self.cron is not None:
             return Cron(self.cron, self.time_zone)
         return Every(round((self.every_s or 0) * 1000))
 
     @property
     def missed_fire(self) -> int:
-        """Return how many missed ticks are made up for."""
+        """Return how many missed ticks run late."""
         return {"skip": 0, "once": 1, "all": self.missed_limit}[self.missed]
 
     def as_json(self, *, signature: str = "") -> str:
-        """Return the definition as it is stored: the options that are not the defaults, in order."""
+        """Return the stored definition: the options that differ from the defaults, in order."""
         options = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -95,15 +95,15 @@ class Schedule:
 def from_options(
     name: object, options: object, *, time_zone: str, where: str = ""
 ) -> tuple[Schedule | None, list[Problem]]:
-    """Read an entry from options such as {"TASK": ..., "EVERY_S": 60}; without an entry there are problems."""
+    """Return an entry from options such as {"TASK": ..., "EVERY_S": 60}; None after noting problems."""
     reader = OptionReader(unknown_id=UNKNOWN_OPTION, wrong_id=WRONG_VALUE)
     where = where or f"schedule {shown(name)}"
     if not is_name(name):
-        said = f"{where} has an impossible name"
+        said = f"{where} has an invalid name"
         reader.note(WRONG_NAME, said, f"It must be 1 to {MAX_NAME_CHARACTERS} printable characters.")
         return None, reader.problems
     if isinstance(options, Mapping) and "TASK" not in options:
-        reader.note(NO_TIME, f"{where} has no TASK", "Give the dotted path of a function declared with @task.")
+        reader.note(NO_TIME, f"{where} has no TASK", "Give the dotted path of a task.")
         return None, reader.problems
     entry = reader.options(Schedule, options, where, name=name, task="", time_zone=time_zone)
     if not reader.problems and (entry.every_s is None) == (entry.cron is None):
@@ -113,7 +113,7 @@ def from_options(
 
 
 def checked(name: object, options: Mapping[str, Any], *, time_zone: str) -> Schedule:
-    """Read an entry from keyword arguments such as task=..., every_s=60. Raises ValueError that lists all mistakes."""
+    """Return an entry from keyword arguments such as task=..., every_s=60. Raises ValueError with all mistakes."""
     given = {key.upper(): value for key, value in options.items() if value is not None}
     entry, problems = from_options(name, given, time_zone=time_zone)
     if entry is None:
@@ -122,14 +122,14 @@ def checked(name: object, options: Mapping[str, Any], *, time_zone: str) -> Sche
 
 
 def from_json(name: str, text: str) -> Schedule:
-    """Read a stored definition. Raises ValueError for anything else."""
+    """Return the entry of a stored definition. Raises ValueError for invalid text."""
     options = _stored_options(name, text)
     options.pop(SIGNATURE, None)
     return checked(name, options, time_zone="UTC")
 
 
 def signature_in(name: str, text: str) -> str:
-    """Return the signature of a stored definition; "" without one. Raises ValueError for what is no definition."""
+    """Return the signature of a stored definition; "" without one. Raises ValueError for invalid text."""
     signature = _stored_options(name, text).get(SIGNATURE)
     return signature if isinstance(signature, str) else ""
 
@@ -138,7 +138,7 @@ def _stored_options(name: str, text: str) -> dict[str, Any]:
     try:
         options = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"schedule {name!r} is stored as what is no JSON: {error}") from error
+        raise ValueError(f"the stored definition of schedule {name!r} is not valid JSON: {error}") from error
     if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
-        raise ValueError(f"schedule {name!r} is stored as what is no JSON object")
+        raise ValueError(f"the stored definition of schedule {name!r} is not a JSON object")
     return options

@@ -1,4 +1,4 @@
-"""What there is to know about schedules: what is stored, what the code declares, and why an entry does not fire."""
+"""The list of schedules, stored or declared, with the reasons why entries do not fire."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from .tasks.schedule import (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What there is to know about one schedule."""
+    """The state of a schedule."""
 
     name: str
-    #: Alias of the connection that it is stored on.
+    #: Alias of the connection on which it is stored.
     connection: str
-    #: Dotted path, and the queue that it sends to; "" where it cannot be told.
+    #: Dotted path and queue of the task; "" if unknown.
     task: str
     queue_name: str
     #: In words: "every 5 min", "30 3 * * * (Europe/Berlin)".
     when: str
-    #: The code declares it; otherwise it was added at run time.
+    #: Declared in code; otherwise added at run time.
     is_declared: bool
     is_paused: bool
     next_at: datetime | None
-    #: Planned time of the last tick that fired, and when it did.
+    #: Planned and actual time of the last tick that fired.
     last_planned_at: datetime | None
     last_fired_at: datetime | None
     last_task_id: str
-    #: How many ticks fired, and how many were skipped because they were missed.
+    #: Number of ticks that fired, and number of missed ticks that were skipped.
     fired: int
     skipped: int
-    #: Why it does not fire, as far as this process can tell; "" when all is well.
+    #: Why it does not fire, as far as this process can tell; "" if it does.
     problem: str
-    #: All its options; None when what is stored is no schedule.
+    #: Its options; None if the stored definition is invalid.
     schedule: Schedule | None
-    #: It is for a signed or encrypted queue, and nobody with its keys wrote it: it never fires.
+    #: It is for a signed or encrypted queue and has no valid signature: it never fires.
     is_unsigned: bool = False
 
 
 def all_entries(listings: Iterable[tuple[str, Listing]]) -> list[Entry]:
-    """Return all schedules by name: those that are stored, and those that are declared and not stored yet."""
+    """Return all schedules by name: stored ones, and declared ones that are not stored yet."""
     declared = declared_schedules()
     found = {
         stored.name: _entry(alias, stored, is_declared=stored.name in declared)
@@ -96,7 +96,7 @@ def _entry(alias: str, stored: StoredEntry, *, is_declared: bool) -> Entry:
 
 
 def _undelivered(schedule: Schedule) -> Entry:
-    """Return a declared entry that is stored nowhere."""
+    """Return the state of a declared entry that is not stored."""
     try:
         alias = connection_of(schedule)
     except UnusableSchedule:
@@ -116,7 +116,7 @@ def _undelivered(schedule: Schedule) -> Entry:
         last_task_id="",
         fired=0,
         skipped=0,
-        problem=problem or "no worker has started with it yet",
+        problem=problem or "no worker has stored it yet",
         schedule=schedule,
     )
 

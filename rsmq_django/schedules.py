@@ -1,12 +1,12 @@
-"""Schedules at run time: see them, add, change and remove them, pause and resume them, run one now.
+"""Schedules at run time: list, add, change, remove, pause, resume and run them.
 
     from rsmq_django import schedules
 
     schedules.add("remind-kitchen", "shop.tasks.remind", every_s=900, kwargs={"room": "kitchen"})
     schedules.pause("remind-kitchen")
 
-Entries that the code declares can be paused, resumed and run; what they do is changed where they are declared. Workers
-notice a change within a second.
+Entries declared in code can be paused, resumed and run; their options are changed in the code. Workers notice a change
+within a second.
 """
 
 from __future__ import annotations
@@ -57,27 +57,27 @@ class _Found:
 
     @property
     def schedule(self) -> Schedule:
-        """The entry, for its times: what it calls may be forged."""
+        """Return the entry for its times only: its task may be forged."""
         return from_json(self.stored.name, self.stored.definition)
 
     @property
     def trusted_schedule(self) -> Schedule:
-        """The entry. Raises UnsignedSchedule for one that must not send to its queue."""
+        """Return the entry. Raises UnsignedSchedule if it must not send to its queue."""
         entry = self.schedule
         check_origin(entry, self.stored.definition)
         return entry
 
 
-# -- Looking ----------------------------------------------------------------------------------------------------------
+# -- Reading ----------------------------------------------------------------------------------------------------------
 
 
 def entries() -> list[Entry]:
-    """Return all schedules by name, those included that the code declares and no worker has seen yet."""
+    """Return all schedules by name, including declared ones that no worker has stored yet."""
     return all_entries([(alias, client.run(list_entries(client.namespace))) for alias, client in _clients()])
 
 
 async def aentries() -> list[Entry]:
-    """See entries()."""
+    """Return the same as entries()."""
     return all_entries([(alias, await client.arun(list_entries(client.namespace))) for alias, client in _clients()])
 
 
@@ -97,8 +97,8 @@ async def aget(name: str) -> Entry:
 def add(name: str, task: Task[..., Any] | str, **options: Any) -> Entry:
     """Add a schedule; the options are those of RSMQ["SCHEDULES"] in lower case: every_s or cron, args, kwargs, ...
 
-    Raises ValueError for options that cannot work, UnusableSchedule for an unknown task, and ScheduleConflict when
-    there is a schedule of that name. For a signed or encrypted queue the entry is signed with its key.
+    Raises ValueError for invalid options, UnusableSchedule for an unknown task, and ScheduleConflict if the name is in
+    use. For a signed or encrypted queue the entry is signed with its key.
     """
     entry = _new_entry(name, task, options)
     alias = connection_of(entry)
@@ -118,10 +118,10 @@ async def aadd(name: str, task: Task[..., Any] | str, **options: Any) -> Entry:
 
 
 def change(name: str, **options: Any) -> Entry:
-    """Change options of a schedule that was added at run time; None puts one back to its default.
+    """Change options of a schedule that was added at run time; None resets an option to its default.
 
-    Raises ScheduleConflict for one that the code declares, UnsignedSchedule as run_now() does. For a sealed queue the
-    entry is signed anew with the first key, also when no option is given.
+    Raises ScheduleConflict for a schedule declared in code, UnsignedSchedule as run_now() does. For a signed or
+    encrypted queue the entry is signed again with the first key, even if no option is given.
     """
     found = _find(name)
     _check_put(name, found.client.run(_change_call(found, options)))
@@ -147,7 +147,7 @@ def change_seen(name: str, seen: Schedule, options: dict[str, Any]) -> None:
 
 
 def remove(name: str) -> None:
-    """Remove a schedule that was added at run time. Raises ScheduleConflict for one that the code declares."""
+    """Remove a schedule that was added at run time. Raises ScheduleConflict for one declared in code."""
     found = _find(name)
     _check_changed(name, found.client.run(_removal_call(found)))
 
@@ -159,7 +159,7 @@ async def aremove(name: str) -> None:
 
 
 def pause(name: str) -> None:
-    """Let no tick of a schedule fire until it is resumed, also after a restart or a new release."""
+    """Pause a schedule: no tick fires until it is resumed, also after a restart or a deployment."""
     found = _find(name)
     _check_changed(name, found.client.run(pause_entry(found.client.namespace, name)))
 
@@ -171,7 +171,7 @@ async def apause(name: str) -> None:
 
 
 def resume(name: str) -> None:
-    """Let a schedule go on with its next tick; those that passed while it was paused are not made up for."""
+    """Resume a schedule with its next tick; ticks that passed during the pause are skipped."""
     found = _find(name)
     if found.stored.is_paused:
         _check_changed(name, found.client.run(_resumption_call(found)))
@@ -185,7 +185,7 @@ async def aresume(name: str) -> None:
 
 
 def run_now(name: str) -> TaskResult[..., Any]:
-    """Enqueue the schedule's task now, paused or not. Its ticks stay as they are.
+    """Enqueue the schedule's task now, even if it is paused. Its ticks do not change.
 
     Raises UnsignedSchedule for an entry that another program wrote for a signed or encrypted queue.
     """
@@ -199,7 +199,7 @@ async def arun_now(name: str) -> TaskResult[..., Any]:
     return await task_of(entry).aenqueue(*entry.args, **(entry.kwargs or {}))
 
 
-# -- What both forms share --------------------------------------------------------------------------------------------
+# -- Shared by both forms --------------------------------------------------------------------------------------------
 
 
 def _clients() -> list[tuple[str, Client]]:
@@ -224,7 +224,7 @@ async def _afind(name: str) -> _Found:
 
 def _not_found(name: str) -> ScheduleNotFound:
     if name in declared_schedules():
-        return ScheduleNotFound(f"schedule {name!r} is declared, but no worker has started with it yet; start one")
+        return ScheduleNotFound(f"schedule {name!r} is declared, but no worker has stored it yet; start a worker")
     return ScheduleNotFound(f"there is no schedule {name!r}; `manage.py rsmq_schedule list` shows all")
 
 
@@ -232,16 +232,16 @@ def _new_entry(name: str, task: Task[..., Any] | str, options: dict[str, Any]) -
     path = task if isinstance(task, str) else task.module_path
     entry = checked(name, {**options, "task": path}, time_zone=project_zone())
     if name in declared_schedules():
-        raise ScheduleConflict(f"schedule {name!r} is declared by the code; choose another name")
+        raise ScheduleConflict(f"schedule {name!r} is declared in code; choose another name")
     task_of(entry)
     return entry
 
 
 def _change_call(found: _Found, options: dict[str, Any]) -> Call[int]:
-    _refuse_declared(found.stored, "change it there")
+    _refuse_declared(found.stored, "change it in the code")
     before = found.trusted_schedule
     given = {key: getattr(before, key) for key in before.__dataclass_fields__ if key != "name"} | options
-    if "cron" in options or "every_s" in options:  # the other kind goes with the one that it replaces
+    if "cron" in options or "every_s" in options:  # a new interval replaces a cron expression, and vice versa
         given["every_s" if options.get("cron") else "cron"] = None
     after = checked(before.name, given, time_zone=project_zone())
     if connection_of(after) != found.alias:
@@ -260,7 +260,7 @@ def _put(client: Client, entry: Schedule, *, seen: str, next_ms: int) -> Call[in
 
 
 def _removal_call(found: _Found) -> Call[int]:
-    _refuse_declared(found.stored, "pause it, or remove it there")
+    _refuse_declared(found.stored, "pause it, or remove it from the code")
     return remove_entry(found.client.namespace, found.stored.name, seen=found.stored.definition)
 
 
@@ -270,19 +270,19 @@ def _resumption_call(found: _Found) -> Call[int]:
 
 def _refuse_declared(stored: StoredEntry, advice: str) -> None:
     if stored.owner and stored.name in declared_schedules():
-        raise ScheduleConflict(f"schedule {stored.name!r} is declared by the code of {stored.owner!r}; {advice}")
+        raise ScheduleConflict(f"schedule {stored.name!r} is declared in the code of {stored.owner!r}; {advice}")
 
 
 def _check_put(name: str, answer: int) -> None:
     if answer == -1:
-        raise ScheduleConflict(f"schedule {name!r} is one too many: a namespace has at most a thousand")
+        raise ScheduleConflict(f"cannot add schedule {name!r}: a namespace has at most 1,000 schedules")
     if answer == 0:
-        raise ScheduleConflict(f"schedule {name!r} exists already, or was changed by somebody else just now")
+        raise ScheduleConflict(f"schedule {name!r} already exists, or was changed at the same time")
 
 
 def _check_changed(name: str, answer: int) -> None:
     if answer == 0:
-        raise ScheduleConflict(f"schedule {name!r} was changed by somebody else just now; look again")
+        raise ScheduleConflict(f"schedule {name!r} was changed at the same time; read it again")
 
 
 def _named(name: str, every: Iterable[Entry]) -> Entry:

@@ -1,7 +1,7 @@
-"""The sections of `settings.RSMQ`: every option with its unit, its range, its default and the reason for it.
+"""The sections of `settings.RSMQ`: all options with unit, range, default and its reason.
 
-One class for each section, whose fields are the options in lower case; what an annotation adds to the type is the rule
-that a value has to keep to. Reads nothing and checks nothing: `conf.py` does.
+Each section is a class whose fields are the options in lower case; an annotation adds the rule for valid values to the
+type. `conf.py` reads and checks the settings.
 """
 
 from collections.abc import Mapping
@@ -44,25 +44,25 @@ from .spark.burn import read_objectives
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionSettings:
-    """One Redis server, and the namespace of our queues in it. One of url, cache and embedded is set."""
+    """A Redis server and the namespace of its queues. Exactly one of url, cache and embedded is set."""
 
     alias: str
     url: Annotated[str | None, URL] = field(default=None, repr=False)
-    #: Alias of a Redis cache, whose address is used for a connection of our own.
+    #: Alias of a Redis cache whose address is used for a separate connection.
     cache: Annotated[str | None, TEXT] = None
-    #: A private server for development, started when the first process needs it.
+    #: A private server for development, started on demand.
     embedded: Annotated[bool, FLAG] = False
-    #: What every RSMQ client uses by default, so that other languages find the queues.
+    #: The default of all RSMQ clients, so that clients in other languages find the queues.
     namespace: Annotated[str, NAMESPACE] = "rsmq"
-    #: How long one call may wait for the server. A web request should fail soon rather than hang.
+    #: Timeout of a call to the server. A web request should fail soon rather than hang.
     timeout_s: Annotated[float, seconds(least=0.05, most=60)] = 1.0
-    #: Where the embedded server keeps its data; None without one.
+    #: Data directory of the embedded server; None without one.
     state_dir: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueSettings:
-    """One queue: what it is created with, and what its workers do by default."""
+    """A queue: attributes for its creation, and defaults for its workers."""
 
     name: str
     connection: Annotated[str, TEXT] = "default"
@@ -70,112 +70,111 @@ class QueueSettings:
     visibility_timeout_s: Annotated[int, whole("seconds", least=0, most=MAX_SECONDS)] = 30
     #: RSMQ's default: a message can be received at once.
     delay_s: Annotated[int, whole("seconds", least=0, most=MAX_SECONDS)] = 0
-    #: In which unit the two times above are stored. Clients of RSMQ store seconds, but rsmq_async (Rust) milliseconds.
+    #: Unit in which the two times above are stored. RSMQ clients store seconds, but rsmq_async (Rust) milliseconds.
     vt_unit: Annotated[TimeUnit, one_of(*TIME_UNITS)] = "s"
-    #: RSMQ's default, and the most that other clients accept. Larger things belong into a file store.
+    #: RSMQ's default, and the maximum of other clients. Larger data belongs in a file store.
     max_size_bytes: Annotated[
         int, whole("bytes", least=MIN_MAX_SIZE_BYTES, most=MAX_MAX_SIZE_BYTES, unlimited=UNLIMITED)
     ] = MAX_MAX_SIZE_BYTES
-    #: Runs in all, for tasks that do not say. Left out, it is the one of TASKS.
+    #: Default number of attempts for tasks of this queue. Default: the one of TASKS.
     max_attempts: Annotated[int, whole("attempts", least=1, most=1_000_000)]
-    #: The queue's part of a worker that has several queues with a backlog. As long as no queue of a worker has a
-    #: weight, its queues are served strictly in order; as soon as one has, those without count as 1.
+    #: The queue's share of a worker that has several queues with a backlog. If no queue of a worker has a weight, its
+    #: #: queues are served strictly in order; otherwise queues without a weight have weight 1.
     weight: Annotated[int | None, whole("parts", least=1, most=1_000)] = None
-    #: Among how many lanes the calls of tasks with `fair_by` are spread. Each lane is a queue of its own, which a
-    #: worker includes in each look, so that more of them cost more.
+    #: Number of lanes for the calls of tasks with `fair_by`. Each lane is a separate queue that workers poll, so more
+    #: #: lanes cost more.
     fair_lanes: Annotated[int, whole("lanes", least=1, most=MOST_LANES)] = 16
-    #: Programs of others take from it: workers create it, and leave its messages alone unless they are told its name.
+    #: Consumed by other programs: workers create it, and do not consume it unless it is named on their command line.
     for_others: Annotated[bool, FLAG] = False
-    #: Only messages signed with one of these run; the first one signs. Put new ones in front.
+    #: Only messages signed with one of these keys run; the first key signs. Insert new keys at the front.
     signing_keys: Annotated[tuple[str, ...], SIGNING_KEYS] = field(default=(), repr=False)
-    #: Fernet keys: only messages encrypted with one of these run; the first one encrypts.
+    #: Fernet keys: only messages encrypted with one of these keys run; the first key encrypts.
     encryption_keys: Annotated[tuple[str, ...], FERNET_KEYS] = field(default=(), repr=False)
-    #: Until the end of this day (UTC) the queue also takes what a release signed that did not name the namespace, and
-    #: signs so that such a release can read it: for a deployment during which workers of both run. None: never.
+    #: Until the end of this day (UTC), the queue accepts signatures of releases that did not sign the namespace, and
+    #: #: signs in a form that those releases accept, for deployments with workers of both releases. None: never.
     old_signatures_until: Annotated[str | None, DAY_OR_NONE] = None
-    #: Where messages go that failed for good. Left out, it is the queue's name and "-dead"; None: they are deleted.
+    #: Queue for dead letters. Default: the queue's name with the suffix "-dead"; None: they are deleted.
     dead_letter: Annotated[str | None, QUEUE_NAME_OR_NONE]
 
     @property
     def is_sealed(self) -> bool:
-        """Say whether bodies of this queue are signed or encrypted."""
+        """Return whether bodies of this queue are signed or encrypted."""
         return bool(self.signing_keys or self.encryption_keys)
 
-    #: Tasks are written to a table in the caller's transaction and sent by a relay. Left out, it is the one of TASKS.
+    #: Write tasks to a table in the caller's transaction, from which a relay sends them. Default: the one of TASKS.
     outbox: Annotated[bool, FLAG] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReliableQueueSettings:
-    """One reliable queue that workers work on."""
+    """A reliable queue that workers consume."""
 
     name: str
     connection: Annotated[str, TEXT] = "default"
-    #: A message whose worker has not said anything for so long is given to another one. Workers say something at a
-    #: tenth of it; a function that holds the interpreter lock for longer keeps them from it.
+    #: A message whose lease was not renewed for this time is delivered to another worker. Workers renew leases after a
+    #: #: tenth of it; a function that holds the interpreter lock for longer prevents that.
     lease_s: Annotated[int, whole("seconds", least=1, most=86_400)] = 60
-    #: Deliveries after which a message is put aside as dead, whoever it was delivered to. Left out, it is the number
-    #: of attempts of TASKS. 0: as often as it takes.
+    #: Number of deliveries, to any consumer, after which a message is dead. Default: the number of attempts of TASKS.
+    #: #: 0: no limit.
     max_deliveries: Annotated[int, whole("deliveries", least=0, most=1_000_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSettings:
-    """What holds for every task that does not say otherwise."""
+    """Defaults for all tasks."""
 
-    #: Runs in all. With growing waits between them, five outlive the restart of a database or a web service.
+    #: Number of attempts. With growing backoff, five attempts outlast the restart of a database or a web service.
     max_attempts: Annotated[int, whole("attempts", least=1, most=1_000_000)] = 5
-    #: Deaths of a process in the middle of a message after which it goes to the dead-letter queue.
+    #: Number of crashed processes after which their message goes to the dead-letter queue.
     max_crashes: Annotated[int, whole("crashes", least=1, most=1_000_000)] = 3
-    #: For how long a call of a task that a worker does not know is given back, for workers that know it: a rolling
-    #: deployment is over by then. 0: it goes to the dead-letter queue at once.
+    #: How long calls of unknown tasks are released to other workers that may know the task: longer than a rolling
+    #: #: deployment. 0: they go to the dead-letter queue at once.
     unknown_task_grace_s: Annotated[float, seconds(least=0, most=604_800)] = 900.0
-    #: A day: results can be looked at the next morning, and Redis does not fill up with them. 0 keeps none.
+    #: A day: results can be read the next morning, and Redis does not fill up with them. 0 stores none.
     result_ttl_s: Annotated[int, whole("seconds", least=0, most=31_622_400)] = 86_400
-    #: What a task returns, as JSON. A longer value would delay the outcomes of other tasks; store it elsewhere and
-    #: return its id.
+    #: Maximum size of a return value as JSON. A longer value would delay the outcomes of other tasks; store it
+    #: elsewhere #: and return its id.
     max_result_bytes: Annotated[int, whole("bytes", least=2, most=MAX_BODY_BYTES)] = 1_048_576
-    #: A task sent inside a transaction could start before its rows can be seen, or although they were rolled
-    #: back. True waits for the default database, an alias for that database, False for none.
+    #: A task sent within a transaction could start before its rows are visible, or although they were rolled back.
+    #: #: True waits for the default database, an alias for that database, False for none.
     enqueue_on_commit: Annotated[bool | str, FLAG_OR_TEXT] = True
-    #: For queues that do not say. It costs a row in the database for each task, and some milliseconds until it is sent.
+    #: Default for queues. It costs a row in the database for each task, and some milliseconds of delay.
     outbox: Annotated[bool, FLAG] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutboxSettings:
-    """How the tables of `rsmq_django.outbox` are looked after."""
+    """Maintenance of the tables of `rsmq_django.outbox`."""
 
-    #: The longest wait between two looks at the table. PostgreSQL tells the relay at once.
+    #: Maximum time between polls of the table. PostgreSQL notifies the relay at once.
     poll_interval_s: Annotated[float, seconds(least=0.01, most=3600)] = 0.5
-    #: A day: to be able to look up what was sent, and when.
+    #: A day: to be able to check which messages were sent, and when.
     keep_sent_s: Annotated[int, whole("seconds", least=0, most=31_622_400)] = 86_400
-    #: A month: a dead letter may be sent again that late, and must still be recognised.
+    #: A month: a dead letter may be redriven that late, and must still be recognised.
     keep_done_s: Annotated[int, whole("seconds", least=60, most=316_224_000)] = 2_592_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings:
-    """What a worker process does unless its command line says otherwise."""
+    """Defaults for workers, which their command line can override."""
 
     #: Tasks mostly wait for databases and web services. Each thread may hold one database connection.
     threads: Annotated[int, whole("threads", least=1, most=1_000)] = 8
     #: Coroutines cost little; the limit protects the services they call.
     async_tasks: Annotated[int, whole("tasks", least=1, most=100_000)] = 100
-    #: The longest wait between two looks at the queues. Our own senders wake a worker at once; this is how late
-    #: a message may start whose sender does not publish, and how soon a lost wake-up is made good.
+    #: Maximum time between polls of the queues. Senders of this package wake a worker at once; this is the maximum
+    #: #: delay of a message whose sender does not publish or whose wake-up is lost.
     poll_interval_s: Annotated[float, seconds(least=0.01, most=60)] = 1.0
-    #: How long running tasks may go on after SIGTERM. Kubernetes kills after 30 s; the rest is for giving
-    #: messages back.
+    #: Time for running tasks to finish after SIGTERM. Kubernetes kills after 30 s; the rest is for releasing messages.
     shutdown_timeout_s: Annotated[float, seconds(least=0, most=86_400)] = 25.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatisticsSettings:
-    """What workers count: docs/metrics.md."""
+    """Statistics of workers: docs/metrics.md."""
 
-    #: Counters and histograms per queue and task, reported once a second. They cost a twentieth of a task that does
-    #: nothing, and charts and metrics are empty without them.
+    #: Counters and histograms per queue and task, reported once a second. They cost a twentieth of an empty task;
+    #: #: charts and metrics are empty without them.
     enabled: Annotated[bool, FLAG] = True
 
 
@@ -187,20 +186,20 @@ LOG_LENGTH = Rule(f"{_EVENTS.expects}, or None", lambda value: value is None or 
 class EventSettings:
     """The log of task attempts: docs/events.md."""
 
-    #: Which attempts are logged: none, those that did not succeed, these and the last successes of each task, or all.
-    #: Not all, because an event costs Redis about half of what the rest of a message's life does, and 170 bytes until
-    #: it is trimmed.
+    #: Which attempts are logged: none, failed ones, failed ones and the last successes of each task, or all. The
+    #: default #: is not all, because an event costs Redis about half as much as the rest of a message, and 170 bytes
+    #: until it is #: trimmed.
     record: Annotated[str, one_of("off", "failures", "recent", "all")] = "recent"
-    #: The log is cut at about so many events. Left out, it is 10,000 of "recent", which are 2 to 7 MB, and 100,000 of
-    #: the others, 17 MB. An archive needs twice what comes in between two of its runs.
+    #: Approximate maximum number of events in the log. Default: 10,000 for "recent", which are 2 to 7 MB, else 100,000,
+    #: #: 17 MB. An archive needs twice the number of events between two of its runs.
     max_length: Annotated[int | None, LOG_LENGTH] = None
-    #: Whether events hold the text of exceptions, cut to 500 characters. It groups failures, and is what a function
-    #: chose to say: when yours quote personal data, switch it off.
+    #: Whether events contain the text of exceptions, cut to 500 characters. It is used to group failures; disable it if
+    #: #: your exceptions contain personal data.
     error_text: Annotated[bool, FLAG] = True
 
     @property
     def length(self) -> int:
-        """Return at how many events the log is cut."""
+        """Return the maximum number of events in the log."""
         return self.max_length or (10_000 if self.record == "recent" else 100_000)
 
 
@@ -208,7 +207,7 @@ class EventSettings:
 class TracingSettings:
     """OpenTelemetry spans: docs/metrics.md."""
 
-    #: Off, because it needs the extra `otel`, and a trace id adds 70 bytes to each message.
+    #: Disabled by default, because it needs the extra `otel`, and a trace id adds 70 bytes to each message.
     enabled: Annotated[bool, FLAG] = False
 
 
@@ -228,25 +227,25 @@ OBJECTIVES = Rule(
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSettings:
-    """What Spark makes of the log of task attempts: docs/pipeline.md."""
+    """The Spark pipeline for the log of task attempts: docs/pipeline.md."""
 
     #: Directory of the archive. None is `rsmq_lake` below BASE_DIR.
     lake: Annotated[str | Path | None, PATH] = None
-    #: Whose log is archived.
+    #: Connection whose log is archived.
     connection: Annotated[str, TEXT] = "default"
-    #: Where Spark runs. Two cores of this machine are enough for a million events a day.
+    #: Spark master. Two cores of this machine are enough for a million events a day.
     master: Annotated[str, TEXT] = "local[2]"
-    #: Settings of Spark beside ours.
+    #: Additional Spark settings.
     spark_conf: Annotated[Mapping[str, str], TEXT_BY_NAME] = field(default_factory=dict)
-    #: What each queue promises.
+    #: Service level objectives of queues.
     objectives: Annotated[Mapping[str, Mapping[str, float]], OBJECTIVES] = field(default_factory=dict)
-    #: How long a message may wait, for advice on how many workers that takes.
+    #: Target latency, for capacity advice.
     wait_targets_s: Annotated[Mapping[str, float], SECONDS_BY_QUEUE] = field(default_factory=dict)
-    #: A month: texts of errors may hold personal data, and files cannot forget a single row.
+    #: A month: texts of errors may contain personal data, and single rows cannot be deleted from files.
     keep_events_days: Annotated[int, whole("days", least=1, most=3_660)] = 30
     #: A year and a month, to compare a month with the same one of last year.
     keep_hourly_days: Annotated[int, whole("days", least=1, most=3_660)] = 400
-    #: A quarter of a year, for failure groups, burn rates, advice, odd hours and depths.
+    #: A quarter of a year, for failure groups, burn rates, advice, anomalies and depths.
     keep_days: Annotated[int, whole("days", least=1, most=3_660)] = 90
 
 
@@ -263,14 +262,14 @@ def _is_trace_url(value: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class AdminSettings:
-    """What the admin shows."""
+    """Options of the admin."""
 
-    #: Rows on a page. Each row costs Redis a read.
+    #: Rows per page. Each row costs a read from Redis.
     page_size: Annotated[int, whole("rows", least=1, most=1_000)] = 50
-    #: Messages that a search, or a filter that Redis cannot answer by itself, looks at for one page. So many take it
-    #: some milliseconds; the page says when there were more.
+    #: Maximum number of messages that are searched or filtered for one page. The default takes Redis some milliseconds;
+    #: #: the page reports when there are more messages.
     search_limit: Annotated[int, whole("messages", least=100, most=100_000)] = 5_000
-    #: A value is hidden when its name contains one of these words, in either case.
+    #: A value is hidden if its name contains one of these words, in upper or lower case.
     redact: Annotated[tuple[str, ...], TEXTS] = (
         "password",
         "passwd",
@@ -281,5 +280,5 @@ class AdminSettings:
         "card",
         "key",
     )
-    #: Where your tracing shows one trace, with {trace_id} in it. None: trace ids are not links.
+    #: URL of a trace in your tracing system, with {trace_id}. None: trace ids are not links.
     trace_url: Annotated[str | None, TRACE_URL] = None

@@ -1,7 +1,7 @@
-"""Modules that declare tasks and that no worker imports: found by their text, nothing is imported for it.
+"""Modules that declare tasks and that no worker imports, found by their source without importing them.
 
-A worker imports the modules named `tasks` of the installed apps, and what those import. A task that is declared
-elsewhere can be sent by a view that imports it, and no worker knows it.
+A worker imports the modules named `tasks` of the installed apps and their imports. A task declared in another module
+can be sent by a view that imports it, but is unknown to workers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from django.apps import AppConfig, apps
 from django.conf import settings
 from django.urls import get_resolver
 
-#: Files of one app that are looked at; a larger one is no app.
+#: Maximum number of files searched per app.
 MAX_FILES = 2000
-#: Never imported by a worker, and not meant to be.
+#: Modules that workers are not meant to import.
 LEFT_OUT = frozenset({"tests", "test", "migrations", "node_modules"})
 _IMPORTS = re.compile(rb"^from (?:rsmq_django\.tasks|django\.tasks|django_tasks) import ", re.MULTILINE)
 _DECLARES = re.compile(rb"^@(?:task|consumer|topic_task)\b", re.MULTILINE)
@@ -31,19 +31,19 @@ _DECLARES = re.compile(rb"^@(?:task|consumer|topic_task)\b", re.MULTILINE)
 def unimported_modules() -> list[tuple[AppConfig, str]]:
     """Return the app and dotted path of each module of the project that declares tasks and is not imported.
 
-    To be called when the modules named `tasks` were imported.
+    Call this after the modules named `tasks` were imported.
     """
     found = list(_candidates())
     if any(name not in sys.modules for _, name in found) and getattr(settings, "ROOT_URLCONF", None):
-        with suppress(Exception):  # Django's own checks report what is wrong with the URLs
-            get_resolver().check()  # a worker runs the checks, too, and so imports all views
+        with suppress(Exception):  # Django's own checks report errors in URLs
+            get_resolver().check()  # a worker runs the checks, too, and thereby imports all views
     return [(app, name) for app, name in found if name not in sys.modules]
 
 
 def _candidates() -> Iterator[tuple[AppConfig, str]]:
     libraries = [Path(place) for place in {*site.getsitepackages(), sysconfig.get_path("stdlib")}]
     seen: set[Path] = set()
-    # An app inside another one comes first: its modules are its own.
+    # Nested apps come first: their modules do not belong to the outer app.
     for app in sorted(apps.get_app_configs(), key=lambda app: len(Path(app.path).parts), reverse=True):
         place = Path(app.path)
         if any(place.is_relative_to(library) for library in libraries):
@@ -58,7 +58,7 @@ def _candidates() -> Iterator[tuple[AppConfig, str]]:
 
 
 def _modules_in(place: Path) -> Iterator[Path]:
-    """Yield the files that can be imported by name. What lies beside them, say node_modules, may be very much."""
+    """Yield importable files. Other directories, such as node_modules, may be very large."""
     for folder, folders, names in os.walk(place):
         folders[:] = sorted(name for name in folders if name.isidentifier() and name not in LEFT_OUT)
         for name in sorted(names):

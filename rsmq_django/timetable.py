@@ -1,8 +1,8 @@
-"""When something is due: at multiples of a period, or at the times of a cron expression in a time zone.
+"""Timetables: multiples of a period, or the times of a cron expression in a time zone.
 
-Pure: no clock, no settings, no Redis. A tick is a planned time in epoch milliseconds, and the next one follows from
-nothing but the tick before it: no drift, and every process finds the same ones. `cron_times.py` has the rules for days
-of 23 or 25 hours.
+Pure functions: no clock, no settings, no Redis. A tick is a planned time in epoch milliseconds. The next tick depends
+only on the tick before it: there is no drift, and every process computes the same ticks. `cron_times.py` has the rules
+for days of 23 or 25 hours.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from zoneinfo import ZoneInfo
 
 from .cron_times import cron_times, wall_times
 
-#: How many ticks one look goes back; with a cron expression they cost about 10 us each.
+#: Maximum number of past ticks that are considered; with a cron expression each costs about 10 us.
 MAX_TICKS = 1000
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, as all moments of cron_times.py
 
 
 class Timetable(Protocol):
-    """Knows its ticks."""
+    """Interface of timetables."""
 
     def after(self, time_ms: float) -> int:
         """Return the first tick after a time."""
@@ -36,7 +36,7 @@ class Timetable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Multiples of a period since 1970 in UTC, so that processes agree on them without talking to each other."""
+    """Multiples of a period since 1970 in UTC, so that processes agree on them without communication."""
 
     period_ms: int
 
@@ -59,15 +59,15 @@ class Every:
 class Cron:
     """The times of a cron expression: five fields, or six with seconds first.
 
-    On a day without 02:30, a job of `30 2 * * *` runs when the clock has been put forward; where 02:30 comes twice, it
-    runs the first time. With a star in the field of the minute or the hour it follows the time that passes instead.
+    On a day without 02:30, `30 2 * * *` is due when the clock is put forward; on a day with two, at the first one. With
+    a star in the minute or hour field it follows elapsed time instead.
     """
 
     expression: str
     zone: str
 
     def after(self, time_ms: float) -> int:
-        """See Timetable. Raises ValueError when the expression has no time in the next fifty years."""
+        """See Timetable. Raises ValueError if the expression has no time in the next fifty years."""
         tick = next(self._walk(math.floor(time_ms / 1000)), None)
         if tick is None:
             raise ValueError(f"the cron expression {self.expression!r} has no time in the next fifty years")
@@ -75,7 +75,7 @@ class Cron:
 
     def back_from(self, time_ms: float) -> Iterator[int]:
         """See Timetable."""
-        # From a second later: a tick at that time itself is meant, too.
+        # From a second later, to include a tick at that time.
         return self._walk(math.floor(time_ms / 1000) + 1, reverse=True)
 
     def _walk(self, time_s: int, *, reverse: bool = False) -> Iterator[int]:
@@ -90,10 +90,10 @@ class Cron:
 def missed_and_late(
     timetable: Timetable, *, planned_ms: int, now_ms: int, missed_after_ms: int
 ) -> tuple[list[int], list[int]]:
-    """Return the ticks that are missed and those that are merely late, oldest first.
+    """Return the missed ticks and the late ticks, oldest first.
 
-    Looked at are the ticks from `planned_ms` to `now_ms`, backwards and at most MAX_TICKS, so that an outage of a year
-    costs no more than one of an hour.
+    The ticks from `planned_ms` to `now_ms` are considered, latest first and at most MAX_TICKS, so that an outage of a
+    year costs no more than one of an hour.
     """
     missed: list[int] = []
     late: list[int] = []
@@ -105,7 +105,7 @@ def missed_and_late(
 
 
 def is_cron(text: Any) -> bool:
-    """Say whether a text is a cron expression that has a time. True for any text while cronsim is not installed."""
+    """Return whether a text is a cron expression that has a time; True for any text if cronsim is not installed."""
     if not isinstance(text, str):
         return False
     if not can_read_cron():
@@ -117,7 +117,7 @@ def is_cron(text: Any) -> bool:
 
 
 def can_read_cron() -> bool:
-    """Say whether cronsim is installed."""
+    """Return whether cronsim is installed."""
     try:
         import cronsim  # noqa: F401
     except ImportError:
@@ -126,7 +126,7 @@ def can_read_cron() -> bool:
 
 
 def is_zone(name: Any) -> bool:
-    """Say whether a text names a time zone."""
+    """Return whether a text is the name of a time zone."""
     try:
         zone_of(name)
     except (ValueError, TypeError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
@@ -135,12 +135,12 @@ def is_zone(name: Any) -> bool:
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return the time zone of a name."""
+    """Return the time zone with a name."""
     return UTC if name == "UTC" else ZoneInfo(name)
 
 
 def in_words(seconds: float) -> str:
-    """Return a period for people: "5 min"."""
+    """Return a period as text: "5 min"."""
     for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length_s and seconds % length_s == 0:
             return f"{seconds / length_s:g} {unit}"
@@ -148,7 +148,7 @@ def in_words(seconds: float) -> str:
 
 
 def about_in_words(seconds: float) -> str:
-    """Return a span in whole units of which there are at least two: 89204 seconds are "24 h"."""
+    """Return a period as text, in the largest unit of which there are at least two: 89204 seconds are "24 h"."""
     for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length_s:
             return f"{seconds // length_s:g} {unit}"

@@ -1,6 +1,6 @@
-"""Topics of the project: name -> core `Topic` on a connection of the settings, and publishing on commit.
+"""Topics of the settings: name -> core `Topic` on its connection, and publishing on commit.
 
-Refuses to know what is in a message, and who reads it.
+Does not look into messages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from .tasks.sending import after_commit, in_transaction
 
 
 def get_topic(name: str, *, connection: str = "default") -> Topic:
-    """Return a topic. Does no I/O; the object may be kept. Raises InvalidName, ImproperlyConfigured.
+    """Return a topic. Does no I/O; the object can be reused. Raises InvalidName, ImproperlyConfigured.
 
-    What is published with it goes out at once; see `publish()` for the commit.
+    It publishes at once; `publish()` waits for the commit.
     """
     get_settings().check_topic(name)
     return Topic(name, get_client(connection))
@@ -28,10 +28,10 @@ def publish(
     headers: Mapping[str, str] | None = None,
     connection: str = "default",
 ) -> None:
-    """Publish up to 1,000 messages when the surrounding transaction commits, or at once when there is none.
+    """Publish up to 1,000 messages when the surrounding transaction commits, or at once without a transaction.
 
-    Which transaction is waited for says RSMQ["TASKS"]["ENQUEUE_ON_COMMIT"], as for tasks. Mistakes are raised here and
-    not at the commit: see `Topic.publish()`.
+    RSMQ["TASKS"]["ENQUEUE_ON_COMMIT"] decides which transaction, as for tasks. Invalid messages raise here and not at
+    the commit: see `Topic.publish()`.
     """
     topic = get_topic(name, connection=connection)
     call = topic.publish_call(*bodies, key=key, headers=headers)
@@ -45,7 +45,7 @@ async def apublish(
     headers: Mapping[str, str] | None = None,
     connection: str = "default",
 ) -> range | None:
-    """Publish at once and return the indexes; None in a transaction of synchronous code, whose commit is waited for."""
+    """Publish at once and return the indexes; in a transaction of synchronous code, publish at its commit: None."""
     topic = get_topic(name, connection=connection)
     call = topic.publish_call(*bodies, key=key, headers=headers)
     if await in_transaction(lambda: after_commit(lambda: topic.run(call), _described(name, bodies))):
@@ -54,6 +54,6 @@ async def apublish(
 
 
 def _described(name: str, bodies: Sequence[object]) -> str:
-    """Return what log lines call messages that were not sent."""
+    """Return the description of unsent messages for log lines."""
     count = "a message" if len(bodies) == 1 else f"each of {len(bodies)} messages"
     return f"{count} for topic {name!r}"

@@ -1,9 +1,9 @@
-"""OpenTelemetry spans from the call that enqueues to the run in a worker, as one trace.
+"""OpenTelemetry spans from enqueue to execution in a worker, as one trace.
 
-Off unless RSMQ["TRACING"] says so; then nothing of OpenTelemetry is imported, and a message carries nothing more. Uses
-the API only: which spans are kept and where they go is for the project's SDK to say. Names and attributes are those of
-the semantic conventions for messaging; the context travels as W3C `traceparent` in the envelope's meta "trace".
-No attribute holds arguments, return values or bodies.
+Disabled unless RSMQ["TRACING"] enables it: then OpenTelemetry is not imported and messages contain nothing more. It
+uses the API only: sampling and export are configured in the project's SDK. Names and attributes follow the semantic
+conventions for messaging; the context is sent as W3C `traceparent` in the envelope's meta "trace". No attribute
+contains arguments, return values or bodies.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span as OpenTelemetrySpan
     from opentelemetry.trace import Tracer
 
-#: Others pass spans around without importing OpenTelemetry.
+#: Other modules pass spans without importing OpenTelemetry.
 Span: TypeAlias = "OpenTelemetrySpan"
 
 logger = get_logger(__name__)
 
-#: The key of the envelope's meta.
+#: Key in the envelope's meta.
 META = "trace"
 SYSTEM = "rsmq"
 NOTHING = nullcontext()
@@ -36,15 +36,15 @@ NOTHING = nullcontext()
 
 @cache
 def tracer() -> Tracer | None:
-    """Return what makes spans, or None when tracing is off."""
+    """Return the tracer, or None if tracing is disabled."""
     if not get_settings().tracing.enabled:
         return None
     try:
         from opentelemetry import trace
     except ImportError:
-        # A system check says so, too. That traces are missing is no reason to send nothing.
+        # A system check reports it, too. Messages are sent without traces.
         logger.error(
-            "RSMQ['TRACING'] is on, but OpenTelemetry is missing; install rsmq-django[otel]. Going on without."
+            "RSMQ['TRACING'] is on, but OpenTelemetry is missing; install rsmq-django[otel]. Continuing without traces."
         )
         return None
     return trace.get_tracer("rsmq_django")
@@ -60,9 +60,9 @@ def _forget_tracer(*, setting: str, **_: object) -> None:
 
 
 def start_sending(queue_name: str, task_path: str, task_ids: Sequence[str]) -> Span | None:
-    """Begin the span of sending calls of a task, a child of the current one. `sending()` ends it.
+    """Start the span for sending calls of a task, as a child of the current span. `sending()` ends it.
 
-    A transaction that is rolled back never sends, and its span is never exported.
+    If the transaction is rolled back, nothing is sent and the span is never exported.
     """
     own = tracer()
     if own is None:
@@ -78,7 +78,7 @@ def start_sending(queue_name: str, task_path: str, task_ids: Sequence[str]) -> S
 
 
 def carried_by(span: Span | None) -> dict[str, Any]:
-    """Return what messages carry so that their runs become children of the span: meta for the envelope."""
+    """Return the envelope's meta that makes the runs of messages children of the span."""
     if span is None:
         return {}
     from opentelemetry.trace import set_span_in_context
@@ -90,7 +90,7 @@ def carried_by(span: Span | None) -> dict[str, Any]:
 
 
 def sending(span: Span | None) -> AbstractContextManager[object]:
-    """Return the context in which messages are sent; at its end the span ends, with the error if there was one."""
+    """Return a context manager for sending messages; it ends the span, with the error if one was raised."""
     if span is None:
         return NOTHING
     from opentelemetry.trace import use_span
@@ -112,7 +112,7 @@ def processing(
     body_bytes: int,
     worker_id: str,
 ) -> AbstractContextManager[object]:
-    """Return the context of one run: its span is the current one, a child of the one that sent the message."""
+    """Return a context manager for one run: its span is the current span, a child of the sender's span."""
     own = tracer()
     if own is None:
         return NOTHING
@@ -133,13 +133,13 @@ def _process_span(own: Tracer, name: str, traceparent: object, attributes: Mappi
 
     from .tasks.retry import TaskTimeout  # tasks import this module
 
-    # Anybody may have written the message: what is no traceparent begins a trace of its own.
+    # The message is untrusted: an invalid traceparent starts a new trace.
     carrier = {"traceparent": traceparent} if isinstance(traceparent, str) else {}
     parent = TraceContextTextMapPropagator().extract(carrier)
     with own.start_as_current_span(name, context=parent, kind=SpanKind.CONSUMER, attributes=attributes) as span:
         try:
             yield
-        except TaskTimeout as error:  # of what is no `Exception`, OpenTelemetry records nothing
+        except TaskTimeout as error:  # OpenTelemetry records subclasses of `Exception` only
             span.record_exception(error)
             span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
             raise

@@ -90,12 +90,12 @@ def test_timeouts_and_decoding_of_the_cache_stay_with_the_cache(settings):
 @pytest.mark.parametrize(
     ("cache", "reason"),
     [
-        ({"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}, "no Redis cache"),
+        ({"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}, "not a Redis cache"),
         ({"BACKEND": "nowhere.Cache", "LOCATION": "redis://h"}, "cannot be imported"),
         ({"BACKEND": DJANGO_REDIS}, "LOCATION"),
         ({"BACKEND": DJANGO_REDIS, "LOCATION": "h:6379"}, "LOCATION"),
         ({"BACKEND": DJANGO_REDIS, "LOCATION": []}, "LOCATION"),
-        ({"BACKEND": DJANGO_REDIS, "LOCATION": "redis://h", "OPTIONS": {"SENTINELS": [("s", 1)]}}, "sentinels"),
+        ({"BACKEND": DJANGO_REDIS, "LOCATION": "redis://h", "OPTIONS": {"SENTINELS": [("s", 1)]}}, "Sentinel"),
     ],
 )
 def test_a_cache_that_cannot_be_used_says_why(settings, cache, reason):

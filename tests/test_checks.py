@@ -101,7 +101,7 @@ def test_a_cache_that_is_not_redis_is_an_error(settings):
     message = the_only_one()
 
     assert message.id == "rsmq.E008"
-    assert "no Redis cache" in message.hint
+    assert "not a Redis cache" in message.hint
 
 
 def test_a_queue_of_tasks_must_be_configured(settings):
@@ -220,7 +220,7 @@ def test_module_with_tasks_that_no_worker_imports_is_a_warning(
     message = the_only_one()
 
     assert (message.id, message.level) == ("rsmq.W031", checks.WARNING)
-    assert message.msg.startswith(f"{app.name}.jobs declares tasks, and workers do not import it")
+    assert message.msg.startswith(f"{app.name}.jobs declares tasks, but workers do not import it")
     assert message.hint == f"Import it in ready() of the AppConfig of {app.name!r}, or in {app.name}.tasks."
 
 

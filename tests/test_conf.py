@@ -343,5 +343,5 @@ def test_dead_letters_do_not_go_to_a_priority_band(settings):
         "QUEUES": {"mail": {"DEAD_LETTER": "mail-p50"}},
     }
 
-    with pytest.raises(ImproperlyConfigured, match="'mail-p50', where messages of 'mail' with a priority or lane wait"):
+    with pytest.raises(ImproperlyConfigured, match="'mail-p50', the queue for a priority or lane of 'mail'"):
         get_settings()

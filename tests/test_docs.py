@@ -239,12 +239,12 @@ def test_the_blocks_of_the_outbox_page_work_together(tmp_path: Path, server: Pri
 
     project.python("from shop.orders import place_order; place_order(7)")
 
-    assert "invoices: 1 message waits" in project.run("-m", "django", "rsmq_outbox", "status")
+    assert "invoices: 1 message unsent" in project.run("-m", "django", "rsmq_outbox", "status")
     project.run("-m", "django", "rsmq_worker", "--burst", "--processes", "1")
     rows = "from django.contrib.contenttypes.models import ContentType as Row; "
     found = f"{rows} print(Row.objects.filter(model='7').count())"
     assert project.python(found).strip() == "2", "the order and its invoice"
-    assert "inbox: 1 task with once=True noted as done" in project.run("-m", "django", "rsmq_outbox", "status")
+    assert "inbox: 1 task with once=True recorded as done" in project.run("-m", "django", "rsmq_outbox", "status")
 
 
 def test_the_blocks_of_the_topics_page_run_in_order(server: PrivateServer) -> None:

@@ -353,7 +353,7 @@ def test_server_that_refuses_to_start_is_reported_with_the_end_of_its_log(state_
         EmbeddedServer(state_dir).ensure()
 
     assert "Fatal error, out of luck" in str(raised.value)
-    assert "ended with 1 before it answered" in str(raised.value)
+    assert "exited with 1 before it responded" in str(raised.value)
     assert not list(state_dir.glob("rsmq-*")), "the directory of the socket was left"
 
 
@@ -398,7 +398,7 @@ def test_server_of_an_old_distribution_is_not_taken(fake_server, tmp_path, monke
 
 @pytest.mark.parametrize(
     ("version", "reason"),
-    [("command not found", "does not run as a Redis or Valkey server"), ("v=6.0.16", "at least 6.2 is needed")],
+    [("command not found", "does not run as a Redis or Valkey server"), ("v=6.0.16", "at least 6.2 is required")],
 )
 def test_server_named_by_the_user_is_never_replaced_by_another(fake_server, monkeypatch, version, reason):
     monkeypatch.setenv("RSMQ_REDIS_SERVER", fake_server(version))
@@ -434,7 +434,7 @@ def test_socket_directory_that_others_can_enter_is_refused(state_dir, monkeypatc
 def test_state_directory_that_others_own_or_can_write_to_is_refused(state_dir, monkeypatch):
     state_dir.mkdir(exist_ok=True)
     state_dir.chmod(0o777)
-    with pytest.raises(PermissionError, match="others may write to it"):
+    with pytest.raises(PermissionError, match="other users may write to it"):
         EmbeddedServer(state_dir).ensure()
 
     state_dir.chmod(0o755)

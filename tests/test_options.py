@@ -212,7 +212,7 @@ def test_an_address_that_redis_would_not_understand_is_refused(url: object):
     (problem,) = problems_of({"CONNECTIONS": {"default": {"URL": url}}})
 
     assert problem.id == "rsmq.E003"
-    assert problem.message == "RSMQ['CONNECTIONS']['default']['URL'] is not understood"
+    assert problem.message == "RSMQ['CONNECTIONS']['default']['URL'] is invalid"
 
 
 def test_a_list_becomes_a_tuple_because_settings_are_frozen():

@@ -210,7 +210,7 @@ def test_names_of_other_programs_cannot_move_the_cursor(server: PrivateServer):
 def test_unknown_queue_and_connection_are_refused_with_what_there_is():
     ensure_queue("mail")
 
-    with pytest.raises(CommandError, match="no queue 'male'"):
+    with pytest.raises(CommandError, match="queue not found: 'male'"):
         stats("male")
     with pytest.raises(CommandError, match="Did you mean 'default'"):
         stats("--connection", "defalt")

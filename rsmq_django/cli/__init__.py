@@ -1,5 +1,5 @@
 """`rsmqctl`: RSMQ queues from the command line, without Django.
 
-`app` is the door; commands stand in one module per group. What several of them need is `session` (which server, which
-form of output), `options`, `output` and `failures`. `manage.py rsmqctl` is the same tree with a project's settings.
+`app` is the entry point; each command group has a module. Shared modules: `session` (server and output format),
+`options`, `output` and `failures`. `manage.py rsmqctl` runs the same commands with a project's settings.
 """

@@ -1,6 +1,6 @@
-"""`rsmqctl`: the root of the command tree, and the one place where errors become lines and exit codes.
+"""`rsmqctl`: the root command, and the only place where errors become error lines and exit codes.
 
-0 is success, also of a receive that found nothing; 1 a failure; 2 a mistake in the command line; 130 Ctrl-C.
+0 is success, including a receive that found nothing; 1 a failure; 2 a usage error; 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 @click.option(
     "-r", "--redis-url", "--url", "url", metavar="URL", help="The server, for example redis://localhost:6379/0."
 )
-@click.option("--ns", metavar="TEXT", help="The namespace of the queues, 'rsmq' unless something else is configured.")
+@click.option("--ns", metavar="TEXT", help="The namespace of the queues; 'rsmq' unless configured otherwise.")
 @click.option(
     "--vt-unit",
     type=click.Choice(TIME_UNITS),
-    help="In which unit queues store their times: s, or ms for queues shared with rsmq_async.",
+    help="Unit in which queues store their times: s, or ms for queues shared with rsmq_async.",
 )
 @click.version_option(__version__, message="%(version)s")
 @click.pass_obj
 def root(session: Session, /, url: str | None, ns: str | None, vt_unit: TimeUnit | None) -> None:
-    """Look at and work on RSMQ queues.
+    """Inspect and manage RSMQ queues.
 
-    The server is that of -r, else of the environment variable REDIS_URL, else redis://localhost:6379; for
-    `manage.py rsmqctl` that of the project's settings. Keep a password in the variable or the settings: other users of
-    the machine can see the arguments of a command.
+    The server comes from -r, else from the environment variable REDIS_URL, else it is redis://localhost:6379;
+    `manage.py rsmqctl` uses the project's settings. Keep passwords in the variable or the settings: other users of the
+    machine can see a command's arguments.
     """
     session.namespace = ns or session.namespace
     session.vt_unit = vt_unit or session.vt_unit
@@ -77,7 +77,7 @@ def main(
     session: Session | None = None,
     tree: click.Group = root,
 ) -> int:
-    """Run one command line and return its exit code."""
+    """Run a command line and return its exit code."""
     session = session or console_session()
     try:
         tree.main(
@@ -112,7 +112,7 @@ def _may_colour() -> bool:
 
 
 def _report(session: Session, name: str, text: str, error: BaseException | None = None, *, code: int = FAILURE) -> int:
-    """Say in one line on stderr what happened, and return the exit code."""
+    """Print one line about the error on stderr, and return the exit code."""
     if session.verbose and error is not None:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     if session.json:
@@ -131,5 +131,5 @@ def _report_usage(error: click.UsageError, session: Session) -> int:
 
 
 def _forget_stdout() -> None:
-    """Whoever read our output has gone (`| head`). Python would complain when it flushes the rest at its end."""
+    """Redirect stdout to /dev/null: its reader closed the pipe (`| head`), and Python's flush at exit would fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`rsmqctl message peek, list, show, count`: looking without touching."""
+"""`rsmqctl message peek, list, show, count`: read messages without receiving them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .options import Command, name_option
 from .output import Table, counted, write_json
 from .session import Session
 
-#: More of a body does not fit on a line.
+#: Longer bodies do not fit on a line.
 PREVIEW_BYTES = 200
 STATES = {"ready": State.READY, "delayed": State.DELAYED, "in-flight": State.IN_FLIGHT}
 
@@ -33,9 +33,9 @@ STATES = {"ready": State.READY, "delayed": State.DELAYED, "in-flight": State.IN_
 )
 @click.pass_obj
 def peek(session: Session, /, name: str, count: int) -> None:
-    """Print what would be received next.
+    """Print the messages that would be received next.
 
-    The messages are printed in the form of `receive`, and not received.
+    The output is that of `receive`; the messages are not received.
     """
     client = session.client(name)
     ready = (
@@ -52,7 +52,9 @@ def peek(session: Session, /, name: str, count: int) -> None:
 
 @click.command("list", cls=Command)
 @name_option
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="At most N messages.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="Maximum number of messages."
+)
 @click.option("--all", "is_all", is_flag=True, help="All messages, in pages.")
 @click.option("--state", type=click.Choice(list(STATES)), help="Only messages in this state.")
 @filter_options
@@ -60,8 +62,8 @@ def peek(session: Session, /, name: str, count: int) -> None:
 def list_(session: Session, /, name: str, limit: int, is_all: bool, state: str | None, **conditions: Any) -> None:
     """Show messages without receiving them.
 
-    In the order in which they become visible. A dead-letter queue shows why each message died. With --json there is one
-    object per line, with the whole body.
+    They are listed in the order in which they become visible. For a dead-letter queue, the table shows why each message
+    failed. With --json, one object per line with the whole body.
     """
     client = session.client(name)
     chosen = Filter(**conditions)
@@ -83,7 +85,7 @@ def list_(session: Session, /, name: str, limit: int, is_all: bool, state: str |
 def _found(
     session: Session, client: Client, name: str, state: State | None, chosen: Filter, limit: int | None
 ) -> Iterator[tuple[float, list[StoredMessage]]]:
-    """Read the messages that fit, page by page, with the server's time of each page."""
+    """Yield the messages that match, page by page, with the server's time of each page."""
     is_filtered = state is not None or not chosen.is_empty
     after = START
     if state in (State.DELAYED, State.IN_FLIGHT):
@@ -106,11 +108,11 @@ def _found(
 
 
 def _tell_rest(client: Client, name: str, shown: int, *, is_filtered: bool) -> None:
-    """Say on stderr, so that a pipe gets the rows only, what the table does not show."""
+    """Print how many messages the table does not show: on stderr, so that a pipe gets only the rows."""
     total = client.run(count_call(client.namespace, name)).messages
     if not shown:
         click.echo(
-            f"No messages on queue: {name}" if not is_filtered else f"No such messages on queue: {name}", err=True
+            f"No messages on queue: {name}" if not is_filtered else f"No matching messages on queue: {name}", err=True
         )
     elif total > shown:
         click.echo(f"{shown} of {counted(total)}; --limit N or --all shows more", err=True)
@@ -119,14 +121,14 @@ def _tell_rest(client: Client, name: str, shown: int, *, is_filtered: bool) -> N
 @click.command(cls=Command)
 @name_option
 @click.option("-i", "--message-id", required=True, metavar="ID")
-@click.option("--raw", is_flag=True, help="Print nothing but the body, byte by byte.")
+@click.option("--raw", is_flag=True, help="Print only the body, byte for byte.")
 @click.pass_obj
 def show(session: Session, /, name: str, message_id: str, raw: bool) -> None:
     """Show everything about one message."""
     client = session.client(name)
     found = client.run(pick(client.namespace, name, [message_id]))
     if not found.messages:
-        raise Failed("messageNotFound", f"message not found: {message_id}; queue {name} has no such message")
+        raise Failed("messageNotFound", f"message not found: {message_id}; not on queue {name}")
     (message,) = found.messages
     if raw:
         sys.stdout.buffer.write(message.body)
@@ -145,9 +147,9 @@ def show(session: Session, /, name: str, message_id: str, raw: bool) -> None:
 @filter_options
 @click.pass_obj
 def count(session: Session, /, name: str, state: str | None, **conditions: Any) -> None:
-    """Print how many messages a queue has.
+    """Print the number of messages on a queue.
 
-    With a filter, how many dead letters fit.
+    With a filter, print the number of matching dead letters.
     """
     client = session.client(name)
     chosen = Filter(**conditions)

@@ -1,4 +1,4 @@
-"""`rsmqctl completion`: what a shell needs to complete commands, options and queue names."""
+"""`rsmqctl completion`: the shell completion of commands, options and queue names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .options import Command
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the completion script of a shell.
+    """Print the completion script for a shell.
 
     \b
     bash:  rsmqctl completion bash > ~/.local/share/bash-completion/completions/rsmqctl

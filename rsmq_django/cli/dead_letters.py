@@ -1,4 +1,4 @@
-"""The options that say which dead letters are meant, shared by list, count and redrive."""
+"""The options that select dead letters, shared by list, count, redrive and retry."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def filter_options(function: F) -> F:
-    """Add the options of a filter to a command; it gets their values as keywords for `Filter`."""
+    """Add the filter options to a command, which receives their values as keyword arguments for `Filter`."""
     options = (
-        click.option("--until", "until_ms", type=MOMENT, metavar="TIME", help="That died no later, as --since."),
         click.option(
-            "--since", "since_ms", type=MOMENT, metavar="TIME", help="That died since: 30m, 2h, 7d, or a time."
+            "--until", "until_ms", type=MOMENT, metavar="TIME", help="Failed at or before TIME; same forms as --since."
         ),
-        click.option("--reason", metavar="WORD", help="Of this reason, for example gave_up."),
-        click.option("--error", metavar="NAME", help="Of this exception: path or name; * and ? fit any letters."),
-        click.option("--task", metavar="NAME", help="Of this task: path or name; * and ? fit any letters."),
+        click.option(
+            "--since",
+            "since_ms",
+            type=MOMENT,
+            metavar="TIME",
+            help="Failed at or after TIME: 30m, 2h, 7d, or a time.",
+        ),
+        click.option("--reason", metavar="WORD", help="With this reason, for example gave_up."),
+        click.option("--error", metavar="NAME", help="With this exception: path or name; * and ? are wildcards."),
+        click.option("--task", metavar="NAME", help="Of this task: path or name; * and ? are wildcards."),
     )
     for option in options:
         function = option(function)

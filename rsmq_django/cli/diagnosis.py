@@ -1,4 +1,4 @@
-"""`rsmqctl doctor` and `queue repair`: what is wrong with a server and its queues, and mending it."""
+"""`rsmqctl doctor` and `queue repair`: find and repair problems of a server and its queues."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cy
 
 
 @click.command(cls=Command)
-@click.option("--deep", is_flag=True, help="Look at every message, not only at the first 20,000 of each queue.")
-@click.option("--repair", "mends", is_flag=True, help="Mend what can be mended; looks at every message.")
+@click.option("--deep", is_flag=True, help="Check every message, not only the first 20,000 of each queue.")
+@click.option("--repair", "repairs", is_flag=True, help="Repair the repairable findings; checks every message.")
 @yes_option
 @click.pass_obj
-def doctor(session: Session, /, deep: bool, mends: bool, yes: bool) -> None:
-    """Look for what is wrong with the server and its queues.
+def doctor(session: Session, /, deep: bool, repairs: bool, yes: bool) -> None:
+    """Check the server and its queues for problems.
 
-    Changes nothing unless --repair is given. Exits 1 when there is a warning or an error, 0 otherwise.
+    Changes nothing without --repair. Exits with 1 when there is a warning or an error, else with 0.
     """
     client = session.client()
-    findings = look(session, client, deep=deep or mends)
-    if mends:
-        mend(session, client, findings, yes=yes)
+    findings = look(session, client, deep=deep or repairs)
+    if repairs:
+        repair_all(session, client, findings, yes=yes)
         return
     tell(session, findings)
     bad = sum(finding.severity > Severity.NOTE for finding in findings)
     if bad:
-        mendable = sum(finding.repair is not None for finding in findings)
-        hint = f"; --repair mends {mendable} of all" if mendable else ""
+        repairable = sum(finding.repair is not None for finding in findings)
+        hint = f"; --repair repairs {repairable} of all" if repairable else ""
         raise Failed("unhealthy", f"{bad} of {len(findings)} findings are warnings or errors{hint}")
 
 
@@ -48,9 +48,9 @@ def doctor(session: Session, /, deep: bool, mends: bool, yes: bool) -> None:
 @yes_option
 @click.pass_obj
 def repair(session: Session, /, name: str | None, dry_run: bool, yes: bool) -> None:
-    """Mend half-created queues, ghosts, phantoms and orphans.
+    """Repair half-created queues, ghosts, phantoms and orphans.
 
-    Looks at every message first, and mends what other clients, crashes and evictions left half done.
+    Checks every message first, and repairs the traces of other clients, crashes and evictions.
     """
     client = session.client(name)
     found = look(session, client, deep=True)
@@ -58,29 +58,29 @@ def repair(session: Session, /, name: str | None, dry_run: bool, yes: bool) -> N
     if dry_run:
         tell(session, findings)
     else:
-        mend(session, client, findings, yes=yes)
+        repair_all(session, client, findings, yes=yes)
 
 
 def look(session: Session, client: Client, *, deep: bool) -> list[Finding]:
-    """Examine the server, and show on a terminal what is being looked at."""
+    """Return the findings about the server; on a terminal, show the current check."""
     with StatusLine(is_quiet=session.json) as line:
         return examine(client, settings=session.expected(client), deep=deep, progress=line.show_progress)
 
 
-def mend(session: Session, client: Client, findings: Sequence[Finding], *, yes: bool) -> None:
-    """Show what will be mended, ask, and do it. Raises Failed when something could not be."""
-    mendable = [finding for finding in findings if finding.repair]
+def repair_all(session: Session, client: Client, findings: Sequence[Finding], *, yes: bool) -> None:
+    """Show the repairs, ask for confirmation, and apply them. Raises Failed when a repair fails."""
+    repairable = [finding for finding in findings if finding.repair]
     if not session.json:
-        tell(session, mendable)
-    if mendable:
-        confirm(f"Mend {'this' if len(mendable) == 1 else f'these {len(mendable)}'}?", yes=yes)
+        tell(session, repairable)
+    if repairable:
+        confirm(f"Repair {'this' if len(repairable) == 1 else f'these {len(repairable)}'}?", yes=yes)
     with StatusLine(is_quiet=session.json) as line:
 
         def wait(seconds: float) -> None:
-            line.show("waiting to see what stays as it is")
+            line.show("waiting to confirm that the findings persist")
             time.sleep(seconds)
 
-        done = repair_findings(client, mendable, settings=session.expected(client), wait=wait)
+        done = repair_findings(client, repairable, settings=session.expected(client), wait=wait)
     if session.json:
         write_json([as_json(one.finding) | {"changed": one.changed, "failure": one.failure} for one in done])
     else:
@@ -88,7 +88,7 @@ def mend(session: Session, client: Client, findings: Sequence[Finding], *, yes: 
             click.echo(outcome(one))
     failed = sum(bool(one.failure) for one in done)
     if failed:
-        raise Failed("notMended", f"{failed} of {len(done)} findings could not be mended")
+        raise Failed("notRepaired", f"{failed} of {len(done)} findings could not be repaired")
 
 
 def tell(session: Session, findings: Sequence[Finding]) -> None:
@@ -103,30 +103,30 @@ def tell(session: Session, findings: Sequence[Finding]) -> None:
 
 
 def description(finding: Finding) -> list[str]:
-    """Return the lines about a finding: what, why it matters, examples, what a repair does."""
+    """Return the lines about a finding: the finding, why it matters, examples, and the repair."""
     severity = finding.severity.name.lower()
     head = click.style(f"{severity:7}", fg=COLOURS[finding.severity], bold=True)
     lines = [f"{head}  {printable(f'{finding.subject}: {finding.what}')} ({finding.id})", finding.why]
     if finding.examples:
-        lines.append(f"for example {printable(', '.join(finding.examples))}")
+        lines.append(f"examples: {printable(', '.join(finding.examples))}")
     if finding.repair:
         lines.append(f"repair: {finding.repair}")
     return [lines[0], *(f"         {line}" for line in lines[1:])]
 
 
 def outcome(done: Repair) -> str:
-    """Return the line about what a repair did."""
+    """Return the line about the result of a repair."""
     finding = done.finding
     name = f"{printable(finding.subject)}: {finding.id}"
     if done.failure:
         return f"{click.style('failed', fg='red')}   {name}: {printable(done.failure)}"
     if not done.changed:
-        return f"nothing  {name}: it was gone when looked at again"
-    return f"{click.style('mended', fg='green')}   {name}: {done.changed} changed"
+        return f"nothing  {name}: not found when checked again"
+    return f"{click.style('repaired', fg='green')} {name}: {done.changed} changed"
 
 
 def as_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding for programs."""
+    """Return the JSON object of a finding."""
     return {
         "id": finding.id,
         "severity": finding.severity.name.lower(),

@@ -1,6 +1,7 @@
-"""What went wrong, as one line for people or one JSON object for programs.
+"""Errors of the command line: one line of text, or one JSON object.
 
-Core's errors speak of Python's names; here they speak of the command line's. Refuses to know how anything is printed.
+Core's errors use the names of the Python API; here they are reworded with the names of the command line. Printing is
+the business of `app`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from ..core import RsmqError, errors
 
 
 class Failed(Exception):
-    """A command could not do what it was asked to; `name` is for programs, `text` for people."""
+    """A command failed; `name` is the error for programs, `text` the error line."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(text)
@@ -20,13 +21,13 @@ class Failed(Exception):
 
 
 class Interrupted(Failed):
-    """Somebody pressed Ctrl-C; `text` says how far it got."""
+    """The command was interrupted by Ctrl-C; `text` states the progress so far."""
 
     def __init__(self, text: str = "interrupted") -> None:
         super().__init__("interrupted", text)
 
 
-#: Class of the error, a pattern in its text, what to say in its place.
+#: Class of the error, a pattern in its text, its replacement.
 _REWORDED: tuple[tuple[type[RsmqError], str, str], ...] = (
     (
         errors.QueueNotFound,
@@ -57,7 +58,7 @@ _REWORDED: tuple[tuple[type[RsmqError], str, str], ...] = (
 
 
 def text_of(error: RsmqError | Failed) -> str:
-    """Return the one line that says what happened, in the words of the command line."""
+    """Return the error line, with the names of the command line."""
     if isinstance(error, Failed):
         return error.text
     text = str(error)
@@ -68,7 +69,7 @@ def text_of(error: RsmqError | Failed) -> str:
 
 
 def name_of(error: RsmqError | Failed) -> str:
-    """Return the error's name for programs: that of RSMQ's reference implementation where it has one."""
+    """Return the error's name for programs: the one of RSMQ's reference implementation if it has one."""
     if isinstance(error, Failed):
         return error.name
     kind = type(error).__name__

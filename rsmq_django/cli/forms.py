@@ -1,4 +1,4 @@
-"""The forms in which messages are shown: JSON for programs, rows and descriptions for people."""
+"""Output formats of messages: JSON, table rows and descriptions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ COLOURS = {State.READY: "green", State.DELAYED: "cyan", State.IN_FLIGHT: "yellow
 
 
 def received_as_json(message: Message | StoredMessage) -> dict[str, Any]:
-    """Return a message as the first rsmqctl printed it: `ts` is the time of the first receive in ms."""
+    """Return a message in the format of the original rsmqctl: `ts` is the time of the first receive in ms."""
     body = message_fields(message.body)
     first = {"id": message.id, "message": body.pop("message"), "rc": message.receive_count}
     return first | {"ts": message.first_received_ms, **body}
 
 
 def as_json(message: StoredMessage, now_ms: float) -> dict[str, Any]:
-    """Return the fields of `receive`, and what only looking tells."""
+    """Return the fields of `receive`, plus state, times and size."""
     fields = received_as_json(message) | {
         "state": word(message, now_ms),
         "sent": message.sent_ms,
@@ -35,13 +35,13 @@ def as_json(message: StoredMessage, now_ms: float) -> dict[str, Any]:
         "size": message.size_bytes,
     }
     if message.failure_json:
-        # A record that is not one of ours is passed on as text.
+        # A failure record of another program is printed as text.
         fields["failure"] = json.loads(message.failure_json) if message.failure() else as_text(message.failure_json)
     return fields
 
 
 def word(message: StoredMessage, now_ms: float) -> str:
-    """Return the state as the option --state names it."""
+    """Return the state in the spelling of --state."""
     return message.state(now_ms).value.replace(" ", "-")
 
 
@@ -49,9 +49,9 @@ def word(message: StoredMessage, now_ms: float) -> str:
 
 
 def new_table(*, are_dead: bool) -> Table:
-    """Return the table for messages, or for dead letters, whose reasons matter more than their bodies."""
+    """Return the table for messages, or the one for dead letters, with failure columns instead of bodies."""
     if are_dead:
-        return Table(["ID", "DIED", "REASON", "TASK", "ERROR"], right=["DIED"])
+        return Table(["ID", "FAILED", "REASON", "TASK", "ERROR"], right=["FAILED"])
     return Table(["ID", "STATE", "VISIBLE", "RC", "SIZE", "BODY"], right=["VISIBLE", "RC", "SIZE"])
 
 
@@ -92,7 +92,7 @@ def _coloured_state(message: StoredMessage, now_ms: float) -> str:
 
 
 def description(message: StoredMessage, now_ms: float) -> Iterator[str]:
-    """Return the lines that tell everything about a message."""
+    """Return the lines of a message's full description."""
     facts = {
         "id": printable(message.id),
         "state": _coloured_state(message, now_ms),
@@ -100,7 +100,7 @@ def description(message: StoredMessage, now_ms: float) -> Iterator[str]:
         "sent": _at(message.sent_ms, now_ms),
         "receive count": str(message.receive_count),
         "first received": _at(message.first_received_ms, now_ms),
-        "size": "there is no body" if message.size_bytes is None else f"{message.size_bytes} bytes",
+        "size": "no body" if message.size_bytes is None else f"{message.size_bytes} bytes",
     }
     yield from _facts(facts)
     failure = message.failure()
@@ -117,7 +117,7 @@ def description(message: StoredMessage, now_ms: float) -> Iterator[str]:
 
 def _failure_facts(failure: Failure, now_ms: float) -> dict[str, str]:
     return {
-        "died": _at(failure.died_ms, now_ms),
+        "failed": _at(failure.died_ms, now_ms),
         "reason": printable(failure.reason),
         "queue": printable(failure.queue),
         "task": printable(failure.task),
@@ -139,12 +139,12 @@ def _at(epoch_ms: float | None, now_ms: float) -> str:
     try:
         time = datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):
-        return str(epoch_ms)  # of a client that counts in other units
+        return str(epoch_ms)  # written by a client that uses another unit
     return f"{time}, {relative(epoch_ms, now_ms)}"
 
 
 def _readable(body: bytes) -> str:
-    """Return a JSON body with line breaks, anything else as it is."""
+    """Return a JSON body with line breaks, any other body unchanged."""
     text = as_text(body)
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False) if text[0] in "{[" else text

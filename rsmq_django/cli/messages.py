@@ -1,4 +1,4 @@
-"""`rsmqctl message ...`: receiving, popping, deleting and hiding messages."""
+"""`rsmqctl message receive, pop, delete, visibility`, and the command group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .waiting import until_found
 
 @click.group(cls=Group)
 def message() -> None:
-    """Send, receive, look at, move and delete messages."""
+    """Send, receive, inspect, move and delete messages."""
 
 
 for command in (send, peek, list_, show, count, move, redrive):
@@ -31,20 +31,30 @@ wait_option = click.option(
     "--wait", type=click.FloatRange(min=0), default=0, metavar="S", help="Wait up to S seconds for a message."
 )
 count_option = click.option(
-    "--count", type=click.IntRange(1, MAX_BATCH), default=1, metavar="N", help="Take up to N messages, one line each."
+    "--count",
+    type=click.IntRange(1, MAX_BATCH),
+    default=1,
+    metavar="N",
+    help="Receive up to N messages, one line each.",
 )
 
 
 @message.command()
 @name_option
-@click.option("-t", "--visibility-timeout", type=float, metavar="S", help="Hide it so long; default: the queue's own.")
+@click.option(
+    "-t",
+    "--visibility-timeout",
+    type=float,
+    metavar="S",
+    help="Visibility timeout in seconds; default: the queue's own.",
+)
 @count_option
 @wait_option
 @click.pass_obj
 def receive(session: Session, /, name: str, visibility_timeout: float | None, count: int, wait: float) -> None:
-    """Take messages and hide them for a while.
+    """Receive messages and hide them for the visibility timeout.
 
-    Each is printed as a JSON object. They come back unless they are deleted.
+    Each is printed as a JSON object. They become visible again unless they are deleted.
     """
     queue = session.queue(name)
     found = until_found(queue, lambda: queue.receive_many(count, visibility_timeout_s=visibility_timeout), wait_s=wait)
@@ -57,7 +67,7 @@ def receive(session: Session, /, name: str, visibility_timeout: float | None, co
 @wait_option
 @click.pass_obj
 def pop(session: Session, /, name: str, count: int, wait: float) -> None:
-    """Take messages and remove them.
+    """Receive messages and delete them at once.
 
     Each is printed as a JSON object.
     """
@@ -69,7 +79,7 @@ def pop(session: Session, /, name: str, count: int, wait: float) -> None:
 
     found = until_found(queue, look, wait_s=wait)
     _print(session, name, found)
-    # One by one: a popped message that is not printed, because a reply or the reader is lost, is gone for good.
+    # One by one: a popped message that is not printed, because the reply or the reader is lost, is lost for good.
     for _ in range(count - 1 if found else 0):
         found = look()
         if not found:
@@ -83,7 +93,7 @@ def pop(session: Session, /, name: str, count: int, wait: float) -> None:
 @dry_run_option
 @click.pass_obj
 def delete(session: Session, /, name: str, ids: tuple[str, ...], dry_run: bool) -> None:
-    """Delete messages, whoever holds them."""
+    """Delete messages, even those in flight."""
     client = session.queue(name).client
     missing: list[str] = []
     for at in range(0, len(ids), MAX_SLICE):
@@ -97,7 +107,7 @@ def delete(session: Session, /, name: str, ids: tuple[str, ...], dry_run: bool) 
             done = client.run(discard(client.namespace, name, part))
         missing += [message_id for message_id, was_there in zip(part, done, strict=True) if not was_there]
     if missing:
-        raise Failed("messageNotFound", f"message not found: {', '.join(missing)}; queue {name} has no such message")
+        raise Failed("messageNotFound", f"message not found: {', '.join(missing)}; not on queue {name}")
     if session.json:
         write_json({"would_delete" if dry_run else "deleted": list(ids)})
     elif dry_run:
@@ -107,17 +117,19 @@ def delete(session: Session, /, name: str, ids: tuple[str, ...], dry_run: bool) 
 @message.command()
 @name_option
 @click.option("-i", "--message-id", required=True, metavar="ID")
-@click.option("-t", "--visibility-timeout", type=float, required=True, metavar="S", help="0 makes it visible at once.")
+@click.option(
+    "-t", "--visibility-timeout", type=float, required=True, metavar="S", help="Seconds; 0 makes it visible at once."
+)
 @click.pass_obj
 def visibility(session: Session, /, name: str, message_id: str, visibility_timeout: float) -> None:
     """Set when a message becomes visible.
 
-    The time counts from now on. 0 releases a delayed message, and one that somebody holds.
+    The time counts from now. 0 makes a delayed message or one in flight ready at once.
     """
     client = session.queue(name).client
     (done,) = client.run(change_visibility(client.namespace, name, message_id, visibility_timeout))
     if done is not Settlement.DONE:
-        raise Failed("messageNotFound", f"message not found: {message_id}; queue {name} has no such message")
+        raise Failed("messageNotFound", f"message not found: {message_id}; not on queue {name}")
     seconds = int(visibility_timeout) if visibility_timeout.is_integer() else visibility_timeout
     if session.json:
         write_json({"id": message_id, "visibility_timeout": seconds})

@@ -1,4 +1,4 @@
-"""`rsmqctl message move, redrive`: which messages go where."""
+"""`rsmqctl message move, redrive`: move messages between queues."""
 
 from __future__ import annotations
 
@@ -23,13 +23,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def transfer_options(function: F) -> F:
-    """Add what move and redrive have in common."""
+    """Add the options that move and redrive share."""
     options = (
         dry_run_option,
-        click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N a second."),
-        click.option("--hidden", "with_hidden", is_flag=True, help="Also delayed messages and those in flight."),
-        click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N messages."),
-        click.option("-i", "--message-id", "ids", multiple=True, metavar="ID", help="Only this one; can be repeated."),
+        click.option(
+            "--rate",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="N",
+            help="Maximum number of messages per second.",
+        ),
+        click.option("--hidden", "with_hidden", is_flag=True, help="Include delayed messages and messages in flight."),
+        click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum number of messages."),
+        click.option(
+            "-i", "--message-id", "ids", multiple=True, metavar="ID", help="Only this message; can be repeated."
+        ),
     )
     for option in options:
         function = option(function)
@@ -44,8 +51,8 @@ def transfer_options(function: F) -> F:
 def move(session: Session, /, name: str, target: str, dry_run: bool, ids: tuple[str, ...], **choices: Any) -> None:
     """Move messages to another queue.
 
-    They stay what they are: id, receive count, the time they become visible. Only what is ready goes, unless --hidden
-    is given or the messages are named. To run dead letters again, use redrive.
+    They keep their id, receive count and the time they become visible. Only ready messages are moved, unless --hidden
+    or message ids are given. To run dead letters again, use redrive.
     """
     transfer = Transfer(client_for(session, name, target), name, ids=tuple(dict.fromkeys(ids)), **choices)
     namespace = transfer.client.namespace
@@ -63,7 +70,11 @@ def move(session: Session, /, name: str, target: str, dry_run: bool, ids: tuple[
 @click.command(cls=Command)
 @name_option
 @click.option(
-    "--to", "target", metavar="QUEUE", shell_complete=complete_queue_name, help="Default: where each came from."
+    "--to",
+    "target",
+    metavar="QUEUE",
+    shell_complete=complete_queue_name,
+    help="Default: each message's original queue.",
 )
 @filter_options
 @transfer_options
@@ -80,10 +91,10 @@ def redrive(
     rate: float | None,
     **conditions: Any,
 ) -> None:
-    """Send dead letters back to where they came from.
+    """Send dead letters back to their original queues.
 
     They are run again. Each becomes a new message with the same body; its attempts start anew, a task keeps its id, and
-    what went wrong before stays on record.
+    the record of earlier failures stays.
 
     \b
     rsmqctl message redrive -n mail-dead --dry-run
@@ -117,13 +128,13 @@ def client_for(session: Session, source: str, target: str | None) -> Client:
         if (other.connection, other.namespace) != (client.connection, client.namespace):
             raise Failed(
                 "differentServers",
-                f"queues {source} and {target} are on different connections; a message moves within one server only",
+                f"queues {source} and {target} are on different connections; messages move within one server only",
             )
     return client
 
 
 def preview(session: Session, transfer: Transfer, target: str | None) -> None:
-    """Tell what redrive would do: how many messages of which failure would go where."""
+    """Print what redrive would do: the number of messages by target and failure."""
     groups: Counter[tuple[str, str, str, str]] = Counter()
     for part in transfer.candidates():
         for home, messages in by_target(transfer, part, target).items():

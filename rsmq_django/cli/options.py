@@ -1,6 +1,6 @@
-"""Options and types that several commands share, and groups whose commands all understand --json.
+"""Options and types that several commands share, and groups whose commands all accept --json.
 
-Also completes queue names in a shell, which must never fail or wait: it answers nothing instead.
+Also completes queue and topic names in a shell. Completion must never fail or block: on an error it returns nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .session import Session, console_session
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: A shell waits for the answer while somebody types.
+#: The shell blocks while it waits for completions.
 COMPLETION_TIMEOUT_S = 0.5
 
 
@@ -36,14 +36,14 @@ def _choose_verbose(context: click.Context, _parameter: click.Parameter, is_chos
         context.ensure_object(Session).verbose = True
 
 
-#: Eager, so that the errors of all other options are told in the form that was asked for.
+#: Eager, so that errors of the other options are printed in the chosen format.
 JSON_OPTION = click.Option(
     ["--json"],
     is_flag=True,
     is_eager=True,
     expose_value=False,
     callback=_choose_json,
-    help="Results and errors as JSON.",
+    help="Print JSON.",
 )
 VERBOSE_OPTION = click.Option(
     ["-v", "--verbose"],
@@ -51,12 +51,12 @@ VERBOSE_OPTION = click.Option(
     is_eager=True,
     expose_value=False,
     callback=_choose_verbose,
-    help="Tracebacks besides the short errors.",
+    help="Print tracebacks of errors.",
 )
 
 
 class Command(click.Command):
-    """A command that takes --json behind its name, too."""
+    """A command that accepts --json after its name, too."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own parameters, --json and --help."""
@@ -74,7 +74,7 @@ class Group(click.Group):
 
 
 def complete_queue_name(context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
-    """Return the queues that begin with what was typed."""
+    """Return the names of queues that begin with the typed text."""
     chosen = context.find_root().params
     url = chosen.get("url") or console_session().url
     try:
@@ -85,7 +85,7 @@ def complete_queue_name(context: click.Context, _parameter: click.Parameter, typ
 
 
 def complete_topic_name(context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
-    """Return the topics that begin with what was typed."""
+    """Return the names of topics that begin with the typed text."""
     url = context.find_root().params.get("url") or console_session().url
     try:
         client = Client(Connection(str(url), timeout_s=COMPLETION_TIMEOUT_S))
@@ -126,8 +126,8 @@ MOMENT = Moment()
 name_option = click.option(
     "-n", "--name", required=True, metavar="QUEUE", shell_complete=complete_queue_name, help="The queue."
 )
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Tell what would be done, and change nothing.")
+yes_option = click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
 
 
 def attribute_options(*, vt: int | None, delay: int | None, max_size: int | None) -> Callable[[F], F]:
@@ -139,7 +139,7 @@ def attribute_options(*, vt: int | None, delay: int | None, max_size: int | None
             type=int,
             default=max_size,
             show_default=max_size is not None,
-            help="Longest body in bytes, or -1 for no limit.",
+            help="Maximum body size in bytes; -1 for no limit.",
         ),
         click.option(
             "-d",
@@ -147,7 +147,7 @@ def attribute_options(*, vt: int | None, delay: int | None, max_size: int | None
             type=int,
             default=delay,
             show_default=delay is not None,
-            help="Seconds before a new message can be received.",
+            help="Delay of new messages in seconds.",
         ),
         click.option(
             "-t",
@@ -155,7 +155,7 @@ def attribute_options(*, vt: int | None, delay: int | None, max_size: int | None
             type=int,
             default=vt,
             show_default=vt is not None,
-            help="Seconds that a received message is hidden.",
+            help="Visibility timeout of received messages in seconds.",
         ),
     )
 

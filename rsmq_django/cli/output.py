@@ -1,7 +1,7 @@
-"""What people and programs get to see: JSON, tables, questions, progress.
+"""The output of commands: JSON, tables, questions and progress.
 
-Names and bodies come from anybody, so nothing of them reaches a terminal before `printable()` has seen it. Colours and
-progress appear on terminals only; a pipe gets plain text.
+Names and bodies are untrusted: they pass through `printable()` before they reach a terminal. Colours and progress
+appear on terminals only; a pipe gets plain text.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ import click
 from ..core.texts import printable as printable
 from .failures import Failed
 
-#: Where the lines of a pipe end; a terminal has its own width.
+#: Line width in a pipe; a terminal has its own.
 PIPE_WIDTH = 160
 GAP = "  "
 #: On a terminal that is too narrow for all columns, lines wrap rather than lose the last one.
 MIN_LAST_COLUMN = 12
 CLEAR_LINE = "\x1b[K"
-#: Work that is done sooner shows no bar.
+#: Shorter work shows no progress bar.
 PATIENCE_S = 0.5
 
 
-# -- Text of others ---------------------------------------------------------------------------------------------------
+# -- Untrusted text ---------------------------------------------------------------------------------------------------
 
 
 def as_text(body: bytes, *, is_cut: bool = False) -> str:
-    r"""Return a body as text; bytes that are not UTF-8 become \xff. A character that a cut went through is dropped."""
+    r"""Return a body as text; bytes that are not UTF-8 become \xff. An incomplete character at a cut is dropped."""
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     return decoder.decode(body, final=not is_cut)
 
@@ -52,7 +52,7 @@ def message_fields(body: bytes) -> dict[str, str]:
 
 
 def write_json(value: Any) -> None:
-    """Print one JSON document on one line. ASCII only, so that no terminal can be hurt by it."""
+    """Print a JSON document on one line. ASCII only, so that it cannot contain terminal control sequences."""
     click.echo(json.dumps(value))
 
 
@@ -62,7 +62,7 @@ def write_json(value: Any) -> None:
 def as_duration(seconds: float) -> str:
     """Return 0.5 as 500ms, 75 as 1m15s, 7500 as 2h5m."""
     if not math.isfinite(seconds):
-        return "for ever"
+        return "forever"
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
     if seconds < 10:
@@ -88,7 +88,7 @@ def as_size(size_bytes: float) -> str:
 
 
 class Table:
-    """Aligned columns. The last column takes what room is left; rows may arrive in several parts."""
+    """Aligned columns. The last column takes the remaining width; rows may arrive in several parts."""
 
     def __init__(self, headers: Sequence[str], *, right: Sequence[str] = ()) -> None:
         self.headers = headers
@@ -145,7 +145,7 @@ def _letter_width(letter: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Return plain text that takes at most `width` columns, with an ellipsis for what is missing."""
+    """Return plain text of at most `width` columns; an ellipsis marks omitted text."""
     if columns(text) <= width:
         return text
     kept, taken = [], 1
@@ -158,7 +158,7 @@ def cut(text: str, width: int) -> str:
 
 
 def line_width() -> int:
-    """Return the width of the terminal, or what a line may have in a pipe."""
+    """Return the width of the terminal, or the line width for a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
 
 
@@ -171,11 +171,11 @@ def can_redraw(stream: TextIO) -> bool:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is lost. Without a terminal to ask on, --yes must have been given."""
+    """Ask for confirmation before data is deleted. Without a terminal, --yes is required."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Failed("confirmationNeeded", f"{question} There is no terminal to ask on: add --yes")
+        raise Failed("confirmationNeeded", f"{question} Cannot ask without a terminal: add --yes")
     click.confirm(question, abort=True, err=True)
 
 
@@ -185,15 +185,15 @@ def counted(number: int) -> str:
 
 
 class Progress:
-    """A bar on stderr when that is a terminal, for work that takes long enough to wonder about.
+    """A progress bar on stderr, if that is a terminal and the work takes more than a moment.
 
-    Without a total it counts.
+    Without a total it shows a counter.
     """
 
     def __init__(self, label: str, total: int | None, *, shows_numbers: bool = True, is_quiet: bool = False) -> None:
         self._make_bar = partial(
             click.progressbar,
-            # An endless iterator is click's way to say that the length is not known.
+            # Click treats an endless iterator as one of unknown length.
             iterable=None if total is not None else iter(int, 1),
             length=total,
             label=label,
@@ -206,7 +206,7 @@ class Progress:
         self._bar: Any = None
 
     def advance(self, steps: int) -> None:
-        """Note that so many steps more are done."""
+        """Add a number of finished steps."""
         if self._bar is None and time.monotonic() < self._shown_from_s:
             self._early_steps += steps
             return
@@ -221,13 +221,13 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the bar as it is, and go on below it."""
+        """Leave the bar on the screen, and move to the line below it."""
         if self._bar is not None:
             self._bar.__exit__(None, None, None)
 
 
 class StatusLine:
-    """One line on stderr, when that is a terminal, that says what is being done and then disappears."""
+    """A status line on stderr, if that is a terminal, which disappears when the work ends."""
 
     def __init__(self, *, is_quiet: bool = False) -> None:
         self._is_shown = can_redraw(sys.stderr) and not is_quiet
@@ -235,12 +235,12 @@ class StatusLine:
     def show(self, text: str) -> None:
         """Replace the line."""
         if self._is_shown:
-            # Not by click, which would take the code out along with the colours where NO_COLOR is set.
+            # Not with click, which removes this code along with the colours when NO_COLOR is set.
             sys.stderr.write(f"\r{CLEAR_LINE}{cut(printable(text), line_width() - 1)}")
             sys.stderr.flush()
 
     def show_progress(self, what: str, done: int, total: int | None) -> None:
-        """Replace the line by how far it is."""
+        """Replace the line with the progress."""
         self.show(f"{what}: {done}" if total is None else f"{what}: {done} of {total}")
 
     def __enter__(self) -> Self:

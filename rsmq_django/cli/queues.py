@@ -1,4 +1,4 @@
-"""`rsmqctl queue ...`: queues as a whole."""
+"""`rsmqctl queue ...`: create, inspect, change and delete queues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .statistics import stats
 
 @click.group(cls=Group)
 def queue() -> None:
-    """Create, list, look at, change, pause, empty and delete queues."""
+    """Create, list, inspect, change, pause, purge and delete queues."""
 
 
 queue.add_command(repair)
@@ -54,14 +54,14 @@ def create(session: Session, /, name: str, visibility_timeout: int, delay: int, 
 def delete(session: Session, /, name: str, dry_run: bool, yes: bool) -> None:
     """Delete a queue with all its messages.
 
-    Asks on a terminal when it has some.
+    Asks for confirmation on a terminal if the queue has messages.
     """
     target = session.queue(name)
     if dry_run:
         messages = target.attributes().messages
         _tell(session, f"would delete {name} with {counted(messages)}", queue=name, would_delete=messages)
         return
-    # In a pipe it does not ask, because scripts for the first rsmqctl rely on that.
+    # In a pipe it does not ask, because scripts for the original rsmqctl rely on that.
     if not yes and sys.stdin.isatty():
         messages = target.attributes().messages
         if messages:
@@ -85,7 +85,7 @@ def describe(session: Session, /, name: str) -> None:
 def set_(
     session: Session, /, name: str, visibility_timeout: int | None, delay: int | None, maxsize: int | None
 ) -> None:
-    """Change attributes of a queue, and print all of them."""
+    """Change a queue's attributes, and print all of them."""
     attributes = session.queue(name).set_attributes(
         visibility_timeout_s=visibility_timeout, delay_s=delay, max_size_bytes=maxsize
     )
@@ -98,15 +98,15 @@ def set_(
 @yes_option
 @click.pass_obj
 def purge(session: Session, /, name: str, dry_run: bool, yes: bool) -> None:
-    """Remove all messages of a queue.
+    """Delete all messages of a queue.
 
-    Those in flight, too. The queue stays, with its attributes and counters.
+    Including those in flight. The queue stays, with its attributes and counters.
     """
     target = session.queue(name)
     namespace = target.client.namespace
     messages = target.client.run(count(namespace, name)).messages
     if not dry_run and messages:
-        confirm(f"Remove {counted(messages)} of queue {name}?", yes=yes)
+        confirm(f"Delete {counted(messages)} of queue {name}?", yes=yes)
     removed = messages if dry_run else purge_queue(target.client, name)
     word = "would remove" if dry_run else "removed"
     _tell(session, f"{word} {counted(removed)} from {name}", queue=name, **{word.replace(" ", "_"): removed})
@@ -116,14 +116,14 @@ def purge(session: Session, /, name: str, dry_run: bool, yes: bool) -> None:
 @name_option
 @click.pass_obj
 def pause(session: Session, /, name: str) -> None:
-    """Let workers of rsmq-django take nothing from a queue.
+    """Stop rsmq-django workers from consuming a queue.
 
-    What runs already ends, and sending goes on. Programs that receive by themselves are not concerned.
+    Running tasks finish, and messages can still be sent. Programs that receive messages directly are unaffected.
     """
     target = session.queue(name)
-    target.attributes()  # so that a misspelt name is told
+    target.attributes()  # raises for a misspelt name
     is_news = target.client.run(pause_call(target.client.namespace, name)) == 1
-    text = f"paused {name}" if is_news else f"{name} was paused already"
+    text = f"paused {name}" if is_news else f"{name} was already paused"
     _tell(session, text, queue=name, paused=True, changed=is_news)
 
 
@@ -131,7 +131,7 @@ def pause(session: Session, /, name: str) -> None:
 @name_option
 @click.pass_obj
 def resume(session: Session, /, name: str) -> None:
-    """Let workers take from a paused queue again."""
+    """Let workers consume a paused queue again."""
     target = session.queue(name)
     is_news = target.client.run(resume_call(target.client.namespace, name)) == 1
     text = f"resumed {name}" if is_news else f"{name} was not paused"
@@ -154,7 +154,7 @@ def _tell(session: Session, text: str | None, **fields: object) -> None:
 
 
 def as_json(attributes: QueueAttributes) -> dict[str, object]:
-    """Return attributes under RSMQ's names, times of the queue as floats."""
+    """Return attributes under RSMQ's names, the queue's times as floats."""
     return {
         "vt": float(attributes.visibility_timeout_s),
         "delay": float(attributes.delay_s),

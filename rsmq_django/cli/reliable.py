@@ -1,4 +1,4 @@
-"""`rsmqctl reliable ...`: reliable queues, whose messages stay on record until they are acknowledged."""
+"""`rsmqctl reliable ...`: reliable queues, which keep messages until they are acknowledged."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ count_option = click.option(
     default=1,
     show_default=True,
     metavar="N",
-    help="At most so many.",
+    help="Maximum number of messages.",
 )
 consumer_option = click.option(
-    "--consumer", default=CONSUMER, show_default=True, metavar="TEXT", help="The name on record for what is taken."
+    "--consumer", default=CONSUMER, show_default=True, metavar="TEXT", help="Consumer name to record for the messages."
 )
 receipts_option = click.option(
     "-i",
@@ -48,7 +48,7 @@ receipts_option = click.option(
     required=True,
     multiple=True,
     metavar="ID",
-    help="Can be given repeatedly. ID:N is good for delivery number N only.",
+    help="Can be given repeatedly. ID:N is valid for delivery number N only.",
 )
 
 
@@ -56,8 +56,8 @@ receipts_option = click.option(
 def reliable() -> None:
     """Push, pop, acknowledge and recover on reliable queues.
 
-    A message that was popped stays on record as delivered until it is acknowledged (ack), given back (nack) or taken
-    again because its consumer seems to have died (recover).
+    A popped message stays in flight until it is acknowledged (ack), released (nack) or recovered because its consumer
+    seems to have died (recover).
 
     \b
     rsmqctl reliable push -n orders -m 'order 7'
@@ -73,9 +73,9 @@ for command in (list_, info, inspect, set_, delete, load_functions_):
 @reliable.command()
 @name_option
 @click.option("-m", "--message", "texts", multiple=True, metavar="TEXT", help="A body; can be given repeatedly.")
-@click.option("--stdin", "from_stdin", is_flag=True, help="The body is what arrives on standard input.")
-@click.option("--lines", is_flag=True, help="Each line of the input (standard input, or --file) is a message.")
-@click.option("--file", "file", type=click.File("rb"), metavar="PATH", help="The body is the content of a file.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read the body from standard input.")
+@click.option("--lines", is_flag=True, help="Send each line of standard input or --file as a message.")
+@click.option("--file", "file", type=click.File("rb"), metavar="PATH", help="Read the body from a file.")
 @click.option("-d", "--delay", type=float, default=0, metavar="S", help="Seconds until it can be popped.")
 @click.pass_obj
 def push(
@@ -90,7 +90,7 @@ def push(
 ) -> None:
     """Push messages and print their ids.
 
-    The first push makes the queue. Of --lines, a thousand at a time are stored together.
+    The first push creates the queue. With --lines, messages are stored in batches of a thousand.
     """
     if sum((bool(texts), from_stdin, file is not None)) > 1 or (lines and texts):
         raise click.UsageError("Give only one of -m, --stdin and --file; --lines goes with the latter two.")
@@ -109,12 +109,18 @@ def _bodies(texts: Sequence[str], source: IO[bytes], *, by_line: bool) -> Iterat
         for numbered, _ in batches(source):
             yield [body for _, body in numbered]
     else:
-        yield [source.read(MAX_BODY_BYTES + 1)]  # one byte more than is allowed is enough to be refused
+        yield [source.read(MAX_BODY_BYTES + 1)]  # one byte above the limit is enough to be rejected
 
 
 @reliable.command()
 @click.option(
-    "-n", "--name", "names", required=True, multiple=True, metavar="QUEUE", help="Repeat it: the first comes first."
+    "-n",
+    "--name",
+    "names",
+    required=True,
+    multiple=True,
+    metavar="QUEUE",
+    help="Can be repeated; earlier queues have priority.",
 )
 @count_option
 @click.option(
@@ -123,9 +129,9 @@ def _bodies(texts: Sequence[str], source: IO[bytes], *, by_line: bool) -> Iterat
 @consumer_option
 @click.pass_obj
 def pop(session: Session, /, names: tuple[str, ...], count: int, wait: float, consumer: str) -> None:
-    """Take messages, from the first queue first.
+    """Pop messages, from the first queue first.
 
-    Each is printed as a JSON object, with the receipt that 'ack' and 'nack' take. They stay delivered until then.
+    Each is printed as a JSON object with its receipt, for 'ack' and 'nack'. Until then the messages are in flight.
     """
     first, *others = names
     queue = reliable_queue(session, first, consumer)
@@ -137,7 +143,7 @@ def pop(session: Session, /, names: tuple[str, ...], count: int, wait: float, co
 @receipts_option
 @click.pass_obj
 def ack(session: Session, /, name: str, receipts: tuple[str, ...]) -> None:
-    """Acknowledge delivered messages: they are done, and removed."""
+    """Acknowledge messages in flight, which deletes them."""
     _settle(session, name, receipts, "acknowledged", reliable_queue(session, name).ack(*receipts))
 
 
@@ -145,12 +151,14 @@ def ack(session: Session, /, name: str, receipts: tuple[str, ...]) -> None:
 @name_option
 @receipts_option
 @click.option("-d", "--delay", type=float, default=0, metavar="S", help="Seconds until it can be popped again.")
-@click.option("--unused", is_flag=True, help="Do not count the delivery: nobody worked on it.")
+@click.option("--unused", is_flag=True, help="Do not count this delivery.")
 @click.pass_obj
 def nack(session: Session, /, name: str, receipts: tuple[str, ...], delay: float, unused: bool) -> None:
-    """Give delivered messages back.
+    """Release messages in flight.
 
-    They are next in line; with a delay they join its end. One that was delivered as often as the queue allows is dead.
+        They go to the front of the queue; with a delay, to its end. A message with the maximum number of deliveries
+        becomes a
+    dead message.
     """
     queue = reliable_queue(session, name)
     _settle(session, name, receipts, "given_back", queue.nack(*receipts, delay_s=delay, is_unused=unused))
@@ -159,10 +167,12 @@ def nack(session: Session, /, name: str, receipts: tuple[str, ...], delay: float
 @reliable.command()
 @name_option
 @receipts_option
-@click.option("-s", "--seconds", type=float, default=0, metavar="S", help="From now; 0 says 'still working on it'.")
+@click.option(
+    "-s", "--seconds", type=float, default=0, metavar="S", help="Extension, counted from now; 0 is a heartbeat."
+)
 @click.pass_obj
 def extend(session: Session, /, name: str, receipts: tuple[str, ...], seconds: float) -> None:
-    """Let delivered messages count as delivered later, so that nobody recovers them."""
+    """Postpone the recovery of messages in flight, by setting a later delivery time."""
     _settle(session, name, receipts, "extended", reliable_queue(session, name).extend(*receipts, seconds=seconds))
 
 
@@ -170,26 +180,26 @@ def extend(session: Session, /, name: str, receipts: tuple[str, ...], seconds: f
 @name_option
 @count_option
 @click.option(
-    "-e", "--elapsed", type=float, required=True, metavar="S", help="Seconds since the last delivery, at least."
+    "-e", "--elapsed", type=float, required=True, metavar="S", help="Minimum number of seconds since the last delivery."
 )
 @consumer_option
 @click.pass_obj
 def recover(session: Session, /, name: str, count: int, elapsed: float, consumer: str) -> None:
-    """Take delivered messages again whose consumer seems to have died.
+    """Pop messages in flight again whose consumer seems to have died.
 
-    Those whose last delivery is the longest ago come first. Workers do this by themselves.
+    Oldest delivery first. Workers do this automatically.
     """
     taken = reliable_queue(session, name, consumer).recover_messages(count, round(elapsed * 1000))
-    _print_taken(session, taken, f"Nothing to recover on: {name}")
+    _print_taken(session, taken, f"No messages to recover on: {name}")
 
 
 @reliable.command()
 @name_option
 @click.option("-i", "--message-id", "ids", multiple=True, metavar="ID", help="Can be given repeatedly.")
-@click.option("-c", "--count", type=click.IntRange(1, MAX_BATCH), metavar="N", help="Or the N that died first.")
+@click.option("-c", "--count", type=click.IntRange(1, MAX_BATCH), metavar="N", help="Or the N oldest dead messages.")
 @click.pass_obj
 def redrive(session: Session, /, name: str, ids: tuple[str, ...], count: int | None) -> None:
-    """Put dead messages at the end of their queue, to be tried again."""
+    """Move dead messages to the end of their queue, for another attempt."""
     if bool(ids) == bool(count):
         raise click.UsageError("Give either -i or --count.")
     queue = reliable_queue(session, name)
@@ -197,7 +207,7 @@ def redrive(session: Session, /, name: str, ids: tuple[str, ...], count: int | N
         _settle(session, name, ids, "redriven", queue.redrive(*ids), kind="dead")
     else:
         done = queue.redrive(count=count or 0) or []
-        tell(session, f"redrove {counted(len(done))} of {name}", queue=name, redriven=done)
+        tell(session, f"redriven {counted(len(done))} of {name}", queue=name, redriven=done)
 
 
 # -- Shared -----------------------------------------------------------------------------------------------------------
@@ -206,7 +216,7 @@ def redrive(session: Session, /, name: str, ids: tuple[str, ...], count: int | N
 def _settle(
     session: Session, name: str, said: Sequence[str], word: str, done: list[str] | None, *, kind: Kind = "delivered"
 ) -> None:
-    """Print which messages it was done to. Raises Failed that names the others."""
+    """Print the ids of the changed messages. Raises Failed with the ids of the others."""
     settled = set(done or ())
     missing = [receipt for receipt in said if receipt not in settled and receipt.split(":")[0] not in settled]
     if session.json and done:
@@ -214,8 +224,8 @@ def _settle(
     if missing:
         raise Failed(
             "messageNotFound",
-            f"not {word.replace('_', ' ')}: {', '.join(missing)}; queue {name} does not have it there, or delivered it "
-            f"again since; look with: rsmqctl reliable inspect -n {name} --kind {kind}",
+            f"not {word.replace('_', ' ')}: {', '.join(missing)}; queue {name} does not have it in that state, or has "
+            f"delivered it again since; see: rsmqctl reliable inspect -n {name} --kind {kind}",
         )
 
 

@@ -1,4 +1,4 @@
-"""`rsmqctl reliable list, info, inspect, set, delete, load-functions`: reliable queues as a whole."""
+"""`rsmqctl reliable list, info, inspect, set, delete, load-functions`: manage reliable queues."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .options import Command, yes_option
 from .output import Table, as_duration, as_text, confirm, counted, message_fields, printable, write_json
 from .session import Session
 
-#: What the record of deliveries says about messages that were popped here.
+#: Consumer name recorded for messages popped by rsmqctl.
 CONSUMER = "rsmqctl"
 
 name_option = click.option("-n", "--name", required=True, metavar="QUEUE", help="The reliable queue.")
 
 
 def reliable_queue(session: Session, name: str, consumer: str = CONSUMER) -> ReliableQueue:
-    """Return a queue of this run's server."""
+    """Return a reliable queue of the session's server."""
     return ReliableQueue(name, session.client(), consumer=consumer)
 
 
@@ -43,24 +43,30 @@ def list_(session: Session, /) -> None:
 @name_option
 @click.pass_obj
 def info(session: Session, /, name: str) -> None:
-    """Print all numbers of a queue as a JSON object.
+    """Print the statistics of a queue as a JSON object.
 
-    How many messages are undelivered, delayed, delivered and dead; since when the oldest delivery waits for its
-    acknowledgement; totals; which consumers hold how many (of the thousand oldest deliveries).
+    The number of messages that are ready (undelivered), delayed, in flight (delivered) and dead; the age of the oldest
+    unacknowledged delivery; totals; messages in flight per consumer (of the thousand oldest deliveries).
     """
     write_json({"queue": name, **asdict(reliable_queue(session, name).statistics())})
 
 
 @click.command(cls=Command)
 @name_option
-@click.option("--kind", type=click.Choice(KINDS), default="undelivered", show_default=True, help="Which ones.")
-@click.option("--start", type=int, default=0, metavar="N", help="The first to show; -10 means the last ten.")
+@click.option(
+    "--kind",
+    type=click.Choice(KINDS),
+    default="undelivered",
+    show_default=True,
+    help="State of the messages.",
+)
+@click.option("--start", type=int, default=0, metavar="N", help="Index of the first message; -10 shows the last ten.")
 @click.option("-c", "--count", type=click.IntRange(1, MAX_BATCH), default=50, show_default=True, metavar="N")
 @click.pass_obj
 def inspect(session: Session, /, name: str, kind: Kind, start: int, count: int) -> None:
-    """Show messages without taking them.
+    """Show messages without popping them.
 
-    'delivered' are those that somebody popped and did not acknowledge; with --json, one object a line.
+    'undelivered' messages are ready, 'delivered' ones in flight. With --json, one object per line.
     """
     messages = reliable_queue(session, name).messages(kind, start, count)
     if session.json:
@@ -75,14 +81,12 @@ def inspect(session: Session, /, name: str, kind: Kind, start: int, count: int) 
 
 @click.command("set", cls=Command)
 @name_option
-@click.option(
-    "--max-deliveries", type=click.IntRange(0), required=True, metavar="N", help="0 means: as often as it takes."
-)
+@click.option("--max-deliveries", type=click.IntRange(0), required=True, metavar="N", help="0 for no limit.")
 @click.pass_obj
 def set_(session: Session, /, name: str, max_deliveries: int) -> None:
-    """Set how often a message may be delivered before it is put aside as dead.
+    """Set the maximum number of deliveries, after which a message is dead.
 
-    Makes the queue where there is none.
+    Creates the queue if it does not exist.
     """
     reliable_queue(session, name).configure(max_deliveries=max_deliveries)
     if session.json:
@@ -110,8 +114,8 @@ def delete(session: Session, /, name: str, yes: bool) -> None:
 def load_functions_(session: Session, /) -> None:
     """Load the functions rq_push, rq_pop, ... into the server.
 
-    Programs in other languages then call them by name (FCALL), without this package. Needs Redis 7 or Valkey. Loading
-    them again replaces those of an earlier release.
+    Programs in other languages can then call them by name (FCALL), without this package. Needs Redis 7 or Valkey.
+    Loading replaces the functions of an earlier release.
     """
     names = load_functions(session.client())
     tell(session, f"loaded {LIBRARY}: {', '.join(names)}", library=LIBRARY, functions=names)

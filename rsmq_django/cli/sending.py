@@ -1,4 +1,4 @@
-"""`rsmqctl message send`: one message, or one per line of a file in round trips of a thousand."""
+"""`rsmqctl message send`: one message, or one per line of a file in batches of a thousand."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from .options import Command, name_option
 from .output import Progress, counted, write_json
 from .session import Session
 
-#: The server stores a batch in one step; so much keeps that step within a few milliseconds.
+#: The server stores a batch in one step; this limit keeps the step within a few milliseconds.
 MAX_BATCH_BYTES = 1024 * 1024
 
-#: Bodies with the numbers of their lines.
+#: Bodies with their line numbers.
 Lines = list[tuple[int, bytes]]
 
 
 @click.command(cls=Command)
 @name_option
 @click.option("-m", "--message", "text", metavar="TEXT", help="The body.")
-@click.option("--stdin", "from_stdin", is_flag=True, help="The body is what arrives on standard input.")
-@click.option("--file", "file", type=click.File("rb"), metavar="PATH", help="The body is the content of a file.")
-@click.option("--lines", is_flag=True, help="Of the input (standard input, or --file) each line is a message.")
-@click.option("-d", "--delay", type=float, metavar="S", help="Seconds until it is visible; default: the queue's own.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read the body from standard input.")
+@click.option("--file", "file", type=click.File("rb"), metavar="PATH", help="Read the body from a file.")
+@click.option("--lines", is_flag=True, help="Send each line of standard input or --file as a message.")
+@click.option("-d", "--delay", type=float, metavar="S", help="Delay in seconds; default: the queue's own.")
 @click.pass_obj
 def send(
     session: Session,
@@ -58,7 +58,7 @@ def send(
     elif text is not None:
         _print_id(session, queue.send(os.fsencode(text), delay_s=delay))
     elif from_stdin or file is not None:
-        # One byte more than is allowed is enough to be refused.
+        # One byte above the limit is enough to be rejected.
         body = (file or sys.stdin.buffer).read(MAX_BODY_BYTES + 1)
         _print_id(session, queue.send(body, delay_s=delay))
     else:
@@ -66,10 +66,10 @@ def send(
 
 
 def send_lines(session: Session, queue: Queue, source: IO[bytes], *, delay_s: float | None) -> None:
-    """Send each line that is not empty, without its line end, and print the ids."""
+    """Send each non-empty line without its line ending, and print the ids."""
     account = Account(queue)
     size_bytes = _size_of(source)
-    # On a terminal the ids of a large file would only scroll by.
+    # On a terminal, the ids of a large file would flood the screen.
     prints_ids = session.json or not sys.stdout.isatty()
     try:
         with Progress("sending", size_bytes, shows_numbers=size_bytes is None, is_quiet=session.json) as bar:
@@ -89,38 +89,38 @@ def send_lines(session: Session, queue: Queue, source: IO[bytes], *, delay_s: fl
 
 @dataclass
 class Account:
-    """What was sent of a file so far."""
+    """Progress of sending a file."""
 
     queue: Queue
     sent: int = 0
     #: The last line that was sent.
     last_line: int = 0
-    #: What was given to the server and not answered yet.
+    #: The batch whose reply has not arrived yet.
     under_way: Lines = field(default_factory=list)
 
     def __str__(self) -> str:
         text = f"{counted(self.sent)} sent" + (f", up to line {self.last_line}" if self.sent else "")
         if self.under_way:
             first, last = self.under_way[0][0], self.under_way[-1][0]
-            text += f"; lines {first} to {last} were sent all together, or none of them"
+            text += f"; lines {first} to {last} were either all sent or not sent at all"
         return text
 
     def close_batch(self) -> None:
-        """Note that the batch was stored."""
+        """Count the current batch as stored."""
         self.sent += len(self.under_way)
         self.last_line = self.under_way[-1][0]
         self.under_way = []
 
     def stopped_by(self, error: RsmqError) -> str:
-        """Return at which line it stopped, and where to go on."""
+        """Return the error line with the line that failed and the line to continue with."""
         what = text_of(error)
         if isinstance(error, OutcomeUnknown):
             return f"{what}; {self}"
         if isinstance(error, MessageTooLong):
             what = f"line {self._first_too_long()}: {what}"
         first = self.under_way[0][0] if self.under_way else self.last_line + 1
-        self.under_way = []  # it was refused whole
-        return f"{what}; {self}; go on with line {first}" if self.sent else f"{what}; nothing sent"
+        self.under_way = []  # none of it was stored
+        return f"{what}; {self}; continue with line {first}" if self.sent else f"{what}; nothing sent"
 
     def _first_too_long(self) -> int:
         limit = self.queue.attributes().max_size_bytes
@@ -129,14 +129,14 @@ class Account:
 
 
 def batches(source: IO[bytes]) -> Iterator[tuple[Lines, int]]:
-    """Cut a file into batches, each with the number of bytes it took; a slow pipe's lines are sent as they arrive."""
+    """Yield a file's lines in batches, each with its size in bytes; lines of a slow pipe are yielded as they arrive."""
     rest, first_line = b"", 1
-    while chunk := source.read1(MAX_BATCH_BYTES):  # type: ignore[attr-defined]  # every binary file of Python has it
+    while chunk := source.read1(MAX_BATCH_BYTES):  # type: ignore[attr-defined]  # every binary file of Python has this method
         *lines, rest = (rest + chunk).split(b"\n")
         yield from _cut(lines, first_line)
         first_line += len(lines)
         if len(rest) > MAX_BODY_BYTES:
-            break  # refused as too long; to read on would only fill the memory
+            break  # will be rejected as too long; reading on would only fill the memory
     yield from _cut([rest], first_line)
 
 
@@ -156,7 +156,7 @@ def _cut(lines: Sequence[bytes], first_line: int) -> Iterator[tuple[Lines, int]]
 
 
 def _size_of(source: IO[bytes]) -> int | None:
-    """Return how many bytes a regular file has; None for a pipe."""
+    """Return the size of a regular file in bytes; None for a pipe."""
     try:
         return os.fstat(source.fileno()).st_size or None
     except OSError:

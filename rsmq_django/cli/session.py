@@ -1,7 +1,7 @@
-"""What one run of the command line knows: which server, which namespace, which form of output.
+"""The session of a command line: server, namespace and output format.
 
-Connects to nothing before a command asks for a queue. Where the default server comes from is the caller's business:
-an environment variable for the console script, the settings for `manage.py`.
+A connection is opened when a command uses a queue. The caller chooses the default server: an environment variable for
+the console script, the settings for `manage.py`.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from ..core.limits import TimeUnit
 from .failures import Failed
 
 DEFAULT_URL = "redis://localhost:6379"
-#: People wait longer than web requests, and a busy server may take its time for a page of large messages.
+#: Longer than in web requests: a busy server may need seconds for a page of large messages.
 TIMEOUT_S = 5.0
 
 
 @dataclass
 class Session:
-    """The choices of one run, shared by all commands."""
+    """The options of a command line, shared by all commands."""
 
-    #: The server; None asks `default_client`.
+    #: URL of the server; None uses `default_client`.
     url: str | None = None
-    #: Queue name, or None for the namespace as a whole -> its client in a project that has several servers.
+    #: Returns the client of a queue, or with None that of the namespace, in a project with several servers.
     default_client: Callable[[str | None], Client] | None = None
     namespace: str | None = None
-    #: In which unit queues store their times; None asks `settings`.
+    #: Unit in which queues store their times; None uses `settings`.
     vt_unit: TimeUnit | None = None
-    #: What a project says about the queues of a client.
+    #: Returns the queues that a project's settings declare for a client.
     settings: Callable[[Client], Mapping[str, ExpectedQueue]] = lambda _client: {}
-    #: The machine form: results on stdout and errors on stderr are JSON.
+    #: Print results on stdout and errors on stderr as JSON.
     json: bool = False
-    #: Tracebacks as well as the line that says what happened.
+    #: Print tracebacks in addition to error lines.
     verbose: bool = False
     _connections: dict[str, Connection] = field(default_factory=dict)
 
     def client(self, queue_name: str | None = None) -> Client:
-        """Return the client for a queue, or for the namespace as a whole."""
+        """Return the client for a queue, or with None for the namespace."""
         if self.url is None and self.default_client is not None:
             client = self.default_client(queue_name)
             return Client(client.connection, namespace=self.namespace) if self.namespace else client
         return Client(self._connection(self.url or DEFAULT_URL), namespace=self.namespace or "rsmq")
 
     def queue(self, name: str) -> Queue:
-        """Return a queue whose sends wake waiting workers."""
+        """Return a queue whose sends wake idle workers."""
         client = self.client(name)
         expected = self.expected(client).get(name)
         unit = self.vt_unit or (expected.vt_unit if expected else "s")
         return Queue(name, client, realtime=True, vt_unit=unit)
 
     def expected(self, client: Client) -> Mapping[str, ExpectedQueue]:
-        """Return what the project's settings say about queues; nothing when a flag names another server."""
+        """Return the queues that the project's settings declare; none if an option names another server."""
         return {} if self.url or self.namespace else self.settings(client)
 
     def _connection(self, url: str) -> Connection:
@@ -69,25 +69,25 @@ class Session:
 
 
 def console_session() -> Session:
-    """Return the session of the console script: the server is REDIS_URL, or the local one."""
+    """Return the session of the console script: the server is REDIS_URL or localhost."""
     return Session(url=os.environ.get("REDIS_URL") or DEFAULT_URL)
 
 
 def connect(url: str) -> Connection:
-    """Return a connection. Raises Failed for a URL that makes no sense, without showing its password."""
+    """Return a connection. Raises Failed for an invalid URL, without showing its password."""
     try:
         if "@" in urlsplit(url)._replace(netloc="", scheme="").geturl() and not url.startswith("unix:"):
-            raise ValueError("an unescaped password: its second half would be taken for a host")
-        # Redis-py looks at the options of a URL only when it makes a connection; nothing is opened here.
+            raise ValueError("unescaped password: its second half would be parsed as a host")
+        # Redis-py checks the options of a URL only when it makes a connection object; this opens no connection.
         if urlsplit(url).scheme in SCHEMES:
             redis.ConnectionPool.from_url(url).make_connection()
         return Connection(url, timeout_s=TIMEOUT_S)
     except (ValueError, TypeError):
-        # Not `from error`: its text may hold a piece of the password.
+        # Not `from error`: its text may contain a part of the password.
         shown = re.sub(".*@", "***@", url, flags=re.DOTALL)
         schemes = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise Failed(
             "invalidUrl",
-            f"cannot read the URL {shown!r}; write {DEFAULT_URL}/0 or the like, with one of {schemes}, "
-            "and special characters of a password as %XX",
+            f"invalid URL {shown!r}; use the form {DEFAULT_URL}/0 with one of {schemes}, "
+            "and write special characters of a password as %XX",
         ) from None

@@ -1,4 +1,4 @@
-"""`rsmqctl queue stats`: queues at a glance, once or again and again."""
+"""`rsmqctl queue stats`: statistics of queues, printed once or refreshed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .options import Command, complete_queue_name
 from .output import CLEAR_LINE, Table, as_duration, as_size, can_redraw, printable, write_json
 from .session import Session
 
-#: So many queues are read in one round trip.
+#: Queues read per round trip.
 QUEUES_A_TIME = 50
-#: Back to the first line; when all is written, what is left of an earlier table is cleared.
+#: Move to the first line; after the table, clear the rest of an earlier one.
 HOME, CLEAR_BELOW = "\x1b[H", "\x1b[J"
 
 Reading = dict[str, Statistics | RsmqError]
@@ -27,13 +27,13 @@ Reading = dict[str, Statistics | RsmqError]
 
 @dataclass(frozen=True)
 class Sight:
-    """What was seen of the queues at one moment."""
+    """Statistics of queues at one moment."""
 
     seen_at_s: float
     queues: Reading
 
     def rate(self, name: str, counter: str, before: Sight) -> float | None:
-        """Return by how much a counter of a queue has grown per second since an earlier sight."""
+        """Return how much a counter of a queue has grown per second since an earlier snapshot."""
         now, then = self.queues[name], before.queues.get(name)
         if not isinstance(now, Statistics) or not isinstance(then, Statistics):
             return None
@@ -43,16 +43,22 @@ class Sight:
 
 @click.command(cls=Command)
 @click.option("-n", "--name", metavar="QUEUE", shell_complete=complete_queue_name, help="Only this queue.")
-@click.option("--watch", is_flag=True, help="Again and again, with rates, until Ctrl-C.")
-@click.option("--interval", type=click.FloatRange(min=0.1), default=2.0, metavar="S", help="Seconds between two looks.")
+@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C, with rates.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=2.0,
+    metavar="S",
+    help="Time between refreshes (default: 2).",
+)
 @click.pass_obj
 def stats(session: Session, /, name: str | None, watch: bool, interval: float) -> None:
-    """Show what is ready, delayed and in flight.
+    """Show the number of ready, delayed and in-flight messages.
 
-    With the age of the oldest message, totals and memory, for one queue or all.
+    With the age of the oldest ready message, totals and memory, for one queue or all.
 
-    IN FLIGHT counts messages that were received and are hidden: being worked on, or waiting for the next attempt.
-    OLDEST is how long the first ready message has been ready. A number after ~ was estimated from a sample.
+    IN FLIGHT counts received messages that are hidden: being processed, or waiting for the next attempt. OLDEST is the
+    age of the oldest ready message. A number after ~ is an estimate from a sample.
     """
     screen = Screen() if watch and can_redraw(sys.stdout) and not session.json else None
     before = None
@@ -73,13 +79,13 @@ def stats(session: Session, /, name: str | None, watch: bool, interval: float) -
 
 
 class Screen:
-    """A terminal on which each table takes the place of the one before."""
+    """A terminal on which each table replaces the one before."""
 
     def __init__(self) -> None:
         click.clear()
 
     def show(self, lines: Sequence[str]) -> None:
-        """Draw from the first line on; clearing line by line does not flicker."""
+        """Draw from the first line; clearing line by line avoids flicker."""
         text = "".join(f"{line}{CLEAR_LINE}\n" for line in lines)
         if click.get_current_context().color is False:
             text = click.unstyle(text).replace("\n", f"{CLEAR_LINE}\n")
@@ -88,7 +94,7 @@ class Screen:
 
 
 def look(session: Session, name: str | None) -> Sight:
-    """Read the statistics of one queue or of all. Raises for one queue what is wrong with it."""
+    """Return the statistics of one queue or of all. For one queue, raises its error."""
     client = session.client(name)
     queues = read_all(client, [name] if name else list_queues(client))
     if name and isinstance(error := queues[name], RsmqError):
@@ -97,7 +103,7 @@ def look(session: Session, name: str | None) -> Sight:
 
 
 def read_all(client: Client, names: Sequence[str]) -> Reading:
-    """Read the statistics of queues; a broken one has its error in place of them."""
+    """Return the statistics of queues by name; for a broken queue, its error."""
     found: Reading = {}
     for at in range(0, len(names), QUEUES_A_TIME):
         part = names[at : at + QUEUES_A_TIME]
@@ -106,7 +112,7 @@ def read_all(client: Client, names: Sequence[str]) -> Reading:
 
 
 def show(session: Session, sight: Sight, before: Sight | None, *, is_single: bool) -> None:
-    """Print what was seen, with rates when something was seen before."""
+    """Print the statistics, with rates if there is an earlier snapshot."""
     if session.json:
         found = [as_json(name, read) for name, read in sight.queues.items()]
         write_json(found[0] if is_single else found)
@@ -144,7 +150,7 @@ def row(name: str, read: Statistics | RsmqError) -> list[str]:
 
 
 def as_json(name: str, read: Statistics | RsmqError) -> dict[str, Any]:
-    """Return the statistics of a queue for programs."""
+    """Return the JSON object with the statistics of a queue."""
     if isinstance(read, RsmqError):
         return {"queue": name, "error": name_of(read), "message": text_of(read)}
     return {

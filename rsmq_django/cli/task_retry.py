@@ -1,4 +1,4 @@
-"""`rsmqctl task retry`: dead letters of tasks run again: some by their ids, or many at a rate."""
+"""`rsmqctl task retry`: retry dead letters of tasks, by id or a whole queue at a limited rate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .session import Session
 from .tasks import find_message, newest_run, read_record
 from .transfers import tell
 
-#: Between two looks at how messages end.
+#: Interval at which outcomes are polled.
 LOOK_EVERY_S = 0.5
 Fits = Callable[[StoredMessage], bool]
 
@@ -43,14 +43,16 @@ Fits = Callable[[StoredMessage], bool]
 @click.command(cls=Command)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option(
-    "-n", "--name", metavar="QUEUE", shell_complete=complete_queue_name, help="All of this dead-letter queue that fit."
+    "-n", "--name", metavar="QUEUE", shell_complete=complete_queue_name, help="All matching dead letters of this queue."
 )
-@click.option("--group", metavar="HEX", help="Of this error group, as task list prints it with --json.")
+@click.option("--group", metavar="HEX", help="Of this error group, as printed by task list --json.")
 @filter_options
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N.")
-@click.option("--rate", type=click.FloatRange(MIN_RATE, MAX_RATE), metavar="N", help="N a second.  [default: 10]")
-@click.option("--wait", is_flag=True, help="Wait until all have ended; exit code 1 when one failed again.")
-@click.option("--cancel", "is_cancel", is_flag=True, help="Make messages that are not due dead letters again.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum number of dead letters.")
+@click.option(
+    "--rate", type=click.FloatRange(MIN_RATE, MAX_RATE), metavar="N", help="Dead letters per second.  [default: 10]"
+)
+@click.option("--wait", is_flag=True, help="Wait for the outcomes; exit with 1 if one failed again.")
+@click.option("--cancel", "is_cancel", is_flag=True, help="Turn retries that are not due yet into dead letters again.")
 @dry_run_option
 @click.pass_obj
 def retry(
@@ -66,11 +68,11 @@ def retry(
     dry_run: bool,
     **conditions: Any,
 ) -> None:
-    """Run dead letters of tasks again.
+    """Retry dead letters of tasks.
 
-    By ID (of a task, a run or a message), or all of a dead-letter queue that fit. Those go back to their queues at
-    once, each due a step after the one before it, so that --rate holds when this command has ended. Stopping it loses
-    and doubles nothing; the same command goes on with the rest.
+    By ID (of a task, a run or a message), or all matching ones of a dead-letter queue. These go back to their queues at
+    once with due times spread according to --rate, which therefore holds after this command has ended. Interrupting the
+    command neither loses nor duplicates messages; the same command continues with the rest.
 
     \b
     rsmqctl task retry QTVi1UhwiWMElwUhTBW4Ty
@@ -96,7 +98,7 @@ def retry(
     def fits(message: StoredMessage) -> bool:
         return chosen.fits(message) and group in (None, fingerprint_of(message.failure()))
 
-    # Another process may go on with a plan that says all of what fits.
+    # Another process can continue a plan only if the plan contains the whole filter.
     failure = group if group is not None and chosen.is_empty else ""
     if dry_run:
         _preview(session, client, name, fits, limit)
@@ -108,7 +110,7 @@ def retry(
 
 
 def _retry_ids(session: Session, client: Client, ids: Sequence[str], *, dry_run: bool) -> None:
-    """Send the dead letters of these ids back. Raises Failed for the first that has none, before anything is done."""
+    """Retry the dead letters of these ids. Raises Failed for the first id without one, before anything is changed."""
     by_queue: dict[str, list[str]] = {}
     for each in ids:
         queue_name, message = _dead_letter_of(client, each)
@@ -134,7 +136,7 @@ def _dead_letter_of(client: Client, name: str) -> tuple[str, StoredMessage]:
         if found is not None and found[1].failure_json:
             return found
     raise Failed(
-        "deadLetterNotFound", f"no dead letter of {name}: it has not failed for good, or was retried or deleted"
+        "deadLetterNotFound", f"no dead letter of {name}: it has not failed permanently, or was retried or deleted"
     )
 
 
@@ -168,7 +170,7 @@ def _retry_all(
     plan_id = begin(client, name, rate=rate, to_look_at=to_look_at, limit=limit, failure=failure)
     sent = 0
     try:
-        with Progress("looked at", to_look_at, is_quiet=session.json) as bar:
+        with Progress("checked", to_look_at, is_quiet=session.json) as bar:
             looked_at = 0
             for plan in go_on(client, plan_id, fits):
                 bar.advance(plan.looked_at - looked_at)
@@ -204,7 +206,7 @@ def _await_end(session: Session, client: Client, plan_id: str) -> None:
 
 
 def _so_far(sent: int) -> str:
-    return f"; {counted(sent)} retried, which goes on; the same command goes on with the rest" if sent else ""
+    return f"; {counted(sent)} retried and still scheduled; the same command continues with the rest" if sent else ""
 
 
 def _cancel(session: Session, client: Client, name: str, *, dry_run: bool) -> None:

@@ -28,20 +28,20 @@ from .session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: One word for every way to fail.
+#: One value for all kinds of failure.
 ALL_FAILURES = "failed"
 OUTCOMES = [*(kind.value for kind in Kind), ALL_FAILURES]
 _RUN_ID = re.compile(r"\d+-\d+")
 
 
 def run_filter_options(function: F) -> F:
-    """Add the options that say which runs are meant; the command gets a `wanted` made of them."""
+    """Add the options that select runs; the command receives them as `wanted`."""
     options = (
         click.option("--tag", metavar="TEXT", help="Of calls with this tag."),
-        click.option("--group", metavar="HEX", help="Of this error group, as list prints it with --json."),
+        click.option("--group", metavar="HEX", help="Of this error group, as printed by list --json."),
         click.option("--worker", metavar="ID", help="Of this worker process."),
         click.option(
-            "--outcome", "outcomes", type=click.Choice(OUTCOMES), multiple=True, help="Ended so; can be repeated."
+            "--outcome", "outcomes", type=click.Choice(OUTCOMES), multiple=True, help="Outcome; can be repeated."
         ),
         click.option("--task", metavar="PATH", help="Of this task: its dotted path."),
         click.option("-n", "--name", metavar="QUEUE", shell_complete=complete_queue_name, help="Of this queue."),
@@ -53,7 +53,7 @@ def run_filter_options(function: F) -> F:
 
 
 def wanted_runs(*, name: str | None, outcomes: Sequence[str], words: Sequence[str], **more: Any) -> RunFilter:
-    """Return the filter that the options say."""
+    """Return the filter made of the options."""
     kinds = {kind for outcome in outcomes for kind in (FAILED if outcome == ALL_FAILURES else {outcome})}
     return RunFilter(queue=name, kinds=frozenset(kinds), words=tuple(words), **more)
 
@@ -63,11 +63,11 @@ def wanted_runs(*, name: str | None, outcomes: Sequence[str], words: Sequence[st
 
 @click.command("list", cls=Command)
 @run_filter_options
-@click.option("--since", "since_ms", type=MOMENT, metavar="TIME", help="Ended since: 30m, 2h, 7d, or a time.")
-@click.option("--until", "until_ms", type=MOMENT, metavar="TIME", help="Ended before, as --since.")
-@click.option("--before", metavar="RUN", default="+", help="Go on behind this run, as an earlier list said.")
+@click.option("--since", "since_ms", type=MOMENT, metavar="TIME", help="Ended at or after: 30m, 2h, 7d, or a time.")
+@click.option("--until", "until_ms", type=MOMENT, metavar="TIME", help="Ended before TIME; same forms as --since.")
+@click.option("--before", metavar="RUN", default="+", help="Continue after this run, as printed by an earlier list.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, metavar="N", help="At most N runs."
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, metavar="N", help="Maximum number of runs."
 )
 @click.pass_obj
 def list_(
@@ -82,9 +82,8 @@ def list_(
 ) -> None:
     """List runs of tasks, newest first.
 
-    One line is one attempt. WORDS must be in ids, errors or arguments, a number as a whole: 7 is
-    not in 47. Which runs are on record depends on the setting
-    EVENTS. With --json there is one object per line.
+    One line is one attempt. WORDS are searched in ids, errors and arguments, numbers as whole numbers: 7 does not match
+    47. The setting EVENTS decides which runs are recorded. With --json, one object per line.
 
     \b
     rsmqctl task list --outcome failed --since 1d
@@ -98,20 +97,20 @@ def list_(
     found = find_runs(client, wanted, before=before, count=limit, dead_letters_of=dead_letters_of)
     show_runs(session, found.runs, _new_table())
     if not session.json and not found.runs:
-        click.echo("No such runs.", err=True)
+        click.echo("No matching runs.", err=True)
     if found.older is not None and not session.json:
-        cut = f"looked at {found.looked_at} runs; " if found.is_cut else ""
-        click.echo(f"{cut}--before {found.older} goes on", err=True)
+        cut = f"searched {found.looked_at} runs; " if found.is_cut else ""
+        click.echo(f"{cut}--before {found.older} continues the list", err=True)
 
 
 @click.command(cls=Command)
 @run_filter_options
-@click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, metavar="S", help="Seconds between two looks.")
+@click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, metavar="S", help="Default: every second.")
 @click.pass_obj
 def tail(session: Session, /, name: str | None, interval: float, **choices: Any) -> None:
     """Show runs as they end, until Ctrl-C.
 
-    The options are those of list. WORDS must be in ids or errors.
+    Accepts the options of list. WORDS are searched in ids and errors.
     """
     ended = Tail(session.client(name), wanted_runs(name=name, **choices, in_arguments=False))
     table = _new_table()
@@ -124,12 +123,12 @@ def tail(session: Session, /, name: str | None, interval: float, **choices: Any)
 
 
 def dead_letters_of(run: Event) -> str | None:
-    """Return the queue in which the arguments of a dead letter are looked for: the default of the settings."""
+    """Return the default dead-letter queue of a queue, where the body of a dead letter is searched."""
     return f"{split_band(run.queue)[0]}-dead" if run.queue else None
 
 
 def show_runs(session: Session, runs: Sequence[Event], table: Table) -> None:
-    """Print runs in the form that was asked for."""
+    """Print runs in the chosen format."""
     if session.json:
         for run in runs:
             write_json(as_json(run))
@@ -139,7 +138,7 @@ def show_runs(session: Session, runs: Sequence[Event], table: Table) -> None:
 
 
 def as_json(run: Event) -> dict[str, Any]:
-    """Return a run for programs."""
+    """Return the JSON object of a run."""
     return {
         "run": run.entry_id,
         "ended": run.at_ms,
@@ -201,13 +200,13 @@ def _whole(epoch_ms: float | None) -> int | None:
 def show(session: Session, /, name: str) -> None:
     """Show everything about one run.
 
-    ID is that of a run, of a task or of a message; of a task the latest attempt is shown. Arguments are printed as far
-    as the message, the dead letter or the result is kept.
+    ID is that of a run, a task or a message; for a task, the latest attempt is shown. Arguments are printed if the
+    message, the dead letter or the result still exists.
     """
     client = session.client()
     run = newest_run(client, name)
     if run is None:
-        raise Failed("runNotFound", f"run not found: {name}; it ran before the event log begins, or was not recorded")
+        raise Failed("runNotFound", f"run not found: {name}; it is older than the event log, or was not recorded")
     attempts, body = attempts_of(client, run).runs, body_of(client, run)
     if session.json:
         call = None if body is None else as_text(body)
@@ -223,7 +222,7 @@ def show(session: Session, /, name: str) -> None:
 
 
 def newest_run(client: Client, name: str) -> Event | None:
-    """Return the run of this id, or the newest one of a task or message of this id."""
+    """Return the run with this id, or the newest run of the task or message with this id."""
     if _RUN_ID.fullmatch(name) and (found := read_run(client, name)) is not None:
         return found
     for about in (RunFilter(task_id=name), RunFilter(message_id=name)):
@@ -233,7 +232,7 @@ def newest_run(client: Client, name: str) -> Event | None:
 
 
 def body_of(client: Client, run: Event) -> bytes | None:
-    """Return the body of a run's message, wherever it is still kept."""
+    """Return the body of a run's message from the queue, dead letter or result that still has it."""
     for name in filter(None, (run.queue, dead_letters_of(run))):
         try:
             for message in client.run(pick(client.namespace, name, [run.message_id])).messages:
@@ -244,7 +243,7 @@ def body_of(client: Client, run: Event) -> bytes | None:
 
 
 def read_record(client: Client, task_id: str) -> dict[str, bytes]:
-    """Return the result record of a task; empty when there is none."""
+    """Return the result record of a task; empty if there is none."""
 
     def read(reply: list[bytes]) -> dict[str, bytes]:
         return {name.decode("utf-8", "replace"): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
@@ -253,7 +252,7 @@ def read_record(client: Client, task_id: str) -> dict[str, bytes]:
 
 
 def find_message(client: Client, message_id: str) -> tuple[str, StoredMessage] | None:
-    """Return the queue that has a message, and the message."""
+    """Return the name of the queue that has a message, and the message."""
     names = list_queues(client)
     for at in range(0, len(names), MAX_QUEUES):
         for name in client.run(find(client.namespace, names[at : at + MAX_QUEUES], message_id)):

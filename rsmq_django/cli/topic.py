@@ -1,4 +1,4 @@
-"""`rsmqctl topic list, info, groups, publish, set, trim, bridge`: topics as a whole; reading is in `topic_reading`."""
+"""`rsmqctl topic list, info, groups, publish`, and the command group; reading is in `topic_reading`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .topic_reading import existing, read, replay, seek, tail, topic_option
 
 @click.group(cls=Group)
 def topic() -> None:
-    """Logs that many groups of readers follow, each at its own pace.
+    """Topics: logs that consumer groups read independently.
 
     \b
     rsmqctl topic publish -n orders -m '{"id": 7}'
     rsmqctl topic read -n orders -g billing --count 10
-    rsmqctl topic replay -n orders -g billing      everything that is kept comes again
-    rsmqctl topic tail -n orders -f                look without being a group
+    rsmqctl topic replay -n orders -g billing      read all stored messages again
+    rsmqctl topic tail -n orders -f                print messages without a group
     """  # fmt: skip
 
 
@@ -37,15 +37,15 @@ for command in (archive, bridge, read, replay, restore, seek, set_, tail, trim):
     topic.add_command(command)
 
 
-# -- Looking -----------------------------------------------------------------------------------------------------------
+# -- Inspecting --------------------------------------------------------------------------------------------------------
 
 
 @topic.command("list")
 @click.pass_obj
 def list_(session: Session, /) -> None:
-    """Show the topics that were used with this package.
+    """Show the topics that were used through this package.
 
-    One that only other programs use is not listed; name it to look at it.
+    Topics that only other programs use are not listed; 'topic info -n NAME' shows them.
     """
     client = session.client()
     table = Table(["TOPIC", "KEPT", "FIRST", "LAST", "GROUPS", "NEWEST"], right=["KEPT", "FIRST", "LAST", "GROUPS"])
@@ -67,9 +67,9 @@ def list_(session: Session, /) -> None:
 @topic_option
 @click.pass_obj
 def info(session: Session, /, name: str) -> None:
-    """Show a topic and what it keeps.
+    """Show a topic and its retention.
 
-    Indexes count from 1 and are never used twice. How far each group is, 'topic groups' shows.
+    Indexes start at 1 and are never reused. 'topic groups' shows the position of each group.
     """
     status = existing(session, name).status()
     if session.json:
@@ -96,10 +96,10 @@ def info(session: Session, /, name: str) -> None:
 @topic_option
 @click.pass_obj
 def groups(session: Session, /, name: str) -> None:
-    """Show who reads a topic, and how far behind each group is.
+    """Show the consumer groups of a topic with their lag.
 
-    LAG counts what lies ahead, HELD what was read and not acknowledged, SKIPPED what was dropped before it was read,
-    DEAD what went to the dead-letter topic after too many deliveries.
+    LAG counts unread messages, UNACKED messages that were read but not acknowledged, SKIPPED messages that were dropped
+    before the group read them, DEAD messages that moved to the dead-letter topic after too many deliveries.
     """
     found = existing(session, name)
     statuses = [(found.group(group).status(), seen_s) for group, seen_s in found.groups()]
@@ -110,7 +110,7 @@ def groups(session: Session, /, name: str) -> None:
     if not statuses:
         click.echo(f"No groups on topic: {name}", err=True)
         return
-    counts = ["HELD", "SKIPPED", "DEAD", "LIVE"]
+    counts = ["UNACKED", "SKIPPED", "DEAD", "LIVE"]
     table = Table(["GROUP", "NEXT", "LAG", "OLDEST", *counts, "SEEN"], right=["NEXT", "LAG", *counts])
     table.print([_group_row(status, seen_s) for status, seen_s in statuses])
 
@@ -132,10 +132,10 @@ def _ago(then_ms: int | None, now_ms: int) -> str:
 @topic.command()
 @topic_option
 @click.option("-m", "--message", "text", metavar="TEXT", help="The body.")
-@click.option("--stdin", "from_stdin", is_flag=True, help="The body is what arrives on standard input.")
-@click.option("--file", "file", type=click.File("rb"), metavar="PATH", help="The body is the content of a file.")
-@click.option("--lines", is_flag=True, help="Of the input (standard input, or --file) each line is a message.")
-@click.option("-k", "--key", metavar="KEY", help="Messages of one key replace each other when the topic is compacted.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read the body from standard input.")
+@click.option("--file", "file", type=click.File("rb"), metavar="PATH", help="Read the body from a file.")
+@click.option("--lines", is_flag=True, help="Publish each line of standard input or --file as a message.")
+@click.option("-k", "--key", metavar="KEY", help="Key; compaction keeps the newest message of each key.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Can be given repeatedly.")
 @click.pass_obj
 def publish(
@@ -143,7 +143,7 @@ def publish(
 ) -> None:
     """Append messages and print their indexes.
 
-    A topic needs no creation: it begins with its first message.
+    The first message creates the topic.
 
     \b
     rsmqctl topic publish -n orders -m 'hello' -k customer-7 -H source=shop
@@ -159,7 +159,7 @@ def publish(
     elif text is not None:
         _tell_indexes(session, target.publish(os.fsencode(text), **options))
     elif from_stdin or file is not None:
-        # One byte more than is allowed is enough to be refused.
+        # One byte above the limit is enough to be rejected.
         _tell_indexes(session, target.publish(source.read(MAX_BODY_BYTES + 1), **options))
     else:
         raise click.UsageError("Missing option '-m' / '--message'; or give --stdin, --file or --lines.")

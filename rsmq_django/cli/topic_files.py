@@ -1,4 +1,4 @@
-"""`rsmqctl topic archive, restore`: the messages of a topic in a file of JSON lines, and back."""
+"""`rsmqctl topic archive, restore`: export a topic to a file of JSON lines, and import it."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ file_option = click.option(
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="PATH",
-    help="The file; compressed when its name ends with .gz.",
+    help="The file; compressed if its name ends with .gz.",
 )
 
 
 @click.command(cls=Command)
 @topic_option
 @file_option
-@click.option("--from", "first", type=click.IntRange(1), default=1, metavar="INDEX", help="Begin with this index.")
+@click.option("--from", "first", type=click.IntRange(1), default=1, metavar="INDEX", help="Start at this index.")
 @click.pass_obj
 def archive(session: Session, /, name: str, path: Path, first: int) -> None:
     """Write the messages of a topic to a file.
 
-    Each line is a JSON object with index, message, key, headers and time of publication. No group is moved. An existing
-    file is replaced once the new one is complete.
+    Each line is a JSON object with index, message, key, headers and time of publication. Groups keep their positions.
+    An existing file is replaced when the new one is complete.
     """
     topic = existing(session, name)
     unfinished = path.with_name(path.name + ".part")
@@ -63,18 +63,18 @@ def archive(session: Session, /, name: str, path: Path, first: int) -> None:
 @click.command(cls=Command)
 @topic_option
 @file_option
-@click.option("--append", is_flag=True, help="Publish behind the messages that the topic has.")
-@click.option("--skip", type=click.IntRange(0), default=0, metavar="N", help="Leave out the first N messages.")
+@click.option("--append", is_flag=True, help="Publish after the existing messages of the topic.")
+@click.option("--skip", type=click.IntRange(0), default=0, metavar="N", help="Skip the first N messages.")
 @click.pass_obj
 def restore(session: Session, /, name: str, path: Path, append: bool, skip: int) -> None:
     """Publish the messages of an archive.
 
-    They keep their order, keys and headers, and get new indexes and times. A topic that has messages is refused without
-    --append. After an interruption or an error, go on with --append --skip N.
+    They keep their order, keys and headers, and get new indexes and times. A topic with messages requires --append.
+    After an interruption or an error, continue with --append --skip N.
     """
     topic = Topic(name, session.client())
     if not append and topic.status().length:
-        raise Failed("topicExists", f"topic {name} has messages; restore another one, or give --append")
+        raise Failed("topicExists", f"topic {name} has messages; restore to another topic, or add --append")
     done, under_way = skip, 0
     try:
         with _opened(path, "rb", gz=path.suffix == ".gz") as file:
@@ -93,7 +93,7 @@ def restore(session: Session, /, name: str, path: Path, append: bool, skip: int)
 
 
 def _messages(topic: Topic, first: int) -> Iterator[TopicMessage]:
-    """Yield the messages that there are now; those that are published meanwhile are left for the next archive."""
+    """Yield the messages that exist at the start; messages published meanwhile are left for the next archive."""
     last = topic.status().last
     while first <= last:
         found = topic.read_range(first, MAX_BATCH)
@@ -111,11 +111,11 @@ def _write(file: IO[bytes], messages: Iterable[TopicMessage]) -> int:
 
 
 def _way_on(done: int, under_way: int) -> str:
-    """Return how to go on when the first `done` messages of an archive are restored."""
+    """Return how to continue after the first `done` messages of an archive were restored."""
     if not under_way:
-        return f"go on with --append --skip {done}"
+        return f"continue with --append --skip {done}"
     return (
-        f"{counted(done)} are restored and the next {under_way} may be: look with 'topic tail', then go on with "
+        f"{counted(done)} restored, and the next {under_way} may be: check with 'topic tail', then continue with "
         f"--append and --skip {done} or {done + under_way}"
     )
 
@@ -137,7 +137,7 @@ def _entries(file: IO[bytes], path: Path, skip: int) -> Iterator[Entry]:
 def _lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         yield from enumerate(file, 1)
-    except (OSError, EOFError, zlib.error) as error:  # the latter two, and a kind of the first: not a whole .gz file
+    except (OSError, EOFError, zlib.error) as error:  # the latter two, and some of the first: a truncated .gz file
         raise Failed("fileError", f"{path} cannot be read to its end: {error}") from error
 
 

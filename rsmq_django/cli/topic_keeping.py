@@ -1,4 +1,4 @@
-"""`rsmqctl topic set, trim, bridge`: what a topic keeps, and where its messages go on."""
+"""`rsmqctl topic set, trim, bridge`: retention of topics, and forwarding to queues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .topic_reading import existing, group_option, topic_option
 
 
 def topic_as_json(name: str, status: TopicStatus) -> dict[str, Any]:
-    """Return a topic for programs; times are epoch milliseconds."""
+    """Return the JSON object of a topic; times are epoch milliseconds."""
     kept = status.retention
     return {
         "topic": name,
@@ -37,7 +37,7 @@ def topic_as_json(name: str, status: TopicStatus) -> dict[str, Any]:
 
 
 def group_as_json(status: GroupStatus) -> dict[str, Any]:
-    """Return a group for programs."""
+    """Return the JSON object of a group."""
     return {
         "group": status.name,
         "next": status.position + 1,
@@ -55,18 +55,20 @@ def group_as_json(status: GroupStatus) -> dict[str, Any]:
 
 @click.command("set", cls=Command)
 @topic_option
+@click.option("--max-count", type=click.IntRange(0), metavar="N", help="Keep about N messages; 0 for no limit.")
+@click.option("--max-age", type=click.FloatRange(0), metavar="S", help="Keep messages for S seconds; 0 for no limit.")
+@click.option("--max-bytes", type=click.IntRange(0), metavar="N", help="Keep up to N bytes of bodies; 0 for no limit.")
 @click.option(
-    "--max-count", type=click.IntRange(0), metavar="N", help="Keep about the last N messages; 0 for no limit."
+    "--wait-for-groups/--no-wait-for-groups", default=None, help="Keep messages until all groups have read them."
 )
-@click.option("--max-age", type=click.FloatRange(0), metavar="S", help="Keep messages S seconds; 0 for no limit.")
-@click.option("--max-bytes", type=click.IntRange(0), metavar="N", help="Keep bodies of N bytes; 0 for no limit.")
-@click.option("--wait-for-groups/--no-wait-for-groups", default=None, help="Keep what a group has not read yet.")
-@click.option("--group-ttl", type=click.FloatRange(0), metavar="S", help="Forget groups idle so long; 0 for never.")
+@click.option(
+    "--group-ttl", type=click.FloatRange(0), metavar="S", help="Delete groups idle for S seconds; 0 for never."
+)
 @click.pass_obj
 def set_(session: Session, /, name: str, **given: Any) -> None:
-    """Choose what a topic keeps. What is not given stays as it is.
+    """Set the retention of a topic. Options that are not given stay unchanged.
 
-    Publishing drops what exceeds the limits, some hundred messages at a time; 'topic trim' drops it exactly.
+    Publishing drops messages beyond the limits, some hundred at a time; 'topic trim' applies the limits exactly.
     """
     if all(value is None for value in given.values()):
         raise click.UsageError("Nothing to set; give --max-count, --max-age, --max-bytes or another option.")
@@ -93,17 +95,17 @@ def _chosen(given: Any, stored: Any) -> Any:
 @topic_option
 @click.option("--before", type=click.IntRange(0), metavar="INDEX", help="Drop the messages before this one.")
 @click.option("--keep", type=click.IntRange(0), metavar="N", help="Drop all but the last N messages.")
-@click.option("--compact", is_flag=True, help="Drop messages whose key has a newer one; messages without key stay.")
+@click.option("--compact", is_flag=True, help="Keep the newest message of each key; messages without key stay.")
 @dry_run_option
 @yes_option
 @click.pass_obj
 def trim(
     session: Session, /, name: str, before: int | None, keep: int | None, compact: bool, dry_run: bool, yes: bool
 ) -> None:
-    """Drop old messages for good.
+    """Delete old messages permanently.
 
-    Without --before, --keep and --compact those that the topic's settings let go ('topic set'). Groups that have not
-    read them jump, and are told how many they missed.
+    Without --before, --keep and --compact, the topic's retention applies ('topic set'). Groups that have not read these
+    messages skip them; their next read reports how many.
     """
     if sum((before is not None, keep is not None, compact)) > 1:
         raise click.UsageError("Give only one of --before, --keep and --compact.")
@@ -115,7 +117,7 @@ def trim(
         chosen = max(0, min(end, status.last + 1) - status.first)
     if dry_run:
         if chosen is None:
-            raise click.UsageError("--dry-run goes with --before or --keep: only those are known beforehand.")
+            raise click.UsageError("--dry-run needs --before or --keep: other numbers are not known beforehand.")
         _tell_dropped(session, name, chosen, would=True)
         return
     if chosen:
@@ -132,19 +134,19 @@ def _tell_dropped(session: Session, name: str, dropped: int, *, would: bool) -> 
         click.echo(f"{word.replace('_', ' ')} {counted(dropped)} of {name}")
 
 
-# -- Bridging ----------------------------------------------------------------------------------------------------------
+# -- Bridge ----------------------------------------------------------------------------------------------------------
 
 
 @click.command(cls=Command)
 @topic_option
 @group_option
 @click.option("--to", "target", required=True, metavar="QUEUE", shell_complete=complete_queue_name, help="The queue.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Continue until Ctrl-C.")
 @click.pass_obj
 def bridge(session: Session, /, name: str, group: str, target: str, follow: bool) -> None:
-    """Move a group's messages into a queue, for programs that know queues but no topics.
+    """Move a group's messages to a queue, for programs that support queues but not topics.
 
-    Each arrives exactly once. One that is longer than the queue allows goes to the dead-letter topic, NAME.dlt.
+    Each arrives exactly once. A message longer than the queue allows goes to the dead-letter topic, NAME.dlt.
     """
     queue: Queue = session.queue(target)
     moving = Bridge(Topic(name, queue.client).group(group), queue)
@@ -161,7 +163,7 @@ def bridge(session: Session, /, name: str, group: str, target: str, follow: bool
     if session.json:
         write_json({"topic": name, "queue": target, "moved": moved, "dead_lettered": dead})
     else:
-        note = f"; {dead} went to {name}.dlt, they are longer than the queue allows" if dead else ""
+        note = f"; {dead} too long for the queue, moved to {name}.dlt" if dead else ""
         click.echo(f"moved {counted(moved)} from {name} to {target}{note}")
 
 

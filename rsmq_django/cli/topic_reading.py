@@ -1,4 +1,4 @@
-"""`rsmqctl topic tail, read, replay, seek`: the messages of topics, and where groups go on."""
+"""`rsmqctl topic tail, read, replay, seek`: read topics, and move the positions of groups."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from .session import Session
 topic_option = click.option(
     "-n", "--name", required=True, metavar="TOPIC", shell_complete=complete_topic_name, help="The topic."
 )
-group_option = click.option("-g", "--group", required=True, metavar="GROUP", help="The group of readers.")
-force_option = click.option("--force", is_flag=True, help="Although consumers of the group are reading.")
+group_option = click.option("-g", "--group", required=True, metavar="GROUP", help="The consumer group.")
+force_option = click.option("--force", is_flag=True, help="Seek even if the group has active consumers.")
 
 FOLLOW_EVERY_MS = 1000
 
 
 def existing(session: Session, name: str) -> Topic:
-    """Return a topic that has been used. Raises Failed with the nearest name for one that has not."""
+    """Return an existing topic. Raises Failed with the nearest name for an unknown one."""
     topic = Topic(name, session.client())
     if not topic.status().exists:
         near = difflib.get_close_matches(name, list_topics(topic.client), n=1)
-        hint = f"did you mean {near[0]}?" if near else "'topic list' shows those there are, 'topic publish' begins one"
+        hint = f"did you mean {near[0]}?" if near else "'topic list' shows all topics, 'topic publish' creates one"
         raise Failed("topicNotFound", f"topic not found: {name}; {hint}")
     return topic
 
 
 def as_json(message: TopicMessage) -> dict[str, Any]:
-    """Return a message for programs; what it does not have is left out."""
+    """Return the JSON object of a message, without absent fields."""
     body = message_fields(message.body)
     fields: dict[str, Any] = {"index": message.index, "message": body.pop("message"), **body}
     if message.key is not None:
@@ -57,15 +57,20 @@ def as_json(message: TopicMessage) -> dict[str, Any]:
 @click.command(cls=Command)
 @topic_option
 @click.option(
-    "--last", type=click.IntRange(0), default=10, show_default=True, metavar="N", help="Begin N messages back."
+    "--last",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Start N messages before the end.",
 )
-@click.option("--from", "first", type=click.IntRange(0), metavar="INDEX", help="Begin with this one instead.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is published, until Ctrl-C.")
+@click.option("--from", "first", type=click.IntRange(0), metavar="INDEX", help="Start at this index instead.")
+@click.option("-f", "--follow", is_flag=True, help="Print new messages until Ctrl-C.")
 @click.pass_obj
 def tail(session: Session, /, name: str, last: int, first: int | None, follow: bool) -> None:
-    """Print messages without reading for a group.
+    """Print messages without a consumer group.
 
-    Each is printed as a JSON object. No group is moved by it.
+    Each is printed as a JSON object. Groups keep their positions.
     """
     topic = Topic(name, session.client()) if follow else existing(session, name)
     status = topic.status()
@@ -77,7 +82,7 @@ def tail(session: Session, /, name: str, last: int, first: int | None, follow: b
 
 
 def _ranges(topic: Topic, index: int, *, is_endless: bool) -> Iterator[TopicMessage]:
-    """Read on from an index; at the end wait, or stop."""
+    """Yield messages from an index on; at the end, wait for new ones or stop."""
     index = max(0, index)
     while True:
         found = topic.read_range(index, MAX_BATCH)
@@ -94,22 +99,29 @@ def _ranges(topic: Topic, index: int, *, is_endless: bool) -> Iterator[TopicMess
 @topic_option
 @group_option
 @click.option(
-    "--count", type=click.IntRange(1, MAX_BATCH), default=1, show_default=True, metavar="N", help="At most N."
+    "--count",
+    type=click.IntRange(1, MAX_BATCH),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of messages.",
 )
-@click.option("--wait", type=click.FloatRange(0, 86_400), default=0, metavar="S", help="Wait for one up to S seconds.")
+@click.option(
+    "--wait", type=click.FloatRange(0, 86_400), default=0, metavar="S", help="Wait up to S seconds for a message."
+)
 @click.option(
     "--start",
     type=click.Choice(["earliest", "latest", "error"]),
     default="earliest",
     show_default=True,
-    help="Where a group begins that is new.",
+    help="Start position of a new group.",
 )
 @click.pass_obj
 def read(session: Session, /, name: str, group: str, count: int, wait: float, start: str) -> None:
     """Read the next messages of a group.
 
-    Each is printed as a JSON object. The group moves on at once: what is read here, no other consumer of the group
-    gets. To look only, use 'topic tail'.
+    Each is printed as a JSON object. The group's position advances at once: no other consumer of the group receives
+    these messages. To print messages only, use 'topic tail'.
     """
     reader = Topic(name, session.client()).group(group, start=start)
     batch = reader.read(count, block_ms=int(wait * 1000))
@@ -122,7 +134,7 @@ def read(session: Session, /, name: str, group: str, count: int, wait: float, st
     reader.leave()
 
 
-# -- Going somewhere else ----------------------------------------------------------------------------------------------
+# -- Seeking ----------------------------------------------------------------------------------------------
 
 
 @click.command(cls=Command)
@@ -132,9 +144,9 @@ def read(session: Session, /, name: str, group: str, count: int, wait: float, st
 @force_option
 @click.pass_obj
 def replay(session: Session, /, name: str, group: str, dry_run: bool, force: bool) -> None:
-    """Have a group read everything again that is kept.
+    """Move a group back to the oldest stored message.
 
-    Refused while its consumers read (they count for 15 seconds), unless forced.
+    Rejected while the group has active consumers (active in the last 15 seconds), unless forced.
     """
     reader = existing(session, name).group(group)
     _known(reader.status().exists, name, group)
@@ -144,30 +156,36 @@ def replay(session: Session, /, name: str, group: str, dry_run: bool, force: boo
 @click.command(cls=Command)
 @topic_option
 @group_option
-@click.option("--to", "target", required=True, metavar="WHERE", help="See above.")
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="TARGET",
+    help="Target: index, earliest, latest, +N, -N, an age (30m) or a time.",
+)
 @dry_run_option
 @force_option
 @click.pass_obj
 def seek(session: Session, /, name: str, group: str, target: str, dry_run: bool, force: bool) -> None:
-    """Choose which message a group reads next.
+    """Move a group to another position.
 
     \b
     --to 1042               this index
-    --to earliest           the first that is kept
-    --to latest             only what is published from now on
-    --to +10, --to -10      so many on, or back
-    --to 30m, --to 2h       what was published since then
+    --to earliest           the oldest stored message
+    --to latest             only messages published from now on
+    --to +10, --to -10      N messages forward or back
+    --to 30m, --to 2h       messages published since then
     --to 2026-03-01T12:00   the same, with a time (local unless it names a zone)
 
-    What lies outside the topic becomes its nearer end. A group that does not exist yet is made. Refused while
-    consumers of the group read, unless forced.
+    A target outside the topic becomes its nearer end. A missing group is created. Rejected while the group has active
+    consumers, unless forced.
     """  # fmt: skip
     reader = existing(session, name).group(group)
     _tell(session, name, group, reader.seek(_place(target), force=force, dry_run=dry_run), dry_run=dry_run)
 
 
 def _place(words: str) -> Target:
-    """Return what was written as a target of `Group.seek()`."""
+    """Return the target of `Group.seek()` for the value of --to."""
     if re.fullmatch(r"\d+", words):
         return int(words)
     try:
@@ -188,7 +206,7 @@ def _place(words: str) -> Target:
 def _known(exists: bool, name: str, group: str) -> None:
     if not exists:
         raise Failed(
-            "groupNotFound", f"group not found: {group}; 'topic groups -n {name}' shows those that topic {name} has"
+            "groupNotFound", f"group not found: {group}; 'topic groups -n {name}' shows the groups of topic {name}"
         )
 
 
@@ -208,5 +226,5 @@ def _tell(session: Session, name: str, group: str, result: SeekResult, *, dry_ru
         )
         return
     would = "would read" if dry_run else "reads"
-    held = f"; {result.held} that are held would come again" if result.held and dry_run else ""
-    click.echo(f"{group} {would} index {result.after} next instead of {result.before}, {result.ahead} lie ahead{held}")
+    held = f"; {result.held} unacknowledged messages would be delivered again" if result.held and dry_run else ""
+    click.echo(f"{group} {would} index {result.after} next instead of {result.before}, {result.ahead} to read{held}")

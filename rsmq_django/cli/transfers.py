@@ -1,4 +1,4 @@
-"""Messages on their way to another queue, as a command: how far it has got, and what became of them."""
+"""Progress and result of commands that move messages to another queue."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .failures import Failed, Interrupted, name_of, text_of
 from .output import Progress, counted, write_json
 from .session import Session
 
-#: Why a message stayed where it was. The first two are nobody's fault.
+#: Why a message was not moved. The first two are not failures.
 STAYED = {
     GONE: "deleted meanwhile",
-    TAKEN: "received by somebody meanwhile",
+    TAKEN: "received by a consumer meanwhile",
     TOO_LONG: "too long for the target",
-    DUPLICATE: "whose id the target has already",
+    DUPLICATE: "with an id that the target already has",
     NO_ORIGIN: "without a record of their origin (name the target with --to)",
 }
 FAULTS = (TOO_LONG, DUPLICATE, NO_ORIGIN)
 
 
 def carry_out(session: Session, transfer: Transfer, send: Callable[[list[StoredMessage]], None], verb: str) -> None:
-    """Send slice after slice, and tell how far it got whatever happens."""
+    """Send slice by slice, and report the progress, also after an error or Ctrl-C."""
     under_way = 0
     try:
         with Progress(verb, transfer.expected(), is_quiet=session.json) as bar:
@@ -44,16 +44,16 @@ def carry_out(session: Session, transfer: Transfer, send: Callable[[list[StoredM
 
 
 def so_far(transfer: Transfer, verb: str, unsure: int) -> str:
-    """Say how far it got; `unsure` messages were given to a script whose answer is not known."""
+    """Return the progress so far; `unsure` messages were passed to a script whose reply is unknown."""
     moved = transfer.moved.total()
     if not moved and not unsure:
         return ""
     more = f", up to {unsure} more may have been" if unsure else ""
-    return f"; {counted(moved)} {verb}{more}; the same command goes on with the rest"
+    return f"; {counted(moved)} {verb}{more}; the same command continues with the rest"
 
 
 def tell(session: Session, transfer: Transfer, verb: str) -> None:
-    """Print the result. Raises Failed when messages stayed that were meant to go and could have."""
+    """Print the result. Raises Failed when messages that exist could not be moved."""
     stayed = {word: number for word, number in transfer.stayed.items() if number}
     moved = transfer.moved.total()
     if session.json:
@@ -65,5 +65,7 @@ def tell(session: Session, transfer: Transfer, verb: str) -> None:
     if stayed:
         reasons = ", ".join(f"{number} {STAYED[word]}" for word, number in stayed.items())
         if any(word in FAULTS for word in stayed):
-            raise Failed("messagesStayed", f"{counted(sum(stayed.values()))} stayed in {transfer.source}: {reasons}")
-        click.echo(f"{counted(sum(stayed.values()))} stayed: {reasons}", err=True)
+            raise Failed(
+                "messagesStayed", f"{counted(sum(stayed.values()))} not moved from {transfer.source}: {reasons}"
+            )
+        click.echo(f"{counted(sum(stayed.values()))} not moved: {reasons}", err=True)

@@ -1,4 +1,4 @@
-"""Waiting for a message: a publish or the next due time ends a sleep, a look every second is the floor."""
+"""Waiting for a message: a publish or the next due time ends a sleep; queues are polled every second at least."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ..core.browse import page
 
 T = TypeVar("T")
 
-#: Not every sender publishes.
+#: Polling interval, since not every sender publishes.
 LOOK_EVERY_S = 1.0
 
 
 def until_found(queue: Queue, look: Callable[[], list[T]], *, wait_s: float) -> list[T]:
-    """Return what `look` finds, as soon as that is anything, or nothing after `wait_s` seconds."""
+    """Return the first non-empty result of `look`, or an empty list after `wait_s` seconds."""
     found = look()
     if found or wait_s <= 0:
         return found
     deadline = time.monotonic() + wait_s
     with _sleeper(queue) as sleep:
-        # Once more, for what was sent before we listened; then after each sleep.
+        # Once more, for messages sent before the subscription; then after each sleep.
         while not (found := look()) and (left_s := deadline - time.monotonic()) > 0:
             sleep(min(left_s, LOOK_EVERY_S, _next_due_s(queue)))
     return found
@@ -33,10 +33,10 @@ def until_found(queue: Queue, look: Callable[[], list[T]], *, wait_s: float) -> 
 
 @contextlib.contextmanager
 def _sleeper(queue: Queue) -> Iterator[Callable[[float], object]]:
-    """Yield a function that sleeps for so many seconds, or until somebody publishes on the queue's channel."""
+    """Yield a function that sleeps for a number of seconds, or until a publish on the queue's channel."""
     try:
         subscriber = queue.client.connection.subscriber([queue.keys.channel])
-    except redis.RedisError:  # a user without the right to subscribe waits by looking
+    except redis.RedisError:  # without permission to subscribe, poll
         yield time.sleep
         return
 

@@ -1,12 +1,12 @@
-"""A private local server for development, demo and tests: it starts with its first user and stops after the last.
+"""A private local server for development, demo and tests: it starts with its first client and stops after the last.
 
-All processes that name the same state directory share one server and its data. Starting it is an explicit call of
-`EmbeddedServer(...).ensure()`; nothing in this package makes that call unless the settings say `EMBEDDED`, so a
-production site cannot slip onto it. The server listens on a unix socket only, for this user only.
+All processes with the same state directory share one server and its data. `EmbeddedServer(...).ensure()` starts it;
+this package calls it only if the settings contain `EMBEDDED`, so that a production site cannot use it by accident. The
+server listens on a unix socket only, for this operating system user only.
 
-Who uses the server is counted by a file lock, which the kernel drops however a process ends: kill -9 of every user
-leaves no server behind, and no user can stop it under another. This module is the side of the users;
-`supervisor.py` is the detached process that owns the server, `binary.py` finds the executable.
+Each client process holds a shared file lock, which the kernel releases however the process ends: kill -9 of every
+client leaves no server behind, and no client can stop the server while another one uses it. This module is the client
+side; `supervisor.py` is the detached process that owns the server, `binary.py` finds the executable.
 """
 
 import hashlib
@@ -33,18 +33,18 @@ __all__ = ["EmbeddedServer", "ServerDidNotStart", "ServerNotFound"]
 
 logger = get_logger(__name__)
 
-#: A unix socket's path may have 107 bytes on Linux and 103 on macOS.
+#: The path of a unix socket has at most 107 bytes on Linux and 103 on macOS.
 MAX_SOCKET_PATH_BYTES = 103
 POLL_S = 0.01
 QUOTED_LOG_LINES = 8
 
-#: State directory -> descriptor of its users.lock, for every server that this process uses. Kept here and not on the
-#: object: that may be collected while the process goes on using the server.
+#: State directory -> descriptor of its users.lock, for every server that this process uses. Stored here and not in the
+#: object, which may be garbage-collected while the process still uses the server.
 _held: dict[Path, int] = {}
 
 
 class ServerDidNotStart(RuntimeError):
-    """The embedded server was found but did not start; the message quotes the end of its logs."""
+    """The embedded server did not start; the message quotes the end of its logs."""
 
 
 class EmbeddedServer:
@@ -54,19 +54,19 @@ class EmbeddedServer:
         self.files = StateFiles(Path(state_dir).resolve())
 
     def ensure(self) -> str:
-        """Start the server unless it runs already, count this process as a user, and return the server's URL.
+        """Start the server unless it is running, register this process as a client, and return the server's URL.
 
-        Safe to call often, and from many processes at once. Children made by fork count as users too.
-        Raises ServerNotFound or ServerDidNotStart; PermissionError for a directory in which others may write.
+        Safe to call repeatedly and from many processes at once. Forked child processes count as clients, too.
+        Raises ServerNotFound or ServerDidNotStart; PermissionError for a directory that other users may write to.
         """
         self._prepare_directory()
-        self._count_as_user()  # from here on nobody stops the server that we are about to look for
+        self._count_as_user()  # from here on, the supervisor keeps the server running
         with self._one_starter_at_a_time():
             socket = self._wait_until_served()
-        return f"unix://{quote(str(socket))}"  # TMPDIR may hold anything
+        return f"unix://{quote(str(socket))}"  # TMPDIR may contain any characters
 
     def release(self) -> None:
-        """Stop counting this process as a user; the server stops soon after its last one."""
+        """Unregister this process; the server stops soon after its last client."""
         descriptor = _held.pop(self.files.directory, None)
         if descriptor is not None:
             os.close(descriptor)
@@ -103,10 +103,10 @@ class EmbeddedServer:
             os.close(descriptor)
 
     def _wait_until_served(self) -> Path:
-        """Return the socket of a server that answers; start a supervisor where there is none.
+        """Return the socket of a responding server; start a supervisor if there is none.
 
-        There may be none beside a server that answers: then somebody killed it, and the new one replaces that server,
-        which would otherwise run for ever.
+        A responding server may have lost its supervisor to a kill; then the new supervisor replaces the server, which
+        would otherwise run forever.
         """
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while True:
@@ -127,13 +127,13 @@ class EmbeddedServer:
             os.close(descriptor)
 
     def _start_supervisor(self) -> None:
-        """Start the detached supervisor and wait for its word that the server answers."""
+        """Start the detached supervisor and wait until it reports that the server responds."""
         binary = find_server()
         self._announce_other_data(binary)
         socket = _socket_for(self.files.directory)
         command = [sys.executable, "-m", __name__, str(self.files.directory), str(socket)]
         command += [binary.path, binary.data_format]
-        # Where this process found the package, the supervisor must find it too.
+        # The supervisor must import the package from the same place.
         places = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
         with self.files.supervisor_log.open("ab") as log:
@@ -144,13 +144,13 @@ class EmbeddedServer:
             raise ServerDidNotStart(self._explain())
 
     def _announce_other_data(self, binary: ServerBinary) -> None:
-        """Say so when this server begins empty beside the data of another one, which it could not read."""
+        """Log a warning if this server starts empty because it cannot read the existing data of another one."""
         own = self.files.directory / binary.data_format
         others = sorted(path.name for path in self.files.directory.glob("*-*.*") if path.is_dir())
         if others and not own.exists():
             logger.warning(
-                "the embedded server is now %s and begins empty; the data of %s stays in %s, "
-                "set RSMQ_REDIS_SERVER to such a server to use it again",
+                "the embedded server is now %s and starts empty; the data of %s stays in %s, "
+                "set RSMQ_REDIS_SERVER to a server of that kind to use it again",
                 binary.data_format,
                 " and ".join(others),
                 self.files.directory,
@@ -165,7 +165,7 @@ class EmbeddedServer:
 
 
 def _socket_for(state_dir: Path) -> Path:
-    """Return a socket path that is short enough, in a directory that only this user can enter."""
+    """Return a short enough socket path in a directory that only this user can access."""
     digest = hashlib.sha256(os.fsencode(state_dir)).hexdigest()[:10]
     name = f"rsmq-{os.getuid()}-{digest}"
     socket = Path(tempfile.gettempdir(), name, "s")
@@ -173,7 +173,7 @@ def _socket_for(state_dir: Path) -> Path:
         socket = Path("/tmp", name, "s")  # noqa: S108 - its directory is made and checked below
     directory = socket.parent
     directory.mkdir(mode=0o700, exist_ok=True)
-    # Everybody may write to the temporary directory: somebody else may have made ours first.
+    # All users may write to the temporary directory: another user may have created ours first.
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise PermissionError(f"{directory} is not a private directory of this user; remove it, or set TMPDIR")

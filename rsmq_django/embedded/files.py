@@ -1,6 +1,6 @@
-"""The files of a state directory, their locks, and how to ask the server behind a socket whether it serves.
+"""The files of a state directory, their locks, and the liveness check of a server.
 
-Shared by the processes that use an embedded server and the one that owns it; neither starts nor stops anything here.
+Shared by client processes and the supervisor. This module starts and stops nothing.
 """
 
 import fcntl
@@ -15,23 +15,23 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class StateFiles:
-    """What lies in a state directory, beside one data directory per server flavour and version."""
+    """The files in a state directory, besides one data directory per server flavour and version."""
 
     directory: Path
 
     @property
     def users_lock(self) -> Path:
-        """Shared, by every user process for life; exclusive, by the supervisor that sees nobody left."""
+        """Path of the clients' lock: shared by every client process for life; exclusive by a supervisor that stops."""
         return self.directory / "users.lock"
 
     @property
     def start_lock(self) -> Path:
-        """Exclusive, by the user process that looks for the server or starts it."""
+        """Path of the start lock: exclusive by the client process that checks or starts the server."""
         return self.directory / "start.lock"
 
     @property
     def supervisor_lock(self) -> Path:
-        """Exclusive, by the supervisor for life."""
+        """Path of the supervisor's lock: exclusive by the supervisor for life."""
         return self.directory / "supervisor.lock"
 
     @property
@@ -44,17 +44,17 @@ class StateFiles:
 
     @property
     def record(self) -> Path:
-        """JSON object: pid, supervisor_pid, server, executable, socket. Says what was, not what still runs."""
+        """Path of the record, a JSON object: pid, supervisor_pid, server, executable, socket. It may be outdated."""
         return self.directory / "server.json"
 
     def write_record(self, **facts: str | int) -> None:
-        """Replace the record in one step."""
+        """Replace the record atomically."""
         draft = self.record.with_suffix(".new")
         draft.write_text(json.dumps(facts, indent=2) + "\n")
         draft.replace(self.record)
 
     def recorded_socket(self) -> Path | None:
-        """Return the socket of the last server; a process with another TMPDIR could not guess it."""
+        """Return the socket of the last server, which a process with another TMPDIR could not derive."""
         try:
             return Path(json.loads(self.record.read_text())["socket"])
         except (OSError, ValueError, KeyError):
@@ -62,8 +62,8 @@ class StateFiles:
 
 
 def check_owner(directory: Path) -> None:
-    """Raise PermissionError for a directory that another user owns or may write to: its files say where the server is,
-    and the server writes into them.
+    """Raise PermissionError for a directory that another user owns or may write to: its files determine the server's
+    address, and the server writes into them.
     """
     found = directory.lstat()
     wrong = ""
@@ -72,18 +72,18 @@ def check_owner(directory: Path) -> None:
     elif found.st_uid != os.getuid():
         wrong = f"belongs to user {found.st_uid}, this process runs as user {os.getuid()}"
     elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        wrong = "is not private: others may write to it"
+        wrong = "is not private: other users may write to it"
     if wrong:
         raise PermissionError(f"{directory} {wrong}; set RSMQ_STATE_DIR to a directory of your own")
 
 
 def open_lock(path: Path) -> int:
-    """Open a lock file and return its descriptor; programs started from here do not inherit it, forks do."""
+    """Open a lock file and return its descriptor; forked processes inherit it, executed programs do not."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def take(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
-    """Take the lock of the open file, and say whether that worked; with `wait` it always does."""
+    """Acquire the lock of the open file, and return whether that succeeded; with `wait`, block until it does."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -92,12 +92,12 @@ def take(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
 
 
 def give_back(descriptor: int) -> None:
-    """Drop the lock of the open file."""
+    """Release the lock of the open file."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def is_current(descriptor: int, path: Path) -> bool:
-    """Say whether the open file is still the one at `path`: somebody may have deleted the state directory."""
+    """Return whether the open file is still the one at `path`: the state directory may have been deleted."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -105,7 +105,7 @@ def is_current(descriptor: int, path: Path) -> bool:
 
 
 def ask(socket: Path, command: str) -> str:
-    """Send one command and return the beginning of the reply, or '' without one. A server of another user gets none."""
+    """Send a command and return the start of the reply; '' without a reply or if another user runs the server."""
     try:
         with sockets.socket(sockets.AF_UNIX) as client:
             client.settimeout(1)
@@ -119,7 +119,7 @@ def ask(socket: Path, command: str) -> str:
 
 
 def _is_own(client: sockets.socket) -> bool:
-    """Return whether this user runs the other side of a socket, where the system tells."""
+    """Return whether this user runs the other side of a socket; True if the system cannot tell."""
     option = getattr(sockets, "SO_PEERCRED", None)
     if option is None:
         return True
@@ -128,5 +128,5 @@ def _is_own(client: sockets.socket) -> bool:
 
 
 def answers(socket: Path) -> bool:
-    """Say whether a server serves on the socket; one that still loads its data does not yet."""
+    """Return whether a server responds on the socket; False while it loads its data."""
     return ask(socket, "PING").startswith("+PONG")

@@ -1,8 +1,8 @@
 """The detached process that owns an embedded server: starts it, restarts it after a crash, stops it when unused.
 
-It lives in a session of its own, so that Ctrl-C in one terminal does not stop a server that others use, and is
-nobody's child. Its starter reads one word from its standard output: "ready", "busy" (another supervisor is at work),
-or nothing, and then the logs say why. Configuration and directories are decided by the starter.
+It has its own session and no parent, so that Ctrl-C in one terminal does not stop a server that other processes use.
+Its starter reads one word from its standard output: "ready", "busy" (another supervisor is running), or nothing, with
+the reason in the logs. The starter chooses configuration and directories.
 """
 
 import os
@@ -18,14 +18,14 @@ from .files import StateFiles, answers, ask, give_back, is_current, open_lock, t
 
 START_TIMEOUT_S = 30.0  # a large append-only file takes seconds to load
 STOP_TIMEOUT_S = 30.0
-#: How long nobody may use the server before it stops: `make demo` twice in a row should find it running.
+#: Grace time without clients before the server stops: a second `make demo` should find it running.
 GRACE_S = 2.0
 POLL_S = 0.5
 START_POLL_S = 0.005
 
 
 def main(state_dir: str, socket: str, executable: str, data_format: str) -> None:
-    """Leave the starter's process tree and terminal, and supervise."""
+    """Detach from the starter's process tree and terminal, and supervise the server."""
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -50,9 +50,9 @@ class Supervisor:
         self._told_to_stop = False
 
     def run(self) -> None:
-        """Keep the server running until nobody uses it any more."""
+        """Keep the server running until it has no clients."""
         if not take(self._own_lock):
-            _log("another supervisor is at work; leaving the server to it")
+            _log("another supervisor is running; exiting")
             _tell_starter("busy")
             return
         try:
@@ -67,17 +67,17 @@ class Supervisor:
         try:
             while not self._is_over():
                 if _ends(server, within_s=POLL_S) and not self._is_over():
-                    _log(f"the server ended with {server.returncode}; starting it again on the same data")
+                    _log(f"the server exited with {server.returncode}; restarting it with the same data")
                     server = self._start()
         finally:
             _stop(server)
 
     def stop_soon(self, *_: object) -> None:
-        """Remember to stop. An exception from a signal handler could come before the server is in safe hands."""
+        """Request a stop. An exception from the signal handler could leave an unsupervised server."""
         self._told_to_stop = True
 
     def _end_orphan(self) -> None:
-        """Stop a server whose supervisor was killed: nobody else would ever stop it."""
+        """Stop a server whose supervisor was killed, which would otherwise run forever."""
         found = re.search(r"\bprocess_id:(\d+)", ask(self.socket, "INFO server"))
         if not found:
             return
@@ -86,11 +86,11 @@ class Supervisor:
         deadline_s = time.monotonic() + STOP_TIMEOUT_S
         while ask(self.socket, "PING"):
             if time.monotonic() > deadline_s:
-                sys.exit(f"the server {found[1]} did not stop within {STOP_TIMEOUT_S} s; end it by hand")
+                sys.exit(f"the server {found[1]} did not stop within {STOP_TIMEOUT_S} s; stop it manually")
             time.sleep(START_POLL_S)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Start the server on the data of its own flavour and version, and wait until it answers."""
+        """Start the server with the data of its flavour and version, and wait until it responds."""
         data = self.files.directory / self.data_format
         data.mkdir(exist_ok=True)
         command = [self.executable, "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700"]
@@ -101,10 +101,10 @@ class Supervisor:
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while not answers(self.socket):
             if _ends(server, within_s=START_POLL_S):
-                sys.exit(f"the server ended with {server.returncode} before it answered")
+                sys.exit(f"the server exited with {server.returncode} before it responded")
             if time.monotonic() > deadline_s:
                 _stop(server)
-                sys.exit(f"the server did not answer within {START_TIMEOUT_S} s")
+                sys.exit(f"the server did not respond within {START_TIMEOUT_S} s")
         self.files.write_record(
             pid=server.pid,
             supervisor_pid=os.getpid(),
@@ -115,9 +115,9 @@ class Supervisor:
         return server
 
     def _is_over(self) -> bool:
-        """Say whether to stop: told to, nobody is left, or the files are no longer ours (somebody cleaned up).
+        """Return whether to stop: on request, without clients, or if the state directory was deleted or replaced.
 
-        A server that ended in good order removed its socket: somebody stopped it on purpose.
+        A server that shut down normally removed its socket: it was stopped on purpose.
         """
         return self._told_to_stop or not self._is_ours() or not self.socket.exists() or self._is_unused()
 
@@ -126,9 +126,9 @@ class Supervisor:
         return own and is_current(self._users_lock, self.files.users_lock)
 
     def _is_unused(self) -> bool:
-        """Say whether nobody has used the server for the grace time.
+        """Return whether the server had no clients for the grace time.
 
-        Keeps the exclusive lock then: whoever comes next waits until this process, and with it the server, is gone.
+        If so, keeps the exclusive lock: the next client waits until this process and the server have ended.
         """
         now_s = time.monotonic()
         if not take(self._users_lock):
@@ -140,7 +140,7 @@ class Supervisor:
         return False
 
     def _remove_socket_directory(self) -> None:
-        """Leave nothing in the temporary directory, unless a successor may be about to use it."""
+        """Remove the socket directory, unless a successor may be about to use it."""
         if self._is_ours() or not self.files.supervisor_lock.exists():
             with suppress(OSError):
                 self.socket.parent.rmdir()
@@ -155,7 +155,7 @@ def _ends(server: subprocess.Popen[bytes], *, within_s: float) -> bool:
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
-    """End the server in good order, which saves what the append-only file has not yet."""
+    """Shut the server down, which completes the append-only file."""
     server.terminate()
     if not _ends(server, within_s=STOP_TIMEOUT_S):
         _log(f"the server did not stop within {STOP_TIMEOUT_S} s; killing it")
@@ -166,11 +166,11 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 def _tell_starter(word: str) -> None:
     os.write(1, word.encode())
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)  # the starter reads until the end of file
+    os.dup2(nowhere, 1)  # the starter reads until end of file
     os.close(nowhere)
 
 
 def _log(line: str) -> None:
-    """Write to standard error, which the starter has pointed at supervisor.log."""
+    """Write to standard error, which the starter has redirected to supervisor.log."""
     sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
     sys.stderr.flush()

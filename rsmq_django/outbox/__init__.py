@@ -1,5 +1,5 @@
-"""Optional application: enqueueing in the caller's transaction, and running a task once, with the help of its database.
+"""Optional application: enqueue in the caller's transaction, and run tasks with exactly-once effect in the database.
 
-The outbox is a table. `enqueue()` writes a row in the transaction that causes the work, so that both are stored or
-neither; a relay sends the rows. The inbox is another table, which tells a repeated task that its work is done.
+The outbox is a table. `enqueue()` inserts a row in the caller's transaction, so that the row is stored if and only if
+the transaction commits; a relay sends the rows. The inbox is another table, which records finished tasks.
 """

@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 
 class OutboxConfig(AppConfig):
-    """See the module."""
+    """The application configuration of rsmq_django.outbox."""
 
     name = "rsmq_django.outbox"
     label = "rsmq_outbox"

@@ -1,4 +1,4 @@
-"""Exactly-once effect: a task notes in its own transaction that it is done, and a repeat finds the note."""
+"""Exactly-once effect: a task records its completion in its own transaction, and a repeated run finds the record."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .writing import outbox_database
 
 
 def run_once(task_id: str, task: str, function: Callable[[], Any]) -> Any:
-    """Call the function in a transaction that also notes the task id; a repeat returns what the first run returned.
+    """Call the function in a transaction that also records the task id; a repeated run returns the recorded value.
 
-    The note is written first: a second run at the same time waits for the first one's transaction, and then finds it
-    done or, when it was rolled back, runs itself.
+    The record is written first: a concurrent run waits for the first run's transaction, and then finds the task done,
+    or runs it if the transaction was rolled back.
     """
     database = outbox_database()
     entries = InboxEntry.objects.using(database)
@@ -36,4 +36,4 @@ def _as_json(value: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        return "null"  # the task ends as one whose return value cannot be kept; its work is done
+        return "null"  # the return value cannot be stored; the task has succeeded

@@ -1,4 +1,4 @@
-"""How a relay learns that there is something to send: PostgreSQL tells it, any other database is asked now and then."""
+"""Wake-up of relays: PostgreSQL notifies them of new rows, other databases are polled."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .writing import CHANNEL
 
 
 class Doorbell:
-    """Waits for new rows. A notification that is lost costs one poll interval, nothing more."""
+    """Waits for new rows. A lost notification delays them by one poll interval."""
 
     def __init__(self, database: str) -> None:
         self._database = database
-        #: The driver's connection that listens; another one after the database was away.
+        #: The driver's listening connection; replaced after a disconnection.
         self._listening: Any = None
         self._has_rung = False
 
     def listen(self) -> None:
-        """Begin to listen, where the database can tell. Call it before looking at the table."""
+        """Start to listen, if the database supports it. Call this before reading the table."""
         connection = connections[self._database]
         if connection.vendor != "postgresql":
             return
         connection.ensure_connection()
         driver = connection.connection
-        # psycopg 3; with its predecessor, rows are looked for at every interval.
+        # psycopg 3; with psycopg2, the table is polled.
         if driver is self._listening or not hasattr(driver, "add_notify_handler"):
             return
         driver.add_notify_handler(self._ring)
@@ -36,7 +36,7 @@ class Doorbell:
         self._listening = driver
 
     def wait(self, seconds: float, *, watched: Sequence[int] = ()) -> None:
-        """Sleep until there is news, a watched file descriptor can be read, or the time is over."""
+        """Sleep until a notification arrives, a watched file descriptor is readable, or the timeout ends."""
         descriptors = list(watched)
         if self._listening is not None and not self._listening.closed:
             descriptors.append(self._listening.fileno())
@@ -47,7 +47,7 @@ class Doorbell:
         self._has_rung = False
 
     def _read(self) -> None:
-        """Let the driver read what has arrived; any query makes it do so, and finds out whether it still lives."""
+        """Make the driver read pending notifications: any query does, and it also checks the connection."""
         with connections[self._database].cursor() as cursor:
             cursor.execute("SELECT 1")
 

@@ -1,4 +1,4 @@
-"""The two tables: messages that wait to be sent, and tasks that have done their work."""
+"""The two tables: outbox messages to send, and inbox entries of finished tasks."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import ClassVar
 from django.db import models
 from django.utils import timezone
 
-#: Rows that the relay has to look at.
+#: Rows that the relay has to process.
 WAITING = models.Q(sent_at=None, refusal="")
 
 
 class OutboxMessage(models.Model):
-    """A task message on its way to Redis. Rows are sent in the order of their keys, queue by queue."""
+    """A task message to be sent to Redis. Rows are sent in the order of their keys, per queue."""
 
     queue_name = models.CharField(max_length=160)
     task_id = models.CharField(max_length=63, unique=True)
-    #: Dotted path, for people.
+    #: Dotted path, for display.
     task = models.CharField(max_length=255)
     body = models.BinaryField()
-    #: None: after the queue's own delay.
+    #: None: the queue's delay.
     run_after = models.DateTimeField(null=True)
     keeps_result = models.BooleanField(default=True)
     created_at = models.DateTimeField(default=timezone.now)
     sent_at = models.DateTimeField(null=True, db_index=True)
-    #: Why it can never be sent; somebody has to look at it.
+    #: Why it can never be sent; an operator has to check it.
     refusal = models.TextField(default="", blank=True)
 
     class Meta:
@@ -36,11 +36,11 @@ class OutboxMessage(models.Model):
 
 
 class InboxEntry(models.Model):
-    """A task whose work is in this database. Written in the transaction of that work."""
+    """A finished task, recorded in the transaction of its work."""
 
     task_id = models.CharField(max_length=63, primary_key=True)
     task = models.CharField(max_length=255)
-    #: What it returned, as JSON.
+    #: Its return value, as JSON.
     value = models.TextField(default="null")
     done_at = models.DateTimeField(default=timezone.now, db_index=True)
 

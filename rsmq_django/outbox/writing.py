@@ -1,4 +1,4 @@
-"""The sending side: a row for each task, in the transaction that is open, or in one of its own."""
+"""Writing of outbox rows, in the open transaction or in a new one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .models import OutboxMessage
 if TYPE_CHECKING:
     from ..tasks.sending import Outgoing
 
-#: What PostgreSQL calls the wake-up of relays.
+#: Name of the PostgreSQL notification that wakes relays.
 CHANNEL = "rsmq_outbox"
 ROWS_PER_INSERT = 500
 
 
 def outbox_database() -> str:
-    """Return the alias of the database whose transactions tasks belong to."""
+    """Return the alias of the outbox's database."""
     alias = get_settings().tasks.enqueue_on_commit
     return alias if isinstance(alias, str) else DEFAULT_DB_ALIAS
 
 
 def write(batches: Sequence[Outgoing], *, keeps_result: bool) -> None:
-    """Store calls that have been prepared; a relay sends them after the commit, in this order."""
+    """Insert rows for prepared calls; a relay sends them after the commit, in this order."""
     rows = [
         OutboxMessage(
             queue_name=batch.queue.name,
@@ -41,18 +41,18 @@ def write(batches: Sequence[Outgoing], *, keeps_result: bool) -> None:
     database = outbox_database()
     OutboxMessage.objects.using(database).bulk_create(rows, batch_size=ROWS_PER_INSERT)
     if connections[database].vendor == "postgresql":
-        # After the commit and not within: a notification makes commits of PostgreSQL wait for each other.
+        # After the commit, since a notification within a transaction serializes commits of PostgreSQL.
         if not any(call is _ring for _, call, *_ in connections[database].run_on_commit):
             transaction.on_commit(_ring, using=database)
 
 
 def find_waiting(task_id: str) -> OutboxMessage | None:
-    """Return the row of a task that has not been sent yet."""
+    """Return the unsent row of a task."""
     return OutboxMessage.objects.using(outbox_database()).filter(task_id=task_id, sent_at=None).first()
 
 
 def _ring() -> None:
-    """Wake the relays. When it fails they look by themselves, a moment later."""
+    """Wake the relays. If this fails, their next poll finds the rows."""
     try:
         with connections[outbox_database()].cursor() as cursor:
             cursor.execute(f"NOTIFY {CHANNEL}")

@@ -1,4 +1,4 @@
-"""What the Spark pipeline found out, in the project's database: history for weeks where Redis keeps hours.
+"""Results of the Spark pipeline in the project's database: a history of weeks, while Redis keeps hours.
 
-`publish` writes it from the files of the lake, `history` reads it for pages. Neither needs Spark or Java.
+`publish` writes it from the files of the lake, `history` reads it for admin pages. Neither needs Spark or Java.
 """

@@ -1,6 +1,6 @@
-"""The pages of what the pipeline found out: weeks of history, failures, objectives, advice, and its own runs.
+"""The admin pages of pipeline results: weeks of history, failures, objectives, advice, and pipeline runs.
 
-They read the tables only, so they need neither Redis nor Spark; sending a failure group back to work reads the lake.
+They read the tables only, so they need neither Redis nor Spark; the redrive of a failure group reads the lake.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from . import history
 from .charts import DEFAULT_SPAN, SPANS, begin_of, charts_of
 from .models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskHour
 
-#: Dead letters that one click sends back, so that a request stays short.
+#: Maximum number of dead letters per redrive request, which keeps the request short.
 MOST_REDRIVEN = 1000
 MOST_TASKS = 200
 
 
 class HistoryAdmin(LiveAdmin):
-    """What all of them share: tables that only the pipeline writes."""
+    """Base class for tables that only the pipeline writes."""
 
     is_live = False
 
@@ -47,11 +47,11 @@ class HistoryAdmin(LiveAdmin):
         return admin.ModelAdmin.get_search_results(self, request, queryset, search_term)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: the pipeline removes what is old."""
+        """Return False: the pipeline deletes old rows."""
         return False
 
     def demand_view(self, request: HttpRequest) -> None:
-        """Raise PermissionDenied unless the user may look."""
+        """Raise PermissionDenied unless the user has the view permission."""
         if not self.has_view_permission(request):
             raise PermissionDenied
 
@@ -82,7 +82,7 @@ def _span_links(request: HttpRequest) -> list[tuple[str, str, bool]]:
 
 @admin.register(TaskHour)
 class TaskHistoryAdmin(HistoryAdmin):
-    """Throughput, outcomes, waits and run times, of everything, a queue or a task."""
+    """Throughput, outcomes, latency and run times of all tasks, a queue or a task."""
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """Show charts and totals instead of rows of hours."""
@@ -119,7 +119,7 @@ def _shown_ms(value: float | None) -> str:
 
 
 def _measured(odd: Anomaly) -> tuple[str, str, str]:
-    """Return what was measured in an odd hour, how much it was, and how much it usually is."""
+    """Return the metric of an anomaly, its value, and its usual value."""
     if odd.metric == "attempts":
         return _("attempts"), as_number(round(odd.value)), as_number(round(odd.median))
     if odd.metric == "failure_rate":
@@ -131,16 +131,16 @@ def _measured(odd: Anomaly) -> tuple[str, str, str]:
 
 
 def _utc(time: dt.datetime, form: str) -> str:
-    """Return a time as all pages of the history name it."""
+    """Return a time in the format of the history pages."""
     time = time if timezone.is_aware(time) else timezone.make_aware(time)
     return f"{time.astimezone(dt.UTC):{form}}"
 
 
 @admin.register(FailureGroup)
 class FailureGroupAdmin(HistoryAdmin):
-    """What failed alike, over weeks; with a button that sends the dead letters of a group back to work."""
+    """Groups of similar failures over weeks, with a button that redrives the dead letters of a group."""
 
-    # The list shows it, without secrets, to those who may see bodies.
+    # The list shows it, without secrets, to users who may see bodies.
     exclude = ("sample",)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
@@ -180,7 +180,7 @@ class FailureGroupAdmin(HistoryAdmin):
             self.tell(request, text % {"group": visible(fingerprint)}, is_good=False)
             return HttpResponseRedirect(here)
         if not is_sure:
-            # A counter answers to any name, so a template cannot ask it for its items.
+            # A Counter has a value for any name, so a template cannot access its items.
             moved_by_queue = sorted(done.moved.items())
             context = {"title": _("Retry"), "group": found[0], "here": here, "most": MOST_REDRIVEN}
             context["moved"] = moved_by_queue
@@ -200,7 +200,7 @@ class FailureGroupAdmin(HistoryAdmin):
 
     @staticmethod
     def _replayed(fingerprint: str, *, dry_run: bool) -> Any:
-        # Here, because it needs what only machines of the pipeline have to have.
+        # Imported here, because it needs packages that only machines of the pipeline have.
         from .config import find_lake
         from .replay import replay
 
@@ -209,7 +209,7 @@ class FailureGroupAdmin(HistoryAdmin):
 
 @admin.register(SloBurn)
 class ObjectiveAdmin(HistoryAdmin):
-    """How fast error budgets burn, and how many slots the queues need."""
+    """Burn rates of error budgets, and capacity advice for queues."""
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """Show the newest of each instead of all rows."""
@@ -246,7 +246,7 @@ def _share(share: float) -> str:
 
 @admin.register(CapacityAdvice)
 class CapacityAdviceAdmin(HistoryAdmin):
-    """Advice of all days, to see how it changed."""
+    """Capacity advice of all days."""
 
     list_display = (
         "day",
@@ -264,7 +264,7 @@ class CapacityAdviceAdmin(HistoryAdmin):
 
 @admin.register(Anomaly)
 class AnomalyAdmin(HistoryAdmin):
-    """Hours that were unlike the same hour of other days."""
+    """Anomalies: hours that differ from the same hour of other days."""
 
     list_display = ("hour_in_utc", "queue", "measure", "then", "usually", "distance", "task")
     list_filter = ("metric", "queue")
@@ -272,33 +272,33 @@ class AnomalyAdmin(HistoryAdmin):
 
     @admin.display(description=gettext_lazy("hour (UTC)"), ordering="hour")
     def hour_in_utc(self, row: Anomaly) -> str:
-        """Return the hour as all pages of the history name it."""
+        """Return the hour in the format of the history pages."""
         return _utc(row.hour, "%Y-%m-%d %H:%M")
 
     @admin.display(description=gettext_lazy("measure"), ordering="metric")
     def measure(self, row: Anomaly) -> str:
-        """Return what was measured."""
+        """Return the metric."""
         return _measured(row)[0]
 
     @admin.display(description=gettext_lazy("then"))
     def then(self, row: Anomaly) -> str:
-        """Return how much it was."""
+        """Return the value."""
         return _measured(row)[1]
 
     @admin.display(description=gettext_lazy("usually"))
     def usually(self, row: Anomaly) -> str:
-        """Return the median of the hours that it is compared with."""
+        """Return the median of the compared hours."""
         return _measured(row)[2]
 
     @admin.display(description=gettext_lazy("distance (z)"), ordering="z")
     def distance(self, row: Anomaly) -> str:
-        """Return how far it is from the median, in units of the usual deviation."""
+        """Return the distance from the median, in units of the usual deviation."""
         return "-" if row.z is None else as_figure(row.z, ".1f")
 
 
 @admin.register(QueueDepth)
 class QueueDepthAdmin(HistoryAdmin):
-    """What lay in the queues whenever a snapshot was taken."""
+    """Depths of the queues by snapshot."""
 
     list_display = ("taken_in_utc", "queue", "waiting", "delayed", "in_flight", "oldest", "size")
     list_filter = ("queue",)
@@ -311,18 +311,18 @@ class QueueDepthAdmin(HistoryAdmin):
 
     @admin.display(description=gettext_lazy("age of the oldest"), ordering="oldest_age_us")
     def oldest(self, row: QueueDepth) -> str:
-        """Return how long the oldest message had been waiting."""
+        """Return the age of the oldest message."""
         return as_duration(None if row.oldest_age_us is None else row.oldest_age_us / 1e6)
 
     @admin.display(description=gettext_lazy("size of the bodies"), ordering="body_bytes")
     def size(self, row: QueueDepth) -> str:
-        """Return how much the bodies weigh."""
+        """Return the size of the bodies."""
         return as_size(row.body_bytes)
 
 
 @admin.register(PipelineRun)
 class PipelineRunAdmin(HistoryAdmin):
-    """What the pipeline did, and what it lost."""
+    """Runs of the pipeline, with lost events."""
 
     list_display = ("started_in_utc", "step", "outcome", "took", "rows_in", "rows_out", "lost")
     list_filter = ("step", "exit_code")
@@ -334,14 +334,14 @@ class PipelineRunAdmin(HistoryAdmin):
 
     @admin.display(description=gettext_lazy("outcome"), ordering="exit_code")
     def outcome(self, run: PipelineRun) -> str:
-        """Return the beginning of the error, or what else became of it."""
+        """Return the beginning of the error, or the status."""
         if run.error:
             return one_line(redact(run.error), 80)
         return _("done") if run.exit_code == DONE else _("done, but events were lost")
 
     @admin.display(description=gettext_lazy("took"), ordering="seconds")
     def took(self, run: PipelineRun) -> str:
-        """Return how long it worked."""
+        """Return the duration."""
         return as_duration(run.seconds)
 
     @admin.display(description=gettext_lazy("error"))
@@ -350,7 +350,7 @@ class PipelineRunAdmin(HistoryAdmin):
         return visible(redact(run.error)) or "-"
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return what one run shows; its error without secrets."""
+        """Return the fields of a run; its error without secrets."""
         return ["run_id", "step", "started_in_utc", "took", "rows_in", "rows_out", "lost", "exit_code", "problem"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:

@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 
 class PipelineConfig(AppConfig):
-    """See the module."""
+    """The application configuration of rsmq_django.pipeline."""
 
     name = "rsmq_django.pipeline"
     label = "rsmq_pipeline"

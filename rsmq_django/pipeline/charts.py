@@ -1,4 +1,4 @@
-"""The charts of weeks and months: throughput, outcomes, waits and run times of a queue, a task or everything."""
+"""The charts of weeks and months: throughput, outcomes, latency and run times of all tasks, a queue or a task."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..admin.formats import as_duration, as_figure
 from ..admin.past_charts import show_number
 from .history import QUANTILES, Point, Step
 
-#: Span -> how many days, and in which steps.
+#: Span -> number of days, and step.
 SPANS: dict[str, tuple[int, Step]] = {"2d": (2, "hour"), "2w": (14, "day"), "12w": (84, "day"), "52w": (364, "day")}
 DEFAULT_SPAN = "2w"
 
 
 def steps_of(span: str, now: dt.datetime) -> list[dt.datetime | dt.date]:
-    """Return the hours or days of a span, the one of now last, in UTC as the tables are."""
+    """Return the hours or days of a span, the current one last, in UTC like the tables."""
     days, step = SPANS[span]
     if step == "hour":
         hour = now.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
@@ -30,13 +30,13 @@ def steps_of(span: str, now: dt.datetime) -> list[dt.datetime | dt.date]:
 
 
 def begin_of(span: str, now: dt.datetime) -> dt.datetime:
-    """Return where a span begins."""
+    """Return the start of a span."""
     first = steps_of(span, now)[0]
     return first if isinstance(first, dt.datetime) else dt.datetime(first.year, first.month, first.day, tzinfo=dt.UTC)
 
 
 def charts_of(points: Sequence[Point], span: str, now: dt.datetime) -> list[Chart]:
-    """Return four charts; steps without attempts are gaps or nothing."""
+    """Return four charts; steps without attempts are gaps or zero."""
     steps = steps_of(span, now)
     found = {_comparable(point.at): point for point in points}
     row = [found.get(step) or Point(step) for step in steps]

@@ -1,6 +1,6 @@
 """`settings.RSMQ` -> the configuration of a pipeline run, and the address of Redis in the environment.
 
-The address goes into a variable of this process, because whatever Spark is told would show in its plans.
+The address is passed in an environment variable, because Spark shows all options in its plans.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ DEFAULT_LAKE = "rsmq_lake"
 
 
 def lake_path(given: str | None = None) -> str:
-    """Return the directory of the lake: the one given, the one of the settings, or `rsmq_lake` below BASE_DIR."""
+    """Return the directory of the lake: the given one, the one of the settings, or `rsmq_lake` below BASE_DIR."""
     named = given or get_settings().pipeline.lake
     if named:
         return str(named)
     base = getattr(django_settings, "BASE_DIR", None)
     if base is None:
-        raise ImproperlyConfigured("RSMQ['PIPELINE']['LAKE'] is missing, and there is no BASE_DIR to put it below.")
+        raise ImproperlyConfigured("RSMQ['PIPELINE']['LAKE'] is missing, and BASE_DIR is not set.")
     return str(Path(base) / DEFAULT_LAKE)
 
 
@@ -39,7 +39,7 @@ def find_lake(given: str | None = None) -> Lake:
 
 
 def job_config(*, lake: str | None = None, master: str | None = None, conf: dict[str, str] | None = None) -> JobConfig:
-    """Return what a run is told, with what the command line says in place of the settings."""
+    """Return the options of a run; the command line overrides the settings."""
     settings = get_settings()
     pipeline = settings.pipeline
     return JobConfig(
@@ -55,18 +55,18 @@ def job_config(*, lake: str | None = None, master: str | None = None, conf: dict
 
 
 def keep_days() -> dict[str, int]:
-    """Return for each table how many days are kept."""
+    """Return the number of days to keep for each table."""
     pipeline = get_settings().pipeline
     own = {EVENTS.name: pipeline.keep_events_days, HOURLY.name: pipeline.keep_hourly_days}
     return {table.name: own.get(table.name, pipeline.keep_days) for table in TABLES}
 
 
 def export_address() -> None:
-    """Put the address of the pipeline's connection where the session finds it; call it before the session starts."""
+    """Set the environment variable with the address of the pipeline's connection; call it before the session starts."""
     os.environ[DEFAULT_URL_VARIABLE] = get_client(get_settings().pipeline.connection).connection.url
 
 
 def require_tables() -> None:
-    """Raise ImproperlyConfigured where there are no tables to publish to."""
+    """Raise ImproperlyConfigured if the tables for publishing are not installed."""
     if not apps.is_installed("rsmq_django.pipeline"):
-        raise ImproperlyConfigured("add 'rsmq_django.pipeline' to INSTALLED_APPS and run migrate, to publish")
+        raise ImproperlyConfigured("publishing needs 'rsmq_django.pipeline' in INSTALLED_APPS, and migrate")

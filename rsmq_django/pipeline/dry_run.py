@@ -1,4 +1,4 @@
-"""What the steps would do, counted without doing it and without Spark."""
+"""Dry run of the steps: counts their work without changes and without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .health import read_lag
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a step was told. The address of Redis is in the environment."""
+    """The options of a step. The address of Redis is in the environment."""
 
     config: JobConfig
     server: Server
@@ -39,17 +39,17 @@ def _archive(asked: Asked) -> Iterator[str]:
     lag = read_lag(asked.config, asked.server)
     yield f"archive: {_count(lag.entries, 'event')}"
     if lag.is_reset or lag.lost_unseen:
-        yield "archive: it would be refused, see rsmq_pipeline doctor"
+        yield "archive: it would fail, see rsmq_pipeline doctor"
 
 
 def _rollup(asked: Asked) -> Iterator[str]:
     days = changed_days(asked.lake, since=asked.since)
-    yield f"rollup: {_count(len(days), 'day')}, and those of what is archived until then"
+    yield f"rollup: {_count(len(days), 'day')}, and the days of newly archived events"
 
 
 def _analyse(asked: Asked) -> Iterator[str]:
     days = asked.lake.days(EVENTS)
-    yield f"analyse: up to {days[-1]}, the newest day of the archive" if days else "analyse: nothing is archived yet"
+    yield f"analyse: up to {days[-1]}, the newest day of the archive" if days else "analyse: the archive is empty"
 
 
 def _compact(asked: Asked) -> Iterator[str]:
@@ -66,7 +66,7 @@ def _publish(asked: Asked) -> Iterator[str]:
     from .publish import publish
 
     done = publish(asked.lake, since=asked.since, dry_run=True)
-    yield f"publish: {_count(done.days, 'day')} of tables that changed, {done.removed:,} that are gone"
+    yield f"publish: {_count(done.days, 'day')} changed, {done.removed:,} removed"
 
 
 def _snapshot(asked: Asked) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _backfill(asked: Asked) -> Iterator[str]:
     yield f"backfill: the rows of {asked.what} to {', '.join(asked.queues) or 'the queues that its column queue names'}"
 
 
-#: Step -> lines that say what it would do.
+#: Step -> function that yields the lines of its dry run.
 WOULD: Mapping[str, Callable[[Asked], Iterator[str]]] = {
     "archive": _archive,
     "rollup": _rollup,

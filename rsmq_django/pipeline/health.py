@@ -1,4 +1,4 @@
-"""Whether the pipeline can run, and how far behind it is: findings with what to do. Starts no Spark."""
+"""Health of the pipeline: findings with hints about its requirements and its lag. Does not start Spark."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ from ..spark.runs import read_runs
 from ..spark.server import Server
 
 OLDEST_JAVA = 17
-#: A log that is so full may be cut before the next run.
+#: A log that is this full may be trimmed before the next run.
 FULL_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of a check."""
 
     state: Literal["ok", "warning", "problem"]
     text: str
-    #: What to do about it.
+    #: The remedy.
     hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far the archive is behind the log."""
+    """The lag of the archive."""
 
     #: Entries that are not archived.
     entries: int
     length: int
-    #: Entries that were trimmed before they could be archived, and are not on any record yet.
+    #: Entries that were trimmed before they were archived, and are not recorded as lost yet.
     lost_unseen: int
-    #: The log does not reach our place any more: it was deleted and made anew, or a failover lost its end.
+    #: The log no longer contains the archive's position: it was recreated, or a failover lost its end.
     is_reset: bool = False
 
 
 def examine(config: JobConfig, server: Server) -> Iterator[Finding]:
-    """Yield what was found, what Spark needs first."""
+    """Yield the findings, requirements of Spark first."""
     for check in (_packages, _java, _python, lambda: _lake(config.find_lake()), _tables, _recording):
         yield from check()
     try:
@@ -69,7 +69,7 @@ def examine(config: JobConfig, server: Server) -> Iterator[Finding]:
 
 
 def read_lag(config: JobConfig, server: Server) -> Lag:
-    """Return how far the archive is behind. Before its first run that is the whole log."""
+    """Return the lag of the archive. Before its first run, that is the whole log."""
     stream = events_key(config.namespace)
     end = (finished_offset(config.find_lake().checkpoint(JOB)) or {}).get(stream, {"id": BEGINNING, "n": -1})
     found = server.run(step(stream, after=end["id"], most=1))
@@ -103,13 +103,13 @@ def _java() -> Iterator[Finding]:
     version = java_version(said)
     if version is None or version < OLDEST_JAVA:
         first = said.splitlines()[0] if said else "it says nothing"
-        yield Finding("problem", f"{java} is too old or no Java: {first}", hint)
+        yield Finding("problem", f"{java} is too old or not Java: {first}", hint)
     else:
         yield Finding("ok", f"Java {version} ({java})")
 
 
 def find_java() -> str | None:
-    """Return the Java that Spark would start."""
+    """Return the path of the Java that Spark would start."""
     home = os.environ.get("JAVA_HOME")
     if home:
         return str(Path(home) / "bin" / "java") if (Path(home) / "bin" / "java").exists() else None
@@ -117,7 +117,7 @@ def find_java() -> str | None:
 
 
 def java_version(said: str) -> int | None:
-    """Return the major version from what `java -version` says; 8 calls itself 1.8."""
+    """Return the major version from the output of `java -version`; Java 8 reports 1.8."""
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     return int(found[1]) if found else None
 
@@ -178,10 +178,10 @@ def _redis(config: JobConfig, server: Server) -> Iterator[Finding]:
     yield from _lag(config, server)
     for job in unfinished_jobs(server):
         hint = f"Run it again, or: manage.py rsmq_pipeline resume {job}"
-        yield Finding("warning", f"the bulk job {job!r} began to publish and did not end", hint)
+        yield Finding("warning", f"the bulk job {job!r} started to publish and did not finish", hint)
     (reply,) = server.client.connection.exchange([("CONFIG", "GET", "maxmemory-policy")])
     if isinstance(reply, list) and len(reply) == 2 and reply[1] not in (b"noeviction", b""):
-        hint = "Set it to noeviction: Redis may throw away queues and logs when it is full."
+        hint = "Set it to noeviction: Redis may evict queues and logs when its memory is full."
         yield Finding("problem", f"maxmemory-policy is {reply[1].decode()}", hint)
     lost = sum(run.lost for run in read_runs(config.find_lake()))
     if lost:
@@ -194,11 +194,11 @@ def _lag(config: JobConfig, server: Server) -> Iterator[Finding]:
     more_often = "Run the archive more often, or raise RSMQ['EVENTS']['MAX_LENGTH']."
     if lag.lost_unseen:
         text = f"{lag.lost_unseen:,} events were trimmed before they were archived"
-        hint = f"archive --allow-loss counts them and goes on. {more_often}"
+        hint = f"archive --allow-loss counts them and continues. {more_often}"
         yield Finding("problem", text, hint)
     if lag.is_reset:
-        text = "the log does not reach the archive's place: it was deleted and made anew, or a failover lost its end"
-        yield Finding("problem", text, "Find out which; then: rsmq_pipeline archive --new-checkpoint")
+        text = "the log no longer contains the archive's position: it was recreated, or a failover lost its end"
+        yield Finding("problem", text, "Find the cause; then: rsmq_pipeline archive --new-checkpoint")
     state: Literal["ok", "warning"] = "warning" if lag.entries > FULL_SHARE * most else "ok"
     hint = more_often if state == "warning" else ""
-    yield Finding(state, f"{lag.entries:,} events wait to be archived; the log holds up to {most:,}", hint)
+    yield Finding(state, f"{lag.entries:,} events not archived yet; the log holds up to {most:,}", hint)

@@ -1,6 +1,7 @@
-"""What pages ask of the history: plain functions on the database, without Redis, Spark or Java.
+"""Queries of the history for admin pages: functions on the database, without Redis, Spark or Java.
 
-Percentiles of any range come from adding histograms, so they are exact to one per cent over hours, tasks and queues.
+Percentiles of any range are computed from sums of histograms, so they are exact to one per cent over hours, tasks and
+queues.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ QUANTILES = (0.5, 0.95, 0.99)
 
 @dataclass(slots=True)
 class Point:
-    """Some tasks in an hour or a day."""
+    """Statistics of tasks in an hour or a day."""
 
     at: dt.datetime | dt.date
     attempts: int = 0
@@ -36,11 +37,11 @@ class Point:
 
     @property
     def failure_rate(self) -> float:
-        """Return the share of attempts that failed, whether they were tried again or not."""
+        """Return the share of failed attempts, with or without a retry."""
         return (self.retried + self.dead + self.lost) / self.attempts if self.attempts else 0.0
 
     def wait_ms(self, q: float) -> float | None:
-        """Return a quantile of the waits."""
+        """Return a quantile of the latency."""
         return _milliseconds(quantile_us(self.wait_hist, q))
 
     def run_ms(self, q: float) -> float | None:
@@ -50,7 +51,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class FailureSummary:
-    """Failures that are alike, over some days."""
+    """Similar failures over some days."""
 
     fingerprint: str
     task: str
@@ -60,7 +61,7 @@ class FailureSummary:
     dead: int
     first_at: dt.datetime
     last_at: dt.datetime
-    #: The text of the latest one.
+    #: The text of the latest failure.
     sample: str
     sample_task_id: str
     queues: list[str]
@@ -68,7 +69,7 @@ class FailureSummary:
 
 @dataclass(frozen=True, slots=True)
 class BurnAlarm:
-    """An objective whose budget burns too fast in a window."""
+    """An objective whose error budget burns too fast in a window."""
 
     burn: SloBurn
     limit: float
@@ -76,12 +77,12 @@ class BurnAlarm:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How old the history is and what is missing from it; None where nothing was published yet."""
+    """The age of the history and its gaps; None where nothing was published yet."""
 
     newest_hour: dt.datetime | None
     last_run: PipelineRun | None
     last_error: PipelineRun | None
-    #: Events that left Redis unread, over all runs on record.
+    #: Events that were trimmed before they were archived, over all recorded runs.
     lost: int
 
 
@@ -93,7 +94,7 @@ def task_history(
     until: dt.datetime | None = None,
     step: Step = "hour",
 ) -> list[Point]:
-    """Return the history of a task, a queue, or everything; hours or days without attempts are left out."""
+    """Return the history of all tasks, a queue or a task, without hours or days without attempts."""
     points: dict[dt.datetime | dt.date, Point] = {}
     for row in _hours(queue, task, since, until).iterator(chunk_size=1000):
         at = row.hour if step == "hour" else row.day
@@ -104,7 +105,7 @@ def task_history(
 def task_totals(
     *, queue: str | None = None, since: dt.datetime | None = None, until: dt.datetime | None = None
 ) -> dict[tuple[str, str], Point]:
-    """Return (queue, task) -> everything in the range as one point, the busiest first."""
+    """Return (queue, task) -> the sum of the range as one point, the busiest first."""
     totals: dict[tuple[str, str], Point] = {}
     for row in _hours(queue, None, since, until).iterator(chunk_size=1000):
         _add(totals.setdefault((row.queue, row.task), Point(row.day)), row)
@@ -119,7 +120,7 @@ def failure_groups(
     fingerprint: str | None = None,
     limit: int = 100,
 ) -> list[FailureSummary]:
-    """Return what failed alike, the most frequent first."""
+    """Return the groups of similar failures, the most frequent first."""
     rows = FailureGroup.objects.all()
     rows = rows.filter(day__gte=since) if since else rows
     rows = rows.filter(task=task) if task else rows
@@ -142,19 +143,19 @@ def slo_burns() -> list[SloBurn]:
 
 
 def burn_alarms() -> list[BurnAlarm]:
-    """Return the objectives whose budget burns faster than is usual to page for."""
+    """Return the objectives whose budget burns faster than the usual threshold for paging."""
     found = [BurnAlarm(burn, ALARMS[burn.window]) for burn in slo_burns() if burn.window in ALARMS]
     return [alarm for alarm in found if alarm.burn.burn_rate > alarm.limit]
 
 
 def capacity_advice() -> list[CapacityAdvice]:
-    """Return the newest advice for each queue, or why there is none."""
+    """Return the newest advice for each queue, or the reason why there is none."""
     newest = CapacityAdvice.objects.aggregate(day=Max("day"))["day"]
     return list(CapacityAdvice.objects.filter(day=newest)) if newest else []
 
 
 def anomalies(*, since: dt.datetime | None = None, limit: int = 100) -> list[Anomaly]:
-    """Return the hours that were unlike others, newest first."""
+    """Return the anomalies, newest first."""
     rows = Anomaly.objects.all()
     return list((rows.filter(hour__gte=since) if since else rows)[:limit])
 
@@ -166,12 +167,12 @@ def queue_depths(*, queue: str, since: dt.datetime | None = None) -> list[QueueD
 
 
 def pipeline_runs(*, limit: int = 50) -> list[PipelineRun]:
-    """Return the runs on record, newest first."""
+    """Return the recorded runs, newest first."""
     return list(PipelineRun.objects.all()[:limit])
 
 
 def freshness() -> Freshness:
-    """Return how old the history is and what was lost on the way; every page should say so."""
+    """Return the age of the history and the number of lost events, which every page should show."""
     return Freshness(
         newest_hour=TaskHour.objects.aggregate(newest=Max("hour"))["newest"],
         last_run=PipelineRun.objects.filter(error="").first(),
@@ -181,7 +182,7 @@ def freshness() -> Freshness:
 
 
 def oldest_hour() -> dt.datetime | None:
-    """Return where the history begins."""
+    """Return the start of the history."""
     hour: dt.datetime | None = TaskHour.objects.aggregate(oldest=Min("hour"))["oldest"]
     return hour
 

@@ -1,6 +1,6 @@
-"""What a terminal shows while a step works: rows, rate and time, and a bar where the end is known.
+"""Progress of a step on a terminal: rows, rate and time, and a bar if the total is known.
 
-Without a terminal, or without rich, nothing.
+Shows nothing without a terminal or without rich.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Meter:
 
     @contextmanager
     def during(self, step: str) -> Iterator[None]:
-        """Show a step that begins now, and remove it at its end: a line that says what it did follows."""
+        """Show the progress of a step, and remove it at its end; a line with the result follows."""
         if not self.is_shown:
             yield
             return
@@ -45,7 +45,7 @@ class Meter:
                 self._progress = None
 
     def __call__(self, step: str, done: int, total: int | None = None) -> None:
-        """Show how far the step is. Steps say so as often as they like."""
+        """Show the progress of the step. It can be called at any rate."""
         if self._progress is None or self._task is None:
             return
         speed = self._progress.tasks[0].speed

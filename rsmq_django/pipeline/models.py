@@ -1,6 +1,6 @@
-"""Tables of what the pipeline found out. Written by `publish`, a day at a time; nobody else writes them.
+"""Tables of pipeline results. Only `publish` writes them, a day at a time.
 
-Times are UTC, `day` is the day in UTC, times that something takes are microseconds unless their name says seconds.
+Times are UTC, `day` is the day in UTC, durations are microseconds unless their name says seconds.
 Histograms map the number of a bucket, as text, to a count: `rsmq_django.spark.histogram` adds and reads them.
 """
 
@@ -12,12 +12,12 @@ from typing import ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-#: Longest queue name; task paths and kinds of errors are cut to what every database can index.
+#: Longest queue name; task paths and kinds of errors are cut to a length that every database can index.
 NAME_LENGTH, PATH_LENGTH = 160, 200
 
 
 def _day() -> models.DateField[str | dt.date, dt.date]:
-    """Return the field by which publishing finds the rows of a day."""
+    """Return the field with which publishing selects the rows of a day."""
     return models.DateField(db_index=True)
 
 
@@ -39,7 +39,7 @@ class PipelineRun(models.Model):
     seconds = models.FloatField()
     rows_in = models.BigIntegerField()
     rows_out = models.BigIntegerField()
-    #: Events that left Redis before they could be read.
+    #: Events that were trimmed before they were archived.
     lost = models.BigIntegerField()
     offsets = models.JSONField(default=dict)
     error = models.TextField(blank=True)
@@ -55,7 +55,7 @@ class PipelineRun(models.Model):
 
 
 class PublishedDay(models.Model):
-    """Which state of which day of a table of the lake is in the database."""
+    """The published state of a day of a lake table."""
 
     table = models.CharField(max_length=32)
     day = models.DateField()
@@ -73,7 +73,7 @@ class PublishedDay(models.Model):
 
 
 class TaskHour(models.Model):
-    """One task in one queue in one hour."""
+    """Statistics of a task in a queue in an hour."""
 
     day = _day()
     hour = models.DateTimeField()
@@ -109,7 +109,7 @@ class TaskHour(models.Model):
 
 
 class FailureGroup(models.Model):
-    """Failures of one day that are alike: same task, same kind of error, same message but for numbers and ids."""
+    """Similar failures of a day: same task, same kind of error, same message except for numbers and ids."""
 
     day = _day()
     task = _path()
@@ -120,7 +120,7 @@ class FailureGroup(models.Model):
     dead = models.BigIntegerField()
     first_at = models.DateTimeField()
     last_at = models.DateTimeField()
-    #: The text of the latest one.
+    #: The text of the latest failure.
     sample = models.TextField(blank=True)
     sample_task_id = models.CharField(max_length=64, blank=True)
     queues = models.JSONField(default=list)
@@ -137,7 +137,7 @@ class FailureGroup(models.Model):
 
 
 class SloBurn(models.Model):
-    """How fast the error budget of an objective burnt in a window before a time."""
+    """The burn rate of an objective's error budget in a window before a time."""
 
     day = _day()
     at = models.DateTimeField()
@@ -148,7 +148,7 @@ class SloBurn(models.Model):
     bad = models.BigIntegerField()
     target = models.FloatField()
     burn_rate = models.FloatField()
-    #: Share of the budget of 30 days; below 0 it is overdrawn.
+    #: Remaining share of the budget of 30 days; negative if overdrawn.
     budget_left = models.FloatField()
 
     class Meta:
@@ -164,7 +164,7 @@ class SloBurn(models.Model):
 
 
 class CapacityAdvice(models.Model):
-    """How many slots a queue needs, with what that was computed from."""
+    """The number of slots that a queue needs, with the inputs of the computation."""
 
     day = models.DateField()
     queue = _queue()
@@ -191,7 +191,7 @@ class CapacityAdvice(models.Model):
 
 
 class Anomaly(models.Model):
-    """An hour that is unlike the same hour of other days."""
+    """An hour that differs from the same hour of other days."""
 
     day = _day()
     hour = models.DateTimeField()
@@ -201,7 +201,7 @@ class Anomaly(models.Model):
     value = models.FloatField()
     median = models.FloatField()
     mad = models.FloatField()
-    #: None where the metric never differed before, so that there is no measure.
+    #: None if the metric was constant before, so that there is no scale.
     z = models.FloatField(null=True)
     n = models.BigIntegerField()
 
@@ -218,7 +218,7 @@ class Anomaly(models.Model):
 
 
 class QueueDepth(models.Model):
-    """What was in a queue at one moment."""
+    """The depth of a queue at one moment."""
 
     day = _day()
     taken_at = models.DateTimeField()
@@ -226,7 +226,7 @@ class QueueDepth(models.Model):
     waiting = models.BigIntegerField()
     delayed = models.BigIntegerField()
     in_flight = models.BigIntegerField()
-    #: None when nothing waits.
+    #: None without messages.
     oldest_age_us = models.BigIntegerField(null=True)
     body_bytes = models.BigIntegerField()
     max_receive_count = models.IntegerField()

@@ -1,7 +1,7 @@
-"""Lake -> database: the days that changed, one transaction each. Needs pyarrow, and neither Spark nor Java.
+"""Publishing from the lake to the database: changed days, one transaction each. Needs pyarrow, not Spark or Java.
 
-A row that is there already is updated, one that is gone from the files is deleted, so publishing twice is the same as
-once, and a page never sees half a day.
+Existing rows are updated and rows that are no longer in the files are deleted, so publishing is idempotent, and a page
+never shows half a day.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .models import (
 
 BATCH_ROWS = 500
 
-#: Table of the lake -> model, and the columns that name a row.
+#: Table of the lake -> model, and the columns that identify a row.
 PUBLISHED: dict[str, tuple[Table, type[models.Model], tuple[str, ...]]] = {
     "hourly": (HOURLY, TaskHour, ("hour", "queue", "task")),
     "failures": (FAILURES, FailureGroup, ("day", "fingerprint")),
@@ -46,11 +46,11 @@ PUBLISHED: dict[str, tuple[Table, type[models.Model], tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What publishing did."""
+    """The result of publishing."""
 
     days: int
     rows: int
-    #: Days that left the lake and so the database.
+    #: Days removed from the lake and therefore from the database.
     removed: int
 
 
@@ -61,7 +61,7 @@ def publish(
     dry_run: bool = False,
     on_progress: Callable[[int], None] = lambda days: None,
 ) -> Published:
-    """Bring the database up to date with the lake: days that changed, or all from `since` on."""
+    """Update the database from the lake: changed days, or all days from `since` on."""
     days = rows = removed = 0
     for table, model, unique in PUBLISHED.values():
         known = dict(PublishedDay.objects.filter(table=table.name).values_list("day", "signature"))
@@ -84,7 +84,7 @@ def publish(
 def _publish_day(
     lake: Lake, table: Table, model: type[models.Model], unique: tuple[str, ...], day: dt.date, signature: str
 ) -> int:
-    # To a list first: whatever is wrong with a file shows before the database is touched.
+    # To a list first: errors in a file are raised before the database is changed.
     found = list({_key(row, unique): row for row in _rows(lake, table, model, day)}.values())
     database = router.db_for_write(model)
     manager = model._default_manager.using(database)
@@ -101,7 +101,7 @@ def _publish_day(
                 update_fields=[name for name in fields if name not in unique],
             )
             gone = [pk for key, pk in before.items() if key not in now]
-        else:  # MySQL cannot say which rows conflict
+        else:  # MySQL does not support conflict targets
             manager.filter(pk__in=list(before.values())).delete()
             manager.bulk_create([model(**row) for row in found], batch_size=BATCH_ROWS)
             gone = []
@@ -158,7 +158,7 @@ def _rows(lake: Lake, table: Table, model: type[models.Model], day: dt.date) -> 
 def _database_value(name: str, value: Any) -> Any:
     if isinstance(value, dt.datetime):
         return _database_time(value)
-    if name.endswith("_hist"):  # keys of JSON are texts
+    if name.endswith("_hist"):  # JSON keys are strings
         return {str(bucket): count for bucket, count in (value or ())}
     if isinstance(value, float) and not math.isfinite(value):
         return None
@@ -168,7 +168,7 @@ def _database_value(name: str, value: Any) -> Any:
 
 
 def _database_time(value: dt.datetime) -> dt.datetime:
-    """Return a time as this project stores it: without a zone where USE_TZ is off."""
+    """Return a time as the project stores it: naive if USE_TZ is off."""
     return value if settings.USE_TZ else timezone.make_naive(value, timezone.get_default_timezone())
 
 

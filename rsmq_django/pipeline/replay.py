@@ -1,6 +1,6 @@
-"""Sending the dead letters of a failure group back to work: from the archive to the queues, without Spark.
+"""Redrive of the dead letters of a failure group, found in the archive, without Spark.
 
-A message moves in one atomic step, so doing it again goes on with the rest and doubles nothing.
+Each message is moved atomically, so a repeated replay continues with the rest and duplicates nothing.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from ..spark.schemas import DEAD_LETTERS, EVENTS, Table
 
 @dataclass(slots=True)
 class Replayed:
-    """What became of a failure group."""
+    """The result of a replay."""
 
-    #: Dead letters that the archive knows of.
+    #: Dead letters in the archive.
     known: int = 0
-    #: Queue -> how many went back to it.
+    #: Queue -> number of messages sent back to it.
     moved: Counter[str] = field(default_factory=Counter)
-    #: Why -> how many stayed.
+    #: Reason -> number of messages not sent.
     stayed: Counter[str] = field(default_factory=Counter)
 
 
 def dead_letters_of(lake: Lake, fingerprint: str) -> dict[str, list[str]]:
-    """Return the queues of a failure group, and the ids of the messages that died there.
+    """Return the queues of a failure group, and the ids of the messages that failed there.
 
-    The log of events knows them, or, where none is kept, the archive of dead letters.
+    They are read from the archived events, or, without events, from the archived dead letters.
     """
     found: dict[str, dict[str, None]] = {}
     for table in (EVENTS, DEAD_LETTERS):
@@ -57,17 +57,17 @@ def _deaths(lake: Lake, table: Table, fingerprint: str) -> Iterator[tuple[str, s
 
 
 def replay(lake: Lake, fingerprint: str, *, dry_run: bool, limit: int | None = None) -> Replayed:
-    """Send the dead letters of a failure group back to their queues; with `dry_run` only count those that are there."""
+    """Send the dead letters of a failure group back to their queues; with `dry_run`, only count them."""
     result = Replayed()
     for queue, ids in dead_letters_of(lake, fingerprint).items():
         result.known += len(ids)
         try:
             settings = get_settings().queue(queue)
         except ImproperlyConfigured:
-            result.stayed[f"{queue} is not in RSMQ['QUEUES'] any more"] += len(ids)
+            result.stayed[f"{queue} is no longer in RSMQ['QUEUES']"] += len(ids)
             continue
         if settings.dead_letter is None:
-            result.stayed[f"{queue} discards what fails for good"] += len(ids)
+            result.stayed[f"{queue} has no dead-letter queue"] += len(ids)
             continue
         client = get_client(settings.connection)
         transfer = Transfer(client, settings.dead_letter, ids=ids, limit=limit)

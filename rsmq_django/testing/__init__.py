@@ -1,12 +1,12 @@
-"""A kit for the tests of a project: real queues on a private server, tasks run in the thread of the test.
+"""Test support for projects: real queues on a private server, with tasks run in the thread of the test.
 
-With pytest, ask for the fixture `rsmq`; with unittest, write `self.rsmq = self.enterContext(private_queues())` in
-`setUp`. Either way the settings' connections lead to an empty server of this process until the test ends, whatever
-they say, and nothing is replaced by a fake: calls are sent, fetched, retried and buried as in production.
+With pytest, use the fixture `rsmq`; with unittest, write `self.rsmq = self.enterContext(private_queues())` in `setUp`.
+Until the test ends, all connections of the settings use an empty server of this process. Nothing is faked: calls are
+sent, fetched, retried and dead-lettered as in production.
 
-Knows nothing of pytest: `pytest_plugin.py` does. docs/testing.md teaches it. `kit.py` is what a test does, `running.py`
-runs messages and `topics.py` those of topics, `waiting.py` looks at messages in queues, `commits.py` makes the commit
-that a TestCase never makes, `server.py` is the private server, and `refusal.py` refuses the others.
+Independent of pytest, which `pytest_plugin.py` supports. See docs/testing.md. `kit.py` has the methods for tests,
+`running.py` runs messages of queues, `topics.py` those of topics, `waiting.py` reads messages in queues, `commits.py`
+runs on_commit hooks in a TestCase, `server.py` is the private server, and `refusal.py` rejects other servers.
 """
 
 from .kit import Kit, private_kit, private_queues

@@ -1,8 +1,8 @@
-"""The commit that a TestCase never makes: runs the hooks of `transaction.on_commit()` that wait for it.
+"""Runs hooks of `transaction.on_commit()` in a TestCase, which never commits.
 
 A TestCase (and pytest-django's fixture `db`) runs each test in a transaction that is rolled back. A hook counts as
-committed when every block that the test's code opened around it has ended. Each hook runs once, whoever runs it, so
-that captureOnCommitCallbacks(execute=True) can be used beside this.
+committed when all blocks that the test's code opened around it have ended. Each hook runs once, so that
+captureOnCommitCallbacks(execute=True) can be used as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = get_logger(__name__)
 
 
 class _Once:
-    """A hook that runs once."""
+    """A callable that calls its hook once."""
 
     def __init__(self, function: Callable[[], object]) -> None:
         update_wrapper(self, function)
@@ -37,7 +37,7 @@ class _Once:
 
 @contextmanager
 def hooks_that_run_once() -> Iterator[None]:
-    """Make every hook of a TestCase's transaction that is registered until the block ends one that runs once."""
+    """Until the block ends, wrap each hook registered in a TestCase's transaction so that it runs once."""
     register = BaseDatabaseWrapper.on_commit
 
     def on_commit(self: BaseDatabaseWrapper, func: Callable[[], object], robust: bool = False) -> None:
@@ -48,7 +48,7 @@ def hooks_that_run_once() -> Iterator[None]:
 
 
 def commit() -> int:
-    """Run the hooks that wait for the commit of the test's transaction, and those that they add; return how many."""
+    """Run the hooks registered in the test's transaction, and hooks that they add; return how many."""
     done = 0
     for connection in connections.all(initialized_only=True):
         at = 0
@@ -64,18 +64,18 @@ def commit() -> int:
 
 
 def is_anything_waiting() -> bool:
-    """Return whether a hook waits for the commit of a transaction that is open."""
+    """Return whether a hook is registered in an open transaction."""
     hooks = [hook for each in connections.all(initialized_only=True) for _, hook, *_ in each.run_on_commit]
     return any(not isinstance(hook, _Once) or not hook.is_done for hook in hooks)
 
 
 def _count_of_test_blocks(connection: BaseDatabaseWrapper) -> int:
-    """Return how many of the open blocks are those of a TestCase; they are the outer ones."""
+    """Return how many open blocks belong to the TestCase; they are the outer ones."""
     return sum(getattr(block, "_from_testcase", False) for block in connection.atomic_blocks)
 
 
 def _is_committed(savepoints: set[Any], connection: BaseDatabaseWrapper) -> bool:
-    """Return whether all blocks have ended that were open around a hook, beside those of a TestCase."""
+    """Return whether all blocks around a hook have ended, except those of the TestCase."""
     # The outermost block has no savepoint.
     return savepoints.isdisjoint(connection.savepoint_ids[_count_of_test_blocks(connection) - 1 :])
 

@@ -1,4 +1,4 @@
-"""Fires a schedule in a test: its call is sent as a tick sends it, without waiting for its time or for a commit."""
+"""Fires a schedule in a test: sends its call at once, as a tick would."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..tasks.schedule import prepare_ticks
 
 
 def fire(name: str) -> str:
-    """Send the call of a schedule, found by its name or by the dotted path of its task; return the id of the call."""
+    """Send the call of a schedule, given by its name or the dotted path of its task; return the id of the call."""
     entry = _find(name)
     ids = random_suffixes(1)
     send(prepare_ticks(entry, ids))

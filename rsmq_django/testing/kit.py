@@ -1,4 +1,4 @@
-"""What a test does with its queues: run what waits, let time pass, look, assert."""
+"""The methods for tests: run messages, pass time, read queues, assert."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from .server import settings_on_private_server
 from .topics import TopicRun, pass_time_of_topics, run_topics
 from .waiting import DeadLetter, Enqueued, all_clients, all_queues, calls_in, get_client_of, stored_in
 
-#: A task that sends itself again would run for ever.
+#: Limit for tasks that endlessly send themselves again.
 MOST_RUNS = 10_000
 
 
 @contextmanager
 def private_queues() -> Iterator[Kit]:
-    """Put an empty private server in the place of all Redis servers of the settings, until the block ends."""
+    """Replace all Redis servers of the settings with an empty private server until the block ends."""
     with override_settings(RSMQ=settings_on_private_server()), private_kit() as kit:
         yield kit
 
 
 @contextmanager
 def private_kit() -> Iterator[Kit]:
-    """Empty the private server, to which the settings lead, and make the commits of the test until the block ends."""
+    """Empty the private server, and run on_commit hooks of the test until the block ends."""
     kit = Kit()
     kit.empty()
     with hooks_that_run_once():
@@ -44,16 +44,16 @@ def private_kit() -> Iterator[Kit]:
 
 
 class Kit:
-    """What a test does with its queues."""
+    """The methods for tests with queues."""
 
     # -- Running ------------------------------------------------------------------------------------------------------
 
     def run(self, *queue_names: str) -> list[Run]:
-        """Run all ready messages, one after the other in this thread, and those that they send; return the runs.
+        """Run all ready messages, including messages that they send, one by one in this thread; return the runs.
 
-        Without names, from all queues of the settings, in a worker's order. Delayed messages and retries wait until
-        `pass_time()`. What waits for the commit of a TestCase's transaction is done first, see commit(). A failing task
-        raises nothing here, as in a worker: look at the runs. Raises AssertionError when there is no end to it.
+        Without names, from all queues of the settings, in a worker's order. Delayed messages and retries become ready
+        with `pass_time()`. Hooks of a TestCase's transaction run first, see commit(). A failing task raises nothing
+        here, as in a worker: check the runs. Raises AssertionError when the number of runs exceeds a limit.
         """
         autodiscover_modules("tasks")
         runs: list[Run] = []
@@ -64,27 +64,27 @@ class Kit:
         return runs
 
     async def arun(self, *queue_names: str) -> list[Run]:
-        """See run()."""
+        """Return the runs of run()."""
         return await sync_to_async(self.run)(*queue_names)
 
     def run_topics(self, *topic_names: str) -> list[TopicRun]:
-        """Give the messages of topics to the functions and queues that follow them; return the calls of functions.
+        """Deliver the messages of topics to their functions and queues; return the calls of functions.
 
-        Without names, of all topics that are followed. Retries wait until `pass_time()`. A function that fails raises
-        nothing here, as in a worker: look at the runs. What went to a queue is run by run().
+        Without names, for all topics with consumers. Retries become due with `pass_time()`. A failing function raises
+        nothing here, as in a worker: check the runs. Messages that went to a queue are run by run().
         """
         autodiscover_modules("tasks")
         commit()
         return run_topics(topic_names)
 
     async def arun_topics(self, *topic_names: str) -> list[TopicRun]:
-        """See run_topics()."""
+        """Return the calls of run_topics()."""
         return await sync_to_async(self.run_topics)(*topic_names)
 
     def fire(self, schedule: Any) -> Enqueued:
-        """Enqueue the call of a schedule as its next tick does; by its name, or by the task that has only one.
+        """Enqueue the call of a schedule as its next tick would; by its name, or by a task with only one schedule.
 
-        Whether it is paused or due does not matter. Returns the call. Raises AssertionError for an unknown one.
+        The schedule may be paused. Returns the call. Raises AssertionError for an unknown schedule.
         """
         autodiscover_modules("tasks")
         commit()
@@ -92,17 +92,18 @@ class Kit:
         return next(call for call in self.enqueued() if call.id == task_id)
 
     def commit(self) -> int:
-        """Run what waits for the commit of a TestCase's transaction, and return how many hooks that were.
+        """Run the on_commit hooks of a TestCase's transaction, and return how many ran.
 
-        That is, hooks of `transaction.on_commit()` whose blocks have ended, among them those that send calls. Looking
-        and running do this first. Each hook runs once, also beside captureOnCommitCallbacks(execute=True).
+        These are hooks of `transaction.on_commit()` whose blocks have ended, including those that send calls. The
+        methods that read or run messages do this first. Each hook runs once, also with
+        captureOnCommitCallbacks(execute=True).
         """
         return commit()
 
     def pass_time(self, time_passed: timedelta | float) -> None:
-        """Let time (a timedelta, or seconds) pass for all messages: delays, retries and leases come closer.
+        """Advance the time of all messages (by a timedelta or seconds): delays, retries and leases.
 
-        The clock itself stands still: `now()` is not concerned, nor is what expires in Redis by itself.
+        The clock does not change: `now()` and keys that expire in Redis are unaffected.
         """
         seconds = time_passed.total_seconds() if isinstance(time_passed, timedelta) else time_passed
         milliseconds = round(seconds * 1000)
@@ -116,10 +117,10 @@ class Kit:
         for client in all_clients():
             client.connection.exchange([("FLUSHDB",)])
 
-    # -- Looking ------------------------------------------------------------------------------------------------------
+    # -- Reading ------------------------------------------------------------------------------------------------------
 
     def enqueued(self, task: Any = None) -> list[Enqueued]:
-        """Return the calls that wait, of one task or of all, in the order of the queues and of becoming ready."""
+        """Return the enqueued calls of one task or of all, ordered by queue and by the time they become ready."""
         path = None if task is None else _path_of(task)
         commit()
         send_from_outbox()
@@ -127,12 +128,12 @@ class Kit:
         return [call for call in calls if path in (None, call.task)]
 
     def bodies(self, queue_name: str) -> list[bytes]:
-        """Return the bodies of all messages of a queue, for queues that hold no tasks."""
+        """Return the bodies of all messages of a queue, for queues without tasks."""
         commit()
         return [stored.body for _, stored in stored_in(get_client_of(queue_name), queue_name)]
 
     def dead_letters(self, queue_name: str | None = None) -> list[DeadLetter]:
-        """Return what failed for good: in one dead-letter queue, or in all."""
+        """Return the dead letters of one dead-letter queue, or of all."""
         settings = get_settings()
         own = (task.options.named_dead_letters for task in registered_tasks().values())
         names = dict.fromkeys(filter(None, [*(queue.dead_letter for queue in settings.queues.values()), *own]))
@@ -145,9 +146,9 @@ class Kit:
     # -- Asserting ----------------------------------------------------------------------------------------------------
 
     def assert_enqueued(self, task: Any, *args: Any, **kwargs: Any) -> Enqueued:
-        """Return the call of this task with exactly these arguments, by position or by name.
+        """Return the enqueued call of this task with exactly these arguments, positional or by name.
 
-        Raises AssertionError, which shows what waits, when there is none.
+        Raises AssertionError with the enqueued calls if there is none.
         """
         path, calls = _path_of(task), self.enqueued()
         for call in calls:
@@ -155,10 +156,10 @@ class Kit:
                 return call
         others = "".join(f"\n  {call.task}{_shown(call.args, call.kwargs)}" for call in calls) or " nothing"
         hint = "" if any(call.task == path for call in calls) else _hint()
-        raise AssertionError(f"{path}{_shown(args, kwargs)} is not enqueued{hint}; what is:{others}")
+        raise AssertionError(f"{path}{_shown(args, kwargs)} is not enqueued{hint}; enqueued calls:{others}")
 
     def assert_not_enqueued(self, task: Any) -> None:
-        """Raise AssertionError when a call of this task waits, with whatever arguments."""
+        """Raise AssertionError if a call of this task is enqueued, with any arguments."""
         for call in self.enqueued(task):
             raise AssertionError(f"{call.task}{_shown(call.args, call.kwargs)} is enqueued")
 
@@ -168,13 +169,13 @@ def _path_of(task: Any) -> str:
 
 
 def _same(call: Enqueued, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    sent = Envelope(call.task, call.id, list(args), dict(kwargs)).encode()  # as they look after JSON
+    sent = Envelope(call.task, call.id, list(args), dict(kwargs)).encode()  # after a round trip through JSON
     wanted = decode(sent, message_id=call.message_id)
     if (call.args, call.kwargs) == (wanted.args, wanted.kwargs):
         return True
     try:
         return _by_name(call) == _by_name(wanted)
-    except TypeError:  # the function does not take the wanted ones
+    except TypeError:  # the function does not accept these arguments
         return False
 
 
@@ -191,4 +192,4 @@ def _shown(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def _hint() -> str:
-    return " (something waits for the commit of a transaction that is open)" if is_anything_waiting() else ""
+    return " (an open transaction has on_commit hooks)" if is_anything_waiting() else ""

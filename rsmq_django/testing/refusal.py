@@ -1,8 +1,8 @@
-"""Refuses the servers of the settings while a test runs that did not ask for private queues.
+"""Rejects the servers of the settings in tests without private queues.
 
-A test that forgets to ask for them would send to the server of the settings, where a worker may run its calls, and
-pass. What is refused are the addresses (server and database) of settings.RSMQ as the project has it; a test that gives
-other ones, by settings of its own or by a `Connection`, is left alone. Only this process is watched.
+Otherwise a test without private queues would send to the server of the settings, where a worker may run its calls, and
+pass. The addresses (server and database) in the project's settings.RSMQ are rejected; a test may use other addresses,
+from overridden settings or a `Connection`. Only this process is protected.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from ..core import Connection
 from ..core.connection import masked
 from .server import started_url
 
-#: The methods of a Connection that talk to its server.
+#: The methods of a Connection that access its server.
 TALKING = ("exchange", "begin", "subscriber", "listener")
 
 Address = tuple[str, int, int]
 
 
 class ServerNotPrivate(AssertionError):
-    """A test talked to a server of the settings."""
+    """A test tried to use a server of the settings."""
 
 
 @dataclass(slots=True)
 class Refusal:
-    """What is refused, and what was tried."""
+    """Rejected servers, and the attempts to use them."""
 
     servers: frozenset[Address]
-    #: State directories of embedded servers, which have no address before they are started.
+    #: State directories of embedded servers, which have no address before their start.
     state_dirs: frozenset[Path] = frozenset()
-    #: What was said; a project that catches every exception does not hide it.
+    #: Errors raised so far, kept in case the project's code catches the exception.
     said: list[str] = field(default_factory=list)
 
     def check(self, url: str) -> None:
-        """Raise ServerNotPrivate for a server of the settings."""
+        """Raise ServerNotPrivate if the server is one of the settings."""
         address = address_of(url)
         private = started_url()
         if address in self.servers and (private is None or address[0] != address_of(private)[0]):
             self.refuse(masked(url))
 
     def refuse(self, server: str) -> None:
-        """Note and raise it."""
+        """Store and raise the error."""
         self.said.append(
-            f"this test talks to {server}, the server of settings.RSMQ. Ask for the fixture `rsmq` (in unittest: "
+            f"this test uses {server}, a server of settings.RSMQ. Use the fixture `rsmq` (in unittest: "
             "private_queues()), or allow it: @pytest.mark.rsmq_server for a test, `rsmq_allow_server = true` in the "
             "configuration of pytest for all"
         )
@@ -63,7 +63,7 @@ class Refusal:
 
 
 def refusal_of_settings() -> Refusal:
-    """Return what refuses the servers of settings.RSMQ; nothing where the settings cannot be read."""
+    """Return the refusal of the servers of settings.RSMQ; an empty one if the settings are invalid."""
     try:
         connections = get_settings().connections.values()
     except ImproperlyConfigured:
@@ -89,7 +89,7 @@ def _url_of(connection: ConnectionSettings) -> str | None:
 
 @cache
 def address_of(url: str) -> Address:
-    """Return host or path of the socket, port, and database of a URL."""
+    """Return host or socket path, port, and database of a URL."""
     parse_url: Any = redis.connection.parse_url
     options = parse_url(url)
     if "path" in options:
@@ -99,7 +99,7 @@ def address_of(url: str) -> Address:
 
 @contextmanager
 def refused(refusal: Refusal) -> Iterator[Refusal]:
-    """Refuse these servers until the block ends; an empty refusal costs nothing."""
+    """Reject these servers until the block ends; an empty refusal has no cost."""
     with ExitStack() as stack:
         if refusal.servers or refusal.state_dirs:
             for name in TALKING:

@@ -1,4 +1,4 @@
-"""Runs messages in the thread of the test: those steps of a worker that are not about threads and sleeping."""
+"""Runs messages in the thread of the test, with the steps of a worker except threads and sleeping."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..worker.execution import Execution
 from ..worker.fetcher import Fetcher
 from ..worker.outcomes import Dead, Outcome, RetryIn, Succeeded
 
-#: Name of the worker in results.
+#: Worker name in results.
 WORKER_ID = "test"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One attempt of a task or consumer, and what became of it."""
+    """An attempt of a task or consumer, with its outcome."""
 
     task: str
     id: str
@@ -35,22 +35,22 @@ class Run:
 
     @property
     def error(self) -> BaseException | None:
-        """Return what the function raised."""
+        """Return the exception that the function raised."""
         return self.outcome.error if isinstance(self.outcome, (RetryIn, Dead)) else None
 
     @property
     def succeeded(self) -> bool:
-        """Say whether the function returned."""
+        """Return whether the function succeeded."""
         return isinstance(self.outcome, Succeeded)
 
 
 def bursts_on(queue_names: Sequence[str]) -> list[Burst]:
-    """Return what works on these queues, in this order; without names, on all of the settings."""
+    """Return the runners for these queues, in this order; without names, for all queues of the settings."""
     return [Burst(client, queues) for client, queues in work_queues_by_client(queue_settings(queue_names), WORKER_ID)]
 
 
 class Burst:
-    """Works on the queues of one connection, a call at a time: a message, or a batch of them."""
+    """Runs messages of the queues of one connection, one call at a time: a message, or a batch."""
 
     def __init__(self, client: Client, queues: Sequence[WorkQueue]) -> None:
         announcer = Announcer(WORKER_ID)
@@ -58,24 +58,24 @@ class Burst:
         self._announcer = announcer
 
     def turn(self, runs: list[Run]) -> bool:
-        """Make the next call, if something is ready; say whether there may be more."""
+        """Run the next call, if a message is ready; return whether there may be more."""
         fetcher = self._fetcher
         fetcher.look_now()
         deliveries = fetcher.exchange(1)
         if fetcher.outage.next_try_at > time.monotonic():
-            raise AssertionError("the private server does not answer; its log is in the temporary directory")
+            raise AssertionError("the private server does not respond; its log is in the temporary directory")
         desk = _Desk(fetcher)
         executions = [Execution(delivery, desk=desk, announcer=self._announcer) for delivery in deliveries]
         for runnable in in_batches(executions):
             with connections_kept():
                 _ = async_to_sync(runnable.arun)() if runnable.is_async else runnable.run()
-            current_run.set(None)  # the test itself is no task
+            current_run.set(None)  # the test itself is not a task
         runs += [_run_of(execution, desk.outcomes[execution]) for execution in executions]
         return bool(deliveries) or not fetcher.is_drained
 
 
 class _Desk:
-    """Hands everything on to the fetcher, and keeps the outcomes."""
+    """Delegates to the fetcher, and records the outcomes."""
 
     def __init__(self, fetcher: Fetcher) -> None:
         self.outcomes: dict[Execution, Outcome] = {}
@@ -87,7 +87,7 @@ class _Desk:
         self._fetcher = fetcher
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
-        """Keep it."""
+        """Record an outcome."""
         self.outcomes[execution] = outcome
         self._fetcher.settle(execution, outcome)
 
@@ -99,9 +99,9 @@ def _run_of(execution: Execution, outcome: Outcome) -> Run:
 
 
 def send_from_outbox() -> int:
-    """Do what the relay of a worker does, and return how many messages that was."""
+    """Relay the outbox, and return how many messages were sent."""
     if not any(queue.outbox for queue in get_settings().queues.values()):
         return 0
-    from ..worker.relay import Relay  # its tables belong to an application that need not be installed
+    from ..worker.relay import Relay  # its application is optional
 
     return Relay().relay_waiting()

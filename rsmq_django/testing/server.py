@@ -1,4 +1,4 @@
-"""The private server of a test process, and the project's settings with all connections on it."""
+"""The private server of a test process, and settings with all connections on it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from django.conf import settings as django_settings
 
 from ..embedded import EmbeddedServer
 
-#: A database server of a busy machine must not fail a test.
+#: Long enough for a busy machine.
 TIMEOUT_S = 15
 
 
 def started_url() -> str | None:
-    """Return the URL of the server of this process; None when it was not started."""
+    """Return the URL of this process's server; None if it was not started."""
     return private_server_url() if private_server_url.cache_info().currsize else None
 
 
 @cache
 def private_server_url() -> str:
-    """Start the server of this process, unless it runs, and return its URL. It stops when the process ends."""
+    """Start this process's server unless it is running, and return its URL. It stops when the process ends."""
     directory = tempfile.mkdtemp(prefix="rsmq-tests-")
     owner = os.getpid()
 
     def remove() -> None:
-        if os.getpid() == owner:  # not in a child made by fork
+        if os.getpid() == owner:  # not in a forked child
             server.release()
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -40,12 +40,12 @@ def private_server_url() -> str:
 
 
 def settings_on_private_server() -> dict[str, Any]:
-    """Return settings.RSMQ with the connections on the private server, a database each, all else as it is."""
+    """Return settings.RSMQ with the connections on the private server, a database each, otherwise unchanged."""
     given: Mapping[str, Any] = getattr(django_settings, "RSMQ", {})
     connections = {}
     for number, (alias, options) in enumerate(given.get("CONNECTIONS", {"default": {}}).items()):
         kept = {key: value for key, value in options.items() if key not in ("URL", "CACHE", "EMBEDDED")}
         connections[alias] = {**kept, "URL": f"{private_server_url()}?db={number}", "TIMEOUT_S": TIMEOUT_S}
-    # No other worker will ever know a task that this process does not know.
+    # There are no other workers that could know an unknown task.
     tasks = {**given.get("TASKS", {}), "UNKNOWN_TASK_GRACE_S": 0}
     return {**given, "CONNECTIONS": connections, "TASKS": tasks}

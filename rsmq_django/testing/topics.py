@@ -1,4 +1,4 @@
-"""Runs the functions that follow topics in the thread of the test, with the steps of a worker's threads."""
+"""Runs the consumers of topics in the thread of the test, with the steps of a worker's threads."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from ..worker.database import connections_kept
 from ..worker.topic_account import TopicAccount
 from ..worker.topic_consumer import BridgeThread, ConsumerThread, Plan, TopicThread
 
-#: A function that publishes to its own topic would run forever.
+#: Limit for functions that endlessly publish to their own topic.
 MOST_RUNS = 10_000
 PLAN = Plan(wake=lambda: None, until_drained=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRun:
-    """One call of a function that follows a topic."""
+    """A call of a topic's consumer function."""
 
     #: Dotted path of the function.
     task: str
     topic: str
     group: str
     messages: list[TopicMessage]
-    #: What the function raised.
+    #: The exception that the function raised.
     error: BaseException | None
 
     @property
     def succeeded(self) -> bool:
-        """Return whether the function returned."""
+        """Return whether the function succeeded."""
         return self.error is None
 
 
 class _Consumer(ConsumerThread):
-    """A consumer whose steps the test takes, and which notes the calls of its function."""
+    """A consumer that runs in the test's thread and records the calls of its function."""
 
     def __init__(self, task: TopicTask, group: Group, runs: list[TopicRun]) -> None:
         super().__init__(task, group, PLAN, TopicAccount(group.client, "test"))
         self._runs = runs
 
     def attempt(self, messages: Sequence[TopicMessage]) -> BaseException | None:
-        """Call the function and note it."""
+        """Call the function and record the call."""
         error = super().attempt(messages)
         path, topic = self._task.module_path, self.group.topic.name
         self._runs.append(TopicRun(task=path, topic=topic, group=self.group.name, messages=list(messages), error=error))
@@ -54,13 +54,13 @@ class _Consumer(ConsumerThread):
 
 
 def run_topics(names: Sequence[str]) -> list[TopicRun]:
-    """Give all messages of topics, or of these, to what follows them, until none is left."""
+    """Deliver all messages of topics, or of these, to their consumers, until none is left."""
     runs: list[TopicRun] = []
     declared = registered_topic_tasks()
     topics = {each.topic for each in declared}
     for name in names:
         if name not in topics:
-            raise AssertionError(f"nothing follows topic {name!r}. {nearest(name, topics)}")
+            raise AssertionError(f"topic {name!r} has no consumer. {nearest(name, topics)}")
     followers = [_follower(each, runs) for each in declared if not names or each.topic in names]
     with connections_kept():
         while False in [follower.step() for follower in followers]:
@@ -82,7 +82,7 @@ def _follower(declared: TopicTask | TopicBridge, runs: list[TopicRun]) -> TopicT
 
 
 def pass_time_of_topics(milliseconds: int) -> None:
-    """Let time pass for messages of topics that failed or that a consumer has not acknowledged."""
+    """Advance the time of failed or unacknowledged messages of topics."""
     for declared in registered_topic_tasks():
         if isinstance(declared, TopicTask):
             keys = (group_keys(declared.topic, declared.group).due,)

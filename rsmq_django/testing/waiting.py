@@ -1,4 +1,4 @@
-"""What lies in the queues of a test: calls that wait, bodies of other programs, dead letters."""
+"""The messages in the queues of a test: enqueued calls, bodies of other programs, dead letters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enqueued:
-    """A call that waits in a queue."""
+    """An enqueued call."""
 
     task: str
     args: list[Any]
@@ -28,14 +28,14 @@ class Enqueued:
     id: str
     queue_name: str
     priority: int
-    #: Seconds until it is ready; 0 when it is.
+    #: Seconds until it is ready; 0 if it is ready.
     due_in_s: float
     message_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that failed for good, and why; None when another program put it there."""
+    """A dead letter with its failure; None if another program sent it there."""
 
     message_id: str
     body: bytes
@@ -43,7 +43,7 @@ class DeadLetter:
 
 
 def get_client_of(queue_name: str) -> Client:
-    """Return the client of the server that a queue of the settings is on."""
+    """Return the client of a queue's connection."""
     return get_client(get_settings().queue(queue_name).connection)
 
 
@@ -53,7 +53,7 @@ def all_clients() -> list[Client]:
 
 
 def all_queues() -> Iterator[Queue]:
-    """Yield all queues there are."""
+    """Yield all existing queues."""
     for client in all_clients():
         for name in list_queues(client):
             yield Queue(name, client)
@@ -66,7 +66,7 @@ def stored_in(client: Client, queue_name: str) -> Iterator[tuple[int, StoredMess
         call = page(client.namespace, queue_name, after=after, count=_PAGE, body_bytes=WHOLE_BODY, with_failures=True)
         try:
             found: Page = client.run(call)
-        except QueueNotFound:  # nobody has sent anything there yet
+        except QueueNotFound:  # not created yet
             return
         for stored in found.messages:
             yield found.now_ms, stored
@@ -76,7 +76,7 @@ def stored_in(client: Client, queue_name: str) -> Iterator[tuple[int, StoredMess
 
 
 def calls_in(queue_name: str) -> list[Enqueued]:
-    """Return the calls that wait in a queue, in all its priorities."""
+    """Return the enqueued calls of a queue, in all its priorities."""
     client = get_client_of(queue_name)
     base_name = get_settings().base_name
     calls = []

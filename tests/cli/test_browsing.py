@@ -138,7 +138,7 @@ def test_list_of_dead_letters_tells_why_they_died(rsmqctl: Run, bury: Callable[.
 
     table = rsmqctl("message", "list", "-n", "jobs").output.splitlines()
 
-    assert table[0].split() == ["ID", "DIED", "REASON", "TASK", "ERROR"]
+    assert table[0].split() == ["ID", "FAILED", "REASON", "TASK", "ERROR"]
     row = rf"{message_id}  +2h ago  attempts_used_up  send_receipt  ConnectionError: mail server is down"
     assert re.fullmatch(row, table[1])
 
@@ -199,7 +199,7 @@ def test_show_tells_everything_about_a_dead_letter(rsmqctl: Run, bury: Callable[
     assert f"id:             {message_id}\n" in shown
     assert "state:          ready\n" in shown
     assert "receive count:  0\n" in shown
-    assert re.search(r"died:           \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, 1m[3-5]\ds ago\n", shown)
+    assert re.search(r"failed:         \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, 1m[3-5]\ds ago\n", shown)
     assert "error:          builtins.ConnectionError: mail server is down\n" in shown
     assert '\n  Traceback (most recent call last):\n    File "x.py"\n' in shown
     assert shown.endswith('\n{\n  "task": "shop.tasks.send_receipt"\n}\n')
@@ -222,7 +222,7 @@ def test_show_raw_prints_the_body_byte_by_byte(script: Run, environment: None, q
 def test_show_of_a_message_that_is_not_there_fails(rsmqctl: Run, queue: Queue):
     failed = rsmqctl("message", "show", "-n", "jobs", "-i", "vt")
 
-    assert (failed.exit_code, failed.errors) == (1, "Error: message not found: vt; queue jobs has no such message\n")
+    assert (failed.exit_code, failed.errors) == (1, "Error: message not found: vt; not on queue jobs\n")
 
 
 def test_show_of_foreign_data_does_not_fail(rsmqctl: Run, queue: Queue, server: PrivateServer):

@@ -1,4 +1,4 @@
-"""`doctor` and `queue repair`: findings for people and programs, mending after a question."""
+"""`doctor` and `queue repair`: findings for people and programs, repair after confirmation."""
 
 import re
 from collections.abc import Callable
@@ -37,9 +37,9 @@ def test_doctor_names_what_is_wrong_why_and_what_can_be_done(rsmqctl: Run, wound
 
     assert seen.exit_code == 1
     assert "error    half: it lacks delay, maxsize (half-created)\n         other clients say both" in seen.output
-    assert f"for example {PHANTOM}\n" in seen.output
+    assert f"examples: {PHANTOM}\n" in seen.output
     assert "         repair: take it off the list\n" in seen.output
-    assert re.fullmatch(r"Error: \d of \d findings are warnings or errors; --repair mends 3 of all\n", seen.errors)
+    assert re.fullmatch(r"Error: \d of \d findings are warnings or errors; --repair repairs 3 of all\n", seen.errors)
 
 
 def test_doctor_changes_nothing(rsmqctl: Run, wounds: None, server: PrivateServer):
@@ -63,16 +63,16 @@ def test_repair_without_a_terminal_wants_to_be_told_twice(rsmqctl: Run, wounds: 
     failed = rsmqctl("queue", "repair")
 
     assert failed.exit_code == 1
-    assert failed.errors == "Error: Mend these 3? There is no terminal to ask on: add --yes\n"
+    assert failed.errors == "Error: Repair these 3? Cannot ask without a terminal: add --yes\n"
     assert server.redis.sismember("rsmq:QUEUES", "gone")
 
 
 @pytest.mark.slow
 def test_repair_mends_and_says_what_it_did(rsmqctl: Run, wounds: None, queue: Queue):
-    mended = rsmqctl("queue", "repair", "--yes")
+    repaired = rsmqctl("queue", "repair", "--yes")
 
-    assert mended.exit_code == 0
-    assert "mended   jobs: phantoms: 1 changed\n" in mended.output
+    assert repaired.exit_code == 0
+    assert "repaired jobs: phantoms: 1 changed\n" in repaired.output
     assert rsmqctl("queue", "list").output == '["half", "jobs"]\n'
     assert queue.attributes().messages == 0
     assert not kinds(rsmqctl("--json", "doctor")) & WOUNDS
@@ -80,20 +80,20 @@ def test_repair_mends_and_says_what_it_did(rsmqctl: Run, wounds: None, queue: Qu
 
 @pytest.mark.slow
 def test_repair_of_one_queue_leaves_the_others(terminal: Callable[..., Terminal], wounds: None, rsmqctl: Run):
-    mending = terminal("queue", "repair", "-n", "jobs")
-    mending.wait_for("Mend this? [y/N]")
-    mending.type("y\n")
+    repairing = terminal("queue", "repair", "-n", "jobs")
+    repairing.wait_for("Repair this? [y/N]")
+    repairing.type("y\n")
 
-    assert mending.finish() == 0
+    assert repairing.finish() == 0
     assert kinds(rsmqctl("--json", "doctor")) & WOUNDS == WOUNDS - {("jobs", "phantoms")}
 
 
 @pytest.mark.slow
 def test_doctor_mends_when_told_to_and_reports_as_json(rsmqctl: Run, wounds: None):
-    mended = rsmqctl("--json", "doctor", "--repair", "--yes")
+    repaired = rsmqctl("--json", "doctor", "--repair", "--yes")
 
-    assert {(one["subject"], one["id"], one["failure"]) for one in mended.json} == {(*wound, "") for wound in WOUNDS}
-    assert all(one["changed"] for one in mended.json)
+    assert {(one["subject"], one["id"], one["failure"]) for one in repaired.json} == {(*wound, "") for wound in WOUNDS}
+    assert all(one["changed"] for one in repaired.json)
 
 
 def test_repair_of_a_healthy_server_asks_nothing(rsmqctl: Run, queue: Queue):

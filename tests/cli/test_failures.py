@@ -196,7 +196,7 @@ def test_text_of_others_is_shown_and_not_obeyed(text: str, shown: str):
         (3600, "1h"),
         (7500, "2h5m"),
         (90_000, "1d1h"),
-        (float("inf"), "for ever"),
+        (float("inf"), "forever"),
     ],
 )
 def test_durations_are_short(seconds: float, shown: str):

@@ -126,7 +126,7 @@ def test_several_messages_are_deleted_at_once_and_missing_ones_named(rsmqctl: Ru
     failed = rsmqctl("message", "delete", "-n", "jobs", "-i", one, "-i", "nobody", "-i", two, "-i", "vt")
 
     assert failed.exit_code == 1
-    assert failed.errors == "Error: message not found: nobody, vt; queue jobs has no such message\n"
+    assert failed.errors == "Error: message not found: nobody, vt; not on queue jobs\n"
     assert queue.attributes().messages == 0
 
 

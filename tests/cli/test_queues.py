@@ -62,7 +62,7 @@ def test_times_of_queues_may_be_stored_in_milliseconds(rsmqctl: Run, server: Pri
 
 def test_pause_holds_until_resume(rsmqctl: Run, queue: Queue):
     assert rsmqctl("queue", "pause", "-n", "jobs").output == "paused jobs\n"
-    assert rsmqctl("queue", "pause", "-n", "jobs").output == "jobs was paused already\n"
+    assert rsmqctl("queue", "pause", "-n", "jobs").output == "jobs was already paused\n"
     assert rsmqctl("queue", "paused").json == ["jobs"]
     assert queue.client.run(paused(queue.client.namespace)) == {"jobs"}
 
@@ -99,7 +99,7 @@ def test_purge_without_a_terminal_wants_to_be_told_twice(rsmqctl: Run, queue: Qu
     failed = rsmqctl("queue", "purge", "-n", "jobs")
 
     assert (failed.exit_code, failed.output) == (1, "")
-    assert failed.errors == "Error: Remove 1 message of queue jobs? There is no terminal to ask on: add --yes\n"
+    assert failed.errors == "Error: Delete 1 message of queue jobs? Cannot ask without a terminal: add --yes\n"
     assert queue.attributes().messages == 1
 
 

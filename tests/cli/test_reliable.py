@@ -44,7 +44,7 @@ def test_first_queue_comes_first_and_the_count_is_a_total(rsmqctl: Run, client: 
 def test_nothing_to_pop_is_no_error(rsmqctl: Run):
     assert rsmqctl("reliable", "pop", "-n", "a", "-n", "b", "--wait", "0.05").output == "No messages on: a, b\n"
     assert rsmqctl("--json", "reliable", "pop", "-n", "a").json is None
-    assert rsmqctl("reliable", "recover", "-n", "a", "-e", "0").output == "Nothing to recover on: a\n"
+    assert rsmqctl("reliable", "recover", "-n", "a", "-e", "0").output == "No messages to recover on: a\n"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_messages_of_dead_consumers_are_recovered(rsmqctl: Run, orders: Reliable
     recovered = rsmqctl("reliable", "recover", "-n", "orders", "-e", "0", "-c", "5").json
 
     assert (recovered["message"], recovered["deliveries"]) == ("a", 2)
-    assert rsmqctl("reliable", "recover", "-n", "orders", "-e", "60").output.startswith("Nothing")
+    assert rsmqctl("reliable", "recover", "-n", "orders", "-e", "60").output.startswith("No messages")
 
 
 def test_receipt_that_is_not_good_any_more_is_named_and_the_others_are_done(rsmqctl: Run, orders: ReliableQueue):
@@ -128,7 +128,7 @@ def test_dead_messages_are_seen_and_get_another_chance(rsmqctl: Run, orders: Rel
 
     header, *rows = shown.output.splitlines()
     assert header.split() == ["ID", "TRIES", "SINCE", "CONSUMER", "BODY"] and len(rows) == 2
-    assert one.exit_code == 0 and rest.output == "redrove 1 message of orders\n"
+    assert one.exit_code == 0 and rest.output == "redriven 1 message of orders\n"
     assert missing.exit_code == 1 and "--kind dead" in missing.errors
     assert [m.body for m in orders.messages("undelivered")] == [b"b", b"a"]
 
@@ -208,4 +208,4 @@ def test_help_shows_the_way_of_a_message(rsmqctl: Run):
     said = rsmqctl("reliable", "--help")
 
     assert all(f"rsmqctl reliable {command} " in said.output for command in ("push", "pop", "ack"))
-    assert "delivered until it is acknowledged" in " ".join(said.output.split())
+    assert "in flight until it is acknowledged" in " ".join(said.output.split())

@@ -134,7 +134,7 @@ def test_line_that_is_too_long_is_named_and_the_ones_before_it_stay(rsmqctl: Run
 
     assert failed.exit_code == 1
     assert failed.errors.startswith("Error: line 1501: message too long: 70000 bytes, maximum 65536; ")
-    assert failed.errors.endswith("; 1000 messages sent, up to line 1000; go on with line 1001\n")
+    assert failed.errors.endswith("; 1000 messages sent, up to line 1000; continue with line 1001\n")
     assert len(failed.output.split()) == 1000
     assert bodies(queue) == lines[:1000]
 
@@ -160,7 +160,7 @@ def test_lost_reply_says_which_lines_are_in_doubt(rsmqctl: Run, queue: Queue, se
 
     assert failed.exit_code == 1
     assert failed.errors.endswith(
-        "; 1000 messages sent, up to line 1000; lines 1001 to 2000 were sent all together, or none of them\n"
+        "; 1000 messages sent, up to line 1000; lines 1001 to 2000 were either all sent or not sent at all\n"
     )
 
 

@@ -84,7 +84,7 @@ def test_runs_are_listed_newest_first_and_filtered(rsmqctl: Run, dead: Queue, se
     assert ids("--group", GROUP) == ["t2", "t1", "t0"]
     assert ids("--task", "shop.tasks.ship") == ids("--until", "0s", "--task", "shop.tasks.ship") == ["t9"]
     assert ids("--worker", "web1-7", "order-2") == ids("ORDER-2") == ["t2"]
-    assert ids("--since", "2099-01-01") == [] and "No such runs." in rsmqctl("task", "list", "nothing").errors
+    assert ids("--since", "2099-01-01") == [] and "No matching runs." in rsmqctl("task", "list", "nothing").errors
 
 
 def test_a_list_says_how_to_go_on(rsmqctl: Run, dead: Queue):
@@ -207,7 +207,7 @@ def test_ctrl_c_while_waiting_leaves_the_retry_to_go_on(terminal: Callable[..., 
     wait_until(lambda: bodies_in(mail) == 4)
 
     assert screen.finish(pressing="\x03") == 130
-    assert "4 messages retried, which goes on" in screen.text and bodies_in(mail) == 4
+    assert "4 messages retried and still scheduled" in screen.text and bodies_in(mail) == 4
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_purge_asks_and_does_it_after_a_yes(terminal: OnTerminal, queue: Queue):
     queue.send_many([b"x"] * 3)
 
     purging = terminal("queue", "purge", "-n", "jobs")
-    purging.wait_for("Remove 3 messages of queue jobs? [y/N]")
+    purging.wait_for("Delete 3 messages of queue jobs? [y/N]")
     purging.type("y\n")
 
     assert purging.finish() == 0

@@ -100,7 +100,7 @@ def test_groups_shows_how_far_behind_they_are(rsmqctl: Run, topic: Topic):
     table = rsmqctl("topic", "groups", "-n", "orders").output
     lines = {line["group"]: line for line in rsmqctl("topic", "groups", "-n", "orders", "--json").json_lines}
 
-    assert table.splitlines()[0].split() == "GROUP NEXT LAG OLDEST HELD SKIPPED DEAD LIVE SEEN".split()
+    assert table.splitlines()[0].split() == "GROUP NEXT LAG OLDEST UNACKED SKIPPED DEAD LIVE SEEN".split()
     assert (lines["billing"]["next"], lines["billing"]["lag"], lines["billing"]["held"]) == (3, 3, 0)
     assert (lines["audit"]["lag"], lines["audit"]["held"]) == (4, 1)
 
@@ -159,7 +159,7 @@ def test_read_tells_what_was_missed(rsmqctl: Run, topic: Topic):
 
 def test_replay_and_dry_run(rsmqctl: Run, topic: Topic):
     planned = rsmqctl("topic", "replay", "-n", "orders", "-g", "billing", "--dry-run")
-    assert planned.output == "billing would read index 1 next instead of 3, 5 lie ahead\n"
+    assert planned.output == "billing would read index 1 next instead of 3, 5 to read\n"
     assert topic.group("billing").status().position == 2
 
     done = rsmqctl("topic", "replay", "-n", "orders", "-g", "billing", "--json")
@@ -279,7 +279,7 @@ def test_restoring_into_a_topic_with_messages_has_to_be_asked_for(
     refused = rsmqctl("topic", "restore", "-n", "orders", "--file", file)
 
     assert (refused.exit_code, topic.status().last) == (1, 5)
-    assert "give --append" in refused.errors
+    assert "add --append" in refused.errors
     assert rsmqctl("topic", "restore", "-n", "orders", "--file", file, "--append", "--skip", "1").exit_code == 0
     assert [each.body for each in topic.read_range(6, 10).messages] == [b"\xff"]
 
@@ -309,7 +309,7 @@ def test_restoration_that_meets_a_wrong_line_says_how_to_go_on(
 
     assert (stopped.exit_code, Topic("copy", client).status().length) == (1, 1000)
     assert "line 1500 is not a message of an archive" in stopped.errors
-    assert "go on with --append --skip 1000" in stopped.errors
+    assert "continue with --append --skip 1000" in stopped.errors
 
 
 def test_restoration_of_an_archive_that_was_cut_says_how_to_go_on(rsmqctl: Run, client: Client, tmp_path: Path):
@@ -321,7 +321,7 @@ def test_restoration_of_an_archive_that_was_cut_says_how_to_go_on(rsmqctl: Run, 
 
     assert (stopped.exit_code, Topic("copy", client).status().length) == (1, 1000)
     assert "cannot be read to its end" in stopped.errors
-    assert "go on with --append --skip 1000" in stopped.errors
+    assert "continue with --append --skip 1000" in stopped.errors
 
 
 def test_file_that_is_not_compressed_as_its_name_says_is_told(rsmqctl: Run, client: Client, tmp_path: Path):
@@ -351,7 +351,7 @@ def test_restoration_whose_reply_is_lost_says_what_may_be_restored(
     stopped = rsmqctl("topic", "restore", "-n", "copy", "--file", str(file))
 
     assert stopped.exit_code == 1
-    assert "1000 messages are restored and the next 700 may be" in stopped.errors
+    assert "1000 messages restored, and the next 700 may be" in stopped.errors
     assert "--skip 1000 or 1700" in stopped.errors
 
 

@@ -97,7 +97,7 @@ def test_move_takes_the_messages_that_are_named(rsmqctl: Run, mail: Queue, queue
     moved = rsmqctl("message", "move", "-n", "mail", "--to", "jobs", "-i", ids[1], "-i", ids[1], "-i", "nobody")
 
     assert (moved.exit_code, moved.output) == (0, "moved 1 message from mail: 1 to jobs\n")
-    assert moved.errors == "1 message stayed: 1 deleted meanwhile\n"
+    assert moved.errors == "1 message not moved: 1 deleted meanwhile\n"
     assert bodies(queue) == [b"2"]
 
 
@@ -139,7 +139,7 @@ def test_move_of_what_is_too_long_fails_and_moves_the_rest(rsmqctl: Run, mail: Q
     moved = rsmqctl("message", "move", "-n", "mail", "--to", "jobs")
 
     assert (moved.exit_code, moved.output) == (1, "moved 1 message from mail: 1 to jobs\n")
-    assert moved.errors == "Error: 1 message stayed in mail: 1 too long for the target\n"
+    assert moved.errors == "Error: 1 message not moved from mail: 1 too long for the target\n"
 
 
 @pytest.mark.slow
@@ -262,7 +262,7 @@ def test_dead_letters_without_a_record_stay_unless_a_target_is_named(
 
     assert (failed.exit_code, failed.output) == (1, "redriven 1 message from mail-dead: 1 to mail\n")
     assert failed.errors == (
-        "Error: 3 messages stayed in mail-dead: 3 without a record of their origin (name the target with --to)\n"
+        "Error: 3 messages not moved from mail-dead: 3 without a record of their origin (name the target with --to)\n"
     )
     assert rsmqctl("message", "redrive", "-n", "mail-dead", "--to", "jobs").exit_code == 0
     assert bodies(queue) == [b"of a foreign client", b"of a damaged record", b"of the dead-letter queue itself"]
@@ -322,7 +322,7 @@ def test_lost_reply_says_how_many_are_in_doubt_and_the_same_command_goes_on(
 
         assert failed.exit_code == 1
         assert failed.errors.endswith(
-            "; 0 messages redriven, up to 3 more may have been; the same command goes on with the rest\n"
+            "; 0 messages redriven, up to 3 more may have been; the same command continues with the rest\n"
         )
         assert rsmqctl("-r", proxy.url, *words).output == "redriven 0 messages from mail-dead\n"
 
@@ -360,7 +360,7 @@ def test_ctrl_c_says_how_far_it_got(environment: None, mail: Queue, queue: Queue
 
     assert (moving.returncode, output) == (130, "")
     assert errors.startswith("Error: interrupted; ")
-    assert "the same command goes on with the rest" in errors
+    assert "the same command continues with the rest" in errors
     assert mail.attributes().messages + queue.attributes().messages == 1000
 
 

@@ -69,7 +69,7 @@ def test_finding_is_printed_with_reason_and_remedy_and_an_error_ends_badly(serve
         "connection default: 1 finding",
         "error    mail: vt is 'abc'  [broken-attribute]",
         "         no client can work with it: receives or sends fail, or limits are ignored",
-        "         for example vt",
+        "         examples: vt",
         "         --repair: set it as the settings say, or to RSMQ's default",
     ]
     assert server.redis.hget("rsmq:mail:Q", "vt") == b"abc"
@@ -165,7 +165,7 @@ def test_repair_where_nobody_can_answer_is_refused(server: PrivateServer, monkey
 
 
 def test_answer_without_a_question_is_refused():
-    with pytest.raises(CommandError, match="give both"):
+    with pytest.raises(CommandError, match="--yes needs --repair"):
         run("--yes")
 
 

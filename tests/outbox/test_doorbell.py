@@ -39,7 +39,7 @@ def test_prune_is_a_command(with_outbox: Configure, greet: Task, settings: Any):
     out = StringIO()
     call_command("rsmq_outbox", "prune", stdout=out)
 
-    assert out.getvalue() == "deleted 1 message that had been sent, and 0 notes of tasks that were done\n"
+    assert out.getvalue() == "deleted 1 message that had been sent, and 0 inbox entries\n"
     assert rows().count() == 1
 
 

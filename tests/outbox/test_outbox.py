@@ -262,12 +262,12 @@ def test_what_can_never_be_sent_is_set_aside_until_somebody_tries_again(
     assert "longer than queue 'default' allows" in reasons[0]
     assert "Queue 'gone' is not in RSMQ['QUEUES']" in reasons[1]
     told = rsmq_outbox("status", exit_status=1)
-    assert "default: 0 messages wait\n  1 message set aside, for example because the message is longer" in told
+    assert "default: 0 messages unsent\n  1 message set aside, for example because the message is longer" in told
 
     get_queue("default").set_attributes(max_size_bytes=65536)
     with_outbox(on_commit=LEDGER, default={"OUTBOX": True}, gone={"OUTBOX": True})
-    assert rsmq_outbox("retry") == "2 messages wait again\n"
-    assert rsmq_outbox("relay", "--once") == "sent 2 messages, 0 still wait\n"
+    assert rsmq_outbox("retry") == "2 messages will be sent again\n"
+    assert rsmq_outbox("relay", "--once") == "sent 2 messages, 0 unsent\n"
     assert sent_names(server) == ["short", "x" * 2000]
 
 
@@ -376,11 +376,11 @@ def rsmq_outbox(*words: str, exit_status: int = 0) -> str:
 
 
 def test_status_tells_what_waits(greet: Task):
-    assert rsmq_outbox("status").startswith("nothing waits")
+    assert rsmq_outbox("status").startswith("no unsent messages")
     greet.enqueue_many([["1"], ["2"]])
     rows().update(created_at=timezone.now() - timedelta(minutes=5, seconds=1))
 
-    assert re.search(r"default: 2 messages wait, the oldest for 3\d\d s", rsmq_outbox("status"))
+    assert re.search(r"default: 2 messages unsent, the oldest for 3\d\d s", rsmq_outbox("status"))
     (queue,) = json.loads(rsmq_outbox("status", "--json"))["queues"]
     assert (queue["queue_name"], queue["waiting"], queue["refused"]) == ("default", 2, 0)
 

@@ -245,7 +245,7 @@ def test_rows_are_sent_again_after_a_failover_that_lost_them(greet: Task, config
         primary.redis.delete("rsmq::result:" + message[10:].decode())
     primary.redis.delete("rsmq::relayed")
 
-    assert resend("--since", began.isoformat()) == "5 messages wait again; those that Redis knows are left out\n"
+    assert resend("--since", began.isoformat()) == "5 messages will be sent again, except calls that Redis knows\n"
     Relay().relay_waiting()
 
     bodies = [message.body for message in get_queue("default").receive_many(10)]
@@ -261,7 +261,7 @@ def test_calls_that_have_run_are_not_sent_again(configured: Any, primary: Server
     work()
     primary.redis.delete("rsmq::relayed")
 
-    assert resend("--since", "10m").startswith("1 message waits again")
+    assert resend("--since", "10m").startswith("1 message will be sent again")
     Relay().relay_waiting()
     work()
 
@@ -273,10 +273,10 @@ def test_only_rows_since_the_time_are_sent_again(greet: Task, configured: Any):
     Relay().relay_waiting()
     OutboxMessage.objects.using(LEDGER).update(sent_at=timezone.now() - timedelta(hours=2))
 
-    assert resend("--since", "1h").startswith("0 messages wait again")
-    assert resend("--since", "3h", "--dry-run") == "1 message would wait again\n"
+    assert resend("--since", "1h").startswith("0 messages will be sent again")
+    assert resend("--since", "3h", "--dry-run") == "1 message would be sent again\n"
     assert waiting() == 0
-    assert resend("--since", "3h").startswith("1 message waits again")
+    assert resend("--since", "3h").startswith("1 message will be sent again")
     assert waiting() == 1
 
 
@@ -287,4 +287,4 @@ def test_time_that_is_none_is_refused(greet: Task, words: str):
 
 
 def test_time_before_the_oldest_row_that_is_kept_is_told(greet: Task, settings: Any, server: PrivateServer):
-    assert "rows that were sent more than 1 d ago have been deleted" in resend("--since", "3d")
+    assert "rows sent more than 1 d ago were already deleted" in resend("--since", "3d")

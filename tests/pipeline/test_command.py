@@ -67,7 +67,7 @@ def test_publish_needs_no_java(pipeline, write_hours, monkeypatch: pytest.Monkey
 
 def test_status_tells_what_waits_and_what_was_lost(pipeline, lake: Lake, server: PrivateServer):
     log_events(server.redis, 50)
-    assert pipeline("status") == (0, "50 events wait to be archived\n")
+    assert pipeline("status") == (0, "50 events not archived yet\n")
     note_archived(lake, server.redis.xrange("rsmq::events", count=10)[-1][0].decode(), 10)
     server.redis.xtrim("rsmq::events", maxlen=30, approximate=False)
 
@@ -75,7 +75,7 @@ def test_status_tells_what_waits_and_what_was_lost(pipeline, lake: Lake, server:
     as_json = json.loads(pipeline("status", json=True)[1])
 
     assert code == 3
-    assert "30 events wait" in said
+    assert "30 events not archived yet" in said
     assert "10 events were trimmed before they were archived" in said
     assert (as_json["lag"], as_json["lost"]) == (30, 10)
 
@@ -165,11 +165,11 @@ def test_dry_run_says_what_each_step_would_do_and_leaves_no_trace(
     assert code == 0
     assert said.splitlines() == [
         "archive: 50 events",
-        "rollup: 0 days, and those of what is archived until then",
-        "analyse: nothing is archived yet",
+        "rollup: 0 days, and the days of newly archived events",
+        "analyse: the archive is empty",
         "compact: 0 days",
         "expire: nothing",
-        "publish: 1 day of tables that changed, 0 that are gone",
+        "publish: 1 day changed, 0 removed",
         "nothing was changed",
     ]
     assert server.redis.xlen("rsmq::events") == 50
@@ -205,14 +205,14 @@ def test_log_that_was_made_anew_is_reported_with_the_way_on(pipeline, lake: Lake
 
     code, said = pipeline("doctor")
     assert code == 1
-    assert "the log does not reach the archive's place" in said
+    assert "the log no longer contains the archive's position" in said
     assert "rsmq_pipeline archive --new-checkpoint" in said
 
     code, said = pipeline("status")
     assert code == 1
-    assert said.startswith("3 events wait to be archived\n")
+    assert said.startswith("3 events not archived yet\n")
     assert json.loads(pipeline("status", json=True)[1])["reset"] is True
-    assert "it would be refused" in pipeline("archive", dry_run=True)[1]
+    assert "it would fail" in pipeline("archive", dry_run=True)[1]
 
 
 def test_draining_is_only_counted_unless_one_says_yes(pipeline, server: PrivateServer):
@@ -243,7 +243,7 @@ def test_backfill_is_only_announced_unless_one_says_yes(pipeline, server: Privat
 
     assert (code, queue.attributes().messages) == (0, 0)
     assert "orders.csv to default" in said
-    assert "nothing was changed; add --yes to do it" in said
+    assert "nothing was changed; add --yes to apply" in said
 
 
 def test_job_that_died_while_it_published_is_resumed_by_name(pipeline, server: PrivateServer, monkeypatch):
@@ -278,9 +278,9 @@ def test_failure_group_goes_back_to_its_queue_once(pipeline, lake: Lake, server:
     done = pipeline("replay", group, yes=True)
     again = pipeline("replay", group, yes=True)
 
-    assert "2 dead letters would go back to default" in looked[1]
-    assert "2 dead letters went back to default" in done[1]
-    assert "2 stayed: gone" in again[1]
+    assert "2 dead letters would be sent back to default" in looked[1]
+    assert "2 dead letters sent back to default" in done[1]
+    assert "2 not sent: gone" in again[1]
     assert (queue.attributes().messages, dead.attributes().messages) == (2, 1)
 
 
@@ -294,8 +294,8 @@ def test_group_without_events_goes_back_by_the_archive_of_dead_letters(pipeline,
     code, said = pipeline("replay", "f" * 32, yes=True)
 
     assert code == 0
-    assert "1 dead letter went back to default" in said
-    assert "1 stayed: closed is not in RSMQ['QUEUES'] any more" in said
+    assert "1 dead letter sent back to default" in said
+    assert "1 not sent: closed is no longer in RSMQ['QUEUES']" in said
     assert queue.attributes().messages == 1
 
 
@@ -309,7 +309,7 @@ def test_dry_run_counts_dead_letters(pipeline, server: PrivateServer):
 
 
 def test_wrong_usage_has_its_own_status(pipeline):
-    with pytest.raises(CommandError, match="is no time"):
+    with pytest.raises(CommandError, match="is not a duration"):
         pipeline("archive", "--continuous", "soon")
     with pytest.raises(CommandError, match="write name=value") as no_pair:
         pipeline("status", "--conf", "spark.ui.enabled")
@@ -333,5 +333,5 @@ def test_replay_without_pyarrow_says_what_to_install(pipeline, monkeypatch: pyte
 
 
 def test_a_day_that_is_none_is_refused_with_an_example(pipeline):
-    with pytest.raises(CommandError, match="'yesterday' is no day; write 2026-11-01"):
+    with pytest.raises(CommandError, match="'yesterday' is not a date; write 2026-11-01"):
         pipeline("rollup", "--since", "yesterday")

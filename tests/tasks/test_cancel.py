@@ -193,7 +193,7 @@ def test_command_tells_what_came_too_late(project: Configure):
     result = declare(lambda: None).enqueue()
     work()
 
-    with pytest.raises(CommandError, match="2 of 2 could not be cancelled"):
+    with pytest.raises(CommandError, match="2 of 2 tasks could not be cancelled"):
         run(result.id, "unknown")
 
 

@@ -206,7 +206,7 @@ def test_dry_run_groups_what_would_go_and_changes_nothing(buried: list[str]):
 
 def test_queue_that_holds_no_dead_letters_is_pointed_out(buried: list[str]):
     assert run("default") == "redriven 0 messages from default\n" + (
-        "default is no dead-letter queue: what fails there for good lies in default-dead\n"
+        "default is not a dead-letter queue: its dead letters are in default-dead\n"
     )
 
 
@@ -220,7 +220,7 @@ def test_what_stays_although_it_was_meant_is_an_error(project: Configure):
     project()
     ensure_queue("default-dead").send("nobody knows where from")
 
-    with pytest.raises(CommandError, match="1 message could not go"):
+    with pytest.raises(CommandError, match="1 message could not be redriven"):
         run("default-dead")
 
 
@@ -230,8 +230,8 @@ def test_what_stays_although_it_was_meant_is_an_error(project: Configure):
         (["defualt-dead"], "'defualt-dead' is not in RSMQ"),
         (["default-dead"], "queue not found: 'default-dead'"),
         (["--since", "yesterday"], "'yesterday' is neither an age such as 30m"),
-        (["--rate", "0"], "0 must be more than 0"),
-        (["--limit", "-1"], "-1 must be more than 0"),
+        (["--rate", "0"], "0 must be greater than 0"),
+        (["--limit", "-1"], "-1 must be greater than 0"),
     ],
 )
 def test_mistake_is_explained_in_one_line(project: Configure, words: list[str], complaint: str):

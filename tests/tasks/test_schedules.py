@@ -155,14 +155,14 @@ def test_unique_task_is_refused(greet: Task):
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "two\nlines", None, 7])
 def test_impossible_name_is_refused(greet: Task, name: Any):
-    with pytest.raises(ValueError, match="impossible name"):
+    with pytest.raises(ValueError, match="invalid name"):
         schedules.add(name, greet, every_s=60)
 
 
 def test_name_is_given_once(greet: Task):
     schedules.add("hello", greet, every_s=60, args=["Ada"])
 
-    with pytest.raises(ScheduleConflict, match="exists already"):
+    with pytest.raises(ScheduleConflict, match="already exists"):
         schedules.add("hello", greet, every_s=90, args=["Ada"])
     assert schedules.get("hello").when == "every 1 min"
 
@@ -185,9 +185,9 @@ def test_what_the_code_declares_is_changed_in_the_code(greet: Task):
     new_scheduler().look()
 
     for act in (schedules.remove, lambda name: schedules.change(name, every_s=5)):
-        with pytest.raises(ScheduleConflict, match="declared by the code"):
+        with pytest.raises(ScheduleConflict, match="declared in (the )?code"):
             act("hello")
-    with pytest.raises(ScheduleConflict, match="declared by the code"):
+    with pytest.raises(ScheduleConflict, match="declared in (the )?code"):
         schedules.add("hello", greet, every_s=5, args=["Ada"])
     assert schedules.get("hello").when == "every 1 min"
 
@@ -195,7 +195,7 @@ def test_what_the_code_declares_is_changed_in_the_code(greet: Task):
 def test_there_is_a_limit(greet: Task, server: PrivateServer):
     server.redis.hset(ENTRIES, mapping={f"entry-{number}": "{}" for number in range(1000)})
 
-    with pytest.raises(ScheduleConflict, match="at most a thousand"):
+    with pytest.raises(ScheduleConflict, match="at most 1,000"):
         schedules.add("hello", greet, every_s=60, args=["Ada"])
 
 
@@ -298,7 +298,7 @@ def test_command_explains_mistakes_in_one_line(greet: Task):
         rsmq_schedule("pause", "nobody")
     with pytest.raises(CommandError, match="It must be a cron expression"):
         rsmq_schedule("add", "hello", "--task", greet.module_path, "--cron", "soon")
-    with pytest.raises(CommandError, match="is no JSON"):
+    with pytest.raises(CommandError, match="is not valid JSON"):
         rsmq_schedule("add", "hello", "--task", greet.module_path, "--every", "5", "--args", "Ada")
 
 

@@ -34,7 +34,7 @@ def test_help_shows_examples_and_explains_the_exit_status(start_worker: StartWor
 
     assert helping.wait() == 0
     assert "manage.py rsmq_worker --queues urgent,mail   urgent first" in helping.output
-    assert "Exit status: 0 when every task that began could end" in helping.output
+    assert "Exit status: 0 if all started tasks finished" in helping.output
 
 
 def test_it_says_what_it_works_on(project: Configure, start_worker: StartWorker):
@@ -49,17 +49,17 @@ def test_it_says_what_it_works_on(project: Configure, start_worker: StartWorker)
     [
         (("--queues", "defualt"), "CommandError: Queue 'defualt' is not in RSMQ['QUEUES']."),
         (("--queues", "default-dead"), "CommandError: Queue 'default-dead' holds dead letters. To have workers"),
-        (("--threads", "0"), "0 is too small, at least 1"),
-        (("--poll-interval", "nan"), "nan is no number of seconds"),
-        (("--poll-interval", "often"), "often is no number of seconds"),
-        (("--max-tasks", "many"), "'many' is no whole number"),
+        (("--threads", "0"), "0 is too small; the minimum is 1"),
+        (("--poll-interval", "nan"), "nan is not a number of seconds"),
+        (("--poll-interval", "often"), "often is not a number of seconds"),
+        (("--max-tasks", "many"), "'many' is not a whole number"),
         (("--exclude-queues", "defualt"), "Queue 'defualt' is not in RSMQ['QUEUES']."),
-        (("--exclude-queues", "default"), "--exclude-queues leaves no queue to work on"),
-        (("--exclude-queues", "default", "--queues", "default"), "--exclude-queues leaves queues out of all"),
+        (("--exclude-queues", "default"), "no queue to consume: --exclude-queues excludes all queues"),
+        (("--exclude-queues", "default", "--queues", "default"), "--exclude-queues cannot be combined with --queues"),
         (("--backend", "other"), "--backend: The connection 'other' doesn't exist"),
         (("--worker-id", "x" * 65), "it must have 1 to 64 printable characters"),
-        (("--health-port", "http"), "http is no [HOST:]PORT, such as 8080"),
-        (("--health-port", "127.0.0.1:99999"), "127.0.0.1:99999 is no [HOST:]PORT"),
+        (("--health-port", "http"), "http is not [HOST:]PORT, such as 8080"),
+        (("--health-port", "127.0.0.1:99999"), "127.0.0.1:99999 is not [HOST:]PORT"),
     ],
 )
 def test_mistake_on_the_command_line_is_explained(
@@ -80,7 +80,7 @@ def test_worker_whose_queues_are_all_for_others_says_so(project: Configure, caps
     with pytest.raises(SystemExit):
         Command().run_from_argv(["manage.py", "rsmq_worker"])
 
-    assert "FOR_OTHERS in RSMQ['QUEUES'] leaves no queue to work on" in capsys.readouterr().err
+    assert "no queue to consume: all queues of RSMQ['QUEUES'] are FOR_OTHERS" in capsys.readouterr().err
 
 
 def test_mistake_is_told_in_one_line(start_worker: StartWorker):

@@ -171,4 +171,4 @@ def test_reload_is_off_for_a_worker_that_ends_by_itself(project: Configure, star
     worker = start(start_worker, "--batch")
 
     assert worker.wait() == 0
-    assert "--reload is off" in worker.output
+    assert "--reload ignored" in worker.output

@@ -188,7 +188,7 @@ def test_declared_entries_appear_when_a_worker_starts(project: Configure, server
 
     path = "tests.worker.test_scheduler.tidy"
     settings.RSMQ = settings.RSMQ | {"SCHEDULES": {"from-settings": {"TASK": path, "EVERY_S": 30}}}
-    assert {entry.problem for entry in schedules.entries()} == {"no worker has started with it yet"}
+    assert {entry.problem for entry in schedules.entries()} == {"no worker has stored it yet"}
 
     new_scheduler().look()
 

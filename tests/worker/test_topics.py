@@ -435,5 +435,5 @@ def test_command_refuses_topics_that_nothing_is_declared_for(topic: Topic):
     assert chosen_topics(None, no_topics=False) == ("orders",)
     assert chosen_topics("orders", no_topics=False) == ("orders",)
     assert chosen_topics(None, no_topics=True) == ()
-    with pytest.raises(ImproperlyConfigured, match="for topic 'order'. Did you mean 'orders'"):
+    with pytest.raises(ImproperlyConfigured, match="Topic 'order' has no declared topic task. Did you mean 'orders'"):
         chosen_topics("order", no_topics=False)

@@ -14,20 +14,20 @@ from ...tasks.compat import TaskResultDoesNotExist
 
 
 class Command(BaseCommand):
-    """See the module."""
+    """The management command."""
 
     help = (
-        "Cancels tasks that have not finished: one that waits is deleted, one that runs is told to stop. "
-        'With "-" the ids are read from standard input, one a line. Exit status: 1 when one had finished or is unknown.'
+        "Cancels unfinished tasks: messages in a queue are deleted, running tasks are asked to stop. "
+        'With "-" the ids are read from standard input, one per line. Exit status: 1 if one had finished or is unknown.'
     )
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
-        parser.add_argument("ids", nargs="+", metavar="ID", help="a task's id: the id of its result")
+        parser.add_argument("ids", nargs="+", metavar="ID", help="task id, which is the id of its result")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Cancel one after the other."""
+        """Cancel the tasks one by one."""
         ids = [line.strip() for line in sys.stdin if line.strip()] if options["ids"] == ["-"] else options["ids"]
         late = 0
         for task_id in ids:
@@ -42,4 +42,4 @@ class Command(BaseCommand):
             self.stdout.write(f"{printable(task_id)} {'cancelled' if is_cancelled else 'had finished'}")
             late += not is_cancelled
         if late:
-            raise CommandError(f"{late} of {len(ids)} could not be cancelled")
+            raise CommandError(f"{late} of {len(ids)} tasks could not be cancelled")

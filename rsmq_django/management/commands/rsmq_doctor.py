@@ -1,4 +1,4 @@
-"""`./manage.py rsmq_doctor`: examine servers and queues, print what is wrong, mend it when told to."""
+"""`./manage.py rsmq_doctor`: check servers and queues, print findings, and repair them on request."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from ...schedule_listing import all_entries
 
 EPILOG = """
 examples:
-  manage.py rsmq_doctor                    look at every connection, change nothing
-  manage.py rsmq_doctor --deep             look at every message, also of very long queues
-  manage.py rsmq_doctor --repair           list what can be mended, ask, mend it
-  manage.py rsmq_doctor --repair --yes     the same without asking, for scripts
+  manage.py rsmq_doctor                    check every connection, change nothing
+  manage.py rsmq_doctor --deep             check every message, also of very long queues
+  manage.py rsmq_doctor --repair           list the repairs, ask for confirmation, repair
+  manage.py rsmq_doctor --repair --yes     the same without confirmation, for scripts
 
-A repair looks twice, five seconds apart, and leaves alone what changed in between: it is safe while workers run.
-Exit status: 0 when nothing is worse than a warning, 1 when there are errors, 2 when the server cannot be examined.
+A repair checks twice, five seconds apart, and skips findings that changed in between: it is safe while workers run.
+Exit status: 0 without errors (warnings allowed), 1 with errors, 2 if the server cannot be examined.
 """
 
-#: Found problems stop a script; a server that cannot be looked at is another kind of failure.
+#: Exit statuses: findings with errors, and a server that cannot be examined.
 ERRORS_FOUND, NOT_EXAMINED = 1, 2
 
 
 class Command(BaseCommand):
-    """See the module."""
+    """The management command."""
 
     help = (
-        "Examines Redis and the RSMQ queues on it: settings of the server, leftovers of other clients, lost messages, "
-        "and whether the queues are worked on."
+        "Checks Redis and its RSMQ queues: settings of the server, leftovers of other clients, lost messages, "
+        "and whether workers consume the queues."
     )
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
@@ -54,18 +54,22 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
-        parser.add_argument("--connection", action="append", metavar="ALIAS", help="only this one; may be repeated")
-        parser.add_argument("--deep", action="store_true", help="look at all messages, not at the first 20,000")
-        parser.add_argument("--repair", action="store_true", help="mend what can be mended, after asking")
-        parser.add_argument("--yes", action="store_true", help="do not ask")
-        parser.add_argument("--json", action="store_true", dest="as_json", help="for programs")
+        parser.add_argument(
+            "--connection", action="append", metavar="ALIAS", help="only this connection; can be repeated"
+        )
+        parser.add_argument("--deep", action="store_true", help="check all messages, not only the first 20,000")
+        parser.add_argument("--repair", action="store_true", help="repair the repairable findings after confirmation")
+        parser.add_argument("--yes", action="store_true", help="skip the confirmation prompt")
+        parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Examine one connection after the other."""
+        """Examine the connections one by one."""
         if options["yes"] and not options["repair"]:
-            raise CommandError("--yes answers the question that --repair asks; give both", returncode=NOT_EXAMINED)
+            raise CommandError("--yes needs --repair", returncode=NOT_EXAMINED)
         if options["repair"] and not options["yes"] and (options["as_json"] or not sys.stdin.isatty()):
-            raise CommandError("--repair asks on a terminal; add --yes where nobody answers", returncode=NOT_EXAMINED)
+            raise CommandError(
+                "--repair asks for confirmation on a terminal; add --yes to run without one", returncode=NOT_EXAMINED
+            )
         try:
             aliases = options["connection"] or list(get_settings().connections)
             reports = [self.examine(alias, options) for alias in aliases]
@@ -81,7 +85,7 @@ class Command(BaseCommand):
             sys.exit(ERRORS_FOUND)
 
     def examine(self, alias: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Examine one connection, mend it when told to, and return what is left as plain data."""
+        """Examine one connection, repair it on request, and return the remaining findings as plain data."""
         get_settings().connection(alias)
         client, expected = get_client(alias), expected_queues(alias)
         findings = without_unused(examine(client, settings=expected, deep=options["deep"])) + unsigned_schedules(alias)
@@ -99,13 +103,13 @@ class Command(BaseCommand):
         return {"alias": alias, "findings": [*map(as_data, findings)], "repairs": [*map(repair_as_data, repairs)]}
 
     def is_wanted(self, curable: Sequence[Finding]) -> bool:
-        """Ask whether to repair."""
+        """Return whether the user confirms the repairs."""
         self.stdout.write("\nThe repair will")
         for finding in curable:
             self.stdout.write(printable(f"  {finding.subject}: {finding.repair}"))
         return input(f"Repair {counted(curable)}? [y/N] ").strip().lower() in ("y", "yes")
 
-    # -- For people ---------------------------------------------------------------------------------------------------
+    # -- Text output ---------------------------------------------------------------------------------------------------
 
     def show(self, alias: str, findings: Sequence[Finding]) -> None:
         """Print findings, worst first."""
@@ -120,12 +124,12 @@ class Command(BaseCommand):
             self.stdout.write(styles[finding.severity](printable(head)))
             self.stdout.write(printable(f"         {finding.why}"))
             if finding.examples:
-                self.stdout.write(printable(f"         for example {', '.join(finding.examples)}"))
+                self.stdout.write(printable(f"         examples: {', '.join(finding.examples)}"))
             if finding.repair:
                 self.stdout.write(printable(f"         --repair: {finding.repair}"))
 
     def show_repairs(self, alias: str, repairs: Sequence[Repair], left: Sequence[Finding]) -> None:
-        """Print what was done, and what there is to see now."""
+        """Print the repairs and the remaining findings."""
         for done in repairs:
             subject = f"{done.finding.subject} [{done.finding.id}]"
             said = f"failed: {done.failure}" if done.failure else f"{done.changed} changed"
@@ -135,20 +139,20 @@ class Command(BaseCommand):
 
 
 def without_unused(findings: Sequence[Finding]) -> list[Finding]:
-    """Leave out dead-letter queues that nobody has needed yet."""
+    """Return the findings without those about dead-letter queues that were never used."""
     unused = get_settings().dead_letters
     return [one for one in findings if one.id != "not-created" or one.subject not in unused]
 
 
 def unsigned_schedules(alias: str) -> list[Finding]:
-    """Return the schedules of signed and encrypted queues that no process with their keys wrote."""
+    """Return findings for schedules of signed and encrypted queues that lack a valid signature."""
     if not any(queue.is_sealed and queue.connection == alias for queue in get_settings().queues.values()):
         return []
     autodiscover_modules("tasks")
     client = get_client(alias)
     try:
         entries = all_entries([(alias, client.run(list_entries(client.namespace)))])
-    except PermissionDenied:  # that this server's user may not look is a finding of its own
+    except PermissionDenied:  # missing permissions are reported by another finding
         return []
     unsigned = [entry for entry in entries if entry.is_unsigned]
     return [
@@ -162,7 +166,7 @@ def counted(findings: Sequence[Finding]) -> str:
 
 
 def as_data(finding: Finding) -> dict[str, Any]:
-    """Return a finding for JSON."""
+    """Return the JSON object of a finding."""
     return {
         "id": finding.id,
         "severity": finding.severity.name.lower(),
@@ -175,5 +179,5 @@ def as_data(finding: Finding) -> dict[str, Any]:
 
 
 def repair_as_data(done: Repair) -> dict[str, Any]:
-    """Return a repair for JSON."""
+    """Return the JSON object of a repair."""
     return {"id": done.finding.id, "subject": done.finding.subject, "changed": done.changed, "failure": done.failure}

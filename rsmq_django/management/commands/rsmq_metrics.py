@@ -1,4 +1,4 @@
-"""`./manage.py rsmq_metrics`: answer Prometheus, on a port of its own or once on standard output."""
+"""`./manage.py rsmq_metrics`: serve metrics for Prometheus on a port, or print them once."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ DEFAULT_PORT = 9808
 
 
 class Command(BaseCommand):
-    """See the module."""
+    """The management command."""
 
-    help = "Serves metrics for Prometheus until it is stopped; they are read from Redis at each scrape."
+    help = "Serves metrics for Prometheus until stopped; each scrape reads them from Redis."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument(
-            "--port", type=int, default=DEFAULT_PORT, help=f"default: {DEFAULT_PORT}; 0 takes a free one"
+            "--port", type=int, default=DEFAULT_PORT, help=f"default: {DEFAULT_PORT}; 0 for any free port"
         )
         parser.add_argument(
             "--host", default="127.0.0.1", help="address to listen on, default: 127.0.0.1; 0.0.0.0 for all"
         )
-        parser.add_argument("--once", action="store_true", help="print the metrics and end, for a textfile collector")
+        parser.add_argument("--once", action="store_true", help="print the metrics and exit, for a textfile collector")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Serve, or print."""
+        """Serve or print the metrics."""
         try:
             from prometheus_client import generate_latest, start_http_server
 

@@ -1,4 +1,4 @@
-"""`./manage.py rsmq_pipeline STEP`: parse, run steps in one Spark session, tell what they did."""
+"""`./manage.py rsmq_pipeline STEP`: run steps in one Spark session and report their results."""
 
 from __future__ import annotations
 
@@ -33,50 +33,50 @@ from ...spark.server import Server
 
 SPARK_STEPS = ("archive", "rollup", "analyse", "compact", "snapshot", "dlq", "drain", "backfill")
 PLAIN_STEPS = ("publish", "expire", "replay", "resume", "status", "doctor", "config")
-#: What `run` does, in one session: start-up costs more than most steps.
+#: Steps of `run`, in one session: start-up costs more than most steps.
 RUN = (*ALL_STEPS, "publish")
-#: An error about a queue that does not exist names so many others.
+#: Maximum number of queues that an error about an unknown queue lists.
 MOST_QUEUES_NAMED = 20
-#: These show what they would do unless they are told --yes.
+#: Steps that only preview their changes without --yes.
 DANGEROUS = ("drain", "backfill", "replay")
-#: Error -> what to do about it here.
+#: Error -> its remedy on this command line.
 HINTS = {
-    "DataLoss": "rsmq_pipeline archive --allow-loss counts them and goes on with the rest",
-    "LogReset": "rsmq_pipeline archive --new-checkpoint goes on behind what the lake has",
+    "DataLoss": "rsmq_pipeline archive --allow-loss counts them and continues with the rest",
+    "LogReset": "rsmq_pipeline archive --new-checkpoint continues after the last archived event",
 }
 
 EPILOG = """
 steps:
-  run        archive, rollup, analyse, compact, expire and publish, in one Spark session
-  archive    event log -> Parquet, exactly once; then the log is trimmed
-  rollup     days that changed -> hourly rows and failure groups
-  analyse    capacity advice, burn rates, odd hours
+  run        archive, rollup, analyse, compact, expire and publish in one Spark session
+  archive    event log -> Parquet, exactly once; then trim the log
+  rollup     changed days -> hourly rows and failure groups
+  analyse    capacity advice, burn rates, anomalies
   publish    files -> database (no Java needed)
-  snapshot   depth and age of the queues now
-  dlq        dead letters that lie in their queues now -> Parquet: which task, what failed, when; they stay there
-  compact    many small files -> one for each closed day; expire removes old days
-  drain      --queue Q: messages -> Parquet, and out of the queue
+  snapshot   current depth and age of the queues
+  dlq        current dead letters -> Parquet: task, error, time; they stay in their queues
+  compact    many small files -> one per closed day; expire deletes old days
+  drain      --queue Q: move messages from the queue to Parquet
   backfill   FILE --queue Q [--task T]: rows -> messages or task calls, each once
-  replay     FINGERPRINT: dead letters of a failure group -> back to their queues
-  resume     JOB: end a bulk job that died while it published
+  replay     FINGERPRINT: send the dead letters of a failure group back to their queues
+  resume     JOB: finish a bulk job that crashed while it published
   status, doctor, config
 
-drain, backfill and replay only count, unless --yes is given.
+drain, backfill and replay only count without --yes.
 
 examples:
-  manage.py rsmq_pipeline doctor                          what is missing, and what to do about it
+  manage.py rsmq_pipeline doctor                          list what is missing and how to install it
   manage.py rsmq_pipeline run                             for cron, every quarter of an hour
-  manage.py rsmq_pipeline archive --continuous 30s        instead of cron, beside a supervisor
-  manage.py rsmq_pipeline rollup --since 2026-11-01       compute days anew
+  manage.py rsmq_pipeline archive --continuous 30s        instead of cron, run by a process supervisor
+  manage.py rsmq_pipeline rollup --since 2026-11-01       recompute days
   manage.py rsmq_pipeline replay 6f1ed002ab5595859014ebf0951522d9 --yes
   manage.py rsmq_pipeline backfill orders.parquet --queue mail --task shop.tasks.send_receipt --yes
 
-Exit status: 0 done, 1 failed, 2 wrong usage, 3 events were lost, 4 another run is at it.
+Exit status: 0 done, 1 failed, 2 wrong usage, 3 events were lost, 4 another run is active.
 """
 
 
 class Command(BaseCommand):
-    """See the module."""
+    """The management command."""
 
     help = "Archives and analyses the log of task attempts with Spark (docs/pipeline.md)."
     requires_system_checks: tuple[str, ...] = ()
@@ -91,22 +91,32 @@ class Command(BaseCommand):
         parser.add_argument("step", choices=("run", *SPARK_STEPS, *PLAIN_STEPS), metavar="STEP")
         parser.add_argument("what", nargs="?", default="", metavar="WHAT", help="file, fingerprint or job")
         parser.add_argument("--lake", metavar="PATH", help="directory of the archive")
-        parser.add_argument("--master", metavar="M", help="where Spark runs: local[2], spark://host:7077")
-        parser.add_argument("--conf", action="append", default=[], metavar="K=V", help="a setting of Spark")
-        parser.add_argument("--since", type=_day, metavar="DAY", help="recompute days from here on")
-        parser.add_argument("--queue", default="", metavar="A,B", help="which queues")
-        parser.add_argument("--task", default="", metavar="PATH", help="backfill: the task that rows call")
-        parser.add_argument("--limit", type=int, metavar="N", help="replay: at most so many messages")
-        parser.add_argument("--lease", type=float, default=0.0, metavar="S", help="drain: hide instead of taking out")
-        parser.add_argument("--continuous", type=_seconds, metavar="30s", help="archive until SIGTERM, so often")
-        parser.add_argument("--new-checkpoint", action="store_true", help="archive: begin behind what the lake has")
-        parser.add_argument("--allow-loss", action="store_true", help="count events that were trimmed unread; go on")
-        parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-        parser.add_argument("--yes", action="store_true", help="do it: drain, backfill, replay")
-        parser.add_argument("--json", action="store_true", help="one line of JSON for each step")
+        parser.add_argument("--master", metavar="M", help="Spark master: local[2], spark://host:7077")
+        parser.add_argument("--conf", action="append", default=[], metavar="K=V", help="Spark setting")
+        parser.add_argument("--since", type=_day, metavar="DAY", help="recompute days since DAY")
+        parser.add_argument("--queue", default="", metavar="A,B", help="queue names")
+        parser.add_argument("--task", default="", metavar="PATH", help="backfill: task to call for each row")
+        parser.add_argument("--limit", type=int, metavar="N", help="replay: maximum number of messages")
+        parser.add_argument(
+            "--lease",
+            type=float,
+            default=0.0,
+            metavar="S",
+            help="drain: hide messages for S seconds instead of deleting them",
+        )
+        parser.add_argument("--continuous", type=_seconds, metavar="30s", help="archive at this interval until SIGTERM")
+        parser.add_argument(
+            "--new-checkpoint", action="store_true", help="archive: start after the last archived event"
+        )
+        parser.add_argument(
+            "--allow-loss", action="store_true", help="count events trimmed before archiving, and continue"
+        )
+        parser.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
+        parser.add_argument("--yes", action="store_true", help="apply drain, backfill or replay")
+        parser.add_argument("--json", action="store_true", help="print one JSON object per step")
 
     def handle(self, *, step: str, **options: Any) -> None:
-        """Run the step and end with its exit status."""
+        """Run the step and exit with its status."""
         try:
             code = self._run(step, options)
         except (ImproperlyConfigured, RsmqError, OSError) as error:
@@ -195,15 +205,15 @@ class Command(BaseCommand):
         from ...pipeline.replay import replay
 
         done = replay(config.find_lake(), self.options["what"], dry_run=self.is_dry, limit=self.options["limit"])
-        verb = "would go" if self.is_dry else "went"
+        verb = "would be sent" if self.is_dry else "sent"
         for queue, count in sorted(done.moved.items()):
             self.stdout.write(f"{count:,} dead letter{'' if count == 1 else 's'} {verb} back to {printable(queue)}")
         for why, count in sorted(done.stayed.items()):
-            self.stdout.write(f"{count:,} stayed: {printable(why)}")
+            self.stdout.write(f"{count:,} not sent: {printable(why)}")
         if not done.known:
-            self.stdout.write(f"the archive knows no dead letters of {self.options['what'] or 'an empty fingerprint'}")
+            self.stdout.write(f"the archive has no dead letters of {self.options['what'] or 'an empty fingerprint'}")
         elif self.is_dry:
-            self.stdout.write("nothing was changed; add --yes to do it")
+            self.stdout.write("nothing was changed; add --yes to apply")
         return DONE
 
     def _resume(self, config: JobConfig) -> int:
@@ -220,10 +230,10 @@ class Command(BaseCommand):
         for name in RUN if step == "run" else (step,):
             for line in WOULD[name](asked):
                 self.stdout.write(printable(line))
-        self.stdout.write("nothing was changed" + ("; add --yes to do it" if step in DANGEROUS else ""))
+        self.stdout.write("nothing was changed" + ("; add --yes to apply" if step in DANGEROUS else ""))
         return DONE
 
-    # -- Looking ------------------------------------------------------------------------------------------------------
+    # -- Status ------------------------------------------------------------------------------------------------------
 
     def _status(self, config: JobConfig) -> int:
         lag = read_lag(config, _server(config))
@@ -235,9 +245,9 @@ class Command(BaseCommand):
                 json.dumps({"lag": lag.entries, "lost": lag.lost_unseen, "reset": lag.is_reset, "runs": newest})
             )
             return code
-        self.stdout.write(f"{lag.entries:,} events wait to be archived")
+        self.stdout.write(f"{lag.entries:,} events not archived yet")
         if lag.is_reset:
-            self.stdout.write(self.style.ERROR("the log does not reach the archive's place any more, see doctor"))
+            self.stdout.write(self.style.ERROR("the log no longer contains the archive's position, see doctor"))
         if lag.lost_unseen:
             self.stdout.write(self.style.ERROR(f"{lag.lost_unseen:,} events were trimmed before they were archived"))
         for name, run in {run.step: run for run in reversed(runs)}.items():
@@ -261,7 +271,7 @@ class Command(BaseCommand):
         self.stdout.write(config.to_json())
         return DONE
 
-    # -- Telling ------------------------------------------------------------------------------------------------------
+    # -- Output ------------------------------------------------------------------------------------------------------
 
     def _tell(self, run: Run) -> None:
         if self.options["json"]:
@@ -309,7 +319,7 @@ def _require_spark() -> None:
         raise CommandError(_not_installed("pyspark"))
     if find_java() is None:
         raise CommandError(
-            "there is no Java; install Java 17 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME. "
+            "Java is missing; install Java 17 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME. "
             "publish, status and replay work without it"
         )
 
@@ -329,11 +339,11 @@ def _day(text: str) -> dt.date:
     try:
         return dt.date.fromisoformat(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no day; write 2026-11-01") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date; write 2026-11-01") from error
 
 
 def _seconds(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m)?", text)
     if not found or float(found[1]) <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write 30s or 5m")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 30s or 5m")
     return float(found[1]) * (60 if found[2] == "m" else 1)

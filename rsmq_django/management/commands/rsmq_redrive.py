@@ -1,4 +1,4 @@
-"""`./manage.py rsmq_redrive`: send dead letters back to work."""
+"""`./manage.py rsmq_redrive`: send dead letters back to their queues."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from ...redrive import dead_letter_queues, preview, transfer_from
 
 EPILOG = """
 examples:
-  manage.py rsmq_redrive --dry-run                        what lies in all dead-letter queues, by task and error
-  manage.py rsmq_redrive mail-dead --error 'Connection*'  what failed because of a connection
+  manage.py rsmq_redrive --dry-run                        count all dead letters by task and error
+  manage.py rsmq_redrive mail-dead --error 'Connection*'  dead letters with a connection error
   manage.py rsmq_redrive --task send_receipt --since 2h --rate 50
-  manage.py rsmq_redrive mail-dead --limit 1              one, to see whether the mistake is mended
+  manage.py rsmq_redrive mail-dead --limit 1              one message, to test a fix
 
-Each becomes a new message at the end of the queue that it came from, and its attempts start anew. A task keeps its id,
-and its result keeps the attempts and errors so far. Ctrl-C at any moment loses and doubles nothing; the same command
-goes on with the rest. Exit status: 1 when something stayed that was meant to go.
+Each dead letter becomes a new message at the end of its original queue, and its attempts start anew. A task keeps its
+id, and its result keeps earlier attempts and errors. Ctrl-C neither loses nor duplicates messages; the same command
+continues with the rest. Exit status: 1 if a message could not be redriven.
 """
 
 
 class Command(BaseCommand):
-    """See the module."""
+    """The management command."""
 
-    help = "Sends dead letters back to the queues that they came from, to be run again."
+    help = "Sends dead letters back to their original queues, to be run again."
     requires_system_checks = ()
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
@@ -48,21 +48,25 @@ class Command(BaseCommand):
         """Declare the options."""
         which = parser.add_argument_group("which")
         which.add_argument(
-            "queues", nargs="*", metavar="QUEUE", help="dead-letter queues; default: all of the settings"
+            "queues", nargs="*", metavar="QUEUE", help="dead-letter queues; default: all in the settings"
         )
-        which.add_argument("--task", metavar="NAME", help="of this task: path or name; * and ? fit any letters")
-        which.add_argument("--error", metavar="NAME", help="of this exception: path or name; * and ? fit any letters")
-        which.add_argument("--reason", metavar="WORD", help="of this reason, for example gave_up")
-        which.add_argument("--since", type=_moment, metavar="TIME", help="that died since: 30m, 2h, 7d, or a time")
-        which.add_argument("--until", type=_moment, metavar="TIME", help="that died no later, as --since")
-        which.add_argument("--limit", type=_positive(int), metavar="N", help="at most N messages of each queue")
+        which.add_argument("--task", metavar="NAME", help="of this task: path or name; * and ? are wildcards")
+        which.add_argument("--error", metavar="NAME", help="with this exception: path or name; * and ? are wildcards")
+        which.add_argument("--reason", metavar="WORD", help="with this reason, for example gave_up")
+        which.add_argument(
+            "--since", type=_moment, metavar="TIME", help="failed at or after TIME: 30m, 2h, 7d ago, or a date and time"
+        )
+        which.add_argument(
+            "--until", type=_moment, metavar="TIME", help="failed at or before TIME; same forms as --since"
+        )
+        which.add_argument("--limit", type=_positive(int), metavar="N", help="maximum number of messages per queue")
         how = parser.add_argument_group("how")
-        how.add_argument("--to", metavar="QUEUE", help="default: where each came from")
-        how.add_argument("--rate", type=_positive(float), metavar="N", help="at most N messages a second")
-        how.add_argument("--dry-run", action="store_true", help="tell what would be done, and change nothing")
+        how.add_argument("--to", metavar="QUEUE", help="default: each message's original queue")
+        how.add_argument("--rate", type=_positive(float), metavar="N", help="maximum number of messages per second")
+        how.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Go through the queues."""
+        """Redrive the dead letters of the queues."""
         chosen = Filter(
             task=options["task"],
             error=options["error"],
@@ -83,13 +87,13 @@ class Command(BaseCommand):
             except QueueNotFound as error:
                 if options["queues"] or to is not None or transfer.moved:
                     raise CommandError(str(error) + so_far(transfer, "redriven", 0)) from error
-                continue  # nothing of this project has ever failed for good, so the queue was never made
+                continue  # never created: no task of this project has failed permanently
             except RsmqError as error:
                 raise CommandError(str(error) + so_far(transfer, "redriven", 0)) from error
-            faults += self._tell_what_stayed(transfer)
-            self._tell_where_they_lie(name)
+            faults += self._tell_skipped(transfer)
+            self._hint_at_dead_letter_queue(name)
         if faults:
-            raise CommandError(f"{counted(faults)} could not go")
+            raise CommandError(f"{counted(faults)} could not be redriven")
 
     def _show(self, transfer: Transfer, groups: Counter[tuple[str, str, str, str]]) -> None:
         if groups:
@@ -111,17 +115,17 @@ class Command(BaseCommand):
         text = f"redriven {counted(transfer.moved.total())} from {transfer.source}"
         self.stdout.write(f"{text}: {targets}" if targets else text)
 
-    def _tell_where_they_lie(self, name: str) -> None:
-        """Say so when somebody named the queue that the messages came from."""
+    def _hint_at_dead_letter_queue(self, name: str) -> None:
+        """Print a hint if the queue is an original queue rather than a dead-letter queue."""
         queue = get_settings().queue(name)
         if queue.dead_letter and name not in dead_letter_queues():
-            self.stderr.write(f"{name} is no dead-letter queue: what fails there for good lies in {queue.dead_letter}")
+            self.stderr.write(f"{name} is not a dead-letter queue: its dead letters are in {queue.dead_letter}")
 
-    def _tell_what_stayed(self, transfer: Transfer) -> int:
-        """Write why messages stayed, and return how many of them were meant to go and could have."""
+    def _tell_skipped(self, transfer: Transfer) -> int:
+        """Print why messages were not redriven, and return how many of them are failures."""
         for word, number in transfer.stayed.items():
             if number:
-                self.stderr.write(f"{counted(number)} stayed in {transfer.source}: {STAYED[word]}")
+                self.stderr.write(f"{counted(number)} not redriven from {transfer.source}: {STAYED[word]}")
         return sum(transfer.stayed[word] for word in FAULTS)
 
 
@@ -136,7 +140,7 @@ def _positive(kind: type[int] | type[float]) -> Any:
     def number(text: str) -> float:
         value = kind(text)
         if not 0 < value < 1e12:
-            raise argparse.ArgumentTypeError(f"{text} must be more than 0")
+            raise argparse.ArgumentTypeError(f"{text} must be greater than 0")
         return value
 
     return number

@@ -22,21 +22,21 @@ from ...timetable import about_in_words
 EPILOG = """
 examples:
   manage.py rsmq_schedule list
-  manage.py rsmq_schedule run shop.tasks.refresh_prices       enqueue it now; its times stay as they are
-  manage.py rsmq_schedule pause shop.tasks.refresh_prices     until it is resumed, also after a new release
+  manage.py rsmq_schedule run shop.tasks.refresh_prices       enqueue it now, besides its schedule
+  manage.py rsmq_schedule pause shop.tasks.refresh_prices     until it is resumed, across deployments
   manage.py rsmq_schedule add weekly --task shop.tasks.report --cron "0 7 * * MON" --time-zone Europe/Berlin
   manage.py rsmq_schedule add ping --task shop.tasks.ping --every 30 --kwargs '{"host": "db"}'
   manage.py rsmq_schedule remove ping
 
-What the code declares is changed where it is declared; it can be paused, resumed and run here.
-Exit status of list: 1 when an entry cannot fire, else 0.
+Schedules declared in code are changed in the code; this command can pause, resume and run them.
+Exit status of list: 1 if a schedule cannot fire, else 0.
 """
 
 
 class Command(BaseCommand):
-    """See the module."""
+    """The management command."""
 
-    help = "Shows and changes schedules: tasks that workers enqueue again and again."
+    help = "Shows and changes schedules of periodic tasks."
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """Keep the line breaks of the examples."""
@@ -46,17 +46,19 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the sub-commands."""
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        listing = actions.add_parser("list", help="all schedules with their next and last times")
-        listing.add_argument("--json", action="store_true", dest="as_json", help="for programs")
+        listing = actions.add_parser("list", help="list schedules with their next and last runs")
+        listing.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
         for action, what in ACTIONS.items():
             actions.add_parser(action, help=what).add_argument("name")
-        adding = actions.add_parser("add", help="add one")
+        adding = actions.add_parser("add", help="add a schedule")
         adding.add_argument("name")
-        adding.add_argument("--task", required=True, metavar="PATH", help="dotted path of a function with @task")
+        adding.add_argument("--task", required=True, metavar="PATH", help="dotted path of the task")
         when = adding.add_mutually_exclusive_group(required=True)
-        when.add_argument("--every", type=float, metavar="S", dest="every_s", help="multiples of so many seconds")
+        when.add_argument("--every", type=float, metavar="S", dest="every_s", help="run every S seconds")
         when.add_argument("--cron", metavar="EXPRESSION", help="five fields, or six with seconds first")
-        adding.add_argument("--time-zone", metavar="ZONE", help="of the cron expression; default: the project's")
+        adding.add_argument(
+            "--time-zone", metavar="ZONE", help="time zone of the cron expression; default: the project's"
+        )
         adding.add_argument(
             "--args", type=_json, metavar="JSON", dest="task_args", help="positional arguments, a JSON array"
         )
@@ -64,11 +66,15 @@ class Command(BaseCommand):
             "--kwargs", type=_json, metavar="JSON", dest="task_kwargs", help="keyword arguments, a JSON object"
         )
         adding.add_argument("--queue", metavar="NAME", help="default: the task's")
-        adding.add_argument("--jitter", type=float, metavar="S", dest="jitter_s", help="start up to so much later")
-        adding.add_argument("--missed", choices=("skip", "once", "all"), help="ticks nobody fired; default: once")
+        adding.add_argument(
+            "--jitter", type=float, metavar="S", dest="jitter_s", help="random delay of up to S seconds"
+        )
+        adding.add_argument(
+            "--missed", choices=("skip", "once", "all"), help="what to do with missed ticks; default: once"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Carry out the action."""
+        """Run the chosen action."""
         autodiscover_modules("tasks")
         try:
             if options["action"] == "list":
@@ -91,7 +97,7 @@ class Command(BaseCommand):
             sys.exit(1)
 
     def show(self, entries: list[Entry]) -> None:
-        """Print schedules for people."""
+        """Print schedules as text."""
         if not entries:
             self.stdout.write('There are no schedules: see @every, @cron and RSMQ["SCHEDULES"].')
         for entry in entries:
@@ -117,7 +123,7 @@ class Command(BaseCommand):
         self.stdout.write(f"added {printable(entry.name)}; next {next_words(entry)}")
 
     def act(self, action: str, name: str) -> None:
-        """Do something to one schedule."""
+        """Run, pause, resume or remove a schedule."""
         if action == "run":
             result = schedules.run_now(name)
             self.stdout.write(f"enqueued {printable(result.task.module_path)} as task {result.id}")
@@ -128,15 +134,15 @@ class Command(BaseCommand):
 
 ACTIONS = {
     "run": "enqueue its task now",
-    "pause": "let no tick fire until it is resumed",
-    "resume": "go on with the next tick",
-    "remove": "remove one that was added at run time",
+    "pause": "stop runs until it is resumed",
+    "resume": "continue with the next run",
+    "remove": "remove a schedule that was added at run time",
 }
 DONE = {"pause": "paused", "resume": "resumed", "remove": "removed"}
 
 
 def next_words(entry: Entry) -> str:
-    """Return when the next tick is, in words."""
+    """Return the time of the next run, in words."""
     if entry.is_paused:
         return "never: it is paused"
     if entry.next_at is None:
@@ -151,7 +157,7 @@ def shown(moment: datetime | None) -> str:
 
 
 def as_data(entry: Entry) -> dict[str, Any]:
-    """Return a schedule for JSON."""
+    """Return the JSON object of a schedule."""
     data = {name: getattr(entry, name) for name in entry.__dataclass_fields__ if name != "schedule"}
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in data.items()}
 
@@ -160,4 +166,4 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text} is no JSON: {error}") from error
+        raise argparse.ArgumentTypeError(f"{text} is not valid JSON: {error}") from error

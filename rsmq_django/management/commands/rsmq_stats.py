@@ -1,4 +1,4 @@
-"""`./manage.py rsmq_stats`: what is in the queues, and what workers did with it lately, per queue and task."""
+"""`./manage.py rsmq_stats`: depth of queues, and recent counts and times per queue and task."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ EPILOG = """
 examples:
   manage.py rsmq_stats                     every queue, the last hour
   manage.py rsmq_stats mail --since 24h    one queue, the last day
-  manage.py rsmq_stats --trouble           only queues with a problem, and which
+  manage.py rsmq_stats --trouble           only queues with a problem, and the problem
   manage.py rsmq_stats --top 5 --watch     the five busiest queues, refreshed every two seconds
   manage.py rsmq_stats --json              one JSON object per queue, for programs
 
-SENT of a queue is what any client sent; of a task, what workers have read of it so far: what waits is not among it.
-WORKERS counts the live worker processes that take messages from the queue; of a group of a topic, its live consumers.
-Problems: no worker (messages are ready, and no live worker takes them), late (ready for over a minute), paused, dead
-letters, broken. Reliable queues, and groups of topics as topic:group, stand below the other queues.
-FAILED counts attempts that are tried again (or went to the dead-letter queue, or were lost with their process). The
-curve at the end shows how many attempts ended, from --since until now.
+SENT of a queue counts messages sent by any client; SENT of a task counts messages that workers have received so far,
+without the backlog. WORKERS counts the live worker processes that consume the queue, or the live consumers of a topic
+group. Problems: no worker (ready messages, but no live worker consumes the queue), late (backlog older than a minute),
+paused, dead letters, broken. Reliable queues, and topic groups as topic:group, are listed after the other queues.
+FAILED counts attempts that are retried, went to the dead-letter queue, or were lost with their process. The curve
+at the end of a row shows how many attempts ended, from --since until now.
 """
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 LONGEST_S = RESOLUTIONS[-1].keep_s
-#: The curve has at most so many letters.
+#: Maximum width of the curve.
 CURVE_POINTS = 30
 HEIGHTS = "▁▂▃▄▅▆▇█"
 HOME, CLEAR = "\x1b[H", "\x1b[2J"
@@ -49,9 +49,9 @@ HEADERS += ["WAIT p50", "p95", "RUN p50", "p95", "ENDED"]
 
 
 class Command(BaseCommand):
-    """See the module."""
+    """The management command."""
 
-    help = "Shows what is in the queues, and what workers did lately: per queue and task, with waits and run times."
+    help = "Shows depth of queues and recent counts, latency and run time, per queue and task."
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """Keep the line breaks of the examples."""
@@ -60,17 +60,21 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
-        parser.add_argument("queues", nargs="*", metavar="QUEUE", help="only these; default: all")
-        parser.add_argument("--connection", action="append", metavar="ALIAS", help="only this one; may be repeated")
+        parser.add_argument("queues", nargs="*", metavar="QUEUE", help="only these queues; default: all")
+        parser.add_argument(
+            "--connection", action="append", metavar="ALIAS", help="only this connection; can be repeated"
+        )
         parser.add_argument("--since", type=duration_s, default=3600, metavar="TIME", help="15m, 1h (default), 24h, 7d")
         parser.add_argument("--top", type=count, metavar="N", help="only the N queues with the most attempts")
-        parser.add_argument("--trouble", action="store_true", help="only queues with a problem, and which")
-        parser.add_argument("--watch", action="store_true", help="again and again, until Ctrl-C")
-        parser.add_argument("--interval", type=duration_s, default=2, metavar="TIME", help="between two looks: 2s")
-        parser.add_argument("--json", action="store_true", dest="as_json", help="for programs")
+        parser.add_argument("--trouble", action="store_true", help="only queues with a problem, and the problem")
+        parser.add_argument("--watch", action="store_true", help="refresh until Ctrl-C")
+        parser.add_argument(
+            "--interval", type=duration_s, default=2, metavar="TIME", help="time between refreshes (default: 2s)"
+        )
+        parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Show once, or until Ctrl-C."""
+        """Print the statistics once, or refresh them until Ctrl-C."""
         redraws = options["watch"] and not options["as_json"] and can_redraw(sys.stdout)
         if redraws:
             self.stdout.write(CLEAR, ending="")
@@ -88,12 +92,12 @@ class Command(BaseCommand):
             return
 
     def table(self, views: Sequence[QueueView], only_trouble: bool) -> str:
-        """Return the table, without colours where the output is no terminal."""
+        """Return the table, without colours if the output is not a terminal."""
         text = trouble_table(views) if only_trouble else table(views)
         return text if self.stdout.isatty() else click.unstyle(text)
 
     def look(self, aliases: Sequence[str] | None, names: Sequence[str], since_s: float) -> list[QueueView]:
-        """Read all queues that are asked for."""
+        """Return the statistics of the chosen queues."""
         views: list[QueueView] = []
         try:
             for alias in aliases or get_settings().connections:
@@ -103,46 +107,48 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         unknown = set(names) - {view.name for view in views}
         if unknown:
-            raise CommandError(f"no queue {', '.join(map(repr, sorted(unknown)))}; 'rsmqctl queue list' lists them")
+            raise CommandError(
+                f"queue not found: {', '.join(map(repr, sorted(unknown)))}; 'rsmqctl queue list' lists all queues"
+            )
         return views
 
 
 def chosen(views: Sequence[QueueView], *, most: int | None, only_trouble: bool) -> list[QueueView]:
-    """Return those that were asked for: with a problem, or the busiest first."""
+    """Return the queues selected by the options: with a problem, or the busiest first."""
     left = [view for view in views if view.trouble or not only_trouble]
     return left if most is None else sorted(left, key=lambda view: view.activity, reverse=True)[:most]
 
 
 def count(text: str) -> int:
-    """Read a whole number of at least 1."""
+    """Parse a whole number of at least 1."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
 def duration_s(text: str) -> float:
-    """Read 90s, 15m, 1h, 7d."""
+    """Parse 90s, 15m, 1h or 7d, and return seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
     seconds = float(match[1]) * UNITS_S[match[2]] if match else 0
     if not 0 < seconds <= LONGEST_S:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no time up to {as_duration(LONGEST_S)}, such as 30s, 15m, 1h or 7d"
+            f"{text!r} is not a duration up to {as_duration(LONGEST_S)}, such as 30s, 15m, 1h or 7d"
         )
     return seconds
 
 
-# -- For people -------------------------------------------------------------------------------------------------------
+# -- Text output -------------------------------------------------------------------------------------------------------
 
 
 def table(views: Sequence[QueueView]) -> str:
-    """Return a table: a row for each queue, and below it one for each task."""
+    """Return a table with a row for each queue, followed by rows for its tasks."""
     rows = [row for view in views for row in queue_rows(view)]
     lines = Table(HEADERS, right=HEADERS[1:-1]).lines(rows)
     return "\n".join(lines if rows else ["there are no queues yet"])
 
 
 def trouble_table(views: Sequence[QueueView]) -> str:
-    """Return a table of queues with a problem, and which."""
+    """Return a table of queues with their problems."""
     rows = [[*next(queue_rows(view))[:6], ", ".join(view.trouble)] for view in views]
     lines = Table([*HEADERS[:6], "PROBLEM"], right=HEADERS[1:6]).lines(rows)
     return "\n".join(lines if rows else ["no queue has a problem"])
@@ -173,9 +179,9 @@ def queue_rows(view: QueueView) -> Iterator[list[str]]:
 
 
 def sent_by_now(slots: Sequence[Slot], now: Statistics) -> int | None:
-    """Return how many messages any client sent in all slots; None when that is unknown: nobody looked before.
+    """Return how many messages any client sent in all slots; None if no earlier count was recorded.
 
-    A queue that was made since then began at 0, whether somebody looked or not.
+    A queue created since then started at 0, with or without a recorded count.
     """
     if now.created_s is not None and now.created_s >= slots[0].begins_s:
         return now.total_sent
@@ -185,7 +191,7 @@ def sent_by_now(slots: Sequence[Slot], now: Statistics) -> int | None:
 
 
 def count_cells(counts: Counts) -> list[str]:
-    """Return what became of attempts, and quantiles of their times."""
+    """Return the cells of attempts by outcome, and quantiles of their times."""
     numbers = [str(number) for number in (counts.succeeded, counts.failed, counts.dead)]
     return [*numbers, *quantile_cells(counts.wait), *quantile_cells(counts.run)]
 
@@ -204,7 +210,7 @@ def as_short_time(us: float) -> str:
 
 
 def curve(slots: Sequence[Slot], task: str | None = None) -> str:
-    """Return how many attempts ended over time, as letters of different heights."""
+    """Return a curve of ended attempts over time, drawn with block characters."""
     each = max(1, -(-len(slots) // CURVE_POINTS))
     counts = [slot.counts if task is None else slot.tasks.get(task, Counts()) for slot in slots]
     sums = [sum(part.ended for part in counts[at : at + each]) for at in range(0, len(counts), each)]
@@ -213,12 +219,12 @@ def curve(slots: Sequence[Slot], task: str | None = None) -> str:
 
 
 def redrawn(text: str) -> str:
-    """Return text that takes the place of what is on the screen, without flicker."""
+    """Return text that replaces the current screen without flicker."""
     lines = "".join(f"{line}\x1b[K\n" for line in text.splitlines())
     return f"{HOME}{lines}\x1b[J"
 
 
-# -- For programs -----------------------------------------------------------------------------------------------------
+# -- JSON output -----------------------------------------------------------------------------------------------------
 
 
 def as_json(view: QueueView) -> str:
@@ -247,7 +253,7 @@ def as_json(view: QueueView) -> str:
 
 
 def counts_as_data(counts: Counts) -> dict[str, Any]:
-    """Return counts for JSON; times are microseconds."""
+    """Return the JSON object of counts; times are microseconds."""
     times = {"wait": counts.wait, "run": counts.run}
     quantiles = {
         f"{name}_p{percent}_us": histogram.quantile_us(percent / 100)

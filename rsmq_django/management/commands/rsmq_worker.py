@@ -1,4 +1,4 @@
-"""`./manage.py rsmq_worker`: parse, set up logging, run a worker."""
+"""`./manage.py rsmq_worker`: parse options, set up logging, run a worker."""
 
 from __future__ import annotations
 
@@ -35,28 +35,27 @@ LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 
 EPILOG = """
 examples:
-  manage.py rsmq_worker                        all queues of RSMQ["QUEUES"] and RSMQ["RELIABLE"], until it is stopped
-  manage.py rsmq_worker --queues urgent,mail   urgent first, mail when nothing urgent is ready
-  manage.py rsmq_worker --batch                until nothing is ready any more, for cron and scripts
+  manage.py rsmq_worker                        all queues of RSMQ["QUEUES"] and RSMQ["RELIABLE"], until stopped
+  manage.py rsmq_worker --queues urgent,mail   urgent first, mail when urgent has no backlog
+  manage.py rsmq_worker --batch                until no message is ready, for cron and scripts
   manage.py rsmq_worker --burst                until no message is left, delayed and retried ones included, for tests
   manage.py rsmq_worker --processes 4 --threads 1 --max-tasks 1000 --max-memory 500
-                                               for tasks that compute, or leak: fresh processes now and then
+                                               for CPU-bound or leaking tasks: replace processes regularly
   manage.py rsmq_worker --health-port 0.0.0.0:8080 --pid-file /run/worker.pid
                                                for Kubernetes or systemd: see docs/operations.md
 
-One process supervises --processes others, each of which runs up to --threads functions and --async-tasks coroutines at
-the same time. A process that dies is replaced, and what it ran starts again in about a second.
-
-The first SIGTERM or SIGINT lets running tasks end and gives everything else back at once; the second one stops now.
-Exit status: 0 when every task that began could end, 1 when some were given back unfinished, or Redis does not know an
-outcome.
+A supervisor runs --processes worker processes, each of which runs up to --threads functions and --async-tasks
+coroutines at the same time. A worker process that dies is replaced, and its tasks start again in about a second.
+The first SIGTERM or SIGINT releases prefetched messages at once and waits for running tasks; the second one stops now.
+Exit status: 0 if all started tasks finished, 1 if some were released unfinished or an outcome could not be reported to
+Redis.
 """
 
 
 class Command(BaseCommand):
-    """See the module."""
+    """The management command."""
 
-    help = "Runs tasks: takes messages from RSMQ queues and calls the functions that they name."
+    help = "Runs a worker: consumes RSMQ queues and runs tasks."
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """Keep the line breaks of the examples."""
@@ -64,12 +63,12 @@ class Command(BaseCommand):
         return super().create_parser(prog_name, subcommand, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the options; those without a default take it from RSMQ["WORKER"]."""
-        _add_what(parser.add_argument_group("what to work on"))
-        _add_how_much(parser.add_argument_group('how much at a time (default: RSMQ["WORKER"])'))
-        _add_when_to_stop(parser.add_argument_group("when to stop"))
-        _add_replacement(parser.add_argument_group("replacing processes, against leaks"))
-        _add_presence(parser.add_argument_group("for whoever watches over it"))
+        """Declare the options; options without a default use RSMQ["WORKER"]."""
+        _add_sources(parser.add_argument_group("queues and topics"))
+        _add_concurrency(parser.add_argument_group('concurrency (default: RSMQ["WORKER"])'))
+        _add_shutdown(parser.add_argument_group("shutdown"))
+        _add_replacement(parser.add_argument_group("replacement of processes, against leaks"))
+        _add_monitoring(parser.add_argument_group("monitoring"))
         _add_development(parser.add_argument_group("development, and options of other workers"))
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -108,66 +107,80 @@ class Command(BaseCommand):
 # -- Options -----------------------------------------------------------------------------------------------------------
 
 
-def _add_what(group: Any) -> None:
+def _add_sources(group: Any) -> None:
     group.add_argument(
         "--queues",
         "--queue-name",
         metavar="A,B",
         default="",
-        help="which queues, first ones first; default: all that are not FOR_OTHERS",
+        help="queues in order of priority; default: all without FOR_OTHERS",
     )
-    group.add_argument("--exclude-queues", metavar="A,B", default="", help="all queues but these")
-    group.add_argument("--backend", metavar="ALIAS", help="the queues that this entry of TASKS allows")
-    group.add_argument("--topics", metavar="A,B", help="which topics; default: all that topic tasks are declared for")
-    group.add_argument("--no-topics", action="store_true", help="queues only")
+    group.add_argument("--exclude-queues", metavar="A,B", default="", help="all queues except these")
+    group.add_argument("--backend", metavar="ALIAS", help="only queues that this entry of TASKS allows")
+    group.add_argument("--topics", metavar="A,B", help="topics; default: all with declared topic tasks")
+    group.add_argument("--no-topics", action="store_true", help="consume queues only")
 
 
-def _add_how_much(group: Any) -> None:
-    group.add_argument("--processes", type=_at_least(1), metavar="N", help="how many processes; default: the cores")
-    group.add_argument("--threads", type=_at_least(1), metavar="N", help="how many functions at a time in each")
+def _add_concurrency(group: Any) -> None:
     group.add_argument(
-        "--async-tasks", type=_at_least(1), metavar="N", help="how many coroutines run at a time in each"
+        "--processes", type=_at_least(1), metavar="N", help="number of worker processes; default: number of cores"
+    )
+    group.add_argument(
+        "--threads",
+        type=_at_least(1),
+        metavar="N",
+        help="maximum number of functions that run at a time in each process",
+    )
+    group.add_argument(
+        "--async-tasks",
+        type=_at_least(1),
+        metavar="N",
+        help="maximum number of coroutines that run at a time in each process",
     )
     group.add_argument(
         "--poll-interval",
         "--interval",
         type=_seconds,
         metavar="S",
-        help="longest wait between two looks; a new message of ours wakes it at once",
+        help="maximum time between polls; messages sent by rsmq-django wake the worker at once",
     )
 
 
-def _add_when_to_stop(group: Any) -> None:
-    group.add_argument("--batch", action="store_true", help="stop when nothing is ready any more")
+def _add_shutdown(group: Any) -> None:
+    group.add_argument("--batch", action="store_true", help="stop when no message is ready")
     group.add_argument(
-        "--burst", action="store_true", help="stop when no message is left, delayed and retried ones included"
+        "--burst", action="store_true", help="stop when no message is left, including delayed messages and retries"
     )
-    group.add_argument("--shutdown-timeout", type=_seconds, metavar="S", help="how long tasks may go on after a stop")
-    group.add_argument("--no-relay", action="store_true", help="do not send what waits in the outbox")
-    group.add_argument("--no-scheduler", action="store_true", help="fire no schedules; --batch and --burst do not")
+    group.add_argument("--shutdown-timeout", type=_seconds, metavar="S", help="time for running tasks to finish")
+    group.add_argument("--no-relay", action="store_true", help="do not send messages from the outbox")
+    group.add_argument(
+        "--no-scheduler", action="store_true", help="do not run schedules (implied by --batch and --burst)"
+    )
 
 
 def _add_replacement(group: Any) -> None:
-    group.add_argument(
-        "--max-tasks", type=_at_least(1), metavar="N", help="replace a process that has taken so many messages"
-    )
+    group.add_argument("--max-tasks", type=_at_least(1), metavar="N", help="replace a process after N messages")
     group.add_argument(
         "--max-tasks-jitter",
         type=_at_least(0),
         metavar="N",
-        help="up to so many more, at random, so that not all are replaced at once; default: a tenth of --max-tasks",
+        help="up to N messages more, at random, so that not all are replaced at once; default: --max-tasks / 10",
     )
-    group.add_argument("--max-memory", type=_at_least(1), metavar="MB", help="replace a process that uses more")
+    group.add_argument(
+        "--max-memory", type=_at_least(1), metavar="MB", help="replace a process that uses more than MB megabytes"
+    )
 
 
-def _add_presence(group: Any) -> None:
-    group.add_argument("--worker-id", type=_worker_id, metavar="NAME", help="name in results; default: random")
-    group.add_argument("--pid-file", type=Path, metavar="PATH", help="holds the pid; a second worker is refused")
+def _add_monitoring(group: Any) -> None:
+    group.add_argument("--worker-id", type=_worker_id, metavar="NAME", help="worker name in results; default: random")
+    group.add_argument(
+        "--pid-file", type=Path, metavar="PATH", help="pid file; a second worker with the same file does not start"
+    )
     group.add_argument(
         "--health-file",
         type=Path,
         metavar="PATH",
-        help="report on health, written every second; python -m rsmq_django.worker.health PATH checks it",
+        help="health report, written every second; python -m rsmq_django.worker.health PATH checks it",
     )
     group.add_argument(
         "--health-port",
@@ -180,7 +193,7 @@ def _add_presence(group: Any) -> None:
         type=_seconds,
         metavar="S",
         default=MAX_AGE_S,
-        help="a process is well when it has looked for messages with success in the last S seconds; default: 60",
+        help="a process is healthy if it has polled successfully in the last S seconds; default: 60",
     )
 
 
@@ -189,23 +202,23 @@ def _add_development(group: Any) -> None:
         "--reload",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="start again when a source file changes; default: when DEBUG is on; never with --batch and --burst",
+        help="restart when a source file changes; default: if DEBUG is on; never with --batch and --burst",
     )
     group.add_argument(
         "--no-startup-delay",
         action="store_true",
-        help="does nothing: this worker has no delay to switch off; taken so that a command line of db_worker works",
+        help="no effect (this worker has no start delay); accepted for compatibility with db_worker",
     )
 
 
 def chosen_queues(names: str, excluded: str, *, backend: str | None) -> tuple[list[QueueSettings], tuple[str, ...]]:
-    """Return the queues that the command line asks for, and the names of the reliable ones among them.
+    """Return the queues that the command line selects, and the names of the reliable ones among them.
 
     Raises ImproperlyConfigured.
     """
     wanted = split_names(names)
     if excluded and wanted:
-        raise ImproperlyConfigured("--exclude-queues leaves queues out of all; it does not go with --queues")
+        raise ImproperlyConfigured("--exclude-queues cannot be combined with --queues")
     if backend is not None and not wanted:
         wanted = _queues_of_backend(backend)
     queues, reliable = split_reliable(wanted)
@@ -214,13 +227,13 @@ def chosen_queues(names: str, excluded: str, *, backend: str | None) -> tuple[li
         queues = [queue for queue in queues if queue not in without]
         reliable = tuple(name for name in reliable if name not in without_reliable)
     if not queues and not reliable:
-        what = "--exclude-queues leaves" if excluded else "FOR_OTHERS in RSMQ['QUEUES'] leaves"
-        raise ImproperlyConfigured(f"{what} no queue to work on")
+        cause = "--exclude-queues excludes all queues" if excluded else "all queues of RSMQ['QUEUES'] are FOR_OTHERS"
+        raise ImproperlyConfigured(f"no queue to consume: {cause}")
     return queues, reliable
 
 
 def chosen_topics(names: str | None, *, no_topics: bool) -> tuple[str, ...]:
-    """Return the topics to follow. Raises ImproperlyConfigured for one that nothing is declared for."""
+    """Return the topics to consume. Raises ImproperlyConfigured for a topic without declared tasks."""
     check_topic_tasks()
     declared = sorted({each.topic for each in registered_topic_tasks()})
     if no_topics:
@@ -228,42 +241,44 @@ def chosen_topics(names: str | None, *, no_topics: bool) -> tuple[str, ...]:
     chosen = declared if names is None else split_names(names) or declared
     for name in chosen:
         if name not in declared:
-            raise ImproperlyConfigured(f"No topic task is declared for topic {name!r}. {nearest(name, declared)}")
+            raise ImproperlyConfigured(f"Topic {name!r} has no declared topic task. {nearest(name, declared)}")
     return tuple(chosen)
 
 
 def _queues_of_backend(alias: str) -> list[str]:
     try:
         backend = task_backends[alias]
-    except Exception as error:  # Django and its backport have classes of their own for it
+    except Exception as error:  # Django and its backport raise different classes
         raise ImproperlyConfigured(f"--backend: {error}") from error
     if not isinstance(backend, RSMQBackend):
-        raise ImproperlyConfigured(f"--backend: TASKS[{alias!r}] is no RSMQBackend; this worker cannot run its tasks")
+        raise ImproperlyConfigured(
+            f"--backend: TASKS[{alias!r}] is not an RSMQBackend; this worker cannot run its tasks"
+        )
     ours = [name for name, queue in get_settings().queues.items() if not queue.for_others]
     allowed = [name for name in ours if name in backend.queues]
     if backend.queues and not allowed:
         raise ImproperlyConfigured(f"--backend: TASKS[{alias!r}]['QUEUES'] has no queue of RSMQ['QUEUES']")
-    return allowed  # none means all, there and here
+    return allowed  # an empty set allows all queues
 
 
 def wants_reload(options: dict[str, Any]) -> bool:
-    """Say whether to start again after changes of source files."""
+    """Return whether to restart when a source file changes."""
     ends_by_itself = options["batch"] or options["burst"]
     if options["reload"] and ends_by_itself:
-        logging.getLogger(__name__).warning("--reload is off: with --batch and --burst the worker ends by itself")
+        logging.getLogger(__name__).warning("--reload ignored: it has no effect with --batch and --burst")
     wanted = django_settings.DEBUG if options["reload"] is None else options["reload"]
     return bool(wanted and not ends_by_itself)
 
 
 def relay_first() -> None:
-    """Send what waits in the outbox, for workers that end when there is nothing to do."""
-    from ...worker.relay import Relay  # its tables belong to an application that need not be installed
+    """Send the messages in the outbox, for workers that stop when the queues are empty."""
+    from ...worker.relay import Relay  # its application is optional
 
     try:
         Relay().relay_waiting()
     except Error as error:
-        logging.getLogger("rsmq_django.worker.relay").error("outbox: %s; its rows are sent later", error)
-    connections.close_all()  # the processes that are forked now must not share a connection
+        logging.getLogger("rsmq_django.worker.relay").error("outbox: %s; its messages will be sent later", error)
+    connections.close_all()  # forked processes must not share a connection
 
 
 def split_names(text: str) -> list[str]:
@@ -272,7 +287,7 @@ def split_names(text: str) -> list[str]:
 
 
 def set_up_logging(verbosity: int) -> None:
-    """Show this package's log on the terminal unless the project has configured one."""
+    """Print the log of this package on the terminal, unless the project configures logging."""
     ours = logging.getLogger("rsmq_django")
     if ours.level == logging.NOTSET:
         ours.setLevel(LEVELS[verbosity])
@@ -281,7 +296,7 @@ def set_up_logging(verbosity: int) -> None:
         handler.setFormatter(logging.Formatter(LOG_FORMAT))
         ours.addHandler(handler)
     for name in ("django.tasks", "django_tasks"):
-        # It says the same as our log, with less detail, and costs a TaskResult for every message.
+        # It repeats our log with less detail, and loads a TaskResult for every message.
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -294,7 +309,7 @@ def _supervisor_options(options: dict[str, Any]) -> SupervisorOptions:
         max_memory_bytes=options["max_memory"] and options["max_memory"] * 1024 * 1024,
         max_tasks_jitter=(options["max_tasks"] or 0) // 10 if jitter is None else jitter,
         max_crashes=get_settings().tasks.max_crashes,
-        # A worker that empties queues would never end while schedules fill them.
+        # A worker that drains queues would never stop while schedules fill them.
         fires_schedules=not (options["no_scheduler"] or options["batch"] or options["burst"]),
         relays_outbox=apps.is_installed("rsmq_django.outbox") and not options["no_relay"],
         presence=PresenceOptions(
@@ -330,9 +345,9 @@ def _at_least(least: int) -> Any:
         try:
             number = int(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from error
         if number < least:
-            raise argparse.ArgumentTypeError(f"{text} is too small, at least {least}")
+            raise argparse.ArgumentTypeError(f"{text} is too small; the minimum is {least}")
         return number
 
     return whole_number
@@ -342,17 +357,17 @@ def _seconds(text: str) -> float:
     with suppress(ValueError):
         if 0 <= (number := float(text)) < 1e9:
             return number
-    raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+    raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
 
 
 def _worker_id(text: str) -> str:
     if not 1 <= len(text) <= 64 or not text.isprintable():
-        raise argparse.ArgumentTypeError(f"{text!r} is no name: it must have 1 to 64 printable characters")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid name: it must have 1 to 64 printable characters")
     return text
 
 
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text} is no [HOST:]PORT, such as 8080 or 0.0.0.0:8080")
+        raise argparse.ArgumentTypeError(f"{text} is not [HOST:]PORT, such as 8080 or 0.0.0.0:8080")
     return host.strip("[]") or "127.0.0.1", int(port)

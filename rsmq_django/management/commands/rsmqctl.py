@@ -1,6 +1,6 @@
-"""`./manage.py rsmqctl ...`: the command line with the project's connections and namespace as its defaults.
+"""`./manage.py rsmqctl ...`: rsmqctl with the project's connections and namespace as defaults.
 
-Django's own parser would not understand it, so everything behind the command's name goes to `rsmq_django.cli`.
+Django's parser cannot parse its arguments, so all arguments go to `rsmq_django.cli`.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from ...queues import get_client
 
 
 class Command(BaseCommand):
-    """See the module."""
+    """The management command."""
 
-    help = "Looks at and works on RSMQ queues: 'rsmqctl --help' lists what it can do."
+    help = "Inspects and manages RSMQ queues: 'rsmqctl --help' lists the commands."
     requires_system_checks = ()
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Run the rest of the command line."""
+        """Run the arguments as an rsmqctl command line."""
         sys.exit(run(argv[2:], prog_name=f"{argv[0]} {argv[1]}"))
 
     def print_help(self, prog_name: str, subcommand: str) -> None:
-        """Print the help of the command line itself."""
+        """Print the help of rsmqctl."""
         run(["--help"], prog_name=f"{prog_name} {subcommand}")
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Take all words as they are, for call_command("rsmqctl", "queue", "list")."""
+        """Return a parser that accepts any arguments, for call_command("rsmqctl", "queue", "list")."""
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         without_words = parser.parse_args([])
 
@@ -51,9 +51,9 @@ class Command(BaseCommand):
         return parser
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run a command line that a program has put together."""
+        """Run a command line given by a program."""
         for stream in (self.stdout, self.stderr):
-            stream.ending = ""  # the command line ends its lines itself
+            stream.ending = ""  # rsmqctl writes its own line endings
         with (
             contextlib.redirect_stdout(cast("TextIO", self.stdout)),
             contextlib.redirect_stderr(cast("TextIO", self.stderr)),
@@ -64,7 +64,7 @@ class Command(BaseCommand):
 
 
 def run(words: Sequence[str], *, prog_name: str) -> int:
-    """Run a command line with the project's settings, and return its exit code."""
+    """Run an rsmqctl command line with the project's settings, and return its exit code."""
     session = Session(settings=expected_queues)
     choice: dict[str, str | None] = {}
     session.default_client = lambda queue_name: project_client(queue_name, choice.get("connection"))
@@ -72,7 +72,7 @@ def run(words: Sequence[str], *, prog_name: str) -> int:
 
 
 def project_client(queue_name: str | None, alias: str | None) -> Client:
-    """Return the client of a connection, else of the one that a queue is configured on, else of the default one."""
+    """Return the client of the connection, else of the queue's configured connection, else of the default one."""
     try:
         settings = get_settings()
         if alias is None:
@@ -87,7 +87,7 @@ def project_client(queue_name: str | None, alias: str | None) -> Client:
 
 
 def expected_queues(client: Client) -> dict[str, ExpectedQueue]:
-    """Return what the settings say about the queues of a client."""
+    """Return the queues that the settings declare for a client."""
     settings = get_settings()
     return {
         queue.name: ExpectedQueue(
@@ -102,12 +102,12 @@ def expected_queues(client: Client) -> dict[str, ExpectedQueue]:
 
 
 def project_tree(choice: dict[str, str | None]) -> click.Group:
-    """Return the command tree with --connection, and with the options that Django has read already."""
+    """Return the command tree with --connection, and with the options that Django has already parsed."""
 
     def note(_context: click.Context, parameter: click.Parameter, value: str | None) -> None:
         choice[parameter.name or ""] = value
 
-    text = "A connection of RSMQ['CONNECTIONS'], 'default' unless the queue is configured on another one."
+    text = "A connection of RSMQ['CONNECTIONS']; default: the queue's connection, else 'default'."
     connection = click.Option(["--connection"], metavar="ALIAS", expose_value=False, callback=note, help=text)
     read_by_django = [click.Option([name], hidden=True, expose_value=False) for name in ("--settings", "--pythonpath")]
     tree = copy.copy(root)
