@@ -7,18 +7,9 @@ import pytest
 from tools.plain_english import DEFAULT, PATTERNS, count
 
 #: Phrases per 1,000 lines over everything. Only ever lowered; the goal is 1.5.
-LIMIT = 27.1
-#: Files and folders that have been rewritten, and the limit of each.
-CLEAN = (
-    "README.md",
-    "docs/glossary.md",
-    "docs/guarantees.md",
-    "docs/limits.md",
-    "docs/operations.md",
-    "docs/schedules.md",
-    "docs/tasks.md",
-    "docs/topics.md",
-)
+LIMIT = 21.1
+#: Texts that have been rewritten: each of these groups stays below the second limit.
+CLEAN = (("docs", "README.md", "CHANGELOG.md", "SECURITY.md"),)
 CLEAN_LIMIT = 1.5
 
 
@@ -38,9 +29,9 @@ def test_phrases_that_are_not_plain_english_do_not_become_more():
     assert_at_most(LIMIT, DEFAULT)
 
 
-@pytest.mark.parametrize("path", CLEAN)
-def test_rewritten_texts_stay_in_plain_english(path: str):
-    assert_at_most(CLEAN_LIMIT, (path,))
+@pytest.mark.parametrize("paths", CLEAN, ids=lambda paths: paths[0])
+def test_rewritten_texts_stay_in_plain_english(paths: tuple[str, ...]):
+    assert_at_most(CLEAN_LIMIT, paths)
 
 
 @pytest.mark.parametrize(
