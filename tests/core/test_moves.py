@@ -300,6 +300,18 @@ def test_phantom_does_not_move(client: Client, queue: Queue, other: Queue, serve
     assert other.attributes().messages == 0
 
 
+def test_phantom_is_not_sent_again_and_holds_up_no_other(
+    client: Client, queue: Queue, other: Queue, server: PrivateServer
+):
+    queue.send(b"x")
+    server.redis.zadd("rsmq:jobs", {"p" * 32: 1})
+
+    verdicts = client.run(redrive("rsmq", "jobs", "other", seen_in(queue)))
+
+    assert verdicts[0] == Verdict.MISSING and isinstance(verdicts[1], str)
+    assert [message.body for message in other.receive_many(10)] == [b"x"]
+
+
 def test_move_wakes_the_consumers_of_the_target(client: Client, queue: Queue, other: Queue, server: PrivateServer):
     queue.send_many([b"x"] * 3)
     with server.redis.pubsub() as listener:

@@ -19,6 +19,15 @@ READS = set(
     ZMSCORE ZRANGE ZRANGEBYSCORE ZRANK ZREVRANGE ZREVRANGEBYSCORE ZSCAN ZSCORE
     """.split()
 )
+#: Scripts whose second run takes further messages, sends again, or answers that there was nothing to do.
+DONE_ONCE = set(
+    """
+    browse/claim_step events/append limits/take moves/discard moves/move moves/purge moves/redrive outbox/cancel
+    queue/create queue/delete_queue reliable/move reliable/pop retry/begin retry/return spark/adopt tasks/cancel
+    tasks/enqueue tasks/enqueue_unique testing/pass_time topic/forward topic/lease topic/read topic/seek worker/crash
+    worker/fetch
+    """.split()
+)
 
 
 @cache
@@ -58,5 +67,15 @@ def test_a_call_that_only_reads_is_repeated_when_its_reply_was_lost(where: str, 
     assert is_repeatable is True, where
 
 
-def test_a_fetch_is_never_repeated():
-    assert [said for _, script, said in calls() if script == "worker/fetch"] == [False]
+@pytest.mark.parametrize(
+    ("script", "where", "is_repeatable"),
+    [
+        pytest.param(script, where, is_repeatable, id=f"{script} in {where.partition(':')[0]}")
+        for where, script, is_repeatable in calls()
+        if (LUA / f"{script}.lua").is_file() and not only_reads(script)
+    ],
+)
+def test_a_call_that_writes_is_repeated_unless_the_second_time_does_or_answers_something_else(
+    script: str, where: str, is_repeatable: object
+):
+    assert is_repeatable is (script not in DONE_ONCE), where

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rsmq_django.core import Client, Queue
-from rsmq_django.core.schedule import DueEntry, Firing, fire
+from rsmq_django.core.schedule import DueEntry, Firing, find_due, fire, note_synced
 from tests.redis_server import PrivateServer
 
 
@@ -35,3 +35,15 @@ def test_schedule_fires_once_and_only_as_it_is(
     assert client.run(call) is False
     assert queue.attributes().messages == int(fires)
     assert server.redis.zscore("rsmq::schedule", "tick") == (3000 if fires else 1000)
+
+
+def test_entries_of_a_program_are_as_its_code_says_until_they_are_lost(client: Client, server: PrivateServer):
+    def is_synced(owner: str) -> bool:
+        return client.run(find_due("rsmq", owner)).is_synced
+
+    assert not is_synced("shop")
+    client.run(note_synced("rsmq", "shop"))
+
+    assert (is_synced("shop"), is_synced("other")) == (True, False)
+    server.redis.flushdb()
+    assert not is_synced("shop")

@@ -226,6 +226,15 @@ def test_a_call_that_was_given_back_unused_expires_after_its_first_receive(
     assert late is is_too_late
 
 
+def test_a_tag_is_kept_for_longer_than_its_call_waits(project: Configure, server: PrivateServer):
+    for tag, delay_s in (("now", 0), ("later", 1_000_000)):
+        declare(tags=[tag])(lambda: None).using(run_after=timedelta(seconds=delay_s)).enqueue()
+
+    kept_s = {key.rpartition(b":")[2]: server.redis.ttl(key) for key in server.redis.keys("rsmq::tag:*")}
+
+    assert kept_s[b"later"] - kept_s[b"now"] == pytest.approx(1_000_000, abs=90)
+
+
 @pytest.mark.parametrize(("received_before_s", "is_too_late"), [(61, True), (59, False)])
 def test_a_call_whose_id_tells_no_time_expires_after_its_first_receive(received_before_s: int, is_too_late: bool):
     message = Message("an id of another program", b"", 2, int(NOW_MS - received_before_s * 1000))

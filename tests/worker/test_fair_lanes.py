@@ -18,7 +18,7 @@ from rsmq_django.core.errors import MessageTooLong, PartlyDone
 from rsmq_django.queues import get_client, get_queue, pause_queue
 from rsmq_django.tasks import Retry, call, chain, consumer, current_task, group, map_tasks
 from rsmq_django.tasks.compat import task_backends
-from rsmq_django.tasks.lanes import lane_of_call
+from rsmq_django.tasks.lanes import lane_of_call, lane_of_later_call
 from rsmq_django.worker.delivery import NO_LANE
 from rsmq_django.worker.turns import Turns
 from tests.worker.workshop import Configure, declare, send_raw, the_dead_letter, work
@@ -342,6 +342,21 @@ def test_number_of_lanes_is_an_option_of_the_queue(project: Configure):
     project(default={"FAIR_LANES": 65})
     with pytest.raises(ImproperlyConfigured, match="FAIR_LANES"):
         get_settings()
+
+
+def test_lane_of_a_call_that_gets_a_result_is_known_unless_the_result_decides(project: Configure):
+    def pay(result: int, customer: str) -> None:
+        pass
+
+    plain = declare(pay)
+    by_customer, by_result = (declare(fair_by=[name])(pay) for name in ("customer", "result"))
+    by_both = declare(fair_by=["customer", "result"])(pay)
+    by_function = declare(fair_by=lambda result, customer: customer)(pay)
+
+    assert lane_of_later_call(by_customer, ["alice"], {}) == lane_of_call(by_customer, [7, "alice"], {})
+    assert lane_of_later_call(by_customer, [], {"customer": "alice"}) == lane_of_call(by_customer, [7, "alice"], {})
+    for undecided in (plain, by_result, by_both, by_function):
+        assert lane_of_later_call(undecided, ["alice"], {}) is None
 
 
 def test_a_queue_cannot_have_the_name_of_a_lane(project: Configure):
