@@ -48,7 +48,7 @@ endef
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
-demo-spark: ## take the 336,776 flights of 2013 through the whole pipeline (FLIGHTS=30000 for a part of them)
+demo-spark: ## send the 336,776 flights of 2013 through the whole pipeline (FLIGHTS=30000: only a part of them)
 	@java -version >/dev/null 2>&1 || { echo "this needs Java 17 (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
 	@$(MAKE) -s --no-print-directory $(SPARK_INSTALLED)
 	@DJANGO_SETTINGS_MODULE=example_project.history.settings $(SPARK_BIN)/python manage.py flights_pipeline $(if $(FLIGHTS),--flights $(FLIGHTS))
@@ -60,29 +60,29 @@ test: ## run the tests on both ends of the supported Pythons and Djangos (SLOW=1
 	-@$(MAKE) -s --no-print-directory environments
 	@$(PYTHON) tools/run_parts.py $(TEST_PARTS)
 
-# Each part runs whatever became of the others, also of their environments; those joined by a plus sign run side by side.
+# Each part runs even if others fail, also to install; parts joined by a plus sign run in parallel.
 TEST_PARTS = test-default test-other test-django60 test-spark+test-browser $(if $(SLOW),test-spark-slow)
 
-# All that the tests need, side by side: an installation uses one core.
+# All environments of the tests, in parallel: an installation uses one core.
 environments:
 	@java=$$(java -version >/dev/null 2>&1 && echo yes); \
 	$(MAKE) -s --no-print-directory -j3 $(INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_INSTALLED)) \
 	    $(if $(CHROMIUM),$(BROWSER_INSTALLED) $(if $(OTHER_PYTHON),$(OTHER_BROWSER_INSTALLED))) peers $${java:+$(SPARK_INSTALLED)}
 
-# Most of what takes long waits for other processes: two test processes for each core.
+# Most slow tests wait for other processes: two test processes for each core.
 PROCESSES := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
 
-# What needs Spark or a browser has a target of its own.
+# Tests that need Spark or a browser have their own targets.
 APART := not spark and not spark_slow and not browser
 
 # RSMQ_REDIS_SERVER=/usr/bin/redis-server make test-default: the same on another server.
-test-default: $(INSTALLED) peers ## run the tests on the default Python only (LONG=1: with twenty deployments, 200,000 tasks and the like)
+test-default: $(INSTALLED) peers ## run the tests on the default Python only (LONG=1: also the tests that take minutes)
 	@$(BIN)/python -m pytest -q -n $(PROCESSES) -m "$(if $(LONG),,not long and )$(APART)" $(ARGS)
 
-# The command line, the clients of other projects and the part that Spark sees know no Django.
+# The command line, the clients of other projects and the part for Spark do not use Django.
 WITHOUT_DJANGO := --ignore=tests/cli --ignore=tests/interop --ignore=tests/spark
 
-test-other: ## run the tests on the other end only
+test-other: ## run the tests on the other Python and Django only
 	@python="$(OTHER_PYTHON)"; if test -n "$$python"; then \
 	    $(MAKE) -s --no-print-directory $(OTHER_INSTALLED) peers OTHER_PYTHON="$$python" && \
 	    $(OTHER_BIN)/python -m pytest -q -n $(PROCESSES) -m "not slow and not long and $(APART)" $(WITHOUT_DJANGO) $(ARGS); \
@@ -91,13 +91,13 @@ test-other: ## run the tests on the other end only
 	    test -z "$$CI"; \
 	fi
 
-# Django 6.0 lies between the two ends. It needs no third environment: put before the Django of one that has Python 3.12 or
-# newer, it runs the tests that lean on Django most.
+# Django 6.0 is between the two ends. It needs no third environment: put before the Django of one that has Python 3.12 or
+# newer, it runs the tests that depend most on Django.
 DJANGO_60 := 6.0.10
 DJANGO_60_TESTS := $(addprefix tests/admin/test_,every_address.py live_queryset.py message_list.py queue_pages.py) \
     $(addprefix tests/tasks/test_,declaration.py results.py schedules.py)
 
-test-django60: ## run the tests that lean on Django most with Django 6.0, which lies between the two ends
+test-django60: ## run the tests that depend most on Django with Django 6.0
 	@for venv in .venv-other .venv; do \
 	    $$venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || continue; \
 	    django=$$venv/.django-$(DJANGO_60); \
@@ -109,12 +109,12 @@ test-django60: ## run the tests that lean on Django most with Django 6.0, which 
 	echo "SKIPPED the tests on Django 6.0: they need Python 3.12 or newer (make test-other)"; \
 	test -z "$$CI"
 
-# Spark is 450 MB and needs Java, so it has an environment of its own, on one Python. One process: sessions are slow to
+# Spark is 450 MB and needs Java, so it has its own environment, on one Python. One process: sessions are slow to
 # start, and two of them would need twice the memory.
 test-spark: ## run the tests that start Spark (two minutes)
 	@$(MAKE) -s --no-print-directory spark-tests MARKER=spark
 
-# Alone, because a cluster takes all there is.
+# Alone, because a cluster uses the whole machine.
 test-spark-slow: ## run the tests that kill Spark and start clusters of it (four minutes)
 	@$(MAKE) -s --no-print-directory spark-tests MARKER=spark_slow
 
@@ -127,10 +127,10 @@ spark-tests:
 	    test -z "$$CI"; \
 	fi
 
-# Each version of Django lays the admin out in its own way; with Django 6.0, which lies between the two ends, only that is
-# looked at. Processes of their own: while Playwright is at work, an event loop runs in the main thread.
+# Each version of Django has its own layout of the admin; with Django 6.0 only the layout is tested. Separate processes:
+# while Playwright is active, an event loop runs in the main thread.
 # The pictures of all pages that they leave are in .screenshots/.
-test-browser: ## run the tests that look at the admin in Chromium, on each supported Django
+test-browser: ## run the tests of the admin in Chromium, on each supported Django
 	@if test -n '$(CHROMIUM)'; then \
 	    $(MAKE) -s --no-print-directory browser-environments && \
 	    failed=; for venv in .venv $(if $(OTHER_PYTHON),.venv-other); do \
@@ -154,10 +154,10 @@ lint: $(INSTALLED) ## check style, types and migrations
 	@$(BIN)/python -m mypy
 	@$(BIN)/python manage.py makemigrations --check --dry-run
 
-# In an environment of its own. Rules whose exceptions ruff knows by name (its S rules, each with a reason) are left to it.
+# In its own environment. Rules whose exceptions ruff knows by name (its S rules, each with a reason) are left to it.
 AUDIT_TOOLS := bandit==1.9.4 pip-audit==2.10.1
 
-audit: ## look for unsafe code (bandit) and for known holes in what is installed (pip-audit; needs a database of the internet)
+audit: ## find unsafe code (bandit) and vulnerable dependencies (pip-audit; needs the internet)
 	@test -x .venv-audit/bin/pip-audit || { python3 -m venv .venv-audit && \
 	    .venv-audit/bin/python -m pip install --quiet --disable-pip-version-check $(AUDIT_TOOLS); }
 	@.venv-audit/bin/bandit -q -r rsmq_django pyspark_rsmq.py -ll --skip B108,B308,B608,B703
@@ -168,27 +168,27 @@ audit: ## look for unsafe code (bandit) and for known holes in what is installed
 	    *) echo "$$found";; \
 	esac
 
-messages: $(INSTALLED) ## renew the texts to be translated, and compile the translations (needs gettext)
+messages: $(INSTALLED) ## extract the texts to be translated, and compile the translations (needs gettext)
 	@cd rsmq_django && ../$(BIN)/django-admin makemessages --all --add-location=file --no-wrap --no-obsolete && \
 	    ../$(BIN)/django-admin compilemessages
 
-ci: ## what continuous integration runs
+ci: ## run all checks of continuous integration
 	-@$(MAKE) -s --no-print-directory environments
 	@$(PYTHON) tools/run_parts.py lint $(TEST_PARTS)
 
-bench: $(INSTALLED) ## measure this project against the limit of the server (QUICK=1: two minutes, else half an hour)
+bench: $(INSTALLED) ## measure this project against the capacity of the server (QUICK=1: two minutes, else half an hour)
 	@$(BIN)/python -m benchmarks --size $(if $(QUICK),quick,full) $(ARGS)
 
-bench-peers: $(INSTALLED) $(BENCH_PEERS) ## measure other task queues beside this one (QUICK=1)
+bench-peers: $(INSTALLED) $(BENCH_PEERS) ## measure this project and other task queues (QUICK=1)
 	@$(BIN)/python -m benchmarks --peers --size $(if $(QUICK),quick,full) $(ARGS)
 
-bench-spark: ## measure the Spark pipeline beside plain Python loops (three minutes; needs Java 17)
+bench-spark: ## measure the Spark pipeline against plain Python loops (three minutes; needs Java 17)
 	@java -version >/dev/null 2>&1 || { echo "this needs Java 17 (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
 	@$(MAKE) -s --no-print-directory $(SPARK_INSTALLED)
 	@$(SPARK_BIN)/python -m benchmarks.spark $(ARGS)
 
-# The clients of other projects that the interoperability tests talk to. Only CI insists on them. Node knows its own
-# certificate authorities only; a proxy's are where the system keeps them.
+# The clients of other projects that the interoperability tests talk to. Only CI requires them. Node knows its own
+# certificate authorities only; those of a proxy are in the system's store.
 peers:
 	@test $(PEERS) -nt tests/interop/package.json || { \
 	    NODE_EXTRA_CA_CERTS="$${NODE_EXTRA_CA_CERTS:-$(wildcard /etc/ssl/certs/ca-certificates.crt)}" \

@@ -1,7 +1,7 @@
 """Settings of the example project: small enough to read in one go, and complete enough to copy from.
 
 The interesting parts are RSMQ and TASKS at the end. Nothing here is a production setting: DEBUG is on, the web server
-is Django's own, and the message server is a private one that starts by itself. Set RSMQ_URL to use yours instead.
+is Django's own, and the message server is private and starts automatically. Set RSMQ_URL to use yours instead.
 """
 
 import importlib.util
@@ -100,7 +100,7 @@ RSMQ: dict[str, Any] = {
     "QUEUES": {
         "default": {},
         "notices": {},
-        "claims": {"OUTBOX": True},  # money: stored with the flight in one transaction, whatever happens to Redis
+        "claims": {"OUTBOX": True},  # money: stored with the flight in one transaction, also during an outage of Redis
         "weather-raw": {"MAX_ATTEMPTS": 3},
     },
     # One line of the log for each attempt.

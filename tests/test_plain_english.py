@@ -9,7 +9,7 @@ from tools.plain_english import DEFAULT, PATTERNS, count
 #: Phrases per 1,000 lines over everything. Only ever lowered; the goal is 1.5.
 LIMIT = 21.1
 #: Texts that have been rewritten: each of these groups stays below the second limit.
-CLEAN = (("docs", "README.md", "CHANGELOG.md", "SECURITY.md"),)
+CLEAN = (("docs", "README.md", "CHANGELOG.md", "SECURITY.md", "example_project"),)
 CLEAN_LIMIT = 1.5
 
 

@@ -1,1 +1,1 @@
-"""The one app of the example project: flights, what has to be done for them, and the board that shows it."""
+"""The one app of the example project: flights, their tasks, and the board that shows them."""

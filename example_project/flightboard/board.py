@@ -1,4 +1,4 @@
-"""What the pages show: the last departures, the queues, the work that was done last.
+"""The data of the pages: the last departures, the queues, the most recent work.
 
 Reads only. The queues are read in one round trip however many there are.
 """
@@ -70,7 +70,7 @@ def read_board() -> dict[str, Any]:
 
 
 def queues_or_trouble() -> tuple[list[QueueFigures], str]:
-    """Return the figures of the queues, or why there are none: the board stays up when Redis is down."""
+    """Return the figures of the queues, or the reason why they are missing: the board works when Redis is down."""
     try:
         return read_queues(), ""
     except RsmqError as error:
@@ -112,7 +112,7 @@ def in_words(minutes: int) -> str:
 
 
 def last_work() -> list[WorkLine]:
-    """Return what finished last, newest first."""
+    """Return the most recent work, newest first."""
     lines = list(FinishedTask.objects.all()[:WORK_LINES])
     flights = Flight.objects.in_bulk([line.flight_id for line in lines if line.flight_id])
     return [WorkLine(line, flights[line.flight_id].code if line.flight_id in flights else "") for line in lines]

@@ -29,7 +29,7 @@ class DataMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """One scheduled flight. A cancelled one has no departure delay; one that never arrived has no arrival delay."""
+    """One scheduled flight. A cancelled flight has no departure delay; without an arrival there is no arrival delay."""
 
     carrier: str
     number: int

@@ -1,8 +1,8 @@
 """End the processes of a demo whose own process was killed.
 
 A tiny program, started by `stage.py`, that reads process ids from a pipe: "+123" a process group started, "-123" it
-has ended. The pipe closes when the demo ends, however it ends (kill -9 too); whatever is left then is asked to stop,
-and killed if it does not. Knows nothing of Django, so that it starts in no time.
+has ended. The pipe closes when the demo ends, in any way (kill -9 too); the remaining processes are then asked to
+stop, and killed if they do not. Knows nothing of Django, so that it starts in no time.
 """
 
 import os
@@ -15,7 +15,7 @@ POLL_S = 0.1
 
 
 def read_left_over() -> set[int]:
-    """Read until the pipe closes and return the process groups that are still there."""
+    """Read until the pipe closes and return the process groups that still exist."""
     groups: set[int] = set()
     for line in sys.stdin:
         sign, group = line[0], int(line[1:])

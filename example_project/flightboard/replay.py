@@ -1,8 +1,7 @@
 """Play a day of 2013 again: flights are saved in the order of the schedule, the weather arrives as raw messages.
 
-Saving a flight is all it does with flights: what has to be done for them is enqueued by the signal, as it would be in
-any site. When the day is over, it asks for its report. The weather comes from "another system", so it is sent as plain
-JSON through the queue and not as a task.
+It only saves flights: the signal enqueues their tasks, as in any site. At the end of the day it requests the report.
+The weather comes from "another system", so it is sent as plain JSON through the queue and not as a task.
 """
 
 import datetime as dt
@@ -25,7 +24,7 @@ WEATHER_QUEUE = "weather-raw"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the last step of a replay did: the flight it saved, and how many weather messages it sent before."""
+    """The last step of a replay: the flight it saved, and how many weather messages it sent before."""
 
     flight: Flight
     weather_messages: int
@@ -94,6 +93,6 @@ def as_weather_message(seen: Observation) -> str:
 
 
 def clear_board() -> None:
-    """Forget all flights and what became of them. Does not touch the queues."""
+    """Delete all flights and their results. Does not change the queues."""
     for model in (Flight, Tracker, Weather, DayReport, FinishedTask):
         model.objects.all().delete()

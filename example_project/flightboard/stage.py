@@ -66,7 +66,7 @@ class Stage:
         return self._children[name].pid
 
     def log_path(self, name: str) -> Path:
-        """Return where a child's output goes."""
+        """Return the log file of a child."""
         return self.log_dir / f"{name}.log"
 
     def check(self) -> None:
@@ -98,7 +98,7 @@ class Stage:
 
 
 def free_port(first: int) -> int:
-    """Return `first`, or the next port on which nobody listens. Raises OSError when there is none."""
+    """Return `first`, or the next free port. Raises OSError when there is none."""
     for port in range(first, first + PORTS_TO_TRY):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,13 +1,13 @@
 """Take stock of the queues and of the work: figures for the page, and the balance of a replayed day.
 
-Every figure comes from where the thing itself is kept:
+Every figure is read at its source:
 
 - sent, deliveries: RSMQ's own counters of the queue (`totalsent`, `totalrecv`);
-- ready, hidden: what lies in the queue now; hidden = delayed, waiting for a retry, or with a worker;
-- dead: what lies in the queue's dead-letter queue, and why from the failure records beside it;
+- ready, hidden: messages in the queue now; hidden = delayed, waiting for a retry, or in flight;
+- dead: messages in the queue's dead-letter queue, with the reasons of their failure records;
 - succeeded: rows that tasks left in the database (work log, weather), not "sent minus dead".
 
-So sent = succeeded + dead is a check that can fail, and not a sum that comes out right by construction.
+So sent = succeeded + dead is a check that can fail, and not a sum that is correct by construction.
 """
 
 import json
@@ -57,7 +57,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Balance:
-    """What became of everything that was sent, per queue."""
+    """The outcomes of all sent messages, per queue."""
 
     queues: list[QueueFigures]
     succeeded: dict[str, int]
@@ -119,7 +119,7 @@ def delete_queues() -> None:
 
 
 def delete_topic() -> None:
-    """Delete the log of gates and what is known of its readers. None may be reading."""
+    """Delete the log of gates and the state of its readers. No reader may be active."""
     topic = get_topic(settings.FLIGHTBOARD_GATE_TOPIC)
     topic.trim(keep=0)
     topic.prune(idle_s=0)
@@ -146,11 +146,11 @@ def read_queues() -> list[QueueFigures]:
 
 
 def read_balance() -> Balance:
-    """Count everything that was sent and what became of it."""
+    """Count all sent messages and their outcomes."""
     queues = read_queues()
     finished = FinishedTask.objects.filter(has_succeeded=True).values_list("queue_name").annotate(Count("id"))
     succeeded = {queue.name: 0 for queue in queues} | dict(finished.order_by())
-    # Raw messages have no task and no result; what they leave behind is a report.
+    # Raw messages have no task and no result; they leave a report behind.
     succeeded[WEATHER_QUEUE] = Weather.objects.count()
     return Balance(queues=queues, succeeded=succeeded, reasons=_reasons([queue.name for queue in queues]))
 
@@ -161,17 +161,17 @@ def in_outbox() -> int:
 
 
 def unread_gates() -> int:
-    """Return how many gates one of the readers of the topic has still to deal with."""
+    """Return the number of gates that one of the readers of the topic has not processed yet."""
     return Flight.objects.exclude(gate="").filter(Q(gate_shown_at=None) | Q(gate_told_at=None)).count()
 
 
 def unsettled(queues: Sequence[QueueFigures]) -> int:
-    """Return how many messages are still to be dealt with: ready, delayed, waiting for a retry or with a worker."""
+    """Return the number of unprocessed messages: ready, delayed, waiting for a retry or in flight."""
     return sum(queue.ready + queue.hidden for queue in queues)
 
 
 def _attributes(queues: list[Queue]) -> list[QueueAttributes | None]:
-    """Return the attributes of each queue; None for one that does not exist yet, which holds nothing."""
+    """Return the attributes of each queue; None for a queue that does not exist yet, which is empty."""
     answers = get_client().run_many([queue._attributes() for queue in queues])
     for answer in answers:
         if isinstance(answer, RsmqError) and not isinstance(answer, QueueNotFound):
@@ -189,7 +189,7 @@ def _reasons(names: list[str]) -> Counter[Reason]:
 
 
 def failure_records(name: str) -> list[dict[str, Any]]:
-    """Return the failure records beside the dead letters of a queue."""
+    """Return the failure records of the dead letters of a queue."""
     dead = get_queue(dead_letters_of(name))
     (values,) = dead.client.connection.exchange([("HVALS", dead.keys.failures)])
     return [json.loads(value) for value in values]

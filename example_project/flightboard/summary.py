@@ -1,4 +1,4 @@
-"""Print what became of a replayed day. Knows how the figures look; `stock.py` knows where they come from."""
+"""Print the outcomes of a replayed day. Knows how the figures look; `stock.py` knows their source."""
 
 from rich import box
 from rich.console import Console
@@ -8,8 +8,8 @@ from .stock import Balance
 
 HOW_COUNTED = (
     "How counted: sent and deliveries are RSMQ's own counters; retries are deliveries beyond the first, "
-    "those that waited for a limit included; dead letters "
-    "lie in the queues <name>-dead; succeeded counts what tasks left in the database: lines of the work log, and "
+    "including messages that waited for a limit; dead letters "
+    "are in the queues <name>-dead; succeeded counts what tasks left in the database: lines of the work log, and "
     "weather reports for the raw queue."
 )
 

@@ -1,14 +1,14 @@
-"""What has to be done for a flight. Each task shows one thing that a queue can do for you.
+"""The tasks for a flight. Each shows one feature of a queue.
 
 | task             | shows                                                                             |
 |------------------|-----------------------------------------------------------------------------------|
 | assign_gate      | retry: the gate service is down for a moment; publishes the gate to a topic       |
-| announce_delay   | dead letter: a cancelled flight has no delay to announce, however often one tries |
+| announce_delay   | dead letter: a cancelled flight has no delay to announce, so every attempt fails  |
 | remind_later     | delay: enqueued now, runs later; unique; expires when it would come too late      |
-| open_claim       | async; outbox; a limit; gives up at once when trying again cannot help            |
-| forget_old_work  | schedule: every night, however many workers there are                             |
+| open_claim       | async; outbox; a limit; an exception that is not retried                          |
+| forget_old_work  | schedule: every night, once with any number of workers                            |
 | rate_carrier     | workflow: one for each airline, and when all are done write_day_report            |
-| tell_when_landed | priority: somebody waits; a result that a page shows; asks to be run again        |
+| tell_when_landed | priority: a person waits; a result that a page shows; asks to be run again        |
 | read_weather     | raw messages, as a program in any language writes them                            |
 | show_gates       | a topic that two groups read, each at its own pace; the other one is tell_gates   |
 
@@ -95,10 +95,10 @@ def flights_in(messages: list[TopicMessage]) -> QuerySet[Flight]:
 
 @task(queue_name="notices", max_attempts=3, backoff=fixed(0.5))
 def announce_delay(flight_id: int) -> int:
-    """Work out how late the flight left, and tell its passengers from a quarter of an hour on.
+    """Compute how late the flight left, and tell its passengers from a quarter of an hour on.
 
-    Nobody handles cancelled flights here, on purpose: this is the bug that every project has somewhere. Their
-    messages end up in the dead-letter queue, where you can look at them and send them again once it is mended.
+    This function does not handle cancelled flights, on purpose: it is the bug that every project has somewhere. Their
+    messages end up in the dead-letter queue, where you can read them and redrive them once the bug is fixed.
     """
     flight = Flight.objects.get(pk=flight_id)
     delay_min = departure_delay_min(flight)
@@ -110,7 +110,7 @@ def announce_delay(flight_id: int) -> int:
     return delay_min
 
 
-# announce_delay may run twice, and one reminder is enough; nobody wants one of the day before.
+# announce_delay may run twice, and one reminder is enough; a reminder of the day before is useless.
 @task(queue_name="notices", unique=Unique(by=["notice_id"]), expires_in_s=3600)
 def remind_later(notice_id: int) -> None:
     """Tell the passengers again."""
@@ -144,7 +144,7 @@ def tell_when_landed(tracker_id: str) -> str:
 
 
 def report_day(day: dt.date) -> None:
-    """Enqueue the report of a day: each airline is counted by a task of its own, and the last one calls for the sum."""
+    """Enqueue the report of a day: a separate task counts each airline, and the last one starts the summary."""
     carriers = Flight.objects.filter(day=day).order_by("carrier").values_list("carrier", flat=True).distinct()
     counts = [call(rate_carrier, day.isoformat(), carrier) for carrier in carriers]
     group(counts, then=call(write_day_report, day.isoformat()), name=f"report of {day}").enqueue()
@@ -166,7 +166,7 @@ def write_day_report(counts: list[list[str | int]], day: str) -> None:
 @cron("0 4 * * *", missed="skip")
 @task(queue_name="default")
 def forget_old_work() -> int:
-    """Delete what is older than a month from the work log, and return how many lines that was."""
+    """Delete lines older than a month from the work log, and return their number."""
     count, _ = FinishedTask.objects.filter(finished_at__lt=timezone.now() - dt.timedelta(days=30)).delete()
     return count
 
@@ -187,7 +187,7 @@ def read_weather(message: Message) -> None:
 
 
 def needs_claim(flight: Flight) -> bool:
-    """Say whether somebody has to look at compensation: cancelled, diverted, or three hours late."""
+    """Return whether a person has to decide about compensation: cancelled, diverted, or three hours late."""
     return flight.arrival_delay_min is None or flight.arrival_delay_min >= CLAIM_FROM_MIN
 
 
@@ -206,7 +206,7 @@ def departure_delay_min(flight: Flight) -> int:
 
 
 def describe_landing(flight: Flight) -> str:
-    """Return one sentence for the person who waits."""
+    """Return one sentence for the waiting person."""
     where = airport_names().get(flight.destination, flight.destination)
     if flight.is_cancelled:
         return f"{flight.code} to {where} was cancelled."

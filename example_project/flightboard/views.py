@@ -1,4 +1,4 @@
-"""The public pages: the board, and one page per tracked flight. Each page has a fragment that a script fetches anew."""
+"""The public pages: the board, and one page per tracked flight. Each page has a fragment that a script refreshes."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def track(request: HttpRequest) -> HttpResponse:
 @require_safe
 @never_cache
 def tracker(request: HttpRequest, pk: str) -> HttpResponse:
-    """Show what became of one wish."""
+    """Show the result of one request."""
     return render(request, "flightboard/tracker.html", read_tracker(pk))
 
 

@@ -1,4 +1,4 @@
-"""Play a day of 2013 again, so that its flights cause work."""
+"""Play a day of 2013 again, so that its flights enqueue tasks."""
 
 import argparse
 import datetime as dt
@@ -16,7 +16,7 @@ from rsmq_django.core.errors import RsmqError
 class Command(BaseCommand):
     """See the module."""
 
-    help = "Save the flights of one day of 2013 in order; signals enqueue what has to be done for them."
+    help = "Save the flights of one day of 2013 in order; signals enqueue their tasks."
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_replay_arguments(parser, default_flights_per_s=0)

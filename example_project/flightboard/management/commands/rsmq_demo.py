@@ -1,4 +1,4 @@
-"""Start everything, replay a day of 2013, and show what became of it.
+"""Start everything, replay a day of 2013, and show the results.
 
 Knows in which order things start and stop. The private server starts by the settings; web server and worker are child
 processes; the replay runs here. With --once there is no web server: a new database and a new server in a temporary
@@ -114,13 +114,13 @@ class Command(BaseCommand):
                     raise Unaccounted(f"{error}; of the worker's log, {stage.quote_log('worker')}") from error
                 self.sum_up(day, departures, started=started)
         finally:
-            if os.environ.get("RSMQ_URL"):  # somebody's server: leave it as it was
+            if os.environ.get("RSMQ_URL"):  # not our server: leave it as it was
                 delete_queues()
                 delete_topic()
             shutil.rmtree(own_dir, ignore_errors=True)
 
     def run_until_stopped(self, *, day: dt.date, limit: int | None, threads: int, port: int, **options: Any) -> None:
-        """Serve the site, replay a day, print a summary, and go on serving until Ctrl-C."""
+        """Serve the site, replay a day, print a summary, and serve until Ctrl-C."""
         departures = read_day(day, limit=limit)
         with only_demo_here(), Stage(settings.STATE_DIR) as stage:
             self.stdout.write("Starting the message server, the worker and the site ...")
@@ -135,11 +135,11 @@ class Command(BaseCommand):
             self.stdout.write(
                 f"Logs     {settings.STATE_DIR}\nReplay   {how_long(departures, options['speed'])}\nStop     Ctrl-C\n"
             )
-            self.stdout.flush()  # somebody may read it through a pipe
+            self.stdout.flush()  # the output may be a pipe
             started = self.replay(stage, day, departures, flights_per_s=options["speed"])
             try:
                 settle(stage, timeout_s=options["settle_timeout"])
-            except Unaccounted as error:  # somebody who plays with the pages may cause this; the show goes on
+            except Unaccounted as error:  # a user of the pages may cause this; the demo continues
                 self.stderr.write(self.style.WARNING(str(error)))
             self.sum_up(day, departures, started=started)
             self.stdout.write(f"\nThe site is still there: {url}  Ctrl-C stops everything.")
@@ -164,13 +164,13 @@ class Command(BaseCommand):
 
 
 def how_long(departures: list[Departure], flights_per_s: float) -> str:
-    """Say what to expect."""
+    """Return the number of flights and the expected duration."""
     flights = f"{len(departures):,} flights"
     return f"{flights}, about {len(departures) / flights_per_s:.0f} s" if flights_per_s else f"{flights}, at full speed"
 
 
 def restart_in_own_directory() -> NoReturn:
-    """Run this very command again with a database, a server and a namespace that nobody else uses."""
+    """Run this command again with its own database, server and namespace."""
     own_dir = tempfile.mkdtemp(prefix="flightboard-")
     own = {
         OWN_DIR_VARIABLE: own_dir,
@@ -239,7 +239,7 @@ def settle(stage: Stage, *, timeout_s: float) -> None:
 def wait_until_settled(stage: Stage, *, timeout_s: float) -> None:
     """Wait until no queue holds a message: none ready, none delayed, none with the worker. Raises Unaccounted."""
     deadline = time.monotonic() + timeout_s
-    # The outbox first: what has left it by then is seen in its queue.
+    # The outbox first: messages that leave it meanwhile are seen in their queue.
     while left := in_outbox() + unsettled(queues := read_queues()) + unread_gates():
         stage.check()
         if time.monotonic() > deadline:

@@ -1,5 +1,5 @@
 // Fetches the fragment named in data-live every second and puts it in place of the old one.
-// Stops while nobody looks (document.hidden) and when the fragment says it is final (data-live-done),
+// Stops while the page is hidden (document.hidden) and when the fragment says it is final (data-live-done),
 // and asks less often while the server does not answer.
 "use strict";
 
