@@ -214,6 +214,23 @@ def test_any_time_and_place_can_be_asked_for(client: Client, server: PrivateServ
     assert ids([find_runs(client, RunFilter(), before="0-0")]) == []
 
 
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [("+", [3, 2, 1, 0]), (80, [3, 2, 1, 0]), (4, [3, 2, 1, 0]), (3, [2, 1, 0]), (0, [])],
+)
+def test_a_page_begins_at_its_end_in_time_or_where_the_last_one_ended(
+    client: Client, server: PrivateServer, before: str | int, found: list[int]
+):
+    for number in range(100):
+        write(server, number)
+    before = before if isinstance(before, str) else f"{BEGIN_MS + before}-0"
+
+    page = find_runs(client, RunFilter(until_ms=BEGIN_MS + 4), before=before)
+
+    assert ids([page]) == [f"t{number}" for number in found]
+    assert page.looked_at <= 5, "nothing is read that is later"
+
+
 def test_search_of_long_bodies_is_cut_into_short_scripts(client: Client, server: PrivateServer):
     for number in range(40):
         write(server, number)

@@ -16,6 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.queues import get_queue
+from rsmq_django.tasks import call, group
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, send_raw, work
 
@@ -119,6 +120,27 @@ def test_batch_is_one_send(traced: InMemorySpanExporter):
     (sent,) = spans(traced, "send default")
     assert sent.attributes["messaging.batch.message_count"] == 5
     assert {run.parent.span_id for run in spans(traced, "process default")} == {sent.context.span_id}
+
+
+def test_sends_of_a_workflow_end_with_it(traced: InMemorySpanExporter, settings: Any):
+    tasks = [declare(function) for function in (first, second)]
+
+    group([call(tasks[0]), call(tasks[1])]).enqueue()
+    assert [span.status.status_code for span in spans(traced, "send default")] == [StatusCode.UNSET] * 2
+
+    traced.clear()
+    settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": "redis://127.0.0.1:1", "TIMEOUT_S": 0.5}}}
+    with pytest.raises(ConnectionFailed):
+        group([call(tasks[0]), call(tasks[1])]).enqueue()
+    assert {span.status.status_code for span in spans(traced, "send default")} == {StatusCode.ERROR}
+
+
+def first() -> None:
+    pass
+
+
+def second() -> None:
+    pass
 
 
 def test_send_that_fails_says_so(traced: InMemorySpanExporter, settings: Any):

@@ -1,0 +1,150 @@
+"""When a worker ends: what it was asked for is done, or nothing that is left can be done in time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rsmq_django.worker.worker import RECONNECT_WITHIN_S, Worker
+from tests.worker.workshop import Configure, new_worker
+
+
+@dataclass
+class Server:
+    """What a worker knows about its queues on one server."""
+
+    is_idle: bool = True
+    is_empty: bool = True
+    is_drained: bool = True
+    is_stuck: bool = False
+    is_away: bool = False
+    outage: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.outage = SimpleNamespace(is_on=self.is_away)
+
+
+BUSY = Server(is_idle=False, is_empty=False, is_drained=False)
+STUCK = Server(is_idle=False, is_empty=False, is_drained=False, is_stuck=True)
+AWAY = Server(is_idle=False, is_away=True)
+DELAYED = Server(is_empty=False)
+READY = Server(is_empty=False, is_drained=False)
+
+
+def worker_with(
+    *servers: Server, runs: bool = False, topics: tuple[bool, bool] = (True, True), **options: Any
+) -> Worker:
+    """Return a worker on these servers; topics are idle, and drained."""
+    worker: Any = new_worker(**options)
+    worker.pool = SimpleNamespace(is_idle=not runs, moved_at=0.0)
+    worker.fetchers = list(servers)
+    worker.topics = SimpleNamespace(is_idle=topics[0], is_drained=topics[1])
+    return worker  # type: ignore[no-any-return]
+
+
+def test_a_worker_goes_on_until_it_is_stopped(project: Configure):
+    assert not worker_with(Server())._is_done()
+
+
+@pytest.mark.parametrize(
+    ("servers", "is_done"),
+    [
+        ((Server(), Server()), True),
+        ((Server(), DELAYED), False),
+        ((DELAYED, Server()), False),
+        ((Server(), BUSY), False),
+        ((BUSY, Server()), False),
+    ],
+)
+def test_until_no_message_is_left_on_any_server(project: Configure, servers: tuple[Server, ...], is_done: bool):
+    assert worker_with(*servers, until_empty=True)._is_done() is is_done
+
+
+@pytest.mark.parametrize(
+    ("servers", "is_done"),
+    [((Server(), DELAYED), True), ((DELAYED, READY), False), ((READY, Server()), False), ((BUSY, Server()), False)],
+)
+def test_until_nothing_is_ready_on_any_server(project: Configure, servers: tuple[Server, ...], is_done: bool):
+    assert worker_with(*servers, until_drained=True)._is_done() is is_done
+
+
+@pytest.mark.parametrize("option", ["until_empty", "until_drained"])
+def test_not_before_topics_are_drained_and_tasks_have_ended(project: Configure, option: str):
+    assert not worker_with(Server(), topics=(True, False), **{option: True})._is_done()
+    assert not worker_with(Server(), runs=True, **{option: True})._is_done()
+
+
+def test_after_so_many_tasks_when_redis_knows_how_they_went(project: Configure):
+    for taken, servers, runs, is_done in (
+        (2, (READY,), False, False),
+        (3, (READY,), False, True),
+        (4, (READY,), False, True),
+        (3, (Server(), BUSY), False, False),
+        (3, (READY,), True, False),
+    ):
+        worker = worker_with(*servers, runs=runs, max_tasks=3)
+        worker.taken = taken
+
+        assert worker._is_done() is is_done, (taken, servers, runs)
+
+
+def test_a_worker_that_stops_ends_when_nothing_runs_or_its_time_is_over(project: Configure):
+    for servers, runs, topics, is_done in (
+        ((READY,), False, (True, False), True),
+        ((READY,), False, (False, True), False),
+        ((READY,), True, (True, True), False),
+        ((READY, BUSY), False, (True, True), False),
+    ):
+        worker = worker_with(*servers, runs=runs, topics=topics)
+        worker.stop(within_s=60)
+        assert worker._is_done() is is_done, (servers, runs, topics)
+
+        worker.stop(within_s=0)
+        assert worker._is_done()
+
+
+@pytest.mark.parametrize(
+    ("servers", "for_s", "moved_s", "topics_are_idle", "is_done"),
+    [
+        ((AWAY,), RECONNECT_WITHIN_S + 1, 60, True, True),
+        ((AWAY, Server()), RECONNECT_WITHIN_S + 1, 60, True, True),
+        ((AWAY, BUSY), RECONNECT_WITHIN_S + 1, 60, True, False),
+        ((AWAY,), RECONNECT_WITHIN_S - 1, 60, True, False),
+        ((AWAY,), RECONNECT_WITHIN_S + 1, 1, True, False),  # a task has just ended
+        ((AWAY,), RECONNECT_WITHIN_S + 1, 60, False, False),
+    ],
+)
+def test_a_worker_that_stops_waits_only_so_long_for_a_server_that_is_away(
+    project: Configure,
+    servers: tuple[Server, ...],
+    for_s: float,
+    moved_s: float,
+    topics_are_idle: bool,
+    is_done: bool,
+):
+    worker: Any = worker_with(*servers, topics=(topics_are_idle, True))
+    worker.stop(within_s=600)
+    worker._stopping.began_at = time.monotonic() - for_s
+    worker.pool.moved_at = time.monotonic() - moved_s
+
+    assert worker._is_done() is is_done
+
+
+@pytest.mark.parametrize(
+    ("servers", "options", "is_done"),
+    [
+        ((STUCK,), {"until_empty": True}, True),
+        ((STUCK, Server()), {"until_drained": True}, True),
+        ((STUCK, BUSY), {"until_empty": True}, False),
+        ((BUSY,), {"until_empty": True}, False),
+        ((STUCK,), {}, False),
+    ],
+)
+def test_a_worker_that_ends_by_itself_gives_up_what_a_damaged_queue_refuses(
+    project: Configure, servers: tuple[Server, ...], options: dict[str, bool], is_done: bool
+):
+    assert worker_with(*servers, **options)._is_done() is is_done
