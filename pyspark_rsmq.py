@@ -1,7 +1,7 @@
-"""How Spark finds `format("rsmq")` by itself: it imports every top-level module named `pyspark_*`.
+"""Registration of `format("rsmq")`: Spark imports every top-level module named `pyspark_*`.
 
-One that fails to import would make the lookup of all Python formats fail, so nothing is imported here but what Spark
-itself brings.
+A failed import would make the lookup of all Python formats fail, so only modules that Spark provides are imported
+here.
 """
 
 from rsmq_django.spark.source import DefaultSource

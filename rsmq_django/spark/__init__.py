@@ -1,5 +1,5 @@
 """Queues, topics and the task event log as Spark tables; DataFrames as messages and tasks; the pipeline over the log.
 
-Knows Redis through `rsmq_django.core` and nothing of Django, so all of it runs on executors that have neither. Only
-`source`, `session`, `tables` and `transform` import Spark, and only `pyspark_rsmq` is imported by it.
+It accesses Redis through `rsmq_django.core` and does not use Django, so it runs on executors without Django. Only
+`source`, `session`, `tables` and `transform` import Spark, and Spark imports only `pyspark_rsmq`.
 """

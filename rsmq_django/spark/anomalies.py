@@ -1,7 +1,7 @@
-"""Hours that are unlike the same hour of other weeks. Plain Python, on hourly rows; no machine learning is needed.
+"""Anomalies: hours that differ from the same hour of other weeks. Plain Python on hourly rows.
 
-The measure is the modified z-score: distance from the median in units of the median absolute deviation, which a few odd
-hours do not move.
+The measure is the modified z-score: the distance from the median in units of the median absolute deviation, which is
+robust against outliers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .histogram import quantile_us
 #: Makes the deviation comparable with a standard deviation.
 SCALE = 0.6745
 LEAST_Z = 6.0
-#: Fewer attempts in an hour say nothing.
+#: Hours with fewer attempts are ignored.
 LEAST_N = 30
 #: With no deviation at all, only a change by half counts.
 LEAST_CHANGE = 0.5
 WEEKS = 8
-#: Until so many weeks are there, the same hour of other days is compared.
+#: With fewer weeks of data, the same hour of other days is compared.
 WEEKS_FOR_WEEKDAYS = 4
 LEAST_HISTORY = 4
 METRICS = ("attempts", "failure_rate", "wait_p95", "run_p95")
@@ -32,7 +32,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class HourMetrics:
-    """What is compared of an hourly row. Eight weeks of these fit into memory where the histograms would not."""
+    """The compared metrics of an hourly row. Unlike the histograms, eight weeks of them fit into memory."""
 
     hour: dt.datetime
     queue: str
@@ -65,7 +65,7 @@ class Anomaly:
 
 
 def find_anomalies(rows: Iterable[HourMetrics], days: Iterable[dt.date]) -> list[Anomaly]:
-    """Return what is odd on these days, from the hours of them and of the eight weeks before."""
+    """Return the anomalies of these days, from their hours and those of the eight weeks before."""
     wanted, history = set(days), dict[Key, dict[dt.datetime, HourMetrics]]()
     for row in rows:
         history.setdefault((row.queue, row.task), {})[row.hour] = row
@@ -102,7 +102,7 @@ def _odd_metrics(key: Key, hour: dt.datetime, row: HourMetrics, others: list[Hou
 def _z_score(value: float, middle: float, mad: float) -> float:
     if mad > 0:
         return SCALE * (value - middle) / mad
-    # A queue that never failed: half a per cent of failures is a change without measure.
+    # For a queue without failures so far, half a per cent of failures is an infinite change.
     if abs(value - middle) <= LEAST_CHANGE * max(abs(middle), 0.01):
         return 0.0
     return float("inf") if value > middle else float("-inf")

@@ -1,8 +1,8 @@
 """Event log -> Parquet, exactly once.
 
-The tasks write files. The driver makes those of a batch one directory per day, named after the query and the batch: a
-batch that is repeated after a crash replaces itself, so every reader sees each event once. What is safely written then
-leaves Redis.
+The Spark tasks write files. The driver moves the files of a batch into one directory per day, named after the query and
+the batch: a batch that is repeated after a crash replaces itself, so every reader sees each event once. Events that are
+safely written are then trimmed from Redis.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .schemas import EVENTS
 from .server import Server
 
 JOB = "archive"
-#: How often a continuous run lets go of what is written.
+#: How often a continuous run trims archived events.
 FINALIZE_EVERY_S = 30.0
 
 
 @dataclass(slots=True)
 class Archived:
-    """What a run did."""
+    """The result of a run."""
 
     rows: int = 0
     batches: int = 0
@@ -54,17 +54,17 @@ class ArchiveJob:
     server: Server
     #: Options of the source: the address among them.
     source: Mapping[str, str]
-    #: Seconds between batches; None takes what there is now and ends.
+    #: Seconds between batches; None archives the current events and ends.
     every_s: float | None = None
     new_checkpoint: bool = False
     #: Called with the rows that were archived so far.
     on_progress: Callable[[int], None] = lambda rows: None
     stopped: threading.Event = field(default_factory=threading.Event)
-    #: What was done so far, also when run() raises.
+    #: The result so far, also when run() raises.
     result: Archived = field(default_factory=Archived)
 
     def run(self) -> Archived:
-        """Archive. Raises DataLoss when entries were trimmed unread, AlreadyRunning when another run is at it."""
+        """Archive. Raises DataLoss if entries were trimmed unread, AlreadyRunning if another run is active."""
         checkpoint = self.lake.checkpoint(JOB)
         with RunLock(self.server, str(checkpoint)):
             if self.new_checkpoint and checkpoint.exists():
@@ -75,11 +75,11 @@ class ArchiveJob:
             try:
                 started_patiently(lambda: self._query(sink, result, checkpoint))
             except Exception as error:  # Spark wraps everything, ours included
-                # Who stops a service tells all its processes at once: Spark may end in mid-batch. That one is repeated.
+                # Service managers stop all processes at once: Spark may end in mid-batch, which is then repeated.
                 if not self.stopped.is_set():
                     raise as_our_error(error) from error
             finally:
-                # Also when it failed: the next run begins behind what was lost, and will not count it again.
+                # Also after a failure: the next run starts after the lost events, and does not count them again.
                 result.lost = _lost(checkpoint) - lost_before + sink.lost
             result.trimmed += trim_events(self.server, checkpoint)
             result.offsets = finished_offset(checkpoint) or {}
@@ -102,7 +102,7 @@ class ArchiveJob:
     def _start(self, checkpoint: Path, sink: FileSink) -> Any:
         options = {"kind": "events", "filesIn": str(self.lake.incoming(JOB)), **self.source}
         if not checkpoint.exists() and (newest := self.lake.newest_ids()):
-            # Without it, a checkpoint that was deleted would bring everything that Redis still holds a second time.
+            # Without it, after the deletion of a checkpoint, all entries in Redis would be archived a second time.
             options["startAfter"] = json.dumps(newest)
         stream = self.spark.readStream.format("rsmq").options(**options).load()
         writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
@@ -112,7 +112,7 @@ class ArchiveJob:
         return writer.trigger(processingTime=f"{self.every_s} seconds").start()
 
     def _follow(self, query: Any, sink: FileSink, result: Archived, checkpoint: Path) -> None:
-        """Wait for the end, count what was done, and in a continuous run let go of it now and then."""
+        """Wait for the end, count archived events, and trim them regularly in a continuous run."""
         finalize_at = time.monotonic() + FINALIZE_EVERY_S
         while True:
             has_ended = query.awaitTermination(POLL_S)

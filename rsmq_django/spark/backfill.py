@@ -1,4 +1,4 @@
-"""A file as messages or task calls: each row once, however often the job is run."""
+"""A file as messages or task calls: each row once, even if the job is run repeatedly."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .config import JobConfig
 from .errors import PipelineError
 
 FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv"}
-#: Columns that say something about a row beside what it holds.
+#: Columns with metadata of a row.
 ABOUT = ("queue", "delay_s", "task", "task_id")
 
 
 def job_name(path: Path, target: str) -> str:
-    """Return a name that is the same for the same content and target: a second run then sends nothing."""
+    """Return a name derived from content and target, so that a second run sends nothing."""
     digest = hashlib.sha256(target.encode())
     for file in sorted(path.rglob("*") if path.is_dir() else [path]):
         if file.is_file():
@@ -25,15 +25,15 @@ def job_name(path: Path, target: str) -> str:
 
 
 def read_rows(spark: Any, path: Path, *, task: str) -> Any:
-    """Return the rows of a file as what the writer takes: a body, or the keyword arguments of a task.
+    """Return the rows of a file in the writer's form: a body, or the keyword arguments of a task.
 
-    Without a column of that name, all columns but those about the row become one JSON object.
+    Without such a column, all columns except metadata become one JSON object.
     """
     from pyspark.sql import functions as F
 
     suffix = path.suffix.lower() if path.is_file() else ".parquet"
     if suffix not in FORMATS:
-        raise PipelineError(f"{path} is none of {', '.join(FORMATS)}; convert it first")
+        raise PipelineError(f"{path} has an unsupported format; convert it to one of {', '.join(FORMATS)}")
     reader = spark.read.option("header", "true") if suffix == ".csv" else spark.read
     rows = reader.format(FORMATS[suffix]).load(str(path))
     wanted = "kwargs" if task or "task" in rows.columns else "body"

@@ -1,8 +1,8 @@
 """The rows of a DataFrame as messages, tasks or messages of a topic: all of them once, or none.
 
-Executors stage; nothing can be received yet. The driver then publishes: from there the job only goes forward, and
-running it again ends what was begun, or does nothing. `direct` leaves the stage out: half the work for the server, and
-a Spark task that runs twice sends its rows twice.
+Executors stage rows, which cannot be received yet. The driver then publishes them: from then on the job can only be
+completed, and running it again completes it or does nothing. `direct` skips the stage: half the work for the server,
+but a Spark task that runs twice sends its rows twice.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .errors import JobIncomplete, PipelineError, StageLost, WrongOption
 from .options import Options
 from .server import Server
 
-#: A chunk is sent when its bodies weigh so much, however few they are.
+#: A chunk is sent when its bodies reach this size.
 CHUNK_BYTES = 4 * 1024 * 1024
-#: Stands for the queue's own delay, which is stored in seconds.
+#: Means the queue's own delay, which is stored in seconds.
 OWN_DELAY = "s"
 
 Message = tuple[str, Argument, bytes]
@@ -35,7 +35,7 @@ Message = tuple[str, Argument, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What one attempt of one Spark task staged."""
+    """The stage of one attempt of one Spark task."""
 
     job: str
     run: str
@@ -44,7 +44,7 @@ class Staged:
 
 
 class BulkSender:
-    """Sends tables of rows. The object travels to the executors and back to whoever commits."""
+    """Sends tables of rows. The object is pickled to the executors and back to the committing driver."""
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self.options = options
@@ -56,16 +56,18 @@ class BulkSender:
     def _refuse_wrong_columns(self, names: set[str]) -> None:
         wanted = {"task", "task_id", "args", "kwargs"} if self.options.kind == "tasks" else {"body"}
         if self.options.kind == "tasks" and not self.options.task and "task" not in names:
-            raise WrongOption("kind=tasks needs the option task, or a column task: the dotted path of what to call")
+            raise WrongOption("kind=tasks needs the option task, or a column task: the dotted path of the task")
         if self.options.kind != "tasks" and "body" not in names:
-            raise WrongOption(f"there is no column body among {', '.join(sorted(names))}; rename one")
+            raise WrongOption(f"column body is missing; rename one of {', '.join(sorted(names))}")
         if self.kind == "queue" and "queue" not in names and len(self.options.queues) != 1:
-            raise WrongOption("name one queue in the option queue, or give each row a column queue")
+            raise WrongOption("set the option queue to one queue, or add a column queue")
         if self.options.direct and self.options.job:
-            raise WrongOption("direct=true cannot remember a job: leave out one of them")
+            raise WrongOption("direct=true cannot be combined with the option job: remove one of them")
         unknown = names - wanted - {"queue", "delay_s"}
         if unknown:
-            raise WrongOption(f"columns {', '.join(sorted(unknown))} would be lost; known are body, queue, delay_s")
+            raise WrongOption(
+                f"columns {', '.join(sorted(unknown))} would be lost; known columns are body, queue, delay_s"
+            )
 
     # -- On the executors ---------------------------------------------------------------------------------------------
 
@@ -92,14 +94,14 @@ class BulkSender:
         for target, messages in self._chunks(tables):
             for delay, bodies in _by_delay(messages):
                 delay_s = None if delay == OWN_DELAY else int(delay) / 1000
-                # A lost reply is not answered by sending again: the Spark task fails, and its new attempt decides.
+                # After a lost reply, rows are not sent again here: the Spark task fails, and its next attempt decides.
                 server.client.run(Queue(target, server.client)._send(bodies, delay_s))
             rows += len(messages)
         server.close()
         return Staged("", self.run, (), rows)
 
     def _chunks(self, tables: Iterable[Rows]) -> Iterator[tuple[str, list[Message]]]:
-        """Yield messages for one target at a time: as many as one call takes."""
+        """Yield messages for one target at a time, up to the limit of one call."""
         for table in tables:
             for target, messages in self._by_target(table):
                 for at in range(0, len(messages), self.options.chunk_rows):
@@ -131,14 +133,15 @@ class BulkSender:
         args = table.get("args") or [None] * len(suffixes)
         kwargs = table.get("kwargs") or [None] * len(suffixes)
         for task, task_id, positional, named in zip(tasks, ids, args, kwargs, strict=True):
-            # The texts go in as they are: they were read to be sure of them, writing them anew would double the work.
+            # The texts are inserted unchanged: they were parsed to validate them, and encoding them again would double
+            # the work.
             args_json, kwargs_json = _json(positional, list, "args"), _json(named, dict, "kwargs")
             yield f'{begins[task]}{task_id},"args":{args_json},"kwargs":{kwargs_json}}}'.encode()
 
     # -- On the driver ------------------------------------------------------------------------------------------------
 
     def commit(self, staged: Sequence[Staged], *, forget: str = "") -> int:
-        """Publish what the attempts staged, and return how many rows the job has published in all."""
+        """Publish the stages of the attempts, and return the number of published rows of the job."""
         (job,) = {item.job for item in staged} or {self.job}
         (run,) = {item.run for item in staged} or {self.run}
         stages = [stage for item in staged for stage in item.stages]
@@ -147,7 +150,7 @@ class BulkSender:
         return publish(server, Job(self.options.namespace, job), begun, self.options.chunk_rows, forget=forget)
 
     def abort(self, job: str = "", *, run: str = "") -> None:
-        """Remove what this run staged, attempts that failed included. A job that is being published keeps all."""
+        """Remove the stages of this run, including failed attempts. A job that is being published keeps all."""
         drop_stages(self.options.server(), Job(self.options.namespace, job or self.job), run=run or self.run)
 
 
@@ -157,8 +160,8 @@ def _begin(server: Server, job: Job, run: str, stages: Sequence[Stage]) -> Begun
         adopted = server.run(job.adopt(run, chunk))
         if adopted < 0:
             raise StageLost(
-                f"job {job.name!r}: the stage {chunk[-adopted - 1].name} is gone or incomplete, nothing was sent; look "
-                "for an eviction or a flush, and run the job again"
+                f"job {job.name!r}: the stage {chunk[-adopted - 1].name} is missing or incomplete, nothing was sent; "
+                "check for an eviction or a flush, and run the job again"
             )
     begun = server.run(job.begin(run, stages=len(stages), rows=sum(stage.rows for stage in stages)))
     if begun.state == "incomplete":
@@ -167,7 +170,7 @@ def _begin(server: Server, job: Job, run: str, stages: Sequence[Stage]) -> Begun
 
 
 def publish(server: Server, job: Job, begun: Begun, chunk_rows: int, *, forget: str = "") -> int:
-    """Publish to the end what some run began; return how many rows the job has. Raises JobIncomplete."""
+    """Complete the publishing of a job; return its number of rows. Raises JobIncomplete."""
     if begun.state != "done":
         for names in _pages_of(server, job, begun.run):
             server.run(job.keep(names))
@@ -178,15 +181,15 @@ def publish(server: Server, job: Job, begun: Begun, chunk_rows: int, *, forget: 
         wanted, published = server.run(job.finish(begun.run, forget=forget))
         if wanted != published:
             raise JobIncomplete(
-                f"job {job.name!r}: {published} of {wanted} rows were published and no stage is left; somebody removed "
-                "stages, so look at the source for what is missing"
+                f"job {job.name!r}: {published} of {wanted} rows were published and no stage is left; stages were "
+                "removed, so compare with the source to find the missing rows"
             )
     drop_stages(server, job)
     return int(read_job(server, job).get("published", 0))
 
 
 def drop_stages(server: Server, job: Job, *, run: str = "") -> None:
-    """Remove stages of a job that is not being published: those of one run, or all."""
+    """Remove stages of a job that is not being published: of one run, or all."""
     seen: set[bytes] = set()
     while True:
         found: list[bytes] = server.ask_one(*job.read_some_stages())
@@ -206,16 +209,16 @@ def read_job(server: Server, job: Job) -> dict[str, Any]:
 
 
 def unfinished_jobs(server: Server) -> list[str]:
-    """Return the names of jobs that began to publish and are not done."""
+    """Return the names of jobs that have started to publish and are not finished."""
     return sorted(name.decode() for name in server.ask_one("SMEMBERS", publishing_key(server.namespace)))
 
 
 def resume(server: Server, name: str, *, chunk_rows: int = 1000) -> int:
-    """End a job that began to publish; needs no Spark. Return how many rows it has. Raises PipelineError."""
+    """Complete a job that has started to publish, without Spark; return its number of rows. Raises PipelineError."""
     job = Job(server.namespace, name)
     record = read_job(server, job)
     if record.get("state") not in ("publishing", "done"):
-        raise PipelineError(f"job {name!r} has not begun to publish; run it again instead")
+        raise PipelineError(f"job {name!r} has not started to publish; run it again instead")
     return publish(server, job, Begun(record["state"], record["run"]), chunk_rows)
 
 
@@ -240,7 +243,7 @@ def _bodies(values: Sequence[Any]) -> list[bytes]:
 
 
 def _light(messages: list[Message]) -> Iterator[list[Message]]:
-    """Yield the messages in parts that are not too heavy for one call."""
+    """Yield the messages in parts that are small enough for one call."""
     if len(messages) == 1 or sum(len(body) for _, _, body in messages) <= CHUNK_BYTES:
         yield messages
         return
@@ -255,7 +258,7 @@ def _delay_ms(delay_s: Any) -> Argument:
 
 
 def _json(text: str | None, kind: type, column: str) -> str:
-    """Return the JSON of a value of this kind; of an empty one for null."""
+    """Return the JSON of a value of this kind; an empty value for null."""
     if text is None:
         return "[]" if kind is list else "{}"
     try:

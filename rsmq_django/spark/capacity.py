@@ -1,9 +1,9 @@
-"""How many slots (tasks that run at a time) a queue needs, so that few messages wait long.
+"""Capacity advice: the number of slots (tasks that run at a time) that a queue needs for its target latency.
 
-Assumes that messages come at random moments (Poisson) and that all work of the queue is of one class. The Erlang C
-formula holds for exponential run times; for others the mean wait is (1 + CV^2) / 2 times as long, and its tail is taken
-to be stretched by the same factor. Against simulated queues that is exact up to CV^2 = 1, and never too few.
-Plain Python.
+Assumes that messages arrive at random (Poisson) and that all work of the queue is of one class. The Erlang C formula
+applies to exponential run times; for others the mean wait is (1 + CV^2) / 2 times as long, and its tail is assumed to
+be stretched by the same factor. Compared with simulated queues it is exact up to CV^2 = 1, and never too low. Plain
+Python.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-#: Below this, chance decides more than load.
+#: With fewer attempts, randomness dominates load.
 LEAST_ATTEMPTS_PER_HOUR = 200
-#: Hours whose mean run times differ by more are not one class of work.
+#: Hours whose mean run times differ by a larger factor are not one class of work.
 MOST_RUN_TIME_SPREAD = 2.0
 DEFAULT_QUANTILE = 0.95
 DEFAULT_WAIT_TARGET_S = 5.0
-#: Arrivals are counted in slots of time so long; advice is for the 95th percentile of them.
+#: Arrivals are counted in time slots of this length; advice is for the 95th percentile of them.
 ARRIVAL_SLOT_S = 300
 ARRIVAL_QUANTILE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What was seen of a queue."""
+    """The observed demand of a queue."""
 
     queue: str
     attempts: int
@@ -36,17 +36,17 @@ class Demand:
     attempts_per_hour: float
     #: Longest over shortest mean run time of an hour.
     run_time_spread: float
-    #: Slots of the workers that were seen.
+    #: Slots of the observed workers.
     slots_seen: int
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """How many slots a queue needs, with all that it was computed from."""
+    """The number of slots that a queue needs, with the inputs of the computation."""
 
     demand: Demand
     load: float
-    #: None when there is no advice, for the reason given.
+    #: None if there is no advice, for the given reason.
     slots_needed: int | None
     wait_target_s: float
     quantile: float
@@ -62,7 +62,7 @@ def slots_needed(
     run_cv_squared: float = 1.0,
     most: int = 10_000,
 ) -> int | None:
-    """Return the least number of slots with which the given share of messages waits no longer than the target.
+    """Return the minimum number of slots with which the given share of messages meets the target latency.
 
     None when more than `most` would be needed.
     """
@@ -82,11 +82,11 @@ def slots_needed(
 
 
 def advise(demand: Demand, *, wait_target_s: float, quantile: float = DEFAULT_QUANTILE) -> Advice:
-    """Return advice for a queue, or why there is none."""
+    """Return advice for a queue, or the reason why there is none."""
     load = demand.arrivals_per_s * demand.mean_run_s
     reason = ""
     if demand.attempts_per_hour < LEAST_ATTEMPTS_PER_HOUR:
-        reason = f"{demand.attempts_per_hour:.0f} attempts an hour; below {LEAST_ATTEMPTS_PER_HOUR} chance decides"
+        reason = f"{demand.attempts_per_hour:.0f} attempts an hour; at least {LEAST_ATTEMPTS_PER_HOUR} are needed"
     elif demand.run_time_spread > MOST_RUN_TIME_SPREAD:
         reason = f"mean run times differ {demand.run_time_spread:.1f} fold between hours; this is not one class of work"
     if reason:
@@ -102,7 +102,7 @@ def advise(demand: Demand, *, wait_target_s: float, quantile: float = DEFAULT_QU
 
 
 def arrival_rate_per_s(counts: Mapping[int, int], *, slots: int) -> float:
-    """Return the busy rate of arrivals: the 95th percentile over slots of time, those without arrivals included."""
+    """Return the busy arrival rate: the 95th percentile over time slots, including slots without arrivals."""
     if not slots:
         return 0.0
     ranked: Sequence[int] = sorted(counts.values())

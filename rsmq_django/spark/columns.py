@@ -1,7 +1,7 @@
-"""Columns of the tables as plain data, and what Spark and Arrow make of them.
+"""Columns of the tables as plain data, and their conversion to Spark and Arrow schemas.
 
-A schema is a tuple of `Column`; readers yield dictionaries of lists. So all of the reading can be done, and tested,
-without Spark. Times are epoch microseconds in UTC.
+A schema is a tuple of `Column`; readers yield dictionaries of lists. So reading works, and is tested, without Spark.
+Times are epoch microseconds in UTC.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: What a reader yields: column -> values, all of the same length.
+#: The output of readers: column -> values, all of the same length.
 Rows = dict[str, list[Any]]
 
 
@@ -24,7 +24,7 @@ class Column:
 
 
 def columns(text: str) -> tuple[Column, ...]:
-    """Return the columns that a text such as "queue STRING, sent_at TIMESTAMP" names."""
+    """Return the columns of a text such as "queue STRING, sent_at TIMESTAMP"."""
     return tuple(Column(*part.split(None, 1)) for part in text.replace("\n", " ").split(", "))
 
 
@@ -52,7 +52,7 @@ def spark_schema(schema: Iterable[Column]) -> Any:
 
 
 def arrow_schema(schema: Iterable[Column]) -> Any:
-    """Return the schema as Arrow has it in Parquet files."""
+    """Return the schema for Arrow and Parquet files."""
     import pyarrow as pa
 
     kinds = {

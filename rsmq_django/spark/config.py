@@ -1,4 +1,4 @@
-"""What a run of the pipeline is told: plain data that travels as JSON, without secrets.
+"""Configuration of a pipeline run: plain data that can be passed as JSON, without secrets.
 
 `manage.py rsmq_pipeline config` writes it for spark-submit; the address of Redis stays in an environment variable.
 """
@@ -25,33 +25,33 @@ class JobConfig:
     #: Directory of the lake.
     lake: str
     master: str = "local[2]"
-    #: Settings of Spark beside ours.
+    #: Additional Spark settings.
     conf: Mapping[str, str] = field(default_factory=dict)
     #: A zip of the package, for executors that have not installed it.
     py_files: str = ""
     namespace: str = "rsmq"
-    #: Environment variable that holds the address of Redis.
+    #: Environment variable with the address of Redis.
     url_env: str = DEFAULT_URL_VARIABLE
     #: More options of the source, such as failOnDataLoss.
     source: Mapping[str, str] = field(default_factory=dict)
     #: Queue -> {"success": 0.999, "wait_p95_ms": 2000}.
     objectives: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    #: Queue -> how long a message may wait, for capacity advice; "*" is for all others.
+    #: Queue -> target latency, for capacity advice; "*" applies to all other queues.
     wait_targets_s: Mapping[str, float] = field(default_factory=dict)
     wait_quantile: float = DEFAULT_QUANTILE
-    #: How many tasks one worker process runs at a time.
+    #: Concurrency of a worker process.
     slots_per_worker: int = 8
-    #: Table -> days that are kept, where it is not the default.
+    #: Table -> days to keep, if not the default.
     keep_days: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, text: str) -> JobConfig:
-        """Read a configuration. Raises WrongOption for unknown keys and impossible objectives."""
+        """Return a configuration. Raises WrongOption for unknown keys and invalid objectives."""
         given = json.loads(text)
         known = {item.name for item in fields(cls)}
         if unknown := sorted(set(given) - known):
             raise WrongOption(
-                f"unknown keys in the job's JSON: {', '.join(unknown)}; known are {', '.join(sorted(known))}"
+                f"unknown keys in the job's JSON: {', '.join(unknown)}; known keys are {', '.join(sorted(known))}"
             )
         config = cls(**given)
         read_objectives(config.objectives)
@@ -59,15 +59,15 @@ class JobConfig:
 
     @classmethod
     def from_file(cls, path: str | Path) -> JobConfig:
-        """See from_json()."""
+        """Return the configuration of a dictionary, see from_json()."""
         return cls.from_json(Path(path).read_text("utf-8"))
 
     def to_json(self) -> str:
-        """Return the configuration as spark-submit gets it."""
+        """Return the configuration as JSON for spark-submit."""
         return json.dumps(asdict(self), indent=2, sort_keys=True)
 
     def options(self, **more: str) -> dict[str, str]:
-        """Return options of the source, as Spark gets them."""
+        """Return the options of the data source for Spark."""
         return {"urlEnv": self.url_env, "ns": self.namespace, **self.source, **more}
 
     def find_lake(self) -> Lake:
@@ -79,5 +79,5 @@ class JobConfig:
         return Options.read(self.options()).server()
 
     def wait_target_s(self, queue: str) -> float:
-        """Return how long messages of a queue may wait."""
+        """Return the target latency of a queue."""
         return float(self.wait_targets_s.get(queue, self.wait_targets_s.get("*", DEFAULT_WAIT_TARGET_S)))

@@ -1,7 +1,7 @@
-"""Dead letters as a table, and their archive: which task died of what, and when.
+"""Dead letters as a table, and their archive: task, error and time of failure.
 
-They are read where they lie and stay there. A letter that is redriven or deleted later keeps its row in the lake; one
-that dies again has another time of death, and so another row. No bodies and no tracebacks: both stay in Redis.
+They stay in their queues. A dead letter that is redriven or deleted later keeps its row in the lake; a message that
+fails again has another time of failure, and therefore another row. Bodies and tracebacks stay in Redis.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ SCHEMA = columns(
     "died_at TIMESTAMP, sent_at TIMESTAMP, worker STRING, error_type STRING, error STRING, fingerprint STRING, "
     "body_bytes INT"
 )
-#: What names a row: a message that was redriven dies a second time.
+#: Key of a row: a redriven message can fail a second time.
 KEY = ("dead_queue", "message_id", "died_at")
-#: Times of death come from anybody; earlier than 2010 or later than 2200 is none.
+#: Valid times of failure, from 2010 to 2200: the records are untrusted.
 _EARLIEST_MS, _LATEST_MS = 1_262_304_000_000, 7_258_118_400_000
-#: More attempts than this is no count.
+#: Maximum valid number of attempts.
 _MOST_ATTEMPTS = 2**31 - 1
 
 
 class DeadLetters:
-    """Plans and reads what lies in dead-letter queues."""
+    """Plans and reads the messages of dead-letter queues."""
 
     def __init__(self, options: Options) -> None:
         self.snapshot = Snapshot(options)
         self.options = options
 
     def plan(self) -> list[Ids]:
-        """Return all letters of the queues that were asked for, or of all queues that hold failure records."""
+        """Return all dead letters of the chosen queues, or of all queues with failure records."""
         queues = self.options.queues or tuple(self._queues_with_records())
         return Snapshot(replace(self.options, queues=queues)).plan() if queues else []
 
     def read(self, part: Ids) -> Iterator[Rows]:
-        """Yield the letters of a part in chunks; those that left their queue meanwhile are left out."""
+        """Yield the dead letters of a part in chunks, without those that have left their queue meanwhile."""
         namespace, step = self.options.namespace, self.options.chunk_rows
         for at in range(0, len(part.ids), step):
             call = pick(namespace, part.queue, part.ids[at : at + step], body_bytes=NO_BODY)
@@ -65,7 +65,7 @@ def _rows(dead_queue: str, letters: Sequence[StoredMessage]) -> Rows:
 
 def _row(dead_queue: str, letter: StoredMessage) -> tuple[Any, ...]:
     sent, failure = sent_us(letter.id), letter.failure()
-    if failure is None:  # somebody else put it there
+    if failure is None:  # sent by another program
         died = sent or _time_us(letter.visible_at_ms) or 0
         return dead_queue, letter.id, "", "", None, None, None, died, sent, None, None, None, None, letter.size_bytes
     error = failure.message[:MAX_ERROR_CHARACTERS]
@@ -82,7 +82,7 @@ def _row(dead_queue: str, letter: StoredMessage) -> tuple[Any, ...]:
         failure.worker or None,
         failure.error or None,
         error or None,
-        # That of the event log and of the admin, so that all of them speak of the same group.
+        # The same fingerprint as in the event log and the admin.
         fingerprint(failure.task, failure.error, error) if failure.error else None,
         letter.size_bytes,
     )

@@ -1,7 +1,7 @@
-"""Taking messages out of queues into the lake, in batches that can be read again byte for byte.
+"""Draining of queues into the lake, in batches that can be read again byte for byte.
 
-Spark reads the journal, never the queue, with the offsets of `log`. Claimed is first what an earlier run took and Spark
-never wrote into its checkpoint; so a crash between the claim and the checkpoint loses nothing and doubles nothing.
+Spark reads the journal, never the queue, with the offsets of `log`. Messages that an earlier run claimed and that are
+missing in Spark's checkpoint are claimed first; so a crash between claim and checkpoint loses and duplicates nothing.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ SCHEMA = columns(
 
 
 class Journals(StreamLog):
-    """The journals of some queues as one log, which grows by claiming when it is asked for more."""
+    """The journals of some queues as one log, which grows by claiming messages on demand."""
 
     def __init__(self, options: Options) -> None:
         self.drains = {drain.journal: drain for drain in drains(options)}
-        #: Only what was visible by then is claimed, so that a run on a busy queue ends (ms, 0: no limit).
+        #: Only messages visible by this time are claimed, so that a run on a busy queue ends (ms, 0: no limit).
         self.until_ms = 0
         super().__init__(options, tuple(self.drains))
 
     def advance(self, stream: str, begin: Offset, upto: str, most: int) -> Offset:
-        """See StreamLog."""
+        """Return the same as StreamLog, after claiming messages."""
         end = super().advance(stream, begin, upto, most)
         if end["id"] == begin["id"] and self._claim(self.drains[stream], most):
             end = super().advance(stream, begin, upto, most)
@@ -54,7 +54,7 @@ class Journals(StreamLog):
 
 
 def drains(options: Options) -> list[Drain]:
-    """Return the drains that the options ask for."""
+    """Return the drains for the options."""
     return [Drain(options.namespace, options.consumer, queue) for queue in options.queues]
 
 

@@ -1,4 +1,4 @@
-"""Queue -> Parquet: every message that is taken out is in exactly one row of the lake."""
+"""Queue -> Parquet: every drained message is in exactly one row of the lake."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .progress import POLL_S
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What a run did."""
+    """The result of a run."""
 
     rows: int
-    #: Messages that somebody else received while their lease was over.
+    #: Messages that another consumer received after their lease expired.
     left: int
 
 
@@ -34,7 +34,7 @@ def drain_queue(
     consumer: str = "lake",
     on_progress: Callable[[int], None] = lambda rows: None,
 ) -> Drained:
-    """Take what is visible in a queue now into the lake. Safe to run again after any crash."""
+    """Move the visible messages of a queue into the lake. Safe to run again after any crash."""
     lake = config.find_lake()
     job = f"drain-{consumer}-{queue}"
     checkpoint = lake.checkpoint(job)

@@ -1,7 +1,7 @@
-"""Files and directories that are there whole or not at all, and stay there when the power fails.
+"""Atomic and durable writes of files and directories.
 
-Redis lets go of what was archived, so that must be on the disk by then: the content of each file, and its name in each
-directory above it. Where a file system knows no fsync (some mounts of object stores), this is what it promises itself.
+Archived entries are deleted from Redis, so they must be on disk by then: the content of each file, and its name in each
+directory above it. On file systems without fsync (some mounts of object stores), durability is up to the file system.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import shutil
 import uuid
 from pathlib import Path
 
-#: What file systems say that have nothing to bring to a disk.
+#: Errors of file systems that do not support fsync.
 _NOT_SUPPORTED = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.ENOSYS})
 
 
 def sync(path: Path) -> None:
-    """Bring to the disk the content of a file, or the names in a directory."""
+    """Sync the content of a file, or the names in a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -29,23 +29,23 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(directory: Path) -> None:
-    """Bring to the disk all that is in a directory. What others remove meanwhile is passed over."""
+    """Sync the whole content of a directory to disk. Concurrently removed files are skipped."""
     for path in [directory, *directory.rglob("*")]:
         try:
             sync(path)
         except FileNotFoundError:
-            continue  # Spark removes old notes of its checkpoint
+            continue  # Spark removes old files of its checkpoint
 
 
 def sync_names(directory: Path, *, top: Path) -> None:
-    """Bring to the disk the names in a directory, and those of the directories above it up to `top`."""
+    """Sync the names in a directory, and in the directories above it up to `top`, to disk."""
     while directory.is_relative_to(top):
         sync(directory)
         directory = directory.parent
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, whatever dies."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     fresh.write_bytes(content)
@@ -55,7 +55,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def replace_directory(fresh: Path, target: Path) -> None:
-    """Put a directory in the place of another. A crash between the two steps leaves none: the step is run again."""
+    """Replace a directory with another. After a crash between the two steps it is missing until the step runs again."""
     sync_tree(fresh)
     old = target.with_name(f".old-{target.name}-{uuid.uuid4().hex}")
     if target.exists():
@@ -66,7 +66,7 @@ def replace_directory(fresh: Path, target: Path) -> None:
 
 
 def remove_directory(path: Path) -> None:
-    """Remove a directory; readers see it whole or not at all."""
+    """Remove a directory atomically for readers."""
     hidden = path.with_name(f".old-{path.name}-{uuid.uuid4().hex}")
     os.replace(path, hidden)
     shutil.rmtree(hidden, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What can go wrong on the way between Redis and the lake, beside what `core.errors` names."""
+"""Errors of the pipeline, in addition to `core.errors`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from ..core import errors as of_the_core
 from ..core.errors import RsmqError
 
-#: One of our errors in the text of one of Spark's, which holds the traceback of a Python process.
+#: One of our errors within a Spark error, whose text contains the traceback of a Python process.
 _OURS = re.compile(r"\brsmq_django\.(?:spark|core)\.errors\.(\w+): (.+)")
 
 
@@ -16,19 +16,19 @@ class PipelineError(RsmqError):
 
 
 class WrongOption(PipelineError, ValueError):
-    """An option of the data source that is unknown or has an impossible value."""
+    """An option of the data source is unknown or has an invalid value."""
 
 
 class DataLoss(PipelineError):
-    """Rows that a reader owes are no longer in Redis."""
+    """Rows were trimmed from Redis before they were read."""
 
 
 class LogReset(DataLoss):
-    """A log that does not reach a reader's place any more: it was deleted and made anew, or a failover lost its end."""
+    """A log no longer contains a reader's position: it was recreated, or a failover lost its end."""
 
 
 class StageLost(PipelineError):
-    """Staged messages are gone before they were published; nothing was sent."""
+    """Staged messages were lost before they were published; nothing was sent."""
 
 
 class JobIncomplete(PipelineError):
@@ -40,7 +40,7 @@ class AlreadyRunning(PipelineError):
 
 
 def as_our_error(error: Exception) -> Exception:
-    """Return our own error where Spark wraps it in several of its own; else the error itself."""
+    """Return the pipeline error that a Spark error wraps; else the error itself."""
     found = _OURS.findall(str(error))
     if isinstance(error, RsmqError) or not found:
         return error

@@ -1,8 +1,8 @@
 """Rows as Parquet files that the tasks write themselves: rows for the lake need not pass through the JVM.
 
-A task writes a file for each day into a directory that is no table, and answers with one row about each. `FileSink`
-moves the files of a batch to where readers look, all of a day at once. The file of a task that died is in no answer: it
-stays where nobody looks, and goes with the directory.
+A task writes a file for each day into a staging directory, and returns one row for each file. `FileSink` moves the
+files of a batch into the table, all files of a day at once. The file of a crashed task is in no result: it stays in the
+staging directory, and is removed with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .columns import Column, Rows, arrow_schema, columns
 from .durable import sync
 from .lake import place_batch, rows_of_batch
 
-#: What a task says about the files that it wrote.
+#: Rows that a task returns for the files that it wrote.
 SCHEMA = columns("path STRING, dt DATE, rows BIGINT")
 #: A third smaller than with Spark's default, at the same cost.
 COMPRESSION = "zstd"
@@ -28,7 +28,7 @@ DAY_US = 86_400_000_000
 
 
 def write_files(tables: Iterable[Rows], schema: Iterable[Column], directory: Path, *, time: str) -> Iterator[Rows]:
-    """Write rows as one file for each day, and yield what was written. The column `time` must ascend.
+    """Write rows as one file for each day, and yield a row for each file. The column `time` must ascend.
 
     Holds the rows of one task in memory: as many as the option rowsPerPartition says.
     """
@@ -46,12 +46,12 @@ def write_files(tables: Iterable[Rows], schema: Iterable[Column], directory: Pat
         content = pa.Table.from_batches(parts)
         path = directory / f"{uuid.uuid4().hex}.parquet"
         pq.write_table(content, path, compression=COMPRESSION)
-        sync(path)  # here: only the machine that wrote it can bring it to the disk
+        sync(path)  # here: only the machine that wrote the file can sync it to disk
         yield {"path": [str(path)], "dt": [day], "rows": [content.num_rows]}
 
 
 def _days(times_us: Sequence[int]) -> Iterator[tuple[dt.date, int, int]]:
-    """Yield each day, and where its times begin and end."""
+    """Yield each day with the start and end of its rows."""
     begin = 0
     while begin < len(times_us):
         number = times_us[begin] // DAY_US
@@ -62,15 +62,15 @@ def _days(times_us: Sequence[int]) -> Iterator[tuple[dt.date, int, int]]:
 
 @dataclass(slots=True)
 class FileSink:
-    """What Spark calls with each batch of answers: makes their files one directory for each day.
+    """Called by Spark with the results of each batch: moves their files into one directory for each day.
 
     The directory is named after the query and the batch, so a batch that is repeated after a crash replaces itself.
     """
 
     #: Directory of the table.
     place: Path
-    #: Where losses are allowed: how many rows a batch had when it was planned. The log may have been trimmed since; a
-    #: repeated batch then does not replace days of more rows, and what neither try found is lost.
+    #: If losses are allowed: the planned number of rows of a batch. The log may have been trimmed since; a repeated
+    #: batch #: then does not replace days with more rows, and rows that neither attempt found are lost.
     planned: Callable[[int], int] | None = None
     #: Rows and batches so far, and rows that were trimmed between planning and reading.
     rows: int = 0
@@ -80,9 +80,9 @@ class FileSink:
     def __call__(self, answers: Any, batch: int) -> None:
         """Store one batch."""
         query = answers.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        # Numbers begin at 0 again with a new checkpoint; the id of the query keeps them apart.
+        # Batch numbers restart at 0 with a new checkpoint; the id of the query distinguishes them.
         name = f"q{query[:8]}-{batch:06d}"
-        written = answers.collect()  # this is when the tasks run
+        written = answers.collect()  # this runs the tasks
         rows = sum(answer["rows"] for answer in written)
         files: dict[dt.date, list[Path]] = {}
         for answer in written:

@@ -1,7 +1,7 @@
-"""Releasing in Redis what is safely in the lake: trimming the event log, acknowledging drained messages.
+"""Cleanup in Redis after rows are safely in the lake: trims the event log and acknowledges drained messages.
 
-Runs after a query, every half minute beside a continuous one, and first thing of the next run. Safe to repeat: whatever
-a crash left undone is done by the next call.
+Runs after a query, every half minute during a continuous one, and at the start of the next run. It is idempotent: the
+next call completes the work after a crash.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .server import Server
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """What became of drained messages."""
+    """Counts of acknowledged messages."""
 
     entries: int
-    #: Leased messages that somebody else received meanwhile: their rows are in the lake, they stay in the queue.
+    #: Leased messages that another consumer received meanwhile: their rows are in the lake, they stay in the queue.
     left: int
 
 
 def trim_events(server: Server, checkpoint: Path, *, reader: str = "archive") -> int:
-    """Remove from the event log what this checkpoint has finished and no other reader needs; return how much."""
+    """Trim entries that this checkpoint has finished and no other reader needs; return their number."""
     return sum(
         server.run(trim(stream, readers_key(stream), reader=reader, finished_id=end["id"]))
         for stream, end in _settled_offset(checkpoint).items()
@@ -39,9 +39,9 @@ def trim_events(server: Server, checkpoint: Path, *, reader: str = "archive") ->
 
 
 def _settled_offset(checkpoint: Path) -> dict[str, Any]:
-    """Return where the last finished batch ended, once the notes about it are on the disk.
+    """Return the end of the last finished batch, after syncing its checkpoint files to disk.
 
-    Its rows are there already. Without the notes the next run would look for them in Redis, and miss them.
+    Its rows are already on disk. Without the checkpoint files, the next run would expect the rows in Redis.
     """
     offset: dict[str, Any] = finished_offset(checkpoint) or {}
     if offset:
@@ -52,7 +52,7 @@ def _settled_offset(checkpoint: Path) -> dict[str, Any]:
 
 
 def acknowledge_drained(options: Options, checkpoint: Path) -> Acknowledged:
-    """Shorten the journals by what this checkpoint has finished, and delete leased messages among it."""
+    """Trim the journals up to the end of this checkpoint, and delete leased messages."""
     server, entries, left = options.server(), 0, 0
     offsets = _settled_offset(checkpoint)
     for drain in drains(options):
@@ -67,7 +67,7 @@ def acknowledge_drained(options: Options, checkpoint: Path) -> Acknowledged:
 
 
 def restore_drained(server: Server, drain: Drain) -> int:
-    """Give up a drain: put what its journal still holds back into the queue; return how many messages."""
+    """Cancel a drain: send the messages of its journal back to the queue; return their number."""
     total = 0
     while True:
         entries, back = server.run(drain.restore())

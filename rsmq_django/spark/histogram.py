@@ -1,6 +1,6 @@
-"""Histograms of times in buckets that grow by two per cent: every quantile within one per cent, and they add up.
+"""Additive histograms of times, in buckets that grow by two per cent: quantiles are exact to one per cent.
 
-Plain Python, so that a web page can take any range of hours and tasks together without Spark.
+Plain Python, so that a web page can aggregate any range of hours and tasks without Spark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def bucket(value_us: float) -> int:
 
 
 def value_us(number: int) -> float:
-    """Return the time that stands for a bucket."""
+    """Return the representative time of a bucket."""
     return float(2 * BASE**number / (1 + BASE))
 
 

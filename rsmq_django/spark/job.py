@@ -26,7 +26,7 @@ from .progress import OnProgress, say_nothing
 from .runs import DONE, Run, record
 from .session import start_session
 
-#: What `run` does, in this order.
+#: Steps of `run`, in this order.
 ALL_STEPS = ("archive", "rollup", "analyse", "compact", "expire")
 STEPS = (*ALL_STEPS, "snapshot", "dlq", "drain")
 
@@ -41,7 +41,7 @@ class Pipeline:
     every_s: float | None = None
     new_checkpoint: bool = False
     lease_s: float = 0.0
-    #: Events that wait, for those who watch; None: not known.
+    #: Number of events to archive, for progress displays; None: unknown.
     backlog: int | None = None
     on_progress: OnProgress = say_nothing
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -57,7 +57,7 @@ class Pipeline:
 
     def close(self) -> None:
         """End the session, if there was one."""
-        # Who stops a service tells all its processes at once: Spark may have ended already.
+        # Service managers stop all processes at once: Spark may have ended already.
         with suppress(Exception) if self.stopped.is_set() else nullcontext():
             if "spark" in self.__dict__:
                 self.spark.stop()
@@ -92,7 +92,7 @@ class Pipeline:
     def _compact(self, run: Run) -> None:
         today = dt.datetime.now(dt.UTC).date()
         lake = self.config.find_lake()
-        if steps.closed_days(lake, today=today):  # a session only when there is something to do
+        if steps.closed_days(lake, today=today):  # start a session only if there is work
             tell = partial(self.on_progress, "compact")
             self._on_tables(run, lambda: steps.compact(self.spark, lake, today=today, on_progress=tell))
 
@@ -116,7 +116,7 @@ class Pipeline:
         self.on_progress("drain", of_other_queues + rows, None)
 
     def _on_tables(self, run: Run, work: Callable[[], steps.StepResult]) -> None:
-        """Do what replaces days of tables; one run at a time, after what an earlier one left was mended."""
+        """Run a step that replaces days of tables: one run at a time, after the repair of an interrupted run."""
         lake, server = self.config.find_lake(), self.config.server()
         with RunLock(server, f"{lake.root}/tables"):
             lake.clean_up()
@@ -126,9 +126,9 @@ class Pipeline:
 
 
 def run_steps(pipeline: Pipeline, names: Sequence[str], tell: Callable[[Run], None]) -> int:
-    """Run steps until one fails; return the exit code: that of the first that was not done.
+    """Run steps until one fails; return the exit code of the first step that was not done.
 
-    Losses are told and do not keep the following steps from what is there.
+    Losses are reported, and the following steps run with the existing data.
     """
     worst = DONE
     try:
@@ -154,7 +154,7 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="submit.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("config", help="JSON, as `manage.py rsmq_pipeline config` writes it")
+    parser.add_argument("config", help="JSON file, written by `manage.py rsmq_pipeline config`")
     parser.add_argument("steps", nargs="+", choices=STEPS)
     parser.add_argument("--since", type=dt.date.fromisoformat)
     parser.add_argument("--queue", default="")

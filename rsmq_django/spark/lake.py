@@ -1,11 +1,11 @@
-"""Where everything lies: a directory of Parquet files, checkpoints and small notes. Needs no Spark.
+"""The lake: a directory of Parquet files, checkpoints and small state files. Needs no Spark.
 
     {lake}/events/dt=2026-11-20/b=q3f2a91c4-000012/part-*.parquet     raw, by batch
     {lake}/events_compact/dt=2026-11-18/*.parquet, _done              `_done` names files, and the batches in them
     {lake}/hourly/dt=.../  failures/  slo/  capacity/  anomalies/  depth/  drained/{queue}/
     {lake}/_checkpoints/{job}/  {lake}/_state/{job}.json  {lake}/_incoming/{job}/
 
-A day is a directory that appears whole or not at all. Names that begin with "_" or "." are no data.
+The directory of a day appears atomically. Names that begin with "_" or "." are not data.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ DONE = "_done"
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """A lake on a file system that this machine sees."""
+    """A lake on a file system of this machine."""
 
     root: Path
 
     @classmethod
     def at(cls, place: str | Path) -> Lake:
-        """Return the lake at a path. Raises PipelineError for what is not one."""
+        """Return the lake at a path. Raises PipelineError for an invalid path."""
         if "://" in str(place) and not str(place).startswith("file://"):
-            raise PipelineError(f"the lake {str(place)!r} is no path of this machine; mount it, and give that path")
+            raise PipelineError(f"the lake {str(place)!r} is not a path of this machine; mount it, and give that path")
         return cls(Path(str(place).removeprefix("file://")).expanduser().absolute())
 
     def make_root(self) -> None:
-        """Make the directory of the lake, for its owner only: texts of errors are in it. One that exists is kept."""
+        """Create the directory of the lake, for its owner only because of error texts. An existing one is kept."""
         if not self.root.exists():
             self.root.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):  # another step was as fast
+            with suppress(FileExistsError):  # created concurrently by another step
                 self.root.mkdir(mode=0o700)
 
     def table(self, table: Table) -> Path:
@@ -60,7 +60,7 @@ class Lake:
         return self.root / "events_compact"
 
     def drained(self, queue: str) -> Path:
-        """Return the directory of the messages that were taken out of a queue."""
+        """Return the directory of the drained messages of a queue."""
         return self.root / "drained" / queue
 
     def checkpoint(self, job: str) -> Path:
@@ -68,27 +68,27 @@ class Lake:
         return self.root / "_checkpoints" / job
 
     def incoming(self, job: str) -> Path:
-        """Return the directory where tasks of a job leave their files; what an earlier run left is removed."""
+        """Return the emptied directory for files of a job's tasks."""
         directory = self.root / "_incoming" / job
         shutil.rmtree(directory, ignore_errors=True)
         return directory
 
     def prepare(self, place: Path) -> None:
-        """Make the directory of a table that grows by batches, and remove what a run that died in place_batch() left.
+        """Create the directory of a table of batches, and remove the leftovers of a run that crashed in place_batch().
 
         The batch of that run is repeated, so nothing is missed.
         """
         place.mkdir(parents=True, exist_ok=True)
         sync_names(place.parent, top=self.root)
-        with suppress(PermissionError):  # whoever made the directory of the lake may keep the one above to himself
+        with suppress(PermissionError):  # the directory above may not be writable
             sync(self.root.parent)
         for hidden in place.glob("dt=*/.*b=*"):
             shutil.rmtree(hidden, ignore_errors=True)
 
-    # -- Notes --------------------------------------------------------------------------------------------------------
+    # -- State files ---------------------------------------------------------------------------------------------------
 
     def read_note(self, name: str) -> dict[str, Any]:
-        """Return a small note of a job, or an empty one. A half-written one cannot exist, a damaged one is ignored."""
+        """Return the state of a job, empty if missing. Writes are atomic; a damaged file is ignored."""
         try:
             note = json.loads((self.root / "_state" / f"{name}.json").read_text("utf-8"))
         except (FileNotFoundError, ValueError):
@@ -96,7 +96,7 @@ class Lake:
         return note if isinstance(note, dict) else {}
 
     def write_note(self, name: str, note: Mapping[str, Any]) -> None:
-        """Replace a note, whole or not at all."""
+        """Replace the state of a job atomically."""
         write_whole(self.root / "_state" / f"{name}.json", json.dumps(note, sort_keys=True).encode())
 
     # -- Days ---------------------------------------------------------------------------------------------------------
@@ -133,17 +133,17 @@ class Lake:
     # -- Events -------------------------------------------------------------------------------------------------------
 
     def batches(self, day: dt.date) -> frozenset[str]:
-        """Return the batches of a day, compacted or raw: what a rollup of it has seen when it is up to date."""
+        """Return the batches of a day, compacted or raw: the input of an up-to-date rollup."""
         return frozenset(self._raw(day)) | frozenset(self._done(day)["batches"])
 
     def event_paths(self, day: dt.date) -> list[Path]:
-        """Return the files and directories that hold a day's events, each event once."""
+        """Return the files and directories with a day's events, each event once."""
         done = self._done(day)
         raw = [path for name, path in sorted(self._raw(day).items()) if name not in done["batches"]]
         return [*(self.compact / f"dt={day.isoformat()}" / name for name in done["files"]), *raw]
 
     def raw_paths(self, day: dt.date) -> list[Path]:
-        """Return the directories of a day's batches, those that are compacted already included."""
+        """Return the directories of a day's batches, including compacted batches."""
         return [path for _, path in sorted(self._raw(day).items())]
 
     def newest_ids(self) -> dict[str, str]:
@@ -164,9 +164,9 @@ class Lake:
         return {path.name.removeprefix("b="): path for path in directory.iterdir() if path.name.startswith("b=")}
 
     def replace_compacted(self, day: dt.date, files: Iterable[Path], *, rows: int, batches: list[str]) -> None:
-        """Take files as the compacted day, and remove what they replace.
+        """Replace a day with its compacted files.
 
-        The switch is one rename of `_done`: before it the new files count for nothing, after it the old ones do.
+        The switch is one rename of `_done`: before it, readers ignore the new files; after it, the old ones.
         """
         directory = self.compact / f"dt={day.isoformat()}"
         directory.mkdir(parents=True, exist_ok=True)
@@ -189,7 +189,7 @@ class Lake:
             raw.rmdir()
 
     def _done(self, day: dt.date) -> dict[str, Any]:
-        """Return what the compacted day consists of."""
+        """Return the files and batches of the compacted day."""
         done = self.compact / f"dt={day.isoformat()}" / DONE
         try:
             return dict(json.loads(done.read_text("utf-8")))
@@ -197,7 +197,7 @@ class Lake:
             return {"files": [], "batches": []}
         except ValueError as error:
             raise PipelineError(
-                f"{done} is damaged ({error}); restore it, or write one that names the Parquet files beside it: "
+                f"{done} is damaged ({error}); restore it, or write one that lists the Parquet files beside it: "
                 '{"rows": 0, "files": ["..."], "batches": []}'
             ) from error
 
@@ -206,7 +206,7 @@ class Lake:
     def expire(
         self, today: dt.date, keep_days: Mapping[str, int] | None = None, *, dry_run: bool = False
     ) -> dict[str, int]:
-        """Remove days that are older than their table keeps; return how many of each. `dry_run` only counts them."""
+        """Remove days beyond the retention of their table; return the number per table. `dry_run` only counts them."""
         removed: dict[str, int] = {}
         for table in TABLES:
             oldest = today - dt.timedelta(days=(keep_days or {}).get(table.name, table.keep_days))
@@ -220,9 +220,9 @@ class Lake:
         return removed
 
     def clean_up(self) -> None:
-        """Mend what a run that died left behind: days between two names, and half-written ones.
+        """Repair the leftovers of a crashed run: days between two names, and incomplete days.
 
-        For whoever holds the lock of the tables.
+        The caller must hold the lock of the tables.
         """
         places = [self.root, self.compact, *(self.table(table) for table in TABLES)]
         for hidden in [path for place in places if place.is_dir() for path in place.glob(".old-*")]:
@@ -242,10 +242,10 @@ class Lake:
 def place_batch(
     place: Path, batch: str, files: Mapping[dt.date, Sequence[Path]], *, keeps_larger: bool = False
 ) -> None:
-    """Move files into a table as one batch; each of its days appears whole or not at all, also when it replaces one.
+    """Move files into a table as one batch; each of its days appears or is replaced atomically.
 
-    With `keeps_larger` a day of more rows stays. When it returns, all stays there even if the power fails: Spark notes
-    the batch as done, and its rows leave Redis.
+    With `keeps_larger`, a day with more rows stays. When this returns, all files are on disk: Spark commits the batch,
+    and its rows are deleted from Redis.
     """
     for day, paths in files.items():
         target = place / f"dt={day.isoformat()}" / f"b={batch}"
@@ -282,7 +282,7 @@ def _newest_rows(rows: Any) -> Iterator[tuple[str, str]]:
 
 
 def read_parquet(paths: Iterable[Path], table: Table, names: Iterable[str] | None = None) -> Any:
-    """Return the rows of some directories as an Arrow table; columns that a file lacks are null."""
+    """Return the rows of some directories as an Arrow table; missing columns are null."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 
@@ -300,7 +300,7 @@ def read_parquet(paths: Iterable[Path], table: Table, names: Iterable[str] | Non
 
 
 def parquet_files(directory: Path) -> Iterator[Path]:
-    """Yield the data files of a directory: no marks, no hidden leftovers of a killed write, nothing empty."""
+    """Yield the data files of a directory, without markers, hidden leftovers and empty files."""
     for file in sorted(directory.glob("*.parquet")):
         if not file.name.startswith(("_", ".")) and file.stat().st_size:
             yield file

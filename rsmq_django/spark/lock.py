@@ -1,6 +1,6 @@
-"""One run at a time per checkpoint, for the sake of people and cron: what is right does not depend on it.
+"""A lock for one run at a time per checkpoint. It avoids wasted work; correctness does not depend on it.
 
-A holder that dies loses the lock after a minute.
+The lock of a crashed run expires after a minute.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RunLock:
 
     def __enter__(self) -> RunLock:
         if not self._take():
-            raise AlreadyRunning(f"another run works on {self.name}; wait for it, or a minute if it was killed")
+            raise AlreadyRunning(f"another run of {self.name} is active; wait for it, or for a minute if it was killed")
         self._thread.start()
         return self
 
@@ -45,7 +45,7 @@ class RunLock:
         try:
             self._server.run(Call("spark/unlock", (self.key,), (self._token,), int, repeatable=True))
         except RedisFailure:
-            pass  # it ends by itself in a minute, and must not hide what went wrong in the block
+            pass  # the lock expires in a minute; an error here must not hide one in the block
 
     def _take(self) -> bool:
         args = (self._token, int(LOCK_TTL_S * 1000))
@@ -56,4 +56,4 @@ class RunLock:
             try:
                 self._take()
             except RedisFailure:
-                continue  # the server is away; whoever starts a second run meanwhile does no harm
+                continue  # the server is unavailable; a second run meanwhile does no harm

@@ -3,12 +3,12 @@
 The offset of one stream is a dictionary, because Spark writes it into its checkpoint as JSON:
 
     id    last entry that was read
-    n     how many entries were ever added up to it; -1: not known yet
+    n     number of entries ever added up to it; -1: not known yet
     rows  entries of the batch that ended here
-    lost  entries that were trimmed before they were read, since the beginning
+    lost  number of entries trimmed before they were read, since the start
 
-Redis counts what was ever added, so `added - length` entries are gone from the head: more than our `n` means that a
-reader came too late, and by how much. The counts hold as long as nobody deletes from the middle of the log.
+Redis counts all entries ever added, so `added - length` entries were trimmed from the head: if that exceeds our `n`,
+the difference was trimmed unread. The counts are exact as long as no client deletes from the middle of the log.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Range:
 
 
 class StreamLog:
-    """Reads streams by range. Holds a connection, so it is made anew in each process."""
+    """Reads streams by range. It has a connection, so each process creates its own."""
 
     def __init__(self, options: Options, streams: tuple[str, ...]) -> None:
         self.options = options
         self.streams = streams
         self._server: Server | None = None
-        #: Stream -> where the latest batch begins, and the steps through it, so that planning need not go there again.
+        #: Stream -> start of the latest batch, and its steps, so that planning does not repeat them.
         self._walked: dict[str, tuple[str, list[Step]]] = {}
 
     @property
@@ -60,37 +60,37 @@ class StreamLog:
     # -- Offsets ------------------------------------------------------------------------------------------------------
 
     def beginning(self) -> Offsets:
-        """Return where a new reader starts. Pure: Spark asks twice, in two processes."""
+        """Return the start offset of a new reader. Deterministic: Spark calls it twice, in two processes."""
         return {
             stream: {"id": self.options.start_after.get(stream, BEGINNING), "n": -1, "rows": 0, "lost": 0}
             for stream in self.streams
         }
 
     def newest_ids(self) -> dict[str, str]:
-        """Return the newest id of each stream: where a run that takes what there is now must end."""
+        """Return the newest id of each stream: the end of a run over the current entries."""
         return {stream: self._step(stream, BEGINNING, "+", 1).newest_id for stream in self.streams}
 
     def advance_all(self, start: Offsets, most: int, targets: Mapping[str, str] | None = None) -> Offsets:
-        """Return offsets at most `most` entries on; the very same `start` when there is nothing new."""
+        """Return offsets at most `most` entries further; the same `start` object without new entries."""
         begins = {stream: start.get(stream) or self.beginning()[stream] for stream in self.streams}
         ends: Offsets = {}
         left = most
         for place, stream in enumerate(self.streams):
-            # What earlier streams left over is shared by the later ones.
+            # Later streams share the unused part of earlier ones.
             share = max(1, left // (len(self.streams) - place)) if left else 0
             ends[stream] = self.advance(stream, begins[stream], (targets or {}).get(stream, "+"), share)
             left -= _rows_between(begins[stream], ends[stream])
         for stream in self.streams:
             rows = _rows_between(begins[stream], ends[stream])
-            if left > 0 and rows:  # and the other way round: an idle stream that came last
+            if left > 0 and rows:  # and vice versa, if the last stream is idle
                 ends[stream] = self.advance(stream, begins[stream], (targets or {}).get(stream, "+"), rows + left)
                 left -= _rows_between(begins[stream], ends[stream]) - rows
         return start if ends == start else ends
 
     def advance(self, stream: str, begin: Offset, upto: str, most: int) -> Offset:
-        """Return the offset at most `most` entries behind `begin`; `begin` itself when there is nothing new.
+        """Return the offset at most `most` entries after `begin`; `begin` itself without new entries.
 
-        Raises DataLoss for entries that were trimmed unread, and LogReset when the log does not reach `begin`.
+        Raises DataLoss for entries that were trimmed unread, and LogReset if the log does not contain `begin`.
         """
         if most < 1:
             return begin
@@ -101,7 +101,7 @@ class StreamLog:
         if missed and self.options.fail_on_data_loss:
             raise DataLoss(
                 f"{stream}: {missed} entries after {begin['id']} were trimmed before they were read; set the option "
-                "failOnDataLoss to false to count them and go on, and let the log be longer or the job run more often"
+                "failOnDataLoss to false to count them and continue, and lengthen the log or run the job more often"
             )
         if not found.entries:
             return begin
@@ -119,7 +119,7 @@ class StreamLog:
         }
 
     def _count_before(self, stream: str, entry_id: str, found: Step) -> int:
-        """Return how many entries were ever added up to an id, for a reader that begins there."""
+        """Return the number of entries ever added up to an id, for a reader that starts there."""
         total, after = found.gone, BEGINNING
         while entry_id != BEGINNING:
             passed = self._step(stream, after, entry_id, NO_LIMIT)
@@ -131,14 +131,14 @@ class StreamLog:
     def _refuse_reset(self, stream: str, begin: Offset, found: Step) -> None:
         if found.added < 0 and self.options.fail_on_data_loss:
             raise DataLoss(
-                f"{stream}: this server does not count the entries of a stream, so losses could not be noticed; use "
+                f"{stream}: this server does not count the entries of a stream, so losses cannot be detected; use "
                 "Redis 7 or Valkey, or set the option failOnDataLoss to false"
             )
         is_behind = found.added >= 0 and found.added < begin["n"]
         if id_order(found.newest_id) < id_order(begin["id"]) or is_behind:
             raise LogReset(
-                f"{stream}: its {found.added} entries up to {found.newest_id} do not reach our place {begin['id']}: it "
-                "was deleted and made anew, or a failover lost its end; look, then start with a new checkpoint"
+                f"{stream}: its {found.added} entries up to {found.newest_id} lack our position {begin['id']}: "
+                "it was recreated, or a failover lost its end; find the cause, then start with a new checkpoint"
             )
 
     def _step(self, stream: str, after: str, upto: str, most: int) -> Step:
@@ -165,7 +165,7 @@ class StreamLog:
         return found
 
     def _cut_as_walked(self, stream: str, after: str, stop: Offset) -> list[Range]:
-        """Return the ranges of the batch that was offered last; nothing for any other one."""
+        """Return the ranges of the latest batch; an empty list for any other one."""
         first, steps = self._walked.get(stream, ("", []))
         if first != after or not steps or steps[-1].last_id != stop["id"]:
             return []
@@ -179,7 +179,7 @@ class StreamLog:
         return [part for part in parts if part.rows]
 
     def cut(self, stream: str, after: str, upto: str) -> list[Range]:
-        """Return the entries behind one id up to another, cut for tasks."""
+        """Return the entries after one id up to another, cut for tasks."""
         parts: list[Range] = []
         while True:
             first, rows = after, 0
@@ -196,7 +196,7 @@ class StreamLog:
     # -- Entries, on an executor --------------------------------------------------------------------------------------
 
     def entries(self, part: Range) -> Iterator[list[Entry]]:
-        """Yield the entries of a range in chunks. Raises DataLoss when some of them are gone."""
+        """Yield the entries of a range in chunks. Raises DataLoss if some of them were trimmed."""
         after, total = part.after, 0
         while after != part.upto:
             found: list[Entry] = self.server.ask_one(
@@ -208,7 +208,7 @@ class StreamLog:
             yield found
         if total != part.rows and self.options.fail_on_data_loss:
             raise DataLoss(
-                f"{part.stream}: {part.rows} entries behind {part.after} were planned, {total} were left when they "
+                f"{part.stream}: {part.rows} entries after {part.after} were planned, {total} were left when they "
                 "were read; run the job again"
             )
 

@@ -1,7 +1,7 @@
-"""The options of `format("rsmq")`: read once on the driver, then they travel to the executors as they are.
+"""The options of `format("rsmq")`: parsed once on the driver, then pickled to the executors.
 
-The address may hold a password. It is taken from the environment or a file on the driver, appears in no `repr`, offset
-or message, and executors need no variable of their own.
+The address may contain a password. It is read from the environment or a file on the driver, appears in no `repr`,
+offset or message, and executors do not need the variable.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .server import Server
 
 DEFAULT_URL_VARIABLE = "RSMQ_REDIS_URL"
 KINDS = ("queue", "dead", "events", "topic", "drain", "tasks")
-#: What Spark adds by itself, or what its own writers understand.
+#: Options that Spark adds, or that its own writers use.
 OF_SPARK = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What was asked for."""
+    """The parsed options."""
 
     url: str = field(repr=False)
     #: queue (read: snapshot; write: messages), dead (read), events, topic, drain, or tasks (write).
@@ -38,43 +38,47 @@ class Options:
     topic: str = ""
     #: Streams of the event log; the default is the one log of the namespace.
     streams: tuple[str, ...] = ()
-    #: Whose journal a drain uses.
+    #: Name of the consumer whose journal a drain uses.
     consumer: str = "lake"
-    #: 0 takes messages out of the queue at once; more hides them for so long.
+    #: 0 deletes messages from the queue at once; a larger value hides them for that time.
     lease_s: float = 0.0
-    #: Name of a bulk job. The same job again sends nothing.
+    #: Name of a bulk job. Running a finished job again sends nothing.
     job: str = ""
-    #: Task that the rows of kind=tasks call, unless they have a column `task`.
+    #: Task for the rows of kind=tasks without a column `task`.
     task: str = ""
-    #: Directory into which the tasks write what they read as Parquet files (files.py); empty: rows go to Spark.
+    #: Directory into which the tasks write their rows as Parquet files (files.py); empty: rows go to Spark.
     files_in: str = ""
     #: Write straight into the queue: half the work, but a task that Spark runs twice sends twice.
     direct: bool = False
-    #: Rows of a micro-batch; a batch costs about a second whatever is in it.
+    #: Rows of a micro-batch; each batch costs about a second regardless of its size.
     max_rows: int = 50_000
     #: Rows of one Spark task.
     partition_rows: int = 25_000
     #: Rows of one Redis call, which bounds scripts and replies.
     chunk_rows: int = MAX_BATCH
-    #: Stop when rows that were owed are gone, as Kafka's source does; false counts them and goes on.
+    #: Fail if rows were trimmed unread, as Kafka's source does; false counts them and continues.
     fail_on_data_loss: bool = True
-    #: Stream -> id behind which a new reader begins. Pure, so that a checkpoint can be made anew.
+    #: Stream -> id after which a new reader starts. Fixed, so that a checkpoint can be recreated.
     start_after: Mapping[str, str] = field(default_factory=dict)
-    #: The last id that a batch read takes from each stream.
+    #: The last id that a batch read includes from each stream.
     end_at: str = "+"
     start_index: int = 1
     end_index: int | None = None
-    #: How long a server may be away.
+    #: How long to wait for an unavailable server.
     patience_s: float = 30.0
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Options:
-        """Read Spark's mapping of texts; names in any case. Raises WrongOption that names the nearest right one."""
+        """Return the options from Spark's mapping; names are case-insensitive. Raises WrongOption with a suggestion."""
         texts = {name.lower(): value for name, value in given.items() if name.lower() not in OF_SPARK}
         for name in texts:
             if name not in _KNOWN:
                 close = difflib.get_close_matches(name, _KNOWN, n=1)
-                hint = f"did you mean {_KNOWN[close[0]]!r}?" if close else f"there are {', '.join(_KNOWN.values())}"
+                hint = (
+                    f"did you mean {_KNOWN[close[0]]!r}?"
+                    if close
+                    else f"known options are {', '.join(_KNOWN.values())}"
+                )
                 raise WrongOption(f"unknown option {name!r} of format rsmq; {hint}")
         values = {
             field_name: reader(option, texts[option.lower()])
@@ -84,16 +88,16 @@ class Options:
         return cls(url=_find_url(texts), **values)._checked()
 
     def server(self) -> Server:
-        """Return the server; it connects when it is first used."""
+        """Return the server, which connects at its first use."""
         return Server(self.url, namespace=self.namespace, patience_s=self.patience_s)
 
     def _checked(self) -> Options:
         if self.kind == "drain" and not self.queues:
-            raise WrongOption("kind=drain needs the option queue: which queues are to be emptied")
+            raise WrongOption("kind=drain needs the option queue: the queues to drain")
         if self.kind == "topic" and not self.topic:
             raise WrongOption("kind=topic needs the option topic")
         if self.files_in and self.kind not in ("events", "drain"):
-            raise WrongOption(f"kind={self.kind} goes to Spark as rows; filesIn is for events and drain")
+            raise WrongOption(f"kind={self.kind} does not support filesIn; use it with events and drain")
         if self.kind == "events" and not self.streams:
             return replace(self, streams=(events_key(self.namespace),))
         return self
@@ -106,7 +110,9 @@ def _find_url(texts: Mapping[str, str]) -> str:
         return Path(texts["urlfile"]).read_text("utf-8").strip()
     variable = texts.get("urlenv", DEFAULT_URL_VARIABLE)
     if not os.environ.get(variable):
-        raise WrongOption(f"the environment variable {variable} is not set on the driver; it holds the Redis URL")
+        raise WrongOption(
+            f"the environment variable {variable} is not set on the driver; it must contain the Redis URL"
+        )
     return os.environ[variable]
 
 
@@ -132,7 +138,7 @@ def _kind(option: str, text: str) -> str:
 
 
 def _consumer(option: str, text: str) -> str:
-    # It stands in the middle of a key.
+    # It is part of a key.
     return checked_name(text)
 
 
@@ -189,7 +195,7 @@ def _place(option: str, text: str) -> str:
     return text
 
 
-#: Option -> the field it sets, and how its text is read.
+#: Option -> its field, and the parser of its text.
 _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "kind": ("kind", _kind),
     "ns": ("namespace", lambda _option, text: checked_namespace(text)),

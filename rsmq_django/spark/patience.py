@@ -1,4 +1,4 @@
-"""Patience with Spark's own limits, on machines that are busy."""
+"""Retries around Spark's fixed timeouts, for busy machines."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ T = TypeVar("T")
 
 logger = get_logger(__name__)
 
-#: How often a query is started before we give up.
+#: Maximum number of starts of a query.
 STARTS = 6
 
 
 def started_patiently(run: Callable[[], T]) -> T:
-    """Run a query that is safe to repeat; again when Spark did not wait for its Python process.
+    """Run a query that is safe to repeat; retry if Spark did not wait long enough for its Python process.
 
-    Spark gives the process that plans a stream ten seconds to come up, and has no setting for it; on a busy machine
-    that is too short now and then.
+    Spark waits ten seconds for the start of the process that plans a stream, without a setting for it; on a busy
+    machine that is sometimes too short.
     """
     for left in reversed(range(STARTS)):
         try:
@@ -27,5 +27,5 @@ def started_patiently(run: Callable[[], T]) -> T:
         except Exception as error:
             if not left or "Python worker failed to connect back" not in str(error):
                 raise
-            logger.warning("Spark's Python process was not up in the ten seconds that it gets; it is started again")
+            logger.warning("Spark's Python process did not start within ten seconds; starting it again")
     raise AssertionError("the last start returns or raises")

@@ -1,7 +1,7 @@
-"""The readers as Spark wants them: its method names around `snapshot`, `dead_letters`, `events`, `topic`, `drain`.
+"""The readers for Spark's API, around `snapshot`, `dead_letters`, `events`, `topic`, `drain`.
 
-Spark pickles a reader to the planner and to every task, so it holds options and no connection. What the long-lived
-process at the driver keeps (`_log`) stays there.
+Spark pickles a reader to the planner and to every task, so it has options but no connection. `_log` exists only in the
+long-lived process at the driver.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .topic import Indexes, Topic
 
 @dataclass
 class Part(InputPartition):
-    """What one task reads."""
+    """The part that one task reads."""
 
     content: Any
 
@@ -48,14 +48,14 @@ def _batches(schema: Any, tables: Iterable[Rows]) -> Iterator[Any]:
 
 
 class _Reader:
-    """What all readers have: options, the schema that Spark settled on, and a connection that stays behind."""
+    """Base class of readers: options, the schema chosen by Spark, and a connection that is not pickled."""
 
     def __init__(self, options: Options, schema: Any) -> None:
         self.options = options
         self.schema = schema
 
     def answer(self, tables: Iterable[Rows], columns: Iterable[Column], *, time: str) -> Iterator[Any]:
-        """Yield rows, or what is to be said of the files that hold them."""
+        """Yield rows, or a row for each file with the rows."""
         if self.options.files_in:
             tables = write_files(tables, columns, Path(self.options.files_in), time=time)
         return _batches(self.schema, tables)
@@ -75,7 +75,7 @@ class SnapshotReader(_Reader, DataSourceReader):
         return _parts(Snapshot(self.options).plan())
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """Read on an executor. For an empty plan Spark sends a partition that is not ours."""
+        """Read on an executor. For an empty plan, Spark passes a partition of another type."""
         if isinstance(partition, Part) and isinstance(partition.content, Ids):
             yield from _batches(self.schema, Snapshot(self.options).read(partition.content))
 
@@ -94,7 +94,7 @@ class DeadLetterReader(_Reader, DataSourceReader):
 
 
 class EventReader(_Reader, DataSourceReader):
-    """spark.read, kind=events: what the log holds now, or a range of ids."""
+    """spark.read, kind=events: the current log, or a range of ids."""
 
     def partitions(self) -> list[Part]:
         """Plan."""
@@ -111,7 +111,7 @@ class EventReader(_Reader, DataSourceReader):
 
 
 class TopicReader(_Reader, DataSourceReader):
-    """spark.read, kind=topic: what is kept, or a range of indexes."""
+    """spark.read, kind=topic: the stored messages, or a range of indexes."""
 
     def partitions(self) -> list[Part]:
         """Plan."""
@@ -127,18 +127,18 @@ class TopicReader(_Reader, DataSourceReader):
 
 
 class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What the three streams have: an admission limit, and no use for Spark's commit().
+    """Base class of the three streams: an admission limit, and no use of Spark's commit().
 
-    Spark tells a source that a batch is done while it builds the next one, so the last batch of a run is never
-    reported. `checkpoint` finds out what is done, and `finalize` releases it.
+    Spark commits a batch to a source while it builds the next one, so the last batch of a run is never committed.
+    `checkpoint` determines the finished batches, and `finalize` trims their entries.
     """
 
     def getDefaultReadLimit(self) -> Any:
-        """Return the most rows of a batch."""
+        """Return the maximum number of rows of a batch."""
         return ReadMaxRows(self.options.max_rows) if self.options.max_rows else ReadAllAvailable()
 
     def commit(self, end: Any) -> None:
-        """Do nothing, see the class."""
+        """Ignore the commit, see the class."""
 
 
 def _most(limit: Any) -> int:
@@ -162,15 +162,15 @@ class EventStreamReader(_StreamReader):
         return log
 
     def new_log(self) -> StreamLog:
-        """Return the log that this reader follows."""
+        """Return the log of this reader."""
         return StreamLog(self.options, self.options.streams)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query starts."""
+        """Return the start offset of a new query."""
         return self.log.beginning()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note what there is now, so that the run ends there."""
+        """Record the current end, so that the run ends there."""
         self._targets = self.log.newest_ids()
 
     def latestOffset(self, start: Any, limit: Any) -> dict[str, Any]:
@@ -192,11 +192,11 @@ class DrainStreamReader(EventStreamReader):
     """spark.readStream, kind=drain: the journals, which grow by claiming."""
 
     def new_log(self) -> StreamLog:
-        """See EventStreamReader."""
+        """Return the journals as the log."""
         return Journals(self.options)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Claim only what is visible now, so that a run on a busy queue ends."""
+        """Claim only messages visible now, so that a run on a busy queue ends."""
         assert isinstance(self.log, Journals)
         self.log.until_ms = self.log.server.now_us() // 1000
 
@@ -224,11 +224,11 @@ class TopicStreamReader(_StreamReader):
         return topic
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query starts."""
+        """Return the start offset of a new query."""
         return self.topic.beginning()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note what there is now, so that the run ends there."""
+        """Record the current end, so that the run ends there."""
         self._target = self.topic.bounds()[1]
 
     def latestOffset(self, start: Any, limit: Any) -> dict[str, Any]:

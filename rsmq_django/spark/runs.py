@@ -1,4 +1,4 @@
-"""What each run of a step did: one small file of JSON each, for people, for the web pages and for exit codes."""
+"""Records of the runs of steps: a JSON file each, for users, web pages and exit codes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .errors import AlreadyRunning, DataLoss, as_our_error
 from .lake import Lake
 
 DONE, FAILED, WRONG_USAGE, LOST_DATA, BUSY = 0, 1, 2, 3, 4
-#: Records that are kept.
+#: Number of records to keep.
 KEPT = 500
 
 
 @dataclass(slots=True)
 class Run:
-    """One run of one step. Holds no address and no password."""
+    """One run of one step. Contains no address and no password."""
 
     step: str
     started_at: str
@@ -30,7 +30,7 @@ class Run:
     seconds: float = 0.0
     rows_in: int = 0
     rows_out: int = 0
-    #: Events that were trimmed before they could be read.
+    #: Events trimmed before they were read.
     lost: int = 0
     offsets: dict[str, Any] = field(default_factory=dict)
     error: str = ""
@@ -42,14 +42,14 @@ class Run:
 
 
 def record(lake: Lake, step: str, work: Callable[[Run], None]) -> Run:
-    """Do one step and write down what became of it; errors become part of the record."""
+    """Run one step and record its result or error."""
     run = Run(step, dt.datetime.now(dt.UTC).isoformat(timespec="microseconds"))
     started = time.monotonic()
     try:
         lake.make_root()
         work(run)
         run.exit_code = LOST_DATA if run.lost else DONE
-    except Exception as raised:  # whatever Spark, a disk or Redis raise: it is what the record is for
+    except Exception as raised:  # errors of Spark, the disk or Redis are recorded
         error = as_our_error(raised)
         run.error = f"{type(error).__name__}: {error}"[:2000]
         run.exit_code = _exit_code(error)
@@ -60,9 +60,9 @@ def record(lake: Lake, step: str, work: Callable[[Run], None]) -> Run:
 
 
 def read_runs(lake: Lake) -> list[Run]:
-    """Return the runs that are on record, newest first; older ones than the last `KEPT` are removed.
+    """Return the recorded runs, newest first; records beyond the last `KEPT` are removed.
 
-    A record that is damaged, or of a later version, is left out.
+    Records that are damaged or of a later version are skipped.
     """
     directory = lake.root / "_state" / "runs"
     files = sorted(directory.glob("*.json"), reverse=True) if directory.is_dir() else []

@@ -1,6 +1,6 @@
-"""The tables of the lake: their columns, and how long their days are kept.
+"""The tables of the lake: columns and retention.
 
-All are partitioned by `dt`, the day in UTC. Every reader names its schema, so an empty table is a table too.
+All are partitioned by `dt`, the day in UTC. Every reader passes its schema, so empty tables can be read, too.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Table:
     keep_days: int
 
 
-#: Error texts may hold personal data, and a month is long enough to look into a failure.
+#: Error texts may contain personal data, and a month is long enough to investigate a failure.
 EVENTS = Table("events", events.SCHEMA, 30)
-#: A little over a year, so that a month can be compared with the same one of last year. A few MB a day at most.
+#: A little over a year, so that a month can be compared with the same month of last year. A few MB a day at most.
 HOURLY = Table(
     "hourly",
     columns(

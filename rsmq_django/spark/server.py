@@ -1,7 +1,7 @@
-"""One Redis server as the pipeline sees it: patient, because a job of an hour outlives a restart.
+"""The Redis server of the pipeline, with retries: a job of an hour must survive a restart.
 
-A lost connection, a server that loads its data or a failover are waited out for `patience_s`; whatever is not safe to
-repeat is not repeated. Everything else is an error of `core.errors` at once.
+Lost connections, servers that load their data and failovers are retried for `patience_s`; calls that are not safe to
+repeat are not repeated. Other errors of `core.errors` are raised at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..core.errors import ConnectionFailed, OutcomeUnknown, QueueFull, ServerRef
 
 T = TypeVar("T")
 
-#: A chunk of a thousand large bodies takes a while on a busy machine.
+#: Long enough for a chunk of a thousand large bodies on a busy machine.
 REPLY_TIMEOUT_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 
@@ -34,20 +34,20 @@ class Server:
 
     @property
     def namespace(self) -> str:
-        """Return the namespace of our queues."""
+        """Return the namespace of the queues."""
         return self.client.namespace
 
     def run(self, call: Call[T]) -> T:
-        """Carry out one call."""
+        """Return the result of a call."""
         return self._patiently(lambda: self.client.run(call), repeatable=call.repeatable)
 
     def ask(self, *commands: Command) -> list[Reply]:
-        """Send commands that only read, in one round trip, and return their replies."""
+        """Return the replies to read-only commands, sent in one round trip."""
         replies = self._patiently(lambda: self._exchange(commands), repeatable=True)
         return list(replies)
 
     def ask_one(self, *command: str | bytes | int) -> Reply:
-        """Send one command that only reads."""
+        """Return the reply to a read-only command."""
         return self.ask(command)[0]
 
     def now_us(self) -> int:

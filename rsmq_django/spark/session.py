@@ -1,4 +1,4 @@
-"""A Spark session as the pipeline wants it, and the environment that it needs before it starts."""
+"""The Spark session of the pipeline, and the environment that it needs before its start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 APP_NAME = "rsmq"
-#: Spark's choices in which ours differ, and why.
+#: Settings that differ from Spark's defaults, with reasons.
 DEFAULTS = {
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",  # a port and 30 MB
@@ -22,31 +22,31 @@ DEFAULTS = {
     "spark.sql.maxConcurrentOutputFileWriters": "8",  # a batch has a day or two: nothing to sort before it is written
     "spark.sql.streaming.stopTimeout": "60s",  # so that a stop returns
 }
-#: One machine needs no name of its own, and a wrong one in /etc/hosts would stop the start.
+#: A single machine needs no host name, and a wrong entry in /etc/hosts would prevent the start.
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def is_local(master: str) -> bool:
-    """Say whether driver and executors are on this machine."""
+    """Return whether driver and executors are on this machine."""
     return master.startswith("local")
 
 
 def is_submitted() -> bool:
-    """Say whether spark-submit started this process: then master, files and settings are chosen already."""
+    """Return whether spark-submit started this process, with master, files and settings already chosen."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def prepare_environment(master: str) -> None:
-    """Set what Spark reads from the environment before its first session.
+    """Set the environment variables that Spark reads before its first session.
 
-    Otherwise its workers run whatever `python3` is first on PATH, which may be another version, or lack pyarrow.
+    Otherwise its workers run the first `python3` on PATH, which may be another version or lack pyarrow.
     """
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, sys.executable)
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Executors that have not installed the package find it where the driver does: right on one machine only. Before
-    # it, what makes the start of a Python process four times as fast (startup/sitecustomize.py).
+    # Executors without an installed package use the driver's path, which works on one machine only. Before it, the
+    # # directory of startup/sitecustomize.py, which makes the start of Python processes four times as fast.
     ours = [str(Path(__file__).with_name("startup")), str(Path(__file__).resolve().parents[2])]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in ours]
     if is_local(master):
@@ -54,7 +54,7 @@ def prepare_environment(master: str) -> None:
 
 
 def few_words() -> dict[str, str]:
-    """Return the setting with which Spark starts without a word; nothing where its logging was configured."""
+    """Return the setting for a quiet start of Spark; empty if its logging is configured."""
     home = os.environ.get("SPARK_HOME")
     places = [os.environ.get("SPARK_CONF_DIR"), home and f"{home}/conf"]
     ours = Path(__file__).resolve().with_name("startup") / "log4j2.properties"
@@ -64,11 +64,10 @@ def few_words() -> dict[str, str]:
 
 
 def start_session(master: str = "local[2]", *, conf: Mapping[str, str] | None = None, py_files: str = "") -> Any:
-    """Return a session with our source in it.
+    """Return a session with the data source registered.
 
-    `py_files` is a zip of the package for executors that have not installed it. The source is registered by call:
-    Spark's own lookup does not see shipped files. What was said to spark-submit counts more than `master` and our
-    defaults.
+    `py_files` is a zip of the package for executors without it. The source is registered explicitly, because Spark's
+    lookup ignores shipped files. Options of spark-submit take precedence over `master` and our defaults.
     """
     if not is_submitted():
         prepare_environment(master)
@@ -98,7 +97,7 @@ def start_session(master: str = "local[2]", *, conf: Mapping[str, str] | None = 
 
 
 def _show_shipped_files(context: Any) -> None:
-    """Tell the processes in which Spark plans streams at the driver where shipped files are: they do not look."""
+    """Add shipped files to the path of the processes in which Spark plans streams at the driver."""
     from pyspark import SparkFiles
 
     shipped = filter(None, context.getConf().get("spark.submit.pyFiles", "").split(","))

@@ -1,8 +1,8 @@
-"""What is in the queues at one moment, without receiving anything.
+"""A snapshot of queues at one moment, without receiving messages.
 
-Planning takes all ids with their scores in one command per queue and ships them inside the partitions. Reading by rank
-instead would lose and repeat rows as soon as anybody receives: a receive moves a message to another rank. Ids and times
-are those of planning; bodies and receive counts are those of reading, and what was deleted in between is left out.
+Planning reads all ids with their scores in one command per queue and passes them in the partitions. Reading by rank
+instead would lose and repeat rows, because a receive moves a message to another rank. Ids and times are those of
+planning; bodies and receive counts are those of reading, and messages deleted in between are omitted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCHEMA = columns(
 )
 #: The plan holds about 46 bytes for each.
 MAX_IDS = 2_000_000
-#: Scores outside are not milliseconds: another client stores seconds or microseconds.
+#: Scores outside this range are not milliseconds: other clients store seconds or microseconds.
 _LEAST_SCORE_MS, _MOST_SCORE_MS = 1e11, 1e14
 
 
@@ -52,13 +52,13 @@ class Snapshot:
         return self._server
 
     def plan(self) -> list[Ids]:
-        """Return all messages of the queues that were asked for, or of all."""
+        """Return all messages of the chosen queues, or of all queues."""
         parts = []
         for queue in self.options.queues or self.all_queues():
             key = queue_keys(self.options.namespace, queue).messages
             if (count := self.server.ask_one("ZCARD", key)) > MAX_IDS:
                 raise PipelineError(
-                    f"queue {queue!r} has {count} messages, a snapshot takes {MAX_IDS}; read fewer queues at a time, "
+                    f"queue {queue!r} has {count} messages, the limit is {MAX_IDS}; read fewer queues at a time, "
                     "or drain it (kind=drain)"
                 )
             flat = self.server.ask_one("ZRANGE", key, 0, -1, "WITHSCORES")
@@ -100,7 +100,7 @@ def _rows(queue: str, found: list[tuple[bytes, float, bytes, bytes | None, bytes
 
 
 def sent_us(message_id: str) -> int | None:
-    """Return when a message was sent, or None for ids that carry no time."""
+    """Return when a message was sent, or None for ids without a time."""
     milliseconds = sent_ms(message_id)
     return None if milliseconds is None else round(milliseconds * 1000)
 
@@ -111,5 +111,5 @@ def _first_received_us(raw: bytes | None) -> int | None:
 
 
 def receive_count(raw: bytes | None) -> int:
-    """Read a stored receive count; what another client damaged counts as 0."""
+    """Return a stored receive count; 0 for an invalid value."""
     return int(raw) if raw and raw.isdigit() and len(raw) < 10 else 0

@@ -1,7 +1,7 @@
-"""`format("rsmq")`: what Spark calls to read queues, logs and topics, and to send rows.
+"""`format("rsmq")`: the Spark data source for queues, logs and topics.
 
-Only says which reader or writer serves which kind. Nothing but Spark is imported at the top: a module that cannot be
-imported would make Spark's lookup of all Python formats fail.
+It only selects the reader or writer of a kind. Only Spark is imported at the top: a failed import would make Spark's
+lookup of all Python formats fail.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ class DefaultSource(DataSource):
 
     | kind    | read                       | readStream               | write, writeStream              |
     |---------|----------------------------|--------------------------|---------------------------------|
-    | queue   | what is in the queues now  |                          | rows as messages                |
-    | dead    | the dead letters now       |                          |                                 |
+    | queue   | the current messages       |                          | rows as messages                |
+    | dead    | the current dead letters   |                          |                                 |
     | events  | the task event log         | the same, with offsets   |                                 |
     | topic   | a topic, by index          | the same, with offsets   | rows as messages of the topic   |
-    | drain   |                            | messages, taken out      |                                 |
+    | drain   |                            | messages, then deleted   |                                 |
     | tasks   |                            |                          | rows as calls of Django tasks   |
     """
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in format()."""
+        """Return the name for format()."""
         return "rsmq"
 
     def schema(self) -> Any:
-        """Return the columns of the kind that is read."""
+        """Return the columns of the kind."""
         from . import dead_letters, drain, events, files, snapshot, topic
         from .columns import spark_schema
 
@@ -93,12 +93,12 @@ class DefaultSource(DataSource):
 
         kind = self._options().kind
         if kind not in kinds:
-            raise WrongOption(f"kind={kind} cannot be {done}; what can are {', '.join(kinds)}")
+            raise WrongOption(f"kind={kind} cannot be {done}; supported kinds are {', '.join(kinds)}")
         return kinds[kind]
 
     def _refuse_overwrite(self, overwrite: bool) -> None:
         from .errors import WrongOption
 
-        # Without this, mode("overwrite") and output mode "complete" would quietly append.
+        # Without this, mode("overwrite") and output mode "complete" would silently append.
         if overwrite:
             raise WrongOption("messages can only be appended: use mode('append')")

@@ -1,8 +1,8 @@
-"""The steps beside the archive: rollup, analyse, snapshot, dead letters, compact.
+"""The steps other than archive: rollup, analyse, snapshot, dead letters, compact.
 
 Each may be run at any time, twice, or not at all.
 
-A step recomputes whole days and replaces them, so running it again gives the same rows.
+A step recomputes and replaces whole days, so it is idempotent.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .lake import Lake, parquet_files
 from .schemas import ANOMALIES, CAPACITY, DEAD_LETTERS, DEPTH, EVENTS, FAILURES, HOURLY, SLO
 from .tables import read_days, read_events, write_days
 
-#: Days whose events say what a queue needs.
+#: Number of days whose events are used for capacity advice.
 DEMAND_DAYS = 7
-#: A day is compacted when it is so old: late batches of it are rare by then.
+#: Minimum age of days to compact: late batches are rare by then.
 COMPACT_AFTER_DAYS = 2
 _ROLLUP = "rollup"
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step did."""
+    """The result of a step."""
 
     rows_in: int = 0
     rows_out: int = 0
@@ -45,7 +45,7 @@ class StepResult:
 
 
 def changed_days(lake: Lake, *, since: dt.date | None = None) -> list[dt.date]:
-    """Return the days whose batches differ from those that the last rollup saw."""
+    """Return the days whose batches differ from those of the last rollup."""
     seen = lake.read_note(_ROLLUP)
     days = [day for day in lake.days(EVENTS) if since is None or day >= since]
     if since is not None:
@@ -54,7 +54,7 @@ def changed_days(lake: Lake, *, since: dt.date | None = None) -> list[dt.date]:
 
 
 def rollup(spark: Any, lake: Lake, *, since: dt.date | None = None) -> StepResult:
-    """Recompute hourly rows and failure groups of the days that changed, or of all from `since` on."""
+    """Recompute hourly rows and failure groups of changed days, or of all days from `since` on."""
     from .transform.rollup import failures, hourly
 
     days = changed_days(lake, since=since)
@@ -68,7 +68,7 @@ def rollup(spark: Any, lake: Lake, *, since: dt.date | None = None) -> StepResul
         rows = events.count()
     finally:
         events.unpersist()
-    # Last: a crash before it means that the days are computed once more.
+    # Last: after a crash before it, the days are computed again.
     lake.write_note(_ROLLUP, lake.read_note(_ROLLUP) | seen)
     return StepResult(rows, sum(lake.read_day(HOURLY, day, names=["hour"]).num_rows for day in days), len(days))
 
@@ -132,7 +132,7 @@ def _write_burns(spark: Any, lake: Lake, config: JobConfig, days: Sequence[dt.da
     if not objectives:
         return 0
     events = read_events(spark, lake, _last(days, PERIOD_S // 86_400 + 1))
-    # As a number: a time would come in the zone of this process.
+    # As a number: a timestamp would be converted to the time zone of this process.
     newest_us = events.agg(F.unix_micros(F.max("event_at")).alias("at_us")).first()["at_us"]
     at = dt.datetime.fromtimestamp(newest_us / 1e6, dt.UTC)
     row = outcomes(events, objectives, at + dt.timedelta(microseconds=1)).first().asDict()
@@ -166,7 +166,7 @@ def _named(pair: tuple[int, int]) -> dict[str, int]:
 
 
 def write_anomalies(lake: Lake, *, since: dt.date | None = None) -> int:
-    """Look for odd hours on the last two days, or on all from `since` on. Needs no Spark."""
+    """Detect anomalies on the last two days, or on all days from `since` on. Needs no Spark."""
     days = lake.days(HOURLY)
     wanted = [day for day in days if (day >= since if since else day > days[-1] - dt.timedelta(days=2))]
     if not wanted:
@@ -180,7 +180,7 @@ def write_anomalies(lake: Lake, *, since: dt.date | None = None) -> int:
 
 
 def _last(days: Sequence[dt.date], count: int) -> list[dt.date]:
-    """Return the days that are at most so many back from the newest one."""
+    """Return the days up to a number of days before the newest one."""
     return [day for day in days if (days[-1] - day).days < count]
 
 
@@ -188,7 +188,7 @@ def _last(days: Sequence[dt.date], count: int) -> list[dt.date]:
 
 
 def snapshot(spark: Any, config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
-    """Add depth and age of the queues at this moment to the table of depths."""
+    """Add the current depth and age of the queues to the table of depths."""
     from pyspark.sql import functions as F
 
     server, lake = config.server(), config.find_lake()
@@ -237,12 +237,12 @@ def _depth_row(at: dt.datetime, now_us: int, row: Mapping[str, Any]) -> dict[str
 
 
 def archive_dead_letters(spark: Any, config: JobConfig, *, queues: Sequence[str] = ()) -> StepResult:
-    """Add the dead letters that lie in their queues now to those that are archived; rows out are the new ones."""
+    """Add the current dead letters to the archive; rows out are the new ones."""
     from pyspark.sql import functions as F
 
     lake = config.find_lake()
     letters = spark.read.format("rsmq").options(**config.options(kind="dead", queue=",".join(queues))).load()
-    # Read once: what is written must be what was counted, while others redrive.
+    # Read once, so that the written rows are the counted ones despite concurrent redrives.
     letters = letters.withColumn("dt", F.to_date("died_at")).cache()
     try:
         days = sorted(row["dt"] for row in letters.select("dt").distinct().collect())
@@ -259,7 +259,7 @@ def archive_dead_letters(spark: Any, config: JobConfig, *, queues: Sequence[str]
 
 
 def closed_days(lake: Lake, *, today: dt.date) -> list[dt.date]:
-    """Return the days that have raw batches and are old enough. A batch that comes later is merged by the next run."""
+    """Return the days with raw batches that are old enough. A later batch is merged by the next run."""
     return [day for day in lake.days(EVENTS) if (today - day).days >= COMPACT_AFTER_DAYS and lake.raw_paths(day)]
 
 
@@ -282,7 +282,7 @@ def compact(
 
 
 def compact_day(spark: Any, lake: Lake, day: dt.date) -> tuple[int, int]:
-    """Compact one day. Nothing is removed before the new file was read back and counted."""
+    """Compact one day. Old files are removed after the new file was read back and counted."""
     covered = sorted(lake.batches(day))
     source = read_events(spark, lake, [day])
     wanted = source.select("shard", "entry_id").distinct().count()

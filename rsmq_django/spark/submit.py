@@ -1,4 +1,4 @@
-"""What spark-submit runs by its path: see `job`."""
+"""Entry point for spark-submit, which runs this file by its path: see `job`."""
 
 import sys
 

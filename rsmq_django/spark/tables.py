@@ -32,9 +32,9 @@ def _read(spark: Any, table: Table, paths: Sequence[Any]) -> Any:
 
 
 def write_days(frame: Any, lake: Lake, table: Table, days: Sequence[dt.date]) -> None:
-    """Replace whole days of a table by the rows of a frame with a column `dt`; a day without rows becomes empty.
+    """Replace whole days of a table with the rows of a frame with a column `dt`; a day without rows becomes empty.
 
-    Each day appears whole or not at all. A crash leaves some days old and some new; running it again mends that.
+    Each day is replaced atomically. After a crash some days are old and some new; running it again completes the rest.
     """
     fresh = lake.root / f".fresh-{table.name}-{uuid.uuid4().hex}"
     try:

@@ -1,9 +1,9 @@
-"""A topic by index: offsets are whole numbers, cuts are arithmetic, a range always gives the same rows.
+"""Reading of topics by index: offsets are whole numbers, and a range always has the same rows.
 
 {topic}:nextIndex       index of the last message
 {topic}:messages:{n}    payload
-rsmqt:{topic}:meta      field `first`: lowest kept index
-rsmqt:{topic}:time      first index of a slot of time, scored with its start in ms
+rsmqt:{topic}:meta      field `first`: lowest stored index
+rsmqt:{topic}:time      first index of a time slot, scored with its start in ms
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .options import Options
 from .server import Server
 
 SCHEMA = columns("topic STRING, index BIGINT, slot_at TIMESTAMP, payload BINARY")
-#: The offset: `first` index of the batch that ends at `index`, and what was trimmed unread since the beginning.
+#: The offset: `first` index of the batch that ends at `index`, and the number of messages trimmed unread so far.
 Place = dict[str, int]
-#: Slots of the time index that are read at a time.
+#: Number of slots of the time index read at a time.
 _SLOTS_PER_READ = 1000
 
 
@@ -48,13 +48,13 @@ class Topic:
         return self._server
 
     def bounds(self) -> tuple[int, int]:
-        """Return the lowest kept index and the last index."""
+        """Return the lowest stored index and the last index."""
         topic = self.options.topic
         last, first = self.server.ask(("GET", f"{topic}:nextIndex"), ("HGET", f"rsmqt:{topic}:meta", "first"))
         return int(first or 1), int(last or 0)
 
     def plan(self) -> list[Indexes]:
-        """Return what a batch read takes: all that is kept, within the indexes that were asked for."""
+        """Return the indexes of a batch read: all stored messages within the chosen range."""
         first, last = self.bounds()
         if self.options.end_index is not None:
             last = min(last, self.options.end_index)
@@ -68,27 +68,27 @@ class Topic:
     # -- Offsets of a stream ------------------------------------------------------------------------------------------
 
     def beginning(self) -> Place:
-        """Return where a new reader starts. Pure: Spark asks twice, in two processes."""
+        """Return the start offset of a new reader. Deterministic: Spark calls it twice, in two processes."""
         return {"first": self.options.start_index, "index": self.options.start_index - 1, "lost": 0}
 
     def advance(self, start: Place, most: int, target: int | None = None) -> Place:
-        """Return the place at most `most` messages on; `start` itself when there is nothing new.
+        """Return the offset at most `most` messages further; `start` itself without new messages.
 
-        Raises DataLoss for messages that were trimmed unread, and LogReset when the index went back.
+        Raises DataLoss for messages that were trimmed unread, and LogReset if the last index decreased.
         """
         first, last = self.bounds()
         if last < start["index"]:
             raise LogReset(
-                f"topic {self.options.topic!r} ends at {last}, before our place {start['index']}: somebody deleted it "
-                "or restored an old copy; look, then start with a new checkpoint"
+                f"topic {self.options.topic!r} ends at {last}, before our position {start['index']}: it was deleted or "
+                "restored from an old copy; find the cause, then start with a new checkpoint"
             )
         begin = max(start["index"], first - 1)
         is_new = start == self.beginning()
-        missed = 0 if is_new else begin - start["index"]  # a new reader did not miss what was gone before
+        missed = 0 if is_new else begin - start["index"]  # messages trimmed earlier are not lost for a new reader
         if missed and self.options.fail_on_data_loss:
             raise DataLoss(
                 f"topic {self.options.topic!r}: {missed} messages from {start['index'] + 1} on were trimmed before "
-                "they were read; set failOnDataLoss to false to count them and go on"
+                "they were read; set failOnDataLoss to false to count them and continue"
             )
         end = min(last if target is None else target, begin + most)
         if end <= start["index"]:
@@ -98,7 +98,7 @@ class Topic:
     # -- Messages, on an executor -------------------------------------------------------------------------------------
 
     def read(self, part: Indexes) -> Iterator[Rows]:
-        """Yield the messages of a range in chunks. A hole above the first kept index is no loss: it is left out."""
+        """Yield the messages of a range in chunks. Gaps after the first stored index are not a loss."""
         topic, slots = self.options.topic, _Slots(self.server, self.options.topic, part.first)
         for at in range(part.first, part.last + 1, self.options.chunk_rows):
             indexes = range(at, min(at + self.options.chunk_rows, part.last + 1))
@@ -123,7 +123,7 @@ class Topic:
 
 
 class _Slots:
-    """Looks up the times of rising indexes. A busy topic has 864,000 slots a day, so only a few are read."""
+    """Looks up the times of ascending indexes. A busy topic has 864,000 slots a day, so only a few are read."""
 
     def __init__(self, server: Server, topic: str, first: int) -> None:
         self._server, self._key = server, f"rsmqt:{topic}:time"
@@ -132,7 +132,7 @@ class _Slots:
         self._load()
 
     def start_us(self, index: int) -> int | None:
-        """Return the start of the slot in which a message was published, or None when that is not known any more."""
+        """Return the start of the slot in which a message was published, or None if it is no longer known."""
         while len(self._slots) > 1 and self._slots[1][0] <= index:
             self._slots.pop(0)
             if len(self._slots) == 1:
@@ -145,7 +145,7 @@ class _Slots:
         self._rank += len(flat) // 2
 
     def _rank_of(self, index: int) -> int:
-        """Return the rank of the last slot that begins at or before the index; 0 when there is none."""
+        """Return the rank of the last slot that begins at or before the index; 0 without one."""
         low, high = 0, int(self._server.ask_one("ZCARD", self._key))
         while low < high:
             middle = (low + high) // 2

@@ -1,7 +1,7 @@
-"""The writers as Spark wants them: its method names around `bulk`.
+"""The writers for Spark's API, around `bulk`.
 
-write() runs on the executors, commit() and abort() at the driver. Those of a stream run in a new process for each
-batch, in which a new writer was made: what they must know travels in the messages.
+write() runs on the executors, commit() and abort() at the driver. For a stream, they run in a new process with a new
+writer for each batch, so the commit messages contain all state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .options import Options
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task tells commit()."""
+    """The message of one task to commit()."""
 
     staged: Staged
 
@@ -52,7 +52,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             self.sender.commit(_staged(messages))
 
     def abort(self, messages: Sequence[Any]) -> None:
-        """Remove what was staged. Spark calls this also when commit() raised."""
+        """Remove the stages. Spark calls this also after an error in commit()."""
         self.sender.abort()
 
 
@@ -68,7 +68,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self.sender.commit(staged, forget=f"{query}:{batchId - 2}" if batchId > 1 else "")
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
-        """Remove what was staged."""
+        """Remove the stages."""
         for staged in _staged(messages)[:1]:
             self.sender.abort(staged.job, run=staged.run)
 
@@ -84,6 +84,6 @@ def _as_rows(batch: Any) -> Rows:
     for name in batch.schema.names:
         column = batch.column(name)
         if name == "body" and pa.types.is_string(column.type):
-            column = column.cast(pa.binary())  # the same bytes; as texts they would be decoded and encoded again
+            column = column.cast(pa.binary())  # the same bytes; strings would be decoded and encoded again
         rows[name] = column.to_pylist()
     return rows

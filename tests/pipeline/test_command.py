@@ -184,7 +184,7 @@ def test_checkpoint_that_cannot_be_read_is_named_and_not_taken_for_a_server_that
     code, said = pipeline("doctor")
 
     assert code == 1
-    assert "offsets/0: this note of Spark's checkpoint is missing or damaged" in said
+    assert "offsets/0: this file of Spark's checkpoint is missing or damaged" in said
     assert "Redis: " not in said
 
 
@@ -260,7 +260,7 @@ def test_job_that_died_while_it_published_is_resumed_by_name(pipeline, server: P
     assert before == 0
     assert first == again == (0, "import-7: 2,500 rows are published\n")
     assert queue.attributes().total_sent == 2500
-    with pytest.raises(CommandError, match="'import-8' has not begun to publish; run it again instead"):
+    with pytest.raises(CommandError, match="'import-8' has not started to publish; run it again instead"):
         pipeline("resume", "import-8")
 
 

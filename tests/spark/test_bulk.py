@@ -121,7 +121,7 @@ def test_job_that_began_to_publish_is_ended_without_spark(
 
     assert unfinished_jobs(pipeline_server) == []
     assert mail.attributes().messages == 2500
-    with pytest.raises(PipelineError, match="has not begun to publish"):
+    with pytest.raises(PipelineError, match="has not started to publish"):
         resume(pipeline_server, "other")
 
 
@@ -226,11 +226,11 @@ def test_rows_become_messages_of_a_topic(sender, server: PrivateServer):
 @pytest.mark.parametrize(
     ("names", "given", "said"),
     [
-        (("text",), {}, "no column body"),
+        (("text",), {}, "column body is missing"),
         (("body", "color"), {}, "color would be lost"),
-        (("body",), {"queue": "a,b"}, "name one queue"),
+        (("body",), {"queue": "a,b"}, "set the option queue to one queue"),
         (("kwargs",), {"kind": "tasks"}, "needs the option task"),
-        (("body",), {"direct": "true", "job": "x"}, "cannot remember a job"),
+        (("body",), {"direct": "true", "job": "x"}, "cannot be combined with the option job"),
     ],
 )
 def test_frame_that_cannot_be_sent_is_refused_with_what_to_do(sender, names, given, said):

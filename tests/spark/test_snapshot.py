@@ -66,5 +66,5 @@ def test_queue_that_is_too_long_for_a_plan_is_refused(mail: Queue, options, monk
     mail.send_many(["1", "2"])
     monkeypatch.setattr("rsmq_django.spark.snapshot.MAX_IDS", 1)
 
-    with pytest.raises(PipelineError, match="has 2 messages, a snapshot takes 1"):
+    with pytest.raises(PipelineError, match="has 2 messages, the limit is 1"):
         Snapshot(options()).plan()

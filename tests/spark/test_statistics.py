@@ -89,7 +89,7 @@ def test_advice_shows_what_it_was_computed_from():
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"), [({"attempts_per_hour": 50}, "chance decides"), ({"run_time_spread": 3}, "not one class")]
+    ("changed", "said"), [({"attempts_per_hour": 50}, "are needed"), ({"run_time_spread": 3}, "not one class")]
 )
 def test_there_is_no_advice_where_it_would_be_a_guess(changed, said):
     from dataclasses import replace

@@ -1,8 +1,8 @@
-"""Lets the Python processes that Spark starts on this machine import the pyspark that is installed.
+"""Makes the Python processes that Spark starts on this machine import the installed pyspark.
 
-Spark puts a zip of pyspark first on their path, and Python compiles what is in a zip anew in every process: two seconds
-instead of half a one, several times for each query. Python imports a module of this name before anything else;
-`session` puts its directory on the path of those processes. Its imports are few, for they are everybody's.
+Spark puts a zip of pyspark first on their path, and Python compiles modules in a zip again in every process: two
+seconds instead of half a second, several times for each query. Python imports a module of this name at its start;
+`session` puts its directory on the path of those processes. It has few imports, because every process executes them.
 """
 
 import importlib.util
@@ -12,7 +12,7 @@ from importlib.machinery import PathFinder
 
 
 def prefer_installed(path: list[str]) -> list[str]:
-    """Return the path with Spark's zips last, where the same pyspark is installed; else as it is."""
+    """Return the path with Spark's zips last if the same pyspark is installed; else the unchanged path."""
     zips = [place for place in path if place.endswith(("pyspark.zip", "-src.zip"))]
     rest = [place for place in path if place not in zips]
     spark, py4j = PathFinder.find_spec("pyspark", rest), PathFinder.find_spec("py4j", rest)
@@ -25,7 +25,7 @@ def prefer_installed(path: list[str]) -> list[str]:
 
 
 def run_the_next() -> None:
-    """Run the module of this name that we stand before, if there is one."""
+    """Run the next module of this name on the path, if there is one."""
     here = os.path.dirname(os.path.realpath(__file__))
     found = PathFinder.find_spec("sitecustomize", [place for place in sys.path if os.path.realpath(place) != here])
     if found is not None and found.loader is not None:

@@ -1,1 +1,1 @@
-"""What Spark computes: functions from DataFrame to DataFrame, which read and write nothing."""
+"""Spark computations: functions from DataFrame to DataFrame without input or output."""

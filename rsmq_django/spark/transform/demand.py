@@ -1,4 +1,4 @@
-"""Events -> what capacity advice and service objectives are computed from: a few rows for each queue."""
+"""Events -> the inputs of capacity advice and service objectives: a few rows for each queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEAST_RUNS_OF_AN_HOUR = 30
 
 
 def run_times(events: Any) -> Any:
-    """Return for each queue: attempts, mean and variance of the run times in seconds, hours and workers seen."""
+    """Return for each queue: attempts, mean and variance of the run times in seconds, hours, and observed workers."""
     run_s = F.col("run_us") / 1e6
     return events.groupBy("queue").agg(
         F.count_if(F.col("event") != "released").alias("attempts"),
@@ -31,7 +31,7 @@ def run_times(events: Any) -> Any:
 
 
 def run_time_spreads(events: Any) -> Any:
-    """Return for each queue how far the mean run times of its hours lie apart: longest over shortest."""
+    """Return for each queue the spread of the mean run times of its hours: longest over shortest."""
     hours = events.where("run_us IS NOT NULL").groupBy("queue", F.date_trunc("hour", "event_at").alias("hour"))
     means = hours.agg(F.avg("run_us").alias("mean_us"), F.count("*").alias("runs"))
     means = means.where((F.col("runs") >= _LEAST_RUNS_OF_AN_HOUR) & (F.col("mean_us") > 0))
@@ -39,10 +39,10 @@ def run_time_spreads(events: Any) -> Any:
 
 
 def arrivals(events: Any) -> Any:
-    """Return how many messages arrived for each queue in each slot of five minutes.
+    """Return the number of messages that arrived for each queue in each slot of five minutes.
 
-    A first attempt arrived when its message was sent: in a backlog, attempts show what workers can do and not what is
-    asked of them. A retry arrives when it is attempted.
+    A first attempt arrives when its message is sent: with a backlog, the times of attempts show the capacity of workers
+    and not the demand. A retry arrives when it is attempted.
     """
     counted = events.where("event <> 'released'")
     at = F.when(F.col("attempt") == 1, F.coalesce("enqueued_at", "event_at")).otherwise(F.col("event_at"))
@@ -74,7 +74,7 @@ def _column(objective: Objective, window: str, what: str) -> str:
 
 
 def _judged(objective: Objective) -> tuple[Any, Any]:
-    """Return which events an objective counts, and which of them are bad. A retry is no failure."""
+    """Return which events an objective counts, and which of them are bad. A retry is not a failure."""
     if objective.limit_us is None:
         bad = (*DEAD, "lost")
         return F.col("event").isin("succeeded", *bad), F.col("event").isin(*bad)

@@ -13,15 +13,15 @@ from ..histogram import LOG_BASE
 from ..schemas import FAILURES, HOURLY
 
 OUTCOMES = ("succeeded", "retried", "dead", "released", "lost", "cancelled")
-#: Events of messages that failed for good, kept or not; they count as dead.
+#: Events of permanent failures, stored as dead letters or discarded; they count as dead.
 DEAD = ("dead", "discarded")
 _KEYS = ("hour", "queue", "task")
 
 
 def hourly(events: Any) -> Any:
-    """Return counts, busy time and the histograms of waits and run times.
+    """Return counts, busy time and the histograms of latency and run times.
 
-    A delivery that was given back is counted as released, and was no attempt.
+    A released delivery is counted as released, and not as an attempt.
     """
     is_attempt = F.col("event") != "released"
     events = events.withColumn("hour", F.date_trunc("hour", "event_at"))
@@ -53,7 +53,7 @@ def _histograms(events: Any, metric: str) -> Any:
 
 
 def failures(events: Any) -> Any:
-    """Return the groups of failures of each day: what failed alike, how often, and the latest sample."""
+    """Return the groups of similar failures of each day with count and latest sample."""
     groups = (
         events.where(F.col("fingerprint").isNotNull())
         .groupBy(F.to_date("event_at").alias("dt"), "task", "fingerprint", "error_type")
