@@ -48,7 +48,7 @@ class Entry:
     problem: str
     #: Its options; None if the stored definition is invalid.
     schedule: Schedule | None
-    #: It is for a signed or encrypted queue and has no valid signature: it never fires.
+    #: It is for a signed or encrypted queue without a valid signature: it never fires.
     is_unsigned: bool = False
 
 

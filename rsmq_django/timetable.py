@@ -67,10 +67,10 @@ class Cron:
     zone: str
 
     def after(self, time_ms: float) -> int:
-        """See Timetable. Raises ValueError if the expression has no time in the next fifty years."""
+        """See Timetable. Raises ValueError if it matches no time within fifty years."""
         tick = next(self._walk(math.floor(time_ms / 1000)), None)
         if tick is None:
-            raise ValueError(f"the cron expression {self.expression!r} has no time in the next fifty years")
+            raise ValueError(f"the cron expression {self.expression!r} matches no time within the next fifty years")
         return tick
 
     def back_from(self, time_ms: float) -> Iterator[int]:

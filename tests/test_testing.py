@@ -584,7 +584,7 @@ def test_a_test_that_forgets_the_fixture_fails_and_sends_nothing(
         "test_that_sends_with_asyncio": "FAILED",
         "test_whose_fixture_sends": "ERROR",
     }
-    assert "Ask for the fixture `rsmq`" in text and "@pytest.mark.rsmq_server" in text
+    assert "Use the fixture `rsmq`" in text and "@pytest.mark.rsmq_server" in text
     assert server.redis.dbsize() == 0
 
 

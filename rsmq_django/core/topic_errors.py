@@ -1,4 +1,4 @@
-"""Errors that scripts of topics answer with, in words: which key it is about, and what to do."""
+"""Errors of topic scripts as exceptions, with the affected key and the remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .errors import GroupLive, GroupMoved, GroupNotFound, RsmqError, TooManyGrou
 
 
 def topic_error(subject: str, name: str, words: list[str]) -> RsmqError | None:
-    """Return the error for an answer "RSMQ <name> <words>"; None for a name that is not a topic's.
+    """Return the error for a reply "RSMQ <name> <words>"; None if the name is not that of a topic error.
 
     The subject is "topic" or "topic:group": neither name has a colon.
     """
@@ -21,7 +21,7 @@ def topic_error(subject: str, name: str, words: list[str]) -> RsmqError | None:
         )
     if name == "GroupNotFound":
         return GroupNotFound(
-            f"topic {topic!r} has no group {group!r}; seek it to where it should begin, or start it at 'earliest' or "
+            f"topic {topic!r} has no group {group!r}; seek it to its start position, or start it at 'earliest' or "
             "'latest'"
         )
     if name == "GroupLive":
@@ -32,11 +32,11 @@ def topic_error(subject: str, name: str, words: list[str]) -> RsmqError | None:
     if name == "GroupMoved":
         seen, now = map(int, words[:2])
         return GroupMoved(
-            f"group {group!r} of topic {topic!r} would read index {now} next and no longer {seen}: somebody has read "
-            "or set it since you looked; nothing was changed, look again"
+            f"group {group!r} of topic {topic!r} would read index {now} next and no longer {seen}: it was read "
+            "or moved meanwhile; nothing was changed, check again"
         )
     if name == "TooManyGroups":
-        return TooManyGroups(f"topic {topic!r} has {words[0]} groups, which is the most; prune idle ones")
+        return TooManyGroups(f"topic {topic!r} has {words[0]} groups, the maximum; prune idle groups")
     return None
 
 
@@ -44,15 +44,15 @@ def _broken(topic: str, group: str, words: list[str]) -> TopicBroken:
     field, value = words[0], " ".join(words[1:])
     if field == "deadLetters":
         return TopicBroken(
-            f"the dead-letter topic of topic {topic!r} cannot take what group {group!r} gives up on: its key {value!r} "
-            "holds what another program wrote; delete or rename it, nothing is lost until then"
+            f"the dead-letter topic of topic {topic!r} cannot store the dead letters of group {group!r}: another "
+            f"program wrote its key {value!r}; delete or rename it, nothing is lost until then"
         )
     if field == "cursor":
         return TopicBroken(
-            f"the cursor of group {group!r}, '{topic}:{group}:nextIndex', is {value!r}, which is no index; "
-            "replay or seek the group to set it anew"
+            f"the cursor of group {group!r}, '{topic}:{group}:nextIndex', is {value!r}, which is not an index; "
+            "replay or seek the group to reset it"
         )
     return TopicBroken(
-        f"the index of topic {topic!r}, '{topic}:nextIndex', is {value!r}, which is no index; delete that key, and the "
-        "next publish goes on behind the messages that are there"
+        f"the index of topic {topic!r}, '{topic}:nextIndex', is {value!r}, which is not an index; delete that key, and "
+        "the next publish continues after the existing messages"
     )

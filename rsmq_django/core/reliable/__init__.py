@@ -1,9 +1,9 @@
-"""Reliable queues: first in, first out; what is popped stays on record until it is acknowledged.
+"""Reliable queues: first in, first out; popped messages stay in flight until they are acknowledged.
 
 The semantics, ids and replies of RedisRQ (the RELIABLEQ data type), as scripts on a server without modules. `queue.py`
-has the operations, `arguments.py` what they accept, `waiting.py` how a pop blocks, `records.py` the values,
-`replies.py` how they are read, `shapes.py` the lists that RedisRQ answers with, `listing.py` which queues there are,
-and `library.py` the same scripts as functions for programs in other languages.
+has the operations, `arguments.py` their validation, `waiting.py` blocking pops, `records.py` the values, `replies.py`
+the parsing of replies, `shapes.py` the lists that RedisRQ returns, `listing.py` the list of queues, and `library.py`
+the same scripts as functions for programs in other languages.
 """
 
 from .listing import alist_reliable_queues, list_reliable_queues

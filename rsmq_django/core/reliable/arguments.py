@@ -1,4 +1,4 @@
-"""What the operations of a reliable queue accept, checked before anything is sent."""
+"""Validation of the arguments of reliable queue operations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..errors import InvalidMessageId, InvalidName, InvalidValue, MessageTooLong
 from ..limits import MAX_BATCH, MAX_BODY_BYTES, Body, encoded
 from .records import KINDS, Kind, ReliableMessage
 
-#: What says which delivery is meant: the message itself or its receipt, or an id for whichever delivery there is.
+#: Identifies a delivery: the message or its receipt; or an id, for any delivery.
 Receipt = ReliableMessage | str
 
 MAX_DELIVERIES = 1_000_000
@@ -16,7 +16,7 @@ MAX_LABEL_LENGTH = 200
 
 
 def receipt_word(queue: str, message: Receipt) -> str:
-    """Return what the scripts take for a receipt. Raises InvalidMessageId."""
+    """Return a receipt for the scripts. Raises InvalidMessageId."""
     if isinstance(message, ReliableMessage):
         if message.queue != queue:
             raise InvalidMessageId(
@@ -60,17 +60,17 @@ def checked_whole(what: str, value: int, least: int, most: int) -> int:
 
 
 def checked_room(count: int) -> int:
-    """Return how many messages are wanted, or raise InvalidValue."""
+    """Return the number of messages, or raise InvalidValue."""
     return checked_whole("count", count, 0, MAX_BATCH)
 
 
 def checked_block_ms(block_ms: int) -> int:
-    """Return how long a pop may block, or raise InvalidValue."""
+    """Return the blocking time of a pop, or raise InvalidValue."""
     return checked_whole("block_ms", block_ms, -MAX_MS, MAX_MS)
 
 
 def checked_label(what: str, text: str) -> str:
-    """Return a name or reason that goes on record with a message, or raise InvalidName."""
+    """Return a name or reason to store with a message, or raise InvalidName."""
     if not isinstance(text, str) or len(text) > MAX_LABEL_LENGTH or not (text + "x").isprintable():
         raise InvalidName(f"invalid {what}: {text!r}; use up to {MAX_LABEL_LENGTH} printable characters")
     return text

@@ -1,7 +1,7 @@
-"""The scripts of reliable queues as a library of Redis functions, so that every language can call them by name.
+"""The scripts of reliable queues as a library of Redis functions, which any language can call by name.
 
-The library is put together from the same files that `ReliableQueue` runs; a function takes the keys and arguments that
-the head of its file lists, and answers as the command of RedisRQ does. Needs Redis 7 or Valkey.
+The library is built from the files that `ReliableQueue` runs; a function accepts the keys and arguments listed at the
+top of its file, and replies like the RedisRQ command. Needs Redis 7 or Valkey.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ LIBRARY = "rsmq_reliable"
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One function: a script, and what its answer looks like."""
+    """A function: a script, and the format of its reply."""
 
     #: Name of the script below lua/reliable; the function has the prefix "rq_".
     script: str
-    #: Reading functions run on replicas, too; removing ones at the memory limit.
+    #: Reading functions run on replicas, too; deleting functions at the memory limit.
     flag: str = ""
-    #: The rows of the answer, as arguments of rows() in parts/library.lua; None for an answer as it is.
+    #: The rows of the reply, as arguments of rows() in parts/library.lua; None for an unchanged reply.
     rows: str | None = None
 
     @property
     def name(self) -> str:
-        """Return the name under which other programs call it."""
+        """Return the name for other programs."""
         return f"rq_{self.script}"
 
 
@@ -57,7 +57,7 @@ FUNCTIONS = (
 
 
 def library_source() -> str:
-    """Return the text that FUNCTION LOAD takes."""
+    """Return the text for FUNCTION LOAD."""
     parts = [f"#!lua name={LIBRARY}\n", load_script("reliable/parts/library").source.decode()]
     return "\n".join([*parts, *map(_function_source, FUNCTIONS)])
 
@@ -74,10 +74,10 @@ def _function_source(function: Function) -> str:
 
 
 def load_functions(client: Client) -> list[str]:
-    """Load the library into the server, in place of an earlier release of it, and return the names of its functions.
+    """Load the library into the server, replacing an earlier release, and return the names of its functions.
 
-    The server keeps it as it keeps data: in its files and on its replicas. Raises ServerRefused where there are no
-    functions (before Redis 7), PermissionDenied.
+    The server stores it like data: in its files and on its replicas. Raises ServerRefused before Redis 7,
+    PermissionDenied.
     """
     return _read_loaded(client.connection.exchange([_load_command()]))
 
@@ -97,7 +97,7 @@ def _read_loaded(replies: Sequence[Reply]) -> list[str]:
         raise PermissionDenied(f"the server's user may not load functions ({reply}); ask for +function|load") from reply
     if isinstance(reply, redis.RedisError) and "unknown command" in str(reply):
         raise ServerRefused(
-            "the server knows no functions, which need Redis 7 or Valkey: upgrade it; ReliableQueue does without"
+            "Redis Functions need Redis 7 or Valkey: upgrade the server; ReliableQueue works without them"
         ) from reply
     if isinstance(reply, redis.RedisError):
         raise ServerRefused(f"the server did not load the functions ({reply}); it must be Redis 7 or Valkey") from reply

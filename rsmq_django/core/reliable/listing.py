@@ -1,4 +1,4 @@
-"""Which reliable queues there are."""
+"""The list of reliable queues."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Reliable queues: push, pop, ack, recover, inspect and info as RedisRQ has them, and what is needed beyond that.
+"""Reliable queues: push, pop, ack, recover, inspect and info of RedisRQ, and further operations.
 
-Each operation stands here three times side by side, as in core/queue.py: a pure function that returns a `Call`, the
-sync method, and its async twin. The methods of RedisRQ answer with its plain lists; `pop_messages()`,
-`recover_messages()`, `messages()` and `statistics()` answer the same with records.
+Each operation is defined three times, as in core/queue.py: a pure function that returns a `Call`, the sync method, and
+its async twin. The methods of RedisRQ return plain lists; `pop_messages()`, `recover_messages()`, `messages()` and
+`statistics()` return records.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ MAX_QUEUES_PER_POP = 100
 
 
 class ReliableQueue:
-    """One reliable queue. Creating the object does no I/O; the first push makes the queue itself.
+    """A reliable queue. Creating the object does no I/O; the first push creates the queue.
 
-    `consumer` is the name under which this object takes messages; it is on record until they are acknowledged.
+    `consumer` is the consumer name of this object, which is stored until its messages are acknowledged.
     """
 
     def __init__(self, name: str, client: Client, *, consumer: str = "") -> None:
@@ -70,9 +70,9 @@ class ReliableQueue:
     # -- In -----------------------------------------------------------------------------------------------------------
 
     def push(self, *bodies: Body, delay_s: float = 0) -> list[str]:
-        """Put up to 1,000 messages at the end of the queue, all or none of them, and return their ids.
+        """Add up to 1,000 messages atomically to the end of the queue, and return their ids.
 
-        With a delay they join the end of the queue when it is over. Raises InvalidValue, MessageTooLong, QueueFull.
+        With a delay they are added to the end of the queue after it. Raises InvalidValue, MessageTooLong, QueueFull.
         """
         return self.client.run(self._push(bodies, delay_s))
 
@@ -94,10 +94,10 @@ class ReliableQueue:
     # -- Out ----------------------------------------------------------------------------------------------------------
 
     def pop(self, count: int = 1, block_ms: int = 0, *more_queues: str | ReliableQueue) -> list[Row] | None:
-        """Take up to `count` (0 to 1,000) messages in all, from this queue first, then from the others in order.
+        """Pop up to `count` (0 to 1,000) messages in total, from this queue first, then from the others in order.
 
-        Returns [queue, id, body] of each. `block_ms`: 0 returns [] when there is nothing; a positive one waits so long
-        for the first message and returns None when none came; a negative one waits without end.
+        Returns [queue, id, body] of each. `block_ms`: 0 returns [] without messages; a positive value is the maximum
+        time to wait for the first message, after which None is returned; a negative value waits forever.
         """
         popped = self._take(count, block_ms, more_queues)
         return None if popped is None else as_rows(popped)
@@ -110,7 +110,7 @@ class ReliableQueue:
     def pop_messages(
         self, count: int = 1, block_ms: int = 0, *more_queues: str | ReliableQueue
     ) -> list[ReliableMessage]:
-        """See pop(). Returns records, with the number of deliveries; [] also when the time is over."""
+        """Return records of popped messages, with the number of deliveries; [] also after the timeout. See pop()."""
         return self._take(count, block_ms, more_queues) or []
 
     async def apop_messages(
@@ -154,9 +154,9 @@ class ReliableQueue:
     def pop_call(
         self, count: int, more_queues: Sequence[str | ReliableQueue] = (), *, is_look: bool = False
     ) -> Call[Popped]:
-        """Return a pop that does not block as a call, to be run together with others.
+        """Return a non-blocking pop as a call, to run it together with others.
 
-        `is_look`: by a client that waits in line; it leaves the token of a fresh message to the client that was woken.
+        `is_look`: for a waiting client; it leaves the token of a fresh message to the client that was woken.
         """
         names = dict.fromkeys([self.name, *map(self._checked_other, more_queues)])
         if len(names) > MAX_QUEUES_PER_POP:
@@ -166,7 +166,7 @@ class ReliableQueue:
         return Call("reliable/pop", (self.keys[0], *keys), args, read_popped, subject=", ".join(names))
 
     def _stand_in_line(self, look: Call[Popped], block_s: float, next_due_ms: int | None) -> None:
-        """Wait for a token; `look` is a pop that takes nothing, but puts tokens back and ends delays."""
+        """Wait for a token; `look` is a pop of no messages, which restores tokens and ends delays."""
         try:
             with place_in_line(self.client.connection, wake_keys(look.keys), block_s) as place:
                 while not place.is_served(within_s=until_next_look_s(next_due_ms)):
@@ -187,13 +187,13 @@ class ReliableQueue:
             raise _lost_while_waiting(look, error) from error
         _raise_refusal(look, reply)
 
-    # -- What becomes of delivered messages ---------------------------------------------------------------------------
+    # -- Settling messages in flight ---------------------------------------------------------------------------
 
     def ack(self, *messages: Receipt) -> list[str] | None:
-        """Acknowledge messages: they are done, and removed. Returns the ids that were removed, in order.
+        """Acknowledge messages, which deletes them. Returns the deleted ids, in order.
 
-        What is missing there was not delivered, or is gone already. A message, or its receipt, is left alone when it
-        was delivered again since; an id is good for any delivery. None when there is no such queue.
+        Missing ids were not in flight or were already deleted. A message or a receipt is skipped if the message was
+        delivered again since; an id is valid for any delivery. None if the queue does not exist.
         """
         return joined(run_in_turn(self.client, self._ack(messages)))
 
@@ -205,10 +205,10 @@ class ReliableQueue:
         return self._settling("ack", (), messages)
 
     def nack(self, *messages: Receipt, delay_s: float = 0, is_unused: bool = False) -> list[str] | None:
-        """Give messages back: to the front of the queue at once, or to its end after `delay_s` seconds.
+        """Release messages: to the front of the queue at once, or to its end after `delay_s` seconds.
 
-        One that was delivered `max_deliveries` times goes to the dead ones instead. `is_unused` takes the delivery
-        back: it is not counted. Returns the ids that were given back. See ack() for what is left out.
+        A message with `max_deliveries` deliveries becomes a dead message instead. With `is_unused`, this delivery is
+        not counted. Returns the released ids. See ack() for skipped messages.
         """
         return joined(run_in_turn(self.client, self._nack(messages, delay_s, is_unused), words=2))
 
@@ -221,9 +221,9 @@ class ReliableQueue:
         return self._settling("nack", args, messages)
 
     def extend(self, *messages: Receipt, seconds: float = 0) -> list[str] | None:
-        """Let messages count as delivered `seconds` from now, so that nobody recovers them before.
+        """Set the delivery time of messages to `seconds` from now, which postpones their recovery.
 
-        Zero says "still working on it". Returns the ids of which that is true now. See ack() for what is left out.
+        Zero is a heartbeat. Returns the changed ids. See ack() for skipped messages.
         """
         return joined(run_in_turn(self.client, self._extend(messages, seconds), words=1))
 
@@ -235,15 +235,15 @@ class ReliableQueue:
         return self._settling("extend", (milliseconds("seconds", seconds),), messages)
 
     def check_in_call(self, receipt: Receipt, *, from_now_ms: int) -> Call[Settlement]:
-        """Return extend() of one message as a call, which says whether it is still held."""
+        """Return extend() of one message as a call, which returns whether the lease is still valid."""
         words = (from_now_ms, receipt_word(self.name, receipt))
         return self._call("extend", words, lambda ids: Settlement.DONE if ids else Settlement.LEASE_LOST)
 
     def recover(self, count: int, elapsed_ms: int) -> list[Row] | None:
-        """Take up to `count` delivered messages again whose last delivery is `elapsed_ms` ago or more, oldest first.
+        """Pop up to `count` messages in flight again whose last delivery was at least `elapsed_ms` ago, oldest first.
 
-        Returns [id, body] of each, or None when there is no such queue. One that was delivered `max_deliveries` times
-        goes to the dead ones instead.
+        Returns [id, body] of each, or None if the queue does not exist. A message with `max_deliveries` deliveries
+        becomes a dead message instead.
         """
         recovered = self.client.run(self._recover(count, elapsed_ms))
         return None if recovered is None else [[message.id, message.body] for message in recovered]
@@ -254,7 +254,7 @@ class ReliableQueue:
         return None if recovered is None else [[message.id, message.body] for message in recovered]
 
     def recover_messages(self, count: int, elapsed_ms: int) -> list[ReliableMessage]:
-        """See recover(). Returns records, with the number of deliveries."""
+        """Return records of recovered messages, with the number of deliveries. See recover()."""
         return self.client.run(self._recover(count, elapsed_ms)) or []
 
     async def arecover_messages(self, count: int, elapsed_ms: int) -> list[ReliableMessage]:
@@ -267,10 +267,10 @@ class ReliableQueue:
         return self._call("recover", args, read_recovered(self.name))
 
     def bury(self, *messages: Receipt, reason: str = "") -> list[str] | None:
-        """Put messages aside as dead: no further delivery can help.
+        """Make messages dead, without further deliveries.
 
-        The reason, up to 200 printable characters, is on record in the place of the consumer. Returns the ids that are
-        dead now. See ack() for what is left out.
+        The reason, up to 200 printable characters, is stored in place of the consumer. Returns the ids that are dead
+        now. See ack() for skipped messages.
         """
         return joined(run_in_turn(self.client, self._bury(messages, reason), words=1))
 
@@ -284,9 +284,9 @@ class ReliableQueue:
     # -- Dead messages ------------------------------------------------------------------------------------------------
 
     def configure(self, *, max_deliveries: int) -> None:
-        """Set how often a message may be delivered before it goes to the dead ones; 0 means: as often as it takes.
+        """Set the maximum number of deliveries before a message is dead; 0 for no limit.
 
-        Pop, recover and nack look at it, whatever language calls them. Makes the queue where there is none.
+        Pop, recover and nack apply it, in every language. Creates the queue if it does not exist.
         """
         self.client.run(self._configure(max_deliveries))
 
@@ -299,9 +299,9 @@ class ReliableQueue:
         return self._call("configure", args, read_nothing, repeatable=True)
 
     def redrive(self, *ids: str, count: int = 0) -> list[str] | None:
-        """Put dead messages at the end of the queue, and return their ids; their deliveries do not count any more.
+        """Move dead messages to the end of the queue, and return their ids; their deliveries are reset.
 
-        Either those with these ids, or the `count` (1 to 1,000) that died first.
+        Either the messages with these ids, or the `count` (1 to 1,000) oldest dead messages.
         """
         return joined(run_in_turn(self.client, self._redrive(ids, count), words=1))
 
@@ -317,7 +317,7 @@ class ReliableQueue:
         return self._settling("redrive", (0,), ids)
 
     def discard(self, *ids: str) -> list[str] | None:
-        """Remove dead messages for good, and return the ids that were removed."""
+        """Delete dead messages, and return the deleted ids."""
         return joined(run_in_turn(self.client, self._discard(ids)))
 
     async def adiscard(self, *ids: str) -> list[str] | None:
@@ -328,11 +328,11 @@ class ReliableQueue:
         return self._settling("discard", (), ids)
 
     def move(self, target: str | ReliableQueue, *messages: Receipt, kind: Kind) -> dict[str, str] | None:
-        """Move messages that are in line, delayed, delivered or dead to the end of another queue of the same place.
+        """Move messages in any state to the end of another queue of the same namespace.
 
-        They begin anew there. Returns old id -> new id of those that were moved: one that is gone, or was delivered
-        again since its receipt, stays, and so does what waits behind ten thousand others. None when there is no such
-        queue to move from.
+        Their deliveries are reset. Returns old id -> new id of the moved messages: messages that were deleted, were
+        delivered again since their receipt, or have ten thousand ready messages before them are not moved. None if the
+        source queue does not exist.
         """
         return merged(run_in_turn(self.client, self._move(target, messages, kind), words=1))
 
@@ -345,23 +345,23 @@ class ReliableQueue:
     ) -> list[Call[dict[str, str] | None]]:
         name = self._checked_other(target)
         if name == self.name:
-            raise InvalidValue(f"move() was given queue {name!r} itself; name the one to move to")
+            raise InvalidValue(f"move() got the source queue {name!r} as its target; give another queue")
         words = [receipt_word(self.name, message) for message in messages]
         if not words:
-            raise InvalidValue("move() was given no id; give it the messages that are meant")
+            raise InvalidValue("move() got no id; give it the messages to move")
         keys = (*self.keys, *reliable_keys(self.client.namespace, name))
         kinds = (checked_kind(kind),)
         return [
             Call("reliable/move", keys, (*kinds, *batch), read_moved, subject=self.name) for batch in batches(words)
         ]
 
-    # -- Looking ------------------------------------------------------------------------------------------------------
+    # -- Inspecting ----------------------------------------------------------------------------------------------------
 
     def inspect(self, start: int, count: int, pending: bool = False) -> list[Row]:
-        """Read up to `count` (1 to 1,000) messages without taking them; a negative start counts from the end.
+        """Return up to `count` (1 to 1,000) messages without popping them; a negative start counts from the end.
 
-        Returns [id, body] of undelivered ones; of delivered ones ("pending"), in the order of their last delivery, [id,
-        body, last delivery (ms), ms since then, deliveries]. A start outside gives []. Raises QueueNotFound.
+        Returns [id, body] of undelivered messages; of delivered ones ("pending"), in the order of their last delivery,
+        [id, body, last delivery (ms), ms since then, deliveries]. A start outside returns []. Raises QueueNotFound.
         """
         return as_inspected(self.messages("delivered" if pending else "undelivered", start, count))
 
@@ -370,7 +370,7 @@ class ReliableQueue:
         return as_inspected(await self.amessages("delivered" if pending else "undelivered", start, count))
 
     def messages(self, kind: Kind, start: int = 0, count: int = 100) -> list[StoredMessage]:
-        """See inspect(). Returns records, and shows delayed and dead messages, too."""
+        """Return records of messages, also of delayed and dead ones. See inspect()."""
         return self.client.run(self._messages(kind, start, count))
 
     async def amessages(self, kind: Kind, start: int = 0, count: int = 100) -> list[StoredMessage]:
@@ -393,7 +393,7 @@ class ReliableQueue:
         return self._call("info", (), read_info, repeatable=True)
 
     def statistics(self) -> ReliableStatistics:
-        """Read all numbers of the queue. Raises QueueNotFound."""
+        """Return the statistics of the queue. Raises QueueNotFound."""
         return self.client.run(self.statistics_call())
 
     async def astatistics(self) -> ReliableStatistics:
@@ -405,7 +405,7 @@ class ReliableQueue:
         return self._call("statistics", (), read_statistics, repeatable=True)
 
     def delete_queue(self) -> None:
-        """Remove the queue with all its messages. Raises QueueNotFound."""
+        """Delete the queue with all its messages. Raises QueueNotFound."""
         self.client.run(self._delete_queue())
 
     async def adelete_queue(self) -> None:
@@ -427,7 +427,7 @@ class ReliableQueue:
     ) -> list[Call[list[str] | None]]:
         words = [receipt_word(self.name, message) for message in messages]
         if not words:
-            raise InvalidValue(f"{operation}() was given no id; give it the messages that are meant")
+            raise InvalidValue(f"{operation}() got no id; give it the messages")
         return [self._call(operation, (*args, *batch), read_ids_or_none) for batch in batches(words)]
 
     def _checked_other(self, other: str | ReliableQueue) -> str:
@@ -435,8 +435,8 @@ class ReliableQueue:
             return checked_name(other)
         if other.client.connection is not self.client.connection or other.client.namespace != self.client.namespace:
             raise InvalidName(
-                f"queue {other.name!r} is on another connection or in another namespace than {self.name!r}; one "
-                "operation concerns queues of one place"
+                f"queue {other.name!r} is on another connection or in another namespace than {self.name!r}; an "
+                "operation is limited to queues of one namespace"
             )
         return other.name
 
@@ -445,7 +445,9 @@ class ReliableQueue:
 
 
 def _lost_while_waiting(call: Call[Popped], error: OutcomeUnknown) -> ConnectionFailed:
-    return ConnectionFailed(f"queue {call.subject!r}: lost the server while waiting, so nothing was taken ({error})")
+    return ConnectionFailed(
+        f"queue {call.subject!r}: lost the connection while waiting, so nothing was popped ({error})"
+    )
 
 
 def _raise_refusal(call: Call[Popped], reply: object) -> None:

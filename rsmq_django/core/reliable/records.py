@@ -1,4 +1,4 @@
-"""The values that a reliable queue returns: plain, frozen, and free of I/O."""
+"""The values that a reliable queue returns: plain, frozen, without I/O."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-#: Where a message can be: waiting in line, waiting for its time, with a consumer, or given up.
+#: The states of a message: ready, delayed, in flight, dead.
 Kind = Literal["undelivered", "delayed", "delivered", "dead"]
 KINDS: tuple[Kind, ...] = ("undelivered", "delayed", "delivered", "dead")
 
 
 @dataclass(frozen=True, slots=True)
 class ReliableMessage:
-    """One delivered message."""
+    """A delivered message."""
 
-    #: Name of the queue that it came from.
+    #: Name of its queue.
     queue: str
     id: str
     body: bytes
-    #: This delivery included.
+    #: Number of deliveries, including this one.
     deliveries: int
-    #: How many of them were given back unused.
+    #: How many of them were released unused.
     unused: int = 0
 
     @property
     def attempt(self) -> int:
-        """Return the number of this delivery without those that were given back unused: 1 for the first."""
+        """Return the number of this delivery, without unused deliveries: 1 for the first."""
         return self.deliveries - self.unused
 
     @property
     def receipt(self) -> str:
-        """Return what is good for this delivery only: not any more when the message was delivered again."""
+        """Return the receipt, which is valid for this delivery only."""
         return f"{self.id}:{self.deliveries}"
 
     def text(self) -> str:
@@ -41,39 +41,39 @@ class ReliableMessage:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """One message as it lies in the queue."""
+    """A stored message of the queue."""
 
     id: str
     body: bytes
-    #: Server time of the last delivery, of the end of the delay, or of the death; None for an undelivered one.
+    #: Server time of the last delivery, the end of the delay, or the final failure; None for a ready message.
     at_ms: int | None
-    #: Milliseconds since then; negative when that is still to come.
+    #: Milliseconds since then; negative for a time in the future.
     elapsed_ms: int | None
     deliveries: int
-    #: Who holds a delivered one, or why a dead one was buried; "" when nobody said.
+    #: Consumer of a message in flight, or reason of a dead message; "" if unknown.
     consumer: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReliableStatistics:
-    """What there is to know about a queue at this moment."""
+    """Statistics of a queue at one moment."""
 
     undelivered: int
     delayed: int
     delivered: int
     dead: int
-    #: How long ago the oldest delivery was that nobody acknowledged; None without one.
+    #: Age of the oldest unacknowledged delivery; None without one.
     oldest_delivery_ms: int | None
     total_pushed: int
     total_popped: int
     total_acked: int
     total_recovered: int
     total_nacked: int
-    #: How many went to the dead ones.
+    #: Total number of messages that became dead.
     total_buried: int
-    #: 0: as often as it takes.
+    #: 0: no limit.
     max_deliveries: int
-    #: Number of deliveries -> messages, of the thousand oldest delivered ones.
+    #: Number of deliveries -> messages, of the thousand oldest messages in flight.
     deliveries: Mapping[int, int]
-    #: Consumer -> messages it holds, of the thousand oldest delivered ones.
+    #: Consumer -> its messages in flight, of the thousand oldest.
     consumers: Mapping[str, int]

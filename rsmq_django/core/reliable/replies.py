@@ -1,4 +1,4 @@
-"""How to read the raw replies of the scripts of reliable queues."""
+"""Parsing of the raw replies of reliable queue scripts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ..replies import read_message_id
 from .records import ReliableMessage, ReliableStatistics, StoredMessage
 
-#: The first numbers in the reply of statistics.lua.
+#: Names of the first numbers in the reply of statistics.lua.
 _STATISTICS = (
     "undelivered",
     "delayed",
@@ -29,15 +29,15 @@ _STATISTICS = (
 
 @dataclass(frozen=True, slots=True)
 class Popped:
-    """What one look at the queues gave."""
+    """The result of one pop."""
 
     messages: list[ReliableMessage]
-    #: Milliseconds until a delayed message may be delivered; None when there is none.
+    #: Milliseconds until a delayed message is due; None without one.
     next_due_ms: int | None
 
 
 def read_popped(reply: list[Any]) -> Popped:
-    """Read the reply of pop.lua."""
+    """Return the result of a reply of pop.lua."""
     messages = [
         ReliableMessage(reply[at].decode(), read_message_id(reply[at + 1]), *reply[at + 2 : at + 5])
         for at in range(1, len(reply), 5)
@@ -46,7 +46,7 @@ def read_popped(reply: list[Any]) -> Popped:
 
 
 def read_recovered(queue: str) -> Callable[[list[Any] | None], list[ReliableMessage] | None]:
-    """Return a reader of the reply of recover.lua; None when there is no such queue."""
+    """Return a parser of the reply of recover.lua; its result is None if the queue does not exist."""
 
     def read(reply: list[Any] | None) -> list[ReliableMessage] | None:
         if reply is None:
@@ -60,22 +60,22 @@ def read_recovered(queue: str) -> Callable[[list[Any] | None], list[ReliableMess
 
 
 def read_ids_or_none(reply: list[bytes] | None) -> list[str] | None:
-    """Read ids in order; None when there is no such queue."""
+    """Return ids in order; None if the queue does not exist."""
     return None if reply is None else [read_message_id(message_id) for message_id in reply]
 
 
 def read_moved(reply: list[bytes] | None) -> dict[str, str] | None:
-    """Read old and new ids in turn; None when there is no such queue."""
+    """Return old id -> new id; None if the queue does not exist."""
     ids = read_ids_or_none(reply)
     return None if ids is None else dict(zip(ids[::2], ids[1::2], strict=True))
 
 
 def read_stored(reply: list[Any]) -> list[StoredMessage]:
-    """Read the reply of inspect.lua."""
+    """Return the messages of a reply of inspect.lua."""
     messages = []
     for at in range(0, len(reply), 6):
         message_id, body, at_ms, elapsed_ms, deliveries, consumer = reply[at : at + 6]
-        if not at_ms:  # an undelivered one
+        if not at_ms:  # a ready message
             at_ms = elapsed_ms = None
         name = consumer.decode("utf-8", "replace")
         messages.append(StoredMessage(read_message_id(message_id), body, at_ms, elapsed_ms, deliveries, name))
@@ -83,12 +83,12 @@ def read_stored(reply: list[Any]) -> list[StoredMessage]:
 
 
 def read_info(reply: list[Any]) -> list[str | int]:
-    """Read names and numbers in turn."""
+    """Return a mapping from alternating names and numbers."""
     return [word.decode() if isinstance(word, bytes) else word for word in reply]
 
 
 def read_statistics(reply: list[Any]) -> ReliableStatistics:
-    """Read the reply of statistics.lua."""
+    """Return the statistics of a reply of statistics.lua."""
     numbers, held = dict(zip(_STATISTICS, reply, strict=False)), reply[len(_STATISTICS) :]
     if numbers["oldest_delivery_ms"] < 0:
         numbers["oldest_delivery_ms"] = None

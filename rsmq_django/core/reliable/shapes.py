@@ -1,4 +1,4 @@
-"""Shapes of answers: the plain lists of RedisRQ, made of our records, and one answer of those to several calls."""
+"""Conversion of records to the plain lists of RedisRQ, and merging of the results of several calls."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from .records import ReliableMessage, StoredMessage
 
-#: [queue, id, body], [id, body], or a row of the pending ones.
+#: [queue, id, body], [id, body], or a row of a message in flight.
 Row = list[Any]
 
 
 def as_rows(messages: Sequence[ReliableMessage]) -> list[Row]:
-    """Return what pop answers."""
+    """Return the list for pop."""
     return [[message.queue, message.id, message.body] for message in messages]
 
 
 def as_inspected(messages: Sequence[StoredMessage]) -> list[Row]:
-    """Return what inspect answers."""
+    """Return the list for inspect."""
     return [
         [message.id, message.body]
         if message.at_ms is None
@@ -27,14 +27,14 @@ def as_inspected(messages: Sequence[StoredMessage]) -> list[Row]:
 
 
 def joined(parts: Sequence[list[str] | None]) -> list[str] | None:
-    """Return the answers to the parts of one operation as one; None when there was no such queue."""
+    """Return the merged lists of the parts of one operation; None if the queue did not exist."""
     if all(part is None for part in parts):
         return None
     return [message_id for part in parts for message_id in part or ()]
 
 
 def merged(parts: Sequence[dict[str, str] | None]) -> dict[str, str] | None:
-    """Return the same of answers that say which message became which."""
+    """Return the merged mappings of the parts of one operation; None if the queue did not exist."""
     if all(part is None for part in parts):
         return None
     return {old: new for part in parts for old, new in (part or {}).items()}

@@ -1,13 +1,13 @@
-"""How a pop waits for messages: decisions about time, and a place in the line of those who wait.
+"""Waiting of pops for messages: timing, and a fair line of waiting clients.
 
-Each queue has a list `wake` that holds one token exactly while messages are undelivered. A pop that finds nothing takes
-that token by BLPOP: the server serves waiting clients in the order in which they came, one token wakes one of them, and
-the next pop puts it back when something is left. A push between the two is no problem, for the token stays.
+Each queue has a list `wake` that contains one token exactly while messages are ready. A pop without a message waits for
+that token with BLPOP: the server serves waiting clients in order, one token wakes one client, and the next pop restores
+the token if messages are left. A push between the pop and BLPOP is not missed, because the token stays.
 
-A wait is one BLPOP from its beginning to its end, because each new one goes to the end of the line. Beside it, on
-another socket, a waiter looks every two seconds without taking anything: that puts a token back which a dead client
-took with it, and notices a server that does not answer. A look between a client's waking and its pop must not put the
-token back: it would wake the next in line, who might be faster.
+A wait is a single BLPOP, because each new one goes to the end of the line. Meanwhile, on another socket, the waiting
+client polls every two seconds without popping: this restores a token that a crashed client has taken, and detects an
+unresponsive server. A poll between the wake-up of another client and its pop must not restore the token: it would wake
+the next client in line, which might be faster.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ..connection import Command, Connection, Reply, is_answered
 from ..errors import OutcomeUnknown, RedisFailure
 from ..keys import RELIABLE_PARTS
 
-#: How often a waiter looks. A message whose token was lost is taken at the first look when it is five seconds old:
-#: until then the client that was woken may be on its way to it.
+#: Polling interval. A message whose token was lost is popped at the first poll after it is five seconds old: until
+#: then the woken client may be about to pop it.
 SLICE_S = 2.0
-#: The longest single BLPOP. One that waits without end goes to the end of the line that often.
+#: Maximum duration of a BLPOP. An endless wait goes to the end of the line after each.
 LONGEST_BLOCK_S = 3600.0
-#: A server looks at the time-outs of blocked clients ten times a second, so that its answer may be late by so much. The
-#: end of a wait is therefore spent looking, every few milliseconds.
+#: Servers check the timeouts of blocked clients ten times a second, so a reply may be late by this time. At the end of
+#: a wait, the client therefore polls every few milliseconds.
 SERVER_TICK_S = 0.1
 LOOK_EVERY_S = 0.005
-#: The server's answer to a BLPOP is overdue after this: its process hangs, or the network is cut.
+#: Grace time for the reply to a BLPOP, after which the server or the network counts as failed.
 MARGIN_S = 5.0
 
 _patient: WeakKeyDictionary[Connection, Connection] = WeakKeyDictionary()
@@ -41,7 +41,7 @@ _lasting: WeakKeyDictionary[Connection, Connection] = WeakKeyDictionary()
 
 
 def patient(connection: Connection) -> Connection:
-    """Return a connection to the same server, with sockets of its own, whose replies may take as long as a slice."""
+    """Return a separate connection to the same server whose replies may take as long as a slice."""
     found = _patient.get(connection)
     return found if found is not None else _patient.setdefault(connection, connection.with_timeout(SLICE_S + MARGIN_S))
 
@@ -63,16 +63,16 @@ class Wait:
 
     @property
     def is_over(self) -> bool:
-        """Say whether the time is over."""
+        """Return whether the time is over."""
         return self._deadline is not None and time.monotonic() >= self._deadline
 
     def block_s(self) -> float:
-        """Return for how long the server may be asked to wait now; 0 when it is time for short naps instead."""
+        """Return the timeout for the next BLPOP; 0 when it is time to poll instead."""
         block_s = min(LONGEST_BLOCK_S, self._left_s() - SERVER_TICK_S)
-        return block_s if block_s >= LOOK_EVERY_S else 0.0  # the server takes a zero for "without end"
+        return block_s if block_s >= LOOK_EVERY_S else 0.0  # for the server, zero means forever
 
     def nap_s(self) -> float:
-        """Return how long a nap is."""
+        """Return the time to sleep between polls."""
         return max(0.001, min(LOOK_EVERY_S, self._left_s()))
 
     def _left_s(self) -> float:
@@ -80,12 +80,12 @@ class Wait:
 
 
 def until_next_look_s(next_due_ms: int | None) -> float:
-    """Return how long a waiter stays in line before it looks: until a delayed message is due, or for a slice."""
+    """Return how long to wait before the next poll: until a delayed message is due, or for a slice."""
     return SLICE_S if next_due_ms is None else max(0.001, min(SLICE_S, next_due_ms / 1000))
 
 
 def wake_keys(keys: Sequence[str]) -> Sequence[str]:
-    """Return those keys of a pop that hold tokens."""
+    """Return the keys of a pop that contain tokens."""
     return keys[1 + RELIABLE_PARTS.index("wake") :: len(RELIABLE_PARTS)]
 
 
@@ -95,18 +95,18 @@ def take_token(keys: Sequence[str], block_s: float) -> Command:
 
 
 class Place:
-    """A place in the line: one BLPOP that is under way on a socket of its own."""
+    """A place in the line: a pending BLPOP on its own socket."""
 
     def __init__(self, connection: Connection, link: Any, overdue_at: float) -> None:
         self._connection, self._link, self._overdue_at = connection, link, overdue_at
         self.is_left = False
 
     def is_served(self, *, within_s: float) -> bool:
-        """Say whether the server answers within so many seconds. Raises OutcomeUnknown when its answer is overdue."""
+        """Return whether the server replies within a number of seconds. Raises OutcomeUnknown if it is overdue."""
         if is_answered(self._link, within_s=within_s):
             return True
         if time.monotonic() > self._overdue_at:
-            raise OutcomeUnknown("the answer to a BLPOP is overdue")
+            raise OutcomeUnknown("the reply to a BLPOP is overdue")
         return False
 
     def leave(self) -> Reply:
@@ -117,7 +117,7 @@ class Place:
 
 @contextmanager
 def place_in_line(connection: Connection, keys: Sequence[str], block_s: float) -> Iterator[Place]:
-    """Stand in line for one of these tokens; a place that was not left by then is given up at the end of the block."""
+    """Wait in line for one of these tokens until the end of the block."""
     waiting = patient(connection)
     link = waiting.ask(take_token(keys, block_s))
     place = Place(waiting, link, time.monotonic() + block_s + MARGIN_S)
@@ -132,7 +132,7 @@ def place_in_line(connection: Connection, keys: Sequence[str], block_s: float) -
 async def async_place_in_line(
     connection: Connection, keys: Sequence[str], block_s: float
 ) -> AsyncIterator[asyncio.Task[list[Reply]]]:
-    """See place_in_line(). Yields the task that waits for the server's answer."""
+    """Yield the task that waits for the server's reply. See place_in_line()."""
     waiting = asyncio.ensure_future(_lasting_for(connection).aexchange([take_token(keys, block_s)]))
     try:
         yield waiting

@@ -1,7 +1,7 @@
-"""Topics with replay: a numbered log, and groups that each read all of it, one cursor per group.
+"""Topics with replay: a numbered log, and groups that each read the whole log with their own cursor.
 
-Knows the keys of a plain client (`{topic}:nextIndex`, `{topic}:messages:{n}`, `{topic}:{group}:nextIndex`) and keeps
-them byte for byte; everything else lies under `rsmqt:`. See docs/topics.md.
+The keys of plain clients (`{topic}:nextIndex`, `{topic}:messages:{n}`, `{topic}:{group}:nextIndex`) are used byte for
+byte; all other keys begin with `rsmqt:`. See docs/topics.md.
 """
 
 from .bridge import Bridge, Forwarded

@@ -1,7 +1,7 @@
-"""A bridge from a topic to an RSMQ queue: clients of RSMQ in any language follow a topic as the queue of their own.
+"""A bridge from a topic to an RSMQ queue, so that RSMQ clients in any language can consume a topic.
 
-A group of the topic stands for the queue. Moving its next messages is one script, so each of them arrives exactly once,
-whatever dies; topic and queue have to be on one server.
+A group of the topic represents the queue. One script moves its next messages, so each message arrives exactly once
+despite crashes; topic and queue must be on one server.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .waiting import Patience
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """What one step of a bridge did."""
+    """The result of one step of a bridge."""
 
-    #: Messages that are on the queue now.
+    #: Messages moved to the queue.
     moved: int
-    #: Messages that are longer than the queue allows, and went to the dead-letter topic.
+    #: Messages longer than the queue allows, moved to the dead-letter topic.
     dead_lettered: int
-    #: Indexes that lie ahead.
+    #: Lag: number of unread indexes.
     left: int
     skipped: int
     holes: int
@@ -40,13 +40,13 @@ class Forwarded:
 
 
 class Bridge:
-    """Moves the messages of a group into a queue. Give the group nothing else to do."""
+    """Moves the messages of a group into a queue. The group must have no other consumers."""
 
     def __init__(self, group: Group, queue: Queue) -> None:
         if group.client.connection.url != queue.client.connection.url:
             raise InvalidValue(
-                f"topic {group.topic.name!r} and queue {queue.name!r} are on different servers; a message moves "
-                "between them in one step, so they have to be on one"
+                f"topic {group.topic.name!r} and queue {queue.name!r} are on different servers; messages are moved "
+                "atomically, so both must be on one server"
             )
         self.group = group
         self.queue = queue
@@ -54,7 +54,7 @@ class Bridge:
     def forward(self, count: int = 100, *, block_ms: int = 0) -> Forwarded:
         """Move up to `count` messages; wait for the first one up to `block_ms`.
 
-        Raises QueueNotFound, and what `Group.read()` raises. Nothing is lost or doubled when the reply is lost.
+        Raises QueueNotFound, and what `Group.read()` raises. A lost reply neither loses nor duplicates messages.
         """
         patience, topic = Patience(block_ms), self.group.topic
         done = topic.run(self.forward_call(count))
@@ -105,6 +105,6 @@ def _read_forwarded(queue_name: str) -> Callable[[Any], Forwarded]:
 
 
 def _as_batch(done: Forwarded) -> Batch:
-    """Return what the waiting asks about: was there anything?"""
+    """Return whether a step moved any messages, for the wait."""
     moved: list[Any] = [None] * (done.moved + done.dead_lettered)
     return Batch(moved, done.skipped, done.holes, done.dead_lettered, done.left, done.last)

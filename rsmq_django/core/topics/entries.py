@@ -1,4 +1,4 @@
-"""What may be published: bodies, keys and headers, checked before anything is sent."""
+"""Validation of published messages: bodies, keys and headers."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ..limits import MAX_BATCH, MAX_BODY_BYTES, Body, encoded
 from .records import Entry
 
 MAX_KEY_BYTES = 1024
-#: Headers are for a few facts; whatever reads the topic reads them, too.
+#: Headers are small: every reader of the topic receives them.
 MAX_HEADERS_BYTES = 8192
 
 
 def publish_words(
     topic: str, entries: Sequence[Body | Entry], *, key: str | None, headers: Mapping[str, str] | None
 ) -> list[Argument]:
-    """Return the words of topic/publish from the count on. `key` and `headers` are for entries without their own.
+    """Return the arguments of topic/publish from the count on. `key` and `headers` are defaults.
 
     Raises InvalidValue, MessageNotBytes, MessageTooLong.
     """
     if not 1 <= len(entries) <= MAX_BATCH:
         raise InvalidValue(
             f"{len(entries)} messages for topic {topic!r} in one call; publish 1 to {MAX_BATCH} at a time, "
-            "so that they get indexes in a row in one step"
+            "so that they get consecutive indexes in one step"
         )
     bodies: list[Argument] = []
     extras: list[Argument] = []
@@ -57,7 +57,7 @@ def _packed_key(key: str | None) -> bytes:
     if key is None:
         return b""
     if not isinstance(key, str) or not key:
-        raise InvalidValue(f"key is {key!r}; it must be text that is not empty, or None for a message without one")
+        raise InvalidValue(f"key is {key!r}; it must be a text that is not empty, or None")
     return _limited("key", key, MAX_KEY_BYTES)
 
 
@@ -76,5 +76,5 @@ def _limited(what: str, text: str, limit_bytes: int) -> bytes:
     except UnicodeEncodeError as error:
         raise InvalidValue(f"{what} must be Unicode: {error}") from error
     if len(data) > limit_bytes:
-        raise InvalidValue(f"{what} takes {len(data)} bytes, at most {limit_bytes} are allowed; put it into the body")
+        raise InvalidValue(f"{what} takes {len(data)} bytes, the limit is {limit_bytes}; put it into the body")
     return data

@@ -1,7 +1,7 @@
-"""A group of readers of a topic: read, acknowledge, replay, seek.
+"""A consumer group of a topic: read, acknowledge, replay, seek.
 
-Consumers that read in the name of one group share its messages; every group gets all of them. Where a group is, its
-cursor says, which plain clients know as well.
+The consumers of a group share its messages; every group gets all messages. The position of a group is its cursor, which
+plain clients use as well.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Start = Literal["earliest", "latest", "error"]
 Held = TopicMessage | int
 
-#: A consumer that reads says so that often, and counts as live for that long.
+#: Interval of heartbeats of a reading consumer, and how long it counts as live.
 BEAT_EVERY_S = 5.0
 LIVE_MS = 15_000
 MAX_DELIVERIES = 1_000_000
@@ -41,18 +41,18 @@ MAX_DELIVERIES = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOptions:
-    """How a group reads. Raises InvalidValue where it is made."""
+    """Options of a group. Raises InvalidValue for invalid options."""
 
-    #: False: messages are done with when they are handed out, and lost when their reader dies: at most once.
-    #: True: they are done with when they are acknowledged, and handed out again otherwise: at least once.
+    #: False: messages are settled when delivered, and lost if their consumer crashes: at most once.
+    #: True: they are settled when acknowledged, and otherwise delivered again: at least once.
     at_least_once: bool = False
-    #: How long a reader may take to acknowledge a message.
+    #: Time to acknowledge a message before it is delivered again.
     visibility_timeout_s: float = 30
-    #: A message that was handed out so often goes to the dead-letter topic, "<topic>.dlt"; 0 tries for ever.
+    #: Number of deliveries after which a message goes to the dead-letter topic, "<topic>.dlt"; 0 for no limit.
     max_deliveries: int = 5
-    #: Where a group begins that nobody has read for: at the first message that is kept, behind the last one, or not.
+    #: Start of a new group: at the oldest stored message, after the latest one, or with an error.
     start: Start = "earliest"
-    #: Where a group goes on whose topic was deleted and has fewer messages now than the group had read.
+    #: Position of a group whose topic was recreated with fewer messages than the group had read.
     on_reset: Start = "error"
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class GroupOptions:
 
 
 class Group:
-    """One group of a topic; make it with `Topic.group()`. Threads may share it."""
+    """A group of a topic, created with `Topic.group()`. It is thread-safe."""
 
     def __init__(self, topic: Topic, name: str, options: GroupOptions) -> None:
         self.topic = topic
@@ -86,8 +86,8 @@ class Group:
     def read(self, count: int = 1, *, block_ms: int = 0) -> Batch:
         """Return the next messages, up to 1,000; wait for the first one up to `block_ms`.
 
-        Raises GroupNotFound, TopicReset where the options say "error", TopicBroken, InvalidValue. When the reply is
-        lost (OutcomeUnknown), messages read at most once are lost with it.
+        Raises GroupNotFound, TopicReset if the options say "error", TopicBroken, InvalidValue. If the reply is lost
+        (OutcomeUnknown), messages read at most once are lost with it.
         """
         patience = Patience(block_ms)
         batch = self.topic.run(self.read_call(count))
@@ -124,20 +124,20 @@ class Group:
 
     @property
     def read_keys(self) -> tuple[str, ...]:
-        """Return the keys that every script which reads begins with."""
+        """Return the first keys of all reading scripts."""
         log = self.topic.keys
         return (log.index, log.meta, log.headers, log.keys, *self.keys.all)
 
     def read_words(self, count: int) -> tuple[Argument, ...]:
-        """Return the arguments that every script which reads begins with."""
+        """Return the first arguments of all reading scripts."""
         options = self.options
         return (self.topic.keys.prefix, self.name, count, options.start, options.on_reset, self._beat())
 
     def ack(self, messages: Iterable[Held] | Held) -> int:
-        """Acknowledge messages; return how many of them were still held.
+        """Acknowledge messages; return how many of them were still in flight.
 
-        A missing one was acknowledged before, was handed out again because its time was over, or the group was set back
-        since. A bare index is compared with no receipt.
+        The others were already acknowledged, were delivered again after their visibility timeout, or the group was
+        moved back. A bare index is not compared with a receipt.
         """
         return sum(run_in_turn(self.client, self._ack(messages), each=2))
 
@@ -154,9 +154,9 @@ class Group:
         ]
 
     def retry(self, messages: Iterable[Held] | Held, *, after_s: float = 0) -> int:
-        """Have messages handed out again after `after_s` seconds; return how many of them were still held, as in ack().
+        """Redeliver messages after `after_s` seconds; return how many of them were still in flight, as ack() does.
 
-        With 0 that is at once, to whoever reads first. A longer time than is left gives their reader more time.
+        With 0 they are redelivered at once, to the next reader. A longer time than is left extends the lease.
         """
         return sum(run_in_turn(self.client, self._retry(messages, after_s), words=1, each=2))
 
@@ -172,10 +172,10 @@ class Group:
             for part in _receipt_batches(messages)
         ]
 
-    # -- Going somewhere else -----------------------------------------------------------------------------------------
+    # -- Seeking -----------------------------------------------------------------------------------------
 
     def replay(self, *, force: bool = False, dry_run: bool = False, seen: SeekResult | None = None) -> SeekResult:
-        """Have everything that is kept handed out again, from the first message on. See seek()."""
+        """Move the group back to the oldest stored message. See seek()."""
         return self.client.run(self._seek("replay", "", force=force, dry_run=dry_run, seen=seen))
 
     async def areplay(
@@ -187,11 +187,11 @@ class Group:
     def seek(
         self, target: Target, *, force: bool = False, dry_run: bool = False, seen: SeekResult | None = None
     ) -> SeekResult:
-        """Set which message comes next: an index, "earliest", "latest", "+10" or "-10", a datetime or a timedelta ago.
+        """Move the group to an index, "earliest", "latest", "+10" or "-10", a datetime or a timedelta ago.
 
-        A time leads to the first message published since then, or up to 100 ms earlier. What lies outside the log is
-        moved to its nearer end. Raises GroupLive while consumers read, unless forced: they would go on with what they
-        hold. A dry run changes nothing; given as `seen`, GroupMoved is raised when somebody has read since.
+        A time selects the first message published since then, or up to 100 ms earlier. A target outside the log becomes
+        its nearer end. Raises GroupLive while the group has live consumers, unless forced: they would continue with
+        their messages in flight. A dry run changes nothing; with its result as `seen`, a later move raises GroupMoved.
         """
         return self.client.run(self._seek(*seek_words(target), force=force, dry_run=dry_run, seen=seen))
 
@@ -207,10 +207,10 @@ class Group:
         args = (self.name, kind, value, int(dry_run), int(force), LIVE_MS, "" if seen is None else seen.before)
         return Call("topic/seek", self._log_and_own, args, read_seek, subject=self.subject)
 
-    # -- Looking, leaving ---------------------------------------------------------------------------------------------
+    # -- Status, leaving ---------------------------------------------------------------------------------------------
 
     def status(self) -> GroupStatus:
-        """Look at the group."""
+        """Return the status of the group."""
         return self.client.run(self.status_call())
 
     async def astatus(self) -> GroupStatus:
@@ -224,7 +224,7 @@ class Group:
         return Call("topic/group_status", self._log_and_own, args, reader, repeatable=True, subject=self.subject)
 
     def lag(self) -> int:
-        """Return how many indexes the group has not been given yet; takes no longer for a million than for one."""
+        """Return the lag: the number of unread indexes, in constant time."""
         return self.status().lag
 
     async def alag(self) -> int:
@@ -232,7 +232,7 @@ class Group:
         return (await self.astatus()).lag
 
     def beat_call(self) -> Call[int]:
-        """Return the call that says that this consumer is at work; reading says so by itself."""
+        """Return the call for a heartbeat of this consumer; reads send heartbeats automatically."""
         keys = (self.keys.groups, self.keys.consumers)
         return Call("topic/beat", keys, (self.name, self.consumer), int, repeatable=True, subject=self.subject)
 
@@ -241,7 +241,7 @@ class Group:
         return self._retry(messages, after_s)
 
     def leave(self) -> None:
-        """Say that this consumer reads no more, so that the group can be set back without waiting."""
+        """Unregister this consumer, so that the group can be moved without waiting."""
         self.client.run(self._leave())
 
     async def aleave(self) -> None:
@@ -254,7 +254,7 @@ class Group:
         return Call("topic/leave", keys, (self.consumer,), int, repeatable=True, subject=self.subject)
 
     def drop(self) -> bool:
-        """Forget the group and where it is; return whether there was one. Raises GroupLive while consumers read."""
+        """Delete the group with its position; return whether it existed. Raises GroupLive if it has live consumers."""
         return self.client.run(self.drop_call())
 
     async def adrop(self) -> bool:
@@ -262,7 +262,7 @@ class Group:
         return await self.client.arun(self.drop_call())
 
     def drop_call(self, *, idle_ms: int | None = None) -> Call[bool]:
-        """Return drop() as a call; with `idle_ms` only a group goes that was not seen for so long."""
+        """Return drop() as a call; with `idle_ms`, only a group idle for that time is deleted."""
         args = (self.name, "" if idle_ms is None else idle_ms, LIVE_MS)
         return Call("topic/drop_group", self.keys.all, args, bool, repeatable=True, subject=self.subject)
 
@@ -270,14 +270,14 @@ class Group:
 
     @property
     def consumer(self) -> str:
-        """Return the name under which this process reads."""
+        """Return the consumer name of this process."""
         if self._consumer_pid != os.getpid():  # after a fork
             self._consumer_pid, self._next_beat_at = os.getpid(), 0.0
             self._consumer = f"{socket.gethostname()[:30]}-{os.getpid()}-{secrets.token_hex(3)}"
         return self._consumer
 
     def _beat(self) -> str:
-        """Return the consumer's name when it is time to say that it is there, else "": an idle read writes nothing."""
+        """Return the consumer's name if its heartbeat is due, else "": an idle read writes nothing."""
         consumer, now = self.consumer, time.monotonic()
         if now < self._next_beat_at:
             return ""
@@ -291,12 +291,12 @@ class Group:
 
     @property
     def subject(self) -> str:
-        """Return what error messages are about. Neither name has a colon, so they can tell them apart."""
+        """Return the subject of error messages. Neither name has a colon, so it can be split."""
         return f"{self.topic.name}:{self.name}"
 
 
 def _receipt_batches(messages: Iterable[Held] | Held) -> list[list[Argument]]:
-    """Return index and receipt in turn, of up to a thousand messages each."""
+    """Return lists of alternating indexes and receipts, of up to a thousand messages each."""
     if isinstance(messages, (TopicMessage, int)):
         messages = [messages]
     words: list[Argument] = []
@@ -308,5 +308,5 @@ def _receipt_batches(messages: Iterable[Held] | Held) -> list[list[Argument]]:
 def _index(message: Held) -> int:
     index = message.index if isinstance(message, TopicMessage) else message
     if isinstance(index, bool) or not isinstance(index, int) or index < 1:
-        raise InvalidValue(f"{message!r} is no message of a topic and no index from 1 on")
+        raise InvalidValue(f"{message!r} is neither a message of a topic nor an index of at least 1")
     return index

@@ -1,7 +1,7 @@
-"""The keys of a topic and of its groups, and which names they may have.
+"""The keys of a topic and of its groups, and their valid names.
 
-A topic has no namespace: its three kinds of keys are those of plain clients, which know none. Ours begin with `rsmqt:`
-and the name as it is, so that a topic named `{orders}` has all of its keys in one slot of a cluster.
+A topic has no namespace: its three kinds of keys are those of plain clients, which have none. Our keys begin with
+`rsmqt:` and the unchanged name, so that all keys of a topic named `{orders}` are in one slot of a cluster.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from ..errors import InvalidName
 from ..keys import MAX_NAME_LENGTH
 
-#: The set of topics that were used; no topic has an empty name, so this is nobody's key.
+#: The set of used topics; no topic has an empty name, so no topic uses this key.
 TOPICS_KEY = "rsmqt::topics"
 DEAD_LETTER_SUFFIX = ".dlt"
 
-#: Prefixes that are somebody's already. A topic named like the namespace of queues is refused, too.
+#: Reserved prefixes. A topic with the name of the queues' namespace is rejected, too.
 _RESERVED_TOPICS = frozenset({"rsmqt", "rq", "rsmq"})
 #: Its cursor would look like a message.
 _RESERVED_GROUPS = frozenset({"messages"})
@@ -27,9 +27,9 @@ class TopicKeys:
 
     #: string: index of the last message.
     index: str
-    #: What the number of a message is appended to.
+    #: Prefix of the key of a message, followed by its index.
     prefix: str
-    #: hash: first, last, slot (what we know of the log) and the settings.
+    #: hash: first, last, slot (known state of the log) and the settings.
     meta: str
     #: zset: first index of a time slot, scored with its start in epoch milliseconds.
     time: str
@@ -50,7 +50,7 @@ class TopicKeys:
 
     @property
     def log(self) -> tuple[str, ...]:
-        """Return the keys that a script needs to append, in its order."""
+        """Return the keys of a script that appends, in its order."""
         return (
             self.index,
             self.meta,
@@ -68,14 +68,14 @@ class TopicKeys:
 class GroupKeys:
     """The keys of one group of a topic."""
 
-    #: string: every message up to this index is done with. Plain clients know it, too.
+    #: string: every message up to this index is settled. Plain clients use it, too.
     cursor: str
     groups: str
-    #: hash: read (the last index handed out, while something is held), skipped, dead.
+    #: hash: read (the last delivered index, while messages are in flight), skipped, dead.
     own: str
-    #: zset: indexes that are held, scored with the index.
+    #: zset: indexes in flight, scored with the index.
     pending: str
-    #: zset: the same, scored with when they are handed out again in epoch milliseconds.
+    #: zset: the same, scored with their redelivery time in epoch milliseconds.
     due: str
     #: hash: index -> deliveries, from the second one on.
     counts: str
@@ -84,7 +84,7 @@ class GroupKeys:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Return all keys in the order in which scripts want them."""
+        """Return all keys in the order of the scripts."""
         return self.cursor, self.groups, self.own, self.pending, self.due, self.counts, self.consumers
 
 
@@ -121,26 +121,26 @@ def group_keys(topic: str, group: str) -> GroupKeys:
 
 
 def lag_key(topic: str, span_s: int, begins_s: int) -> str:
-    """Return the key of how far the groups of a topic were behind in a span of time; lag.py knows its fields."""
+    """Return the key of the lags of a topic's groups in a span of time; see lag.py."""
     return f"rsmqt:{topic}:lag:{span_s}:{begins_s}"
 
 
 def dead_letter_topic(name: str) -> str:
-    """Return the topic that takes what was delivered too often."""
+    """Return the name of the dead-letter topic."""
     return name + DEAD_LETTER_SUFFIX
 
 
 def checked_topic(name: str, *, namespace: str) -> str:
-    """Return `name`, or raise InvalidName when its keys would be ambiguous or somebody else's."""
+    """Return `name`, or raise InvalidName if its keys would be ambiguous or reserved."""
     longest = MAX_NAME_LENGTH + (len(DEAD_LETTER_SUFFIX) if str(name).endswith(DEAD_LETTER_SUFFIX) else 0)
     _check("topic", name, longest)
     if name in _RESERVED_TOPICS or name == namespace:
-        raise InvalidName(f"reserved topic name: {name!r}; keys that begin so belong to queues, choose another one")
+        raise InvalidName(f"reserved topic name: {name!r}; keys with this prefix belong to queues, choose another one")
     return name
 
 
 def checked_group(name: str) -> str:
-    """Return `name`, or raise InvalidName when its keys would be ambiguous or somebody else's."""
+    """Return `name`, or raise InvalidName if its keys would be ambiguous or reserved."""
     _check("group", name, MAX_NAME_LENGTH)
     if name in _RESERVED_GROUPS:
         raise InvalidName(f"reserved group name: {name!r}; messages of the topic have such keys, choose another one")

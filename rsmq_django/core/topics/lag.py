@@ -1,12 +1,12 @@
-"""How far the groups of a topic were behind, over time: noting it, and reading it for charts.
+"""The lag of topic groups over time: recording, and reading for charts.
 
-Worker processes that follow a topic look at all of its groups a few times a minute, at those of others, too: a group
-falls behind when its own workers are gone. The largest lag of each span of time is kept, in the resolutions of
-core/counters.py, one hash for all groups of a topic:
+Worker processes that consume a topic measure the lag of all its groups a few times a minute, including groups of other
+workers: the lag of a group grows when its own workers are gone. The largest lag of each span of time is stored, in the
+resolutions of core/counters.py, one hash for all groups of a topic:
 
-    rsmqt:{topic}:lag:{span_s}:{begins_s}    group -> the most it was behind
+    rsmqt:{topic}:lag:{span_s}:{begins_s}    group -> its largest lag
 
-Where nobody follows a topic nothing is noted, and then nothing is known: None, which is not the same as 0.
+Without workers that consume a topic nothing is recorded: the lag is None, not 0.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .keys import lag_key
 from .records import GroupStatus
 from .topic import Topic
 
-#: Of a topic with more groups, those seen last. Each takes a field in one hash a minute, ten minutes and hour.
+#: Maximum number of groups per topic, most recently active first. Each takes a field per minute, ten minutes and hour.
 MOST_GROUPS = 100
 
 
 def look_at_groups(topic: Topic) -> list[GroupStatus]:
-    """Return what the groups of a topic are like now. Those that cannot be read are left out."""
+    """Return the status of a topic's groups, without unreadable groups."""
     (found,) = look_at_groups_of([topic])
     return found
 
 
 def look_at_groups_of(topics: Sequence[Topic], *, most: int = MOST_GROUPS) -> list[list[GroupStatus]]:
-    """Return what the groups of topics of one client are like, of each those seen last, in two round trips."""
+    """Return the status of the most recently active groups of a client's topics, in two round trips."""
     if not topics:
         return []
     client = topics[0].client
@@ -51,7 +51,7 @@ def look_at_groups_of(topics: Sequence[Topic], *, most: int = MOST_GROUPS) -> li
 
 
 def note_lag_call(topic: Topic, lags: Mapping[str, int], *, at_s: float) -> Call[int]:
-    """Return the call that notes how far groups are behind, by name."""
+    """Return the call that records the lags of groups, by name."""
     keys = tuple(_key_at(topic, resolution.span_s, at_s) for resolution in RESOLUTIONS)
     args: list[Argument] = [*ttls()]
     for name, lag in lags.items():
@@ -67,11 +67,11 @@ def lag_calls(topic: Topic, window: Window) -> list[Call[dict[str, int]]]:
 
 
 def lags_of(group: str, spans: Sequence[dict[str, int] | RsmqError]) -> list[int | None]:
-    """Return how far a group was behind in each span; None where nobody looked. Raises RedisFailure."""
+    """Return the lag of a group in each span; None if not recorded. Raises RedisFailure."""
     for span in spans:
         if isinstance(span, RedisFailure):
             raise span
-    # Where another program has left something else, nothing is known.
+    # If another program has written another type, the lag is unknown.
     return [None if isinstance(span, RsmqError) else span.get(group) for span in spans]
 
 
@@ -82,7 +82,7 @@ def _key_at(topic: Topic, span_s: int, at_s: float) -> str:
 def _read_lags(reply: list[bytes]) -> dict[str, int]:
     lags = {}
     for name, value in zip(reply[::2], reply[1::2], strict=True):
-        # Nobody but us writes here; what is no number is not ours.
+        # Only this package writes here; an invalid number is of another program.
         if (lag := read_whole(value)) is not None and lag >= 0:
             lags[name.decode("utf-8", "replace")] = lag
     return lags

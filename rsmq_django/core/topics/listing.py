@@ -1,4 +1,4 @@
-"""Which topics there are. Redis cannot list them, so whoever uses one puts it on a list."""
+"""The list of topics. Redis cannot list them, so each use of a topic adds it to a set."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .keys import TOPICS_KEY
 
 
 def register_call(name: str) -> Call[int]:
-    """Return the call that puts a topic on the list."""
+    """Return the call that adds a topic to the list."""
     return Call("topic/register", (TOPICS_KEY,), (name,), int, repeatable=True, subject=name)
 
 
 def list_topics(client: Client) -> list[str]:
-    """Return the topics that were used with this package on the client's server, sorted."""
+    """Return the topics that were used through this package on the client's server, sorted."""
     return client.run(_list_topics())
 
 

@@ -1,4 +1,4 @@
-"""The values that topics take and return: plain, frozen, and free of I/O."""
+"""The values that topics accept and return: plain, frozen, without I/O."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message to be published, where a body alone does not say everything.
+    """A message to publish, with optional key and headers.
 
-    Messages with the same key replace each other when the topic is compacted; an empty body with a key says that
-    there is no value any more.
+    Compaction keeps the newest message of each key; an empty body with a key is a tombstone, which marks the value as
+    deleted.
     """
 
     body: Body
@@ -32,12 +32,12 @@ class TopicMessage(NamedTuple):
     body: bytes
     key: str | None = None
     headers: Mapping[str, str] = NO_HEADERS
-    #: How often it was handed out, this time included. Reads at most once do not count.
+    #: Number of deliveries, including this one. At-most-once reads are not counted.
     deliveries: int = 1
-    #: Server time in epoch milliseconds at which its time slot of 100 ms began; None where it was not asked for, or is
-    #: not known any more.
+    #: Server time in epoch milliseconds of the start of its time slot of 100 ms; None if not requested or no longer
+    #: known.
     published_ms: int | None = None
-    #: What proves that its reader holds this delivery of it; "" for messages that were read at most once.
+    #: Receipt of this delivery; "" for messages read at most once.
     receipt: str = ""
 
     def text(self) -> str:
@@ -47,20 +47,20 @@ class TopicMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one read gave. It is as long as its messages, and false without any."""
+    """The result of a read. Its length is the number of messages; it is false without messages."""
 
     messages: list[TopicMessage]
-    #: Messages that were dropped before this group came to read them.
+    #: Messages that were dropped before this group read them.
     skipped: int
     #: Indexes without a message: compacted, expired, or lost by another client.
     holes: int
-    #: Messages that were delivered too often and went to the dead-letter topic.
+    #: Messages that exceeded the maximum number of deliveries and moved to the dead-letter topic.
     dead_lettered: int
-    #: How many indexes lie ahead.
+    #: Lag: number of unread indexes.
     left: int
     #: The last index of the log.
     last: int
-    #: Milliseconds until something that is held is handed out again; None when nothing is.
+    #: Milliseconds until the next redelivery of a message in flight; None without one.
     due_ms: int | None = None
 
     def __iter__(self) -> Iterator[TopicMessage]:
@@ -77,7 +77,7 @@ class Range:
     """Messages read by index."""
 
     messages: list[TopicMessage]
-    #: The lowest index that is kept.
+    #: The lowest stored index.
     first: int
     #: The last index of the log.
     last: int
@@ -85,14 +85,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What a topic keeps; None means without limit. Limits hold within some hundred messages: trimming is amortised."""
+    """Retention of a topic; None means no limit. A topic may exceed the limits by some hundred messages."""
 
     max_count: int | None = None
     max_age_s: float | None = None
     max_bytes: int | None = None
-    #: Keep what a group has not read yet, whatever the limits say.
+    #: Keep messages that a group has not read yet, regardless of the limits.
     wait_for_groups: bool = False
-    #: Forget groups that were idle for so long, when the topic is swept.
+    #: Idle time after which a sweep of the topic deletes groups.
     group_ttl_s: float | None = None
 
 
@@ -101,12 +101,12 @@ class TopicStatus:
     """A topic at this moment."""
 
     exists: bool
-    #: The lowest index that is kept, and the last index of the log. With no message first is last + 1.
+    #: The lowest stored index, and the last index of the log. Without messages, first is last + 1.
     first: int
     last: int
-    #: The last index that was published or noticed by this package; others may have published since.
+    #: The last index published or observed by this package; other clients may have published since.
     noted: int
-    #: Server times in epoch milliseconds, within 100 ms; None when they are not known.
+    #: Server times in epoch milliseconds, within 100 ms; None if unknown.
     oldest_ms: int | None
     newest_ms: int | None
     groups: int
@@ -115,7 +115,7 @@ class TopicStatus:
 
     @property
     def length(self) -> int:
-        """Return how many indexes are kept; holes count."""
+        """Return the number of stored indexes, including gaps."""
         return max(0, self.last - self.first + 1)
 
 
@@ -125,27 +125,27 @@ class GroupStatus:
 
     name: str
     exists: bool
-    #: The last index that was handed out.
+    #: The last delivered index.
     position: int
-    #: How many indexes it has not been given yet.
+    #: Lag: number of unread indexes.
     lag: int
-    #: Messages that were dropped before it came to read them, waiting to be noticed.
+    #: Messages that were dropped unread, which the next read reports.
     missed: int
-    #: Messages that are held and not acknowledged, and those of them that are to be handed out again.
+    #: Messages in flight, and how many of them are due for redelivery.
     held: int
     due: int
-    #: Totals: messages that the group missed, and those that went to the dead-letter topic.
+    #: Totals: messages that the group skipped, and messages moved to the dead-letter topic.
     skipped: int
     dead_lettered: int
     live_consumers: int
     seen_ms: int | None
-    #: Seconds since the next unread message was published; None when there is none or its time is not known.
+    #: Seconds since the next unread message was published; None without one or if unknown.
     age_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class SeekResult:
-    """What a seek or replay did, or would do."""
+    """The result of a seek or replay, or of its dry run."""
 
     #: The next index before and after.
     before: int
@@ -153,10 +153,10 @@ class SeekResult:
     first: int
     last: int
     live_consumers: int
-    #: Messages that were held and not acknowledged.
+    #: Messages in flight.
     held: int
 
     @property
     def ahead(self) -> int:
-        """Return how many indexes the group has ahead of it afterwards."""
+        """Return the lag of the group afterwards."""
         return self.last - self.after + 1

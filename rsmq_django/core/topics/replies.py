@@ -1,4 +1,4 @@
-"""How to read the raw replies of the scripts of topics. Tolerant: what another client stored must not raise here."""
+"""Parsing of the raw replies of topic scripts. Invalid data of other clients must not raise here."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 from ..numbers import bounded, read_count
 from .records import NO_HEADERS, Batch, GroupStatus, Range, Retention, SeekResult, TopicMessage, TopicStatus
 
-#: Makes a message of its six values in half the time that the class takes for it.
+#: Creates a message from its six values in half the time of the class.
 _new_message: Callable[[tuple[Any, ...]], TopicMessage] = partial(tuple.__new__, TopicMessage)
 
 
 def read_published(reply: list[int]) -> range:
-    """Read the new indexes."""
+    """Return the new indexes."""
     return range(reply[0], reply[1] + 1)
 
 
 def read_batch(reply: list[Any]) -> Batch:
-    """Read what topic/read gave: bodies in a row, with None for holes."""
+    """Return the batch of a topic/read reply: consecutive bodies, with None for gaps."""
     last, skipped, holes, left, first, count = reply[-6:]
     bodies = reply[:count]
     indexes = range(first, first + count)
@@ -37,7 +37,7 @@ def read_batch(reply: list[Any]) -> Batch:
 
 
 def read_leased(reply: list[Any]) -> Batch:
-    """Read what topic/lease gave: columns."""
+    """Return the batch of a topic/lease reply: columns."""
     last, skipped, holes, left, dead, due_ms, count, receipt_end = reply[:8]
     indexes, deliveries, bodies = (reply[8 + at * count : 8 + (at + 1) * count] for at in range(3))
     keys, headers = _extras(reply[8 + 3 * count :], count) or (repeat(None), repeat(NO_HEADERS))
@@ -48,7 +48,7 @@ def read_leased(reply: list[Any]) -> Batch:
 
 
 def read_range(reply: list[Any]) -> Range:
-    """Read what topic/range gave."""
+    """Return the range of a topic/range reply."""
     last, lowest, first, count, slots = reply[:5]
     times = [(read_count(reply[at]), read_count(reply[at + 1])) for at in range(5, 5 + 2 * slots, 2)]
     start = 5 + 2 * slots
@@ -77,7 +77,7 @@ def _extras(words: Sequence[Any], count: int) -> tuple[list[str | None], list[Ma
 
 
 def read_headers(stored: bytes | None) -> Mapping[str, str]:
-    """Read the headers of a message; what is no JSON object of texts is left out."""
+    """Return the headers of a message; empty if they are not a JSON object of texts."""
     if not stored:
         return NO_HEADERS
     try:
@@ -89,7 +89,7 @@ def read_headers(stored: bytes | None) -> Mapping[str, str]:
 
 
 def read_status(reply: list[int]) -> TopicStatus:
-    """Read what topic/status gave."""
+    """Return the status of a topic/status reply."""
     exists, last, first, noted, oldest_ms, newest_ms, groups, now_ms = reply[:8]
     max_count, max_age_ms, max_bytes, wait_for_groups, group_ttl_ms = map(_known, reply[8:])
     retention = Retention(
@@ -104,7 +104,7 @@ def read_status(reply: list[int]) -> TopicStatus:
 
 
 def read_group_status(name: str) -> Callable[[list[int]], GroupStatus]:
-    """Return a reader of what topic/group_status gave."""
+    """Return a parser of topic/group_status replies."""
 
     def read(reply: list[int]) -> GroupStatus:
         exists, position, last, first, held, due, skipped, dead, live, seen_ms, slot_ms, now_ms = reply
@@ -128,13 +128,13 @@ def read_group_status(name: str) -> Callable[[list[int]], GroupStatus]:
 
 
 def read_seek(reply: list[int]) -> SeekResult:
-    """Read what topic/seek gave."""
+    """Return the result of a topic/seek reply."""
     before, after, last, first, live, held = reply
     return SeekResult(before + 1, after + 1, first, last, live, held)
 
 
 def read_groups(reply: list[bytes]) -> list[tuple[str, float]]:
-    """Read the groups with how many seconds ago each was seen."""
+    """Return the groups with the seconds since their last activity."""
     now_ms = float(reply[0])
     return [
         (reply[at].decode("utf-8", "replace"), max(0.0, now_ms - bounded(reply[at + 1])) / 1000)

@@ -1,4 +1,4 @@
-"""What a topic may be told to keep, as the words that the script stores."""
+"""Validation of retention settings, and their stored form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_AGE_S = 315_360_000
 
 
 def retention_words(retention: Retention) -> tuple[Argument, ...]:
-    """Return name and value of each setting, "" for one that is removed. Raises InvalidValue."""
+    """Return name and value of each setting, "" for a removed one. Raises InvalidValue."""
     return (
         "max_count",
         _whole("max_count", retention.max_count),

@@ -1,4 +1,4 @@
-"""Where a seek may go: what people write, as the kind and value that the script knows."""
+"""Parsing of seek targets into kind and value for the script."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from ..errors import InvalidValue
 
-#: An index, "earliest", "latest", "+10" or "-10" from where the group is, a time, or how long ago.
+#: An index, "earliest", "latest", "+10" or "-10" relative to the position, a time, or an age.
 Target = int | str | datetime | timedelta
 
 MAX_INDEX = 99_999_999_999_999
@@ -27,8 +27,8 @@ def seek_words(target: Target) -> tuple[str, int | str]:
     if isinstance(target, timedelta) and target >= timedelta(0):
         return "ago", int(target / timedelta(milliseconds=1))
     raise InvalidValue(
-        f"cannot seek to {target!r}; give an index from 0 to {MAX_INDEX}, 'earliest', 'latest', '+10' or '-10' for "
-        "messages from here, a datetime, or a timedelta for how long ago"
+        f"cannot seek to {target!r}; give an index from 0 to {MAX_INDEX}, 'earliest', 'latest', '+10' or '-10' "
+        "relative to the position, a datetime, or a timedelta as an age"
     )
 
 

@@ -1,7 +1,7 @@
-"""A topic: publish, look at it, keep it small. Reading is done by its groups.
+"""A topic: publishing, status and retention. Groups read it.
 
-As in `Queue`, each operation stands here three times side by side: a pure function that returns a `Call`, the sync
-method, and its async twin.
+As in `Queue`, each operation is defined three times: a pure function that returns a `Call`, the sync method, and its
+async twin.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .waiting import Waiter
 
 T = TypeVar("T")
 
-#: How long a tombstone stays, so that every reader comes to see it.
+#: How long a tombstone stays, so that every reader can read it.
 TOMBSTONE_TTL_S = 86_400
 
 
 class Topic:
-    """One topic. Creating the object does no I/O, and nothing has to be created before the first publish.
+    """A topic. Creating the object does no I/O, and the first publish creates the topic.
 
     On a cluster a topic needs a hash tag, for example `{orders}`.
     """
@@ -52,9 +52,9 @@ class Topic:
     # -- Publishing ---------------------------------------------------------------------------------------------------
 
     def publish(self, *bodies: Body | Entry, key: str | None = None, headers: Mapping[str, str] | None = None) -> range:
-        """Append up to 1,000 messages in one step, and return their indexes, which are in a row.
+        """Append up to 1,000 messages atomically, and return their consecutive indexes.
 
-        `key` and `headers` hold for all that bring none of their own. Raises InvalidValue, MessageNotBytes,
+        `key` and `headers` are defaults for messages without them. Raises InvalidValue, MessageNotBytes,
         MessageTooLong, TopicBroken.
         """
         return self.run(self.publish_call(*bodies, key=key, headers=headers))
@@ -72,10 +72,10 @@ class Topic:
         words = publish_words(self.name, bodies, key=key, headers=headers)
         return self._log_call("topic/publish", words, read_published)
 
-    # -- Looking ------------------------------------------------------------------------------------------------------
+    # -- Reading without a group ---------------------------------------------------------------------------------------
 
     def status(self) -> TopicStatus:
-        """Look at the topic and its settings."""
+        """Return the status of the topic and its settings."""
         return self.client.run(self.status_call())
 
     async def astatus(self) -> TopicStatus:
@@ -88,9 +88,9 @@ class Topic:
         return Call("topic/status", keys, (), read_status, repeatable=True, subject=self.name)
 
     def read_range(self, first: int, count: int) -> Range:
-        """Read up to 1,000 messages from index `first` on, for no group and as often as you like.
+        """Return up to 1,000 messages from index `first` on, without a group.
 
-        The same range gives the same messages for as long as they are kept: `Range.first` tells.
+        The same range returns the same messages as long as they are stored: see `Range.first`.
         """
         return self.client.run(self.range_call(first, count))
 
@@ -105,7 +105,7 @@ class Topic:
         return Call("topic/range", keys, args, read_range, repeatable=True, subject=self.name)
 
     def groups(self) -> list[tuple[str, float]]:
-        """Return the groups that read with this package, each with the seconds since it was seen; idle ones first."""
+        """Return the groups of this package with the seconds since their last activity; idle groups first."""
         return self.client.run(self.groups_call())
 
     async def agroups(self) -> list[tuple[str, float]]:
@@ -116,10 +116,10 @@ class Topic:
         """Return groups() as a call."""
         return Call("topic/groups", (self.keys.groups,), (), read_groups, repeatable=True, subject=self.name)
 
-    # -- Keeping it small ---------------------------------------------------------------------------------------------
+    # -- Retention ---------------------------------------------------------------------------------------------
 
     def set_retention(self, retention: Retention) -> None:
-        """Choose what the topic keeps; every publisher keeps to it. Raises InvalidValue."""
+        """Set the retention of the topic, which applies to all publishers. Raises InvalidValue."""
         self.run(self._set_retention(retention))
 
     async def aset_retention(self, retention: Retention) -> None:
@@ -131,10 +131,10 @@ class Topic:
         return Call("topic/configure", (self.keys.meta,), words, int, repeatable=True, subject=self.name)
 
     def trim(self, *, before: int | None = None, keep: int | None = None) -> int:
-        """Drop old messages and return how many indexes that were.
+        """Delete old messages and return the number of deleted indexes.
 
-        Those before an index, all but the last `keep`, or without either those that the topic's settings let go. Its
-        idle groups go then, too. Readers that have not read them jump, and are told.
+        Deletes messages before an index, all but the last `keep`, or without either those beyond the topic's retention,
+        with idle groups. Groups that have not read the messages skip them, and their next read reports it.
         """
         dropped, has_more = 0, True
         while has_more:
@@ -155,7 +155,7 @@ class Topic:
         return dropped
 
     def sweep_call(self, *, before: int | None = None, keep: int | None = None) -> Call[tuple[int, bool]]:
-        """Return one step of trim() as a call: how many were dropped, and whether there is more to do."""
+        """Return one step of trim() as a call: the number of deleted messages, and whether more are left."""
         if before is not None and keep is not None:
             raise InvalidValue("give either `before` or `keep`, not both")
         words: list[Argument] = ["retain", ""]
@@ -166,9 +166,9 @@ class Topic:
         return self._log_call("topic/sweep", words, lambda reply: (reply[0], reply[1] == 1), repeatable=True)
 
     def compact(self, *, tombstone_ttl_s: float = TOMBSTONE_TTL_S) -> int:
-        """Remove messages whose key has a newer message, and tombstones that old; return how many.
+        """Delete messages whose key has a newer message, and old tombstones; return their number.
 
-        Messages without a key stay. Readers that have not read them get the newer ones only.
+        Messages without a key stay. Groups that have not read the deleted messages get only the newer ones.
         """
         removed, has_more = 0, True
         while has_more:
@@ -190,7 +190,7 @@ class Topic:
         return Call("topic/compact", self.keys.log, args, reader, repeatable=True, subject=self.name)
 
     def prune(self, *, idle_s: float | None = None) -> list[str]:
-        """Forget groups that were idle for so long, by default as the topic's settings say; return their names."""
+        """Delete groups idle for a time, by default that of the topic's settings; return their names."""
         retention = self.status().retention if idle_s is None else Retention(group_ttl_s=idle_s)
         if retention.group_ttl_s is None:
             return []
@@ -212,7 +212,7 @@ class Topic:
     # -- Shared -------------------------------------------------------------------------------------------------------
 
     def run(self, call: Call[T]) -> T:
-        """Run a call on the topic; the first one of a process puts the topic on the list, in the same round trip."""
+        """Run a call on the topic; the first call of a process adds the topic to the list, in the same round trip."""
         if self._is_listed:
             return self.client.run(call)
         calls: list[Call[Any]] = [register_call(self.name), call]
@@ -228,7 +228,7 @@ class Topic:
         return found
 
     def _noted(self, results: list[Any]) -> Any:
-        # Only the list: a server at its memory limit refuses the name, and serves the reader.
+        # Only the list fails: a server at its memory limit rejects the name, but serves the reader.
         self._is_listed = not isinstance(results[0], RsmqError)
         if isinstance(results[1], RsmqError):
             raise results[1]

@@ -1,7 +1,7 @@
-"""Waiting for messages without polling: XREAD blocks on a stream whose one entry has the last index as its id.
+"""Waiting for messages without polling: XREAD blocks on a stream whose only entry has the last index as its id.
 
-A reader that has seen index e asks for ids behind e-0, so a publish between its two calls answers at once: no wake-up
-can be lost, and one publish wakes every group. Plain clients wake nobody; a wait in slices sees their messages, too.
+A reader at index e requests ids after e-0, so a publish between its two calls returns at once: no wake-up can be lost,
+and one publish wakes every group. Plain clients send no wake-ups; waiting in slices finds their messages, too.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from ..errors import InvalidValue
 from ..replies import read_nothing
 from .records import Batch
 
-#: The longest single wait: how late a message of a plain client may be seen.
+#: Maximum duration of a single wait: the maximum delay of a plain client's message.
 SLICE_MS = 1000
 MAX_BLOCK_MS = 86_400_000
 
 
 class Waiter:
-    """Sockets on which readers of one server wait; they outlast a slice."""
+    """Sockets on which readers of one server wait, kept across slices."""
 
     def __init__(self, client: Client) -> None:
         self._connection = client.connection.with_timeout(client.connection.timeout_s + SLICE_MS / 1000)
 
     def wait(self, topic: str, wake_key: str, last: int, slice_ms: int) -> None:
-        """Return when something was published behind `last`, or after `slice_ms`."""
+        """Return after a publish after `last`, or after `slice_ms`."""
         _check(topic, self._connection.exchange([_command(wake_key, last, slice_ms)]))
 
     async def await_(self, topic: str, wake_key: str, last: int, slice_ms: int) -> None:
@@ -38,7 +38,7 @@ class Waiter:
 
 
 class Patience:
-    """How long one read still waits."""
+    """The remaining waiting time of a read."""
 
     def __init__(self, block_ms: int) -> None:
         if isinstance(block_ms, bool) or not isinstance(block_ms, int) or not 0 <= block_ms <= MAX_BLOCK_MS:
@@ -46,7 +46,7 @@ class Patience:
         self._until = time.monotonic() + block_ms / 1000
 
     def slice_ms(self, batch: Batch) -> int:
-        """Return how long to wait before the next look; 0 when the batch is the answer."""
+        """Return how long to wait before the next read; 0 to return the batch."""
         left_ms = int((self._until - time.monotonic()) * 1000)
         has_news = batch.messages or batch.skipped or batch.dead_lettered
         if has_news or left_ms <= 0:

@@ -118,7 +118,7 @@ def test_body_that_is_neither_bytes_nor_text_or_too_long_is_refused_with_all_oth
 def test_pop_from_another_connection_is_refused(jobs: ReliableQueue, server: PrivateServer):
     elsewhere = ReliableQueue("mail", Client(Connection(server.url, timeout_s=15), namespace="other"))
 
-    with pytest.raises(InvalidName, match="one place"):
+    with pytest.raises(InvalidName, match="one namespace"):
         jobs.pop(1, 0, elsewhere)
 
 

@@ -149,5 +149,5 @@ def test_server_of_before_functions_says_what_works_without(client: Client, monk
     # As Redis 6.2 answers: to a command that no server knows.
     monkeypatch.setattr("rsmq_django.core.reliable.library._load_command", lambda: ("FUNCTIONS", "LOAD"))
 
-    with pytest.raises(ServerRefused, match="need Redis 7 or Valkey: upgrade it; ReliableQueue does without"):
+    with pytest.raises(ServerRefused, match="need Redis 7 or Valkey: upgrade the server; ReliableQueue works without"):
         load_functions(client)

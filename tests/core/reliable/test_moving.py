@@ -68,7 +68,7 @@ def test_who_waits_at_the_emptied_queue_is_not_woken_for_nothing(orders: Reliabl
 
 
 def test_what_cannot_be_moved_is_refused(orders: ReliableQueue):
-    with pytest.raises(InvalidValue, match="itself"):
+    with pytest.raises(InvalidValue, match="source queue"):
         orders.move("orders", "1-1", kind="dead")
     with pytest.raises(InvalidValue, match="no id"):
         orders.move("returns", kind="dead")

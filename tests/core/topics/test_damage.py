@@ -134,7 +134,7 @@ def test_damaged_dead_letter_topic_holds_nothing_up_and_loses_nothing(
     server.redis.sadd(key, "foreign")
 
     assert bodies(spent.read(10)) == [b"b", b"c"]
-    with pytest.raises(TopicBroken, match=f"dead-letter topic of topic 'orders' cannot take.* its key '{key}'"):
+    with pytest.raises(TopicBroken, match=f"dead-letter topic of topic 'orders' cannot store.* its key '{key}'"):
         spent.read(10)
 
     server.redis.delete(key)  # as the error says

@@ -1,9 +1,9 @@
--- Acknowledge delivered messages: they are done, and removed.
+-- Acknowledge delivered messages, which deletes them.
 --
 --   KEYS   see parts/queue: one queue
 --   ARGV   up to 1,000 receipts (parts/receipts)
 --
--- Returns the ids that were removed, in order; nothing for those that are not delivered or not there. Null: no queue.
+-- Returns the deleted ids, in order, without ids that are not delivered or do not exist. Null: no queue.
 --#include reliable/parts/queue
 --#include reliable/parts/deliveries
 --#include reliable/parts/receipts

@@ -1,9 +1,9 @@
--- Put delivered messages aside as dead: no further delivery can help.
+-- Make delivered messages dead, without further deliveries.
 --
 --   KEYS   see parts/queue: one queue
---   ARGV   why, in a few words; then up to 1,000 receipts (parts/receipts)
+--   ARGV   reason; then up to 1,000 receipts (parts/receipts)
 --
--- Returns the ids that are dead now, in order. Null: no such queue.
+-- Returns the ids that are dead now, in order. Null: no queue.
 --#include shared/clock
 --#include reliable/parts/queue
 --#include reliable/parts/deliveries

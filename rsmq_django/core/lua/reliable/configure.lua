@@ -1,7 +1,7 @@
--- Set how often a message may be delivered; makes the queue where there is none.
+-- Set the maximum number of deliveries; creates the queue if it does not exist.
 --
 --   KEYS   see parts/queue: one queue
---   ARGV   max_deliveries; 0: as often as you like
+--   ARGV   max_deliveries; 0: no limit
 --#include reliable/parts/queue
 local names, queue = KEYS[1], queue_at(1)
 local max_deliveries = whole_number(1, "max_deliveries", 0, 1e6)

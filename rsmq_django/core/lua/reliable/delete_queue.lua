@@ -1,4 +1,4 @@
--- Remove a queue with all its messages.
+-- Delete a queue with all its messages.
 --
 --   KEYS   see parts/queue: one queue
 --

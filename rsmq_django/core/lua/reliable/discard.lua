@@ -1,9 +1,9 @@
--- Remove dead messages for good.
+-- Delete dead messages.
 --
 --   KEYS   see parts/queue: one queue
 --   ARGV   up to 1,000 ids
 --
--- Returns the ids that were removed. Null: no such queue.
+-- Returns the deleted ids. Null: no queue.
 --#include reliable/parts/queue
 local queue = queue_at(1)
 if sizes_of(queue).state == 0 then return false end

@@ -1,9 +1,9 @@
--- Let delivered messages count as delivered at another time, so that nobody recovers them before.
+-- Set a later delivery time for delivered messages, which postpones their recovery.
 --
 --   KEYS   see parts/queue: one queue
 --   ARGV   ms from now; then up to 1,000 receipts (parts/receipts)
 --
--- Returns the ids of which that is true now, in order. Null: no such queue.
+-- Returns the changed ids, in order. Null: no queue.
 --#include shared/clock
 --#include reliable/parts/queue
 --#include reliable/parts/deliveries
@@ -18,7 +18,7 @@ local scores = {}
 for n, id in ipairs(ids) do
   scores[2 * n - 1], scores[2 * n] = integer(score_at(now_ms + from_now_ms) + n), id
 end
--- The first write is a removal, so that a server at its memory limit takes the others, too.
+-- The first write is a removal, so that a server at its memory limit accepts the others, too.
 redis.call("ZREM", queue.delivered, unpack(ids))
 redis.call("ZADD", queue.delivered, unpack(scores))
 return ids

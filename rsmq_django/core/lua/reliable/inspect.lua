@@ -5,7 +5,7 @@
 --          (1..1000)
 --
 -- Returns six values of each in one flat list: id, body, time (ms; last delivery, end of the delay, or death; 0 for
--- those that are undelivered), ms since then, deliveries, consumer. A start outside gives nothing.
+-- undelivered messages), ms since then, deliveries, consumer. A start outside returns nothing.
 -- Errors: ReliableQueueNotFound.
 --#include shared/clock
 --#include reliable/parts/queue

@@ -1,11 +1,11 @@
--- Move messages to the end of another queue. They begin anew there: with new ids, and as if never delivered.
+-- Move messages to the end of another queue, with new ids and without deliveries.
 --
 --   KEYS   see parts/queue: the queue in which they are, and the other one
---   ARGV   where they are: "undelivered", "delayed", "delivered" or "dead"; then up to 1,000 ids, for delivered ones
+--   ARGV   their state: "undelivered", "delayed", "delivered" or "dead"; then up to 1,000 ids, for delivered ones
 --          receipts (parts/receipts)
 --
--- Returns old and new id of each that was moved, in turn. Left alone is what is not there (any more), and what waits
--- behind ten thousand others. Null: no such queue to move from.
+-- Returns alternating old and new ids of the moved messages. Missing messages are skipped, and messages after ten
+-- thousand others. Null: the source queue does not exist.
 --#include shared/clock
 --#include reliable/parts/queue
 --#include reliable/parts/deliveries
@@ -41,7 +41,7 @@ end
 local ids, bodies = chosen(), {}
 if #ids == 0 then return ids end
 for n, body in ipairs(redis.call("HMGET", source.bodies, unpack(ids))) do bodies[n] = body or "" end
--- First the removals: then this works at the memory limit, too.
+-- Removals first, so that this works at the memory limit, too.
 for _, id in ipairs(ids) do
   if kind == "undelivered" then redis.call("LREM", source.undelivered, 1, id) else redis.call("ZREM", source[kind], id) end
 end

@@ -1,11 +1,11 @@
--- Give delivered messages back: to the front of the queue, or to its end after a delay. One that has been delivered as
--- often as it may be goes to `dead`.
+-- Release delivered messages: to the front of the queue, or to its end after a delay. A message with the maximum number
+-- of deliveries goes to `dead`.
 --
 --   KEYS   see parts/queue: one queue
 --   ARGV   delay in ms; "failed", or "unused" when the delivery is not to be counted; then up to 1,000 receipts
 --          (parts/receipts)
 --
--- Returns the ids that were given back, in order. Null: no such queue.
+-- Returns the released ids, in order. Null: no queue.
 --#include shared/clock
 --#include reliable/parts/queue
 --#include reliable/parts/deliveries
@@ -25,7 +25,7 @@ local living, living_histories = bury_spent(queue, ids, histories)
 
 local front, scores, entries = {}, {}, {}
 for n, id in ipairs(living) do
-  front[#living + 1 - n] = id  -- LPUSH turns them round
+  front[#living + 1 - n] = id  -- LPUSH reverses them
   scores[2 * n - 1], scores[2 * n] = integer(now_ms + delay_ms), id
   living_histories[n].consumer = ""
   entries[2 * n - 1], entries[2 * n] = id, history_entry(living_histories[n])
@@ -37,7 +37,7 @@ if #living > 0 then
   else
     redis.call("LPUSH", queue.undelivered, unpack(front))
   end
-  -- Also for a delayed message: whoever waits then learns when it can be taken.
+  -- Also for a delayed message, so that waiting clients learn when it is due.
   if redis.call("LLEN", queue.wake) == 0 then redis.call("RPUSH", queue.wake, 1) end
 end
 add_to_total(queue, "nacked", #ids)

@@ -1,4 +1,4 @@
--- Deliver messages: from the first queue first, then from the next. They are kept until they are acknowledged.
+-- Deliver messages: from the first queue first, then from the next. They are stored until they are acknowledged.
 --
 --   KEYS   see parts/queue: any number of queues
 --   ARGV   how many (0..1000) from all queues together; name of the consumer, or ""; "look" from a client that waits in
@@ -11,14 +11,14 @@
 --#include reliable/parts/deliveries
 --#include reliable/parts/deaths
 local room, consumer = whole_number(1, "count", 0, 1000), ARGV[2] or ""
--- Messages that died make place for others, but a queue full of them must not hold up the server.
+-- Messages that become dead are replaced with further ones, but many of them must not block the server.
 local MOST_ROUNDS, queues, sizes = 10, {}, {}
 for position = 1, (#KEYS - 1) / KEYS_PER_QUEUE do
   queues[position] = queue_at(position)
   sizes[position] = sizes_of(queues[position])
 end
 
--- Move what is due from `delayed` to the end of `undelivered`; return how many, and the ms until more is due, or nil.
+-- Move due messages from `delayed` to the end of `undelivered`; return how many, and the ms until the next one, or nil.
 local function end_delays(queue)
   local due = redis.call("ZRANGEBYSCORE", queue.delayed, "-inf", integer(now_ms), "LIMIT", 0, 1000)
   if #due > 0 then
@@ -31,7 +31,7 @@ end
 
 local reply, n = {-1}, 1
 
--- The first write is a removal, so that a server at its memory limit takes the others, too.
+-- The first write is a removal, so that a server at its memory limit accepts the others, too.
 local function deliver(queue, ids)
   local living, histories = bury_spent(queue, ids, read_history(queue, ids, 0))
   if #living == 0 then return 0 end
@@ -55,7 +55,7 @@ for position, queue in ipairs(queues) do
     popped, room = popped + taken, room - taken
   end
   add_to_total(queue, "popped", popped)
-  -- For every queue that was named: the caller may have taken the token of one that it was not served from.
+  -- For all given queues: the caller may have taken the token of a queue from which it got no message.
   if due > 0 or ARGV[3] ~= "look" or not is_fresh(queue) then announce(queue) end
 end
 return reply

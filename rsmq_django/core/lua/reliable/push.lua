@@ -1,4 +1,4 @@
--- Put messages at the end of a queue, in the order given; the first push makes the queue.
+-- Add messages to the end of a queue, in the order given; the first push creates the queue.
 --
 --   KEYS   see parts/queue: one queue
 --   ARGV   delay in ms; then up to 1,000 bodies

@@ -1,10 +1,10 @@
--- Deliver messages again whose consumers did not acknowledge them: those whose last delivery is the longest ago.
+-- Redeliver messages that were not acknowledged, oldest delivery first.
 --
 --   KEYS   see parts/queue: one queue
---   ARGV   how many (0..1000); the ms since their last delivery at the least; name of the consumer, or ""
+--   ARGV   how many (0..1000); the minimum ms since their last delivery; name of the consumer, or ""
 --
--- Returns of each, in one flat list: id, body, number of deliveries including this one, and how many of them were given
--- back unused. Null: no such queue.
+-- Returns of each, in one flat list: id, body, number of deliveries including this one, and how many of them were
+-- released unused. Null: no queue.
 --#include shared/clock
 --#include reliable/parts/queue
 --#include reliable/parts/deliveries
@@ -22,7 +22,7 @@ for at = 1, #oldest, 2 do
 end
 if #due == 0 then return {} end
 
--- The first write is a removal, so that a server at its memory limit takes the others, too.
+-- The first write is a removal, so that a server at its memory limit accepts the others, too.
 redis.call("ZREM", queue.delivered, unpack(due))
 local ids, histories = bury_spent(queue, due, read_history(queue, due, 1))
 if #ids == 0 then return {} end

@@ -1,9 +1,9 @@
--- Give dead messages another chance: they join the end of the queue, and none of their deliveries counts any more.
+-- Move dead messages to the end of the queue, without their earlier deliveries.
 --
 --   KEYS   see parts/queue: one queue
---   ARGV   how many (0..1000), those that died first first; or 0, and then up to 1,000 ids
+--   ARGV   how many (0..1000) of the oldest dead messages; or 0, and then up to 1,000 ids
 --
--- Returns the ids that were dead and are undelivered now. Null: no such queue.
+-- Returns the ids that were dead and are undelivered now. Null: no queue.
 --#include shared/clock
 --#include reliable/parts/queue
 --#include reliable/parts/deliveries
@@ -24,7 +24,7 @@ else
 end
 if #ids == 0 then return ids end
 redis.call("ZREM", queue.dead, unpack(ids))
--- Their number goes on growing, so that a receipt of before is good for nothing.
+-- Their number continues to grow, so that earlier receipts are invalid.
 local entries = {}
 for n, history in ipairs(read_history(queue, ids, 0)) do
   history.unused, history.consumer = history.count, ""

@@ -1,4 +1,4 @@
--- Read what there is to know about a queue.
+-- Return the statistics of a queue.
 --
 --   KEYS   see parts/queue: one queue
 --

@@ -1,11 +1,11 @@
--- Acknowledge messages. The cursor then stands before the lowest one that is not acknowledged.
+-- Acknowledge messages. The cursor then points before the lowest unacknowledged message.
 --
 --   KEYS[1]  string  the group's cursor
 --   KEYS[2..5]       own, pending, due, counts (topic/group)
 --   ARGV     per message (1..1000): index, receipt (topic/receipts)
 --
--- Returns how many of them were held by these receipts. A replay or seek meanwhile, also by a plain client, is not undone
--- by it, and a message that was handed out again belongs to its new reader.
+-- Returns how many of them were in flight with these receipts. A replay or seek meanwhile, also by a plain client, is
+-- not undone, and a redelivered message belongs to its new consumer.
 --#include topic/index
 --#include topic/group
 --#include topic/again

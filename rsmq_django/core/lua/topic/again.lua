@@ -1,6 +1,6 @@
--- What is handed out again because nobody acknowledged it in time.
+-- Redelivery of messages that were not acknowledged in time.
 
--- Stop holding messages: they are done with, dead, or gone.
+-- Remove messages from those in flight: they are settled, dead, or deleted.
 local function let_go(group, indexes)
   if #indexes == 0 then return 0 end
   redis.call("ZREM", group.due, unpack(indexes))
@@ -8,7 +8,7 @@ local function let_go(group, indexes)
   return redis.call("ZREM", group.pending, unpack(indexes))
 end
 
--- Hold messages until `due_ms`. Removals first, so that it works at the memory limit.
+-- Record messages in flight until `due_ms`. Removals first, so that it works at the memory limit.
 local function hold(group, letters, due_ms)
   if #letters == 0 then return end
   local indexes, pending, due, counts, at = {}, {}, {}, {}, integer(due_ms)
@@ -23,8 +23,8 @@ local function hold(group, letters, due_ms)
   if #counts > 0 then redis.call("HSET", group.counts, unpack(counts)) end
 end
 
--- Returns up to `wanted` messages that are due again, each {index, body, deliveries with this one}; those delivered
--- more than `most` times by that; and the indexes of those that are gone.
+-- Returns up to `wanted` messages due for redelivery, each {index, body, deliveries with this one}; messages with more
+-- than `most` deliveries; and the indexes of deleted messages.
 local function find_due(group, log, wanted, most)
   local alive, dead, gone = {}, {}, {}
   local due = redis.call("ZRANGEBYSCORE", group.due, "-inf", integer(now_ms), "LIMIT", 0, wanted)

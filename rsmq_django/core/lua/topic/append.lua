@@ -1,8 +1,8 @@
 -- Append messages to a log, note the time (topic/times), wake all readers. The log has been opened (topic/index).
 local LOOKED_AT = 1000
 
--- Where a log goes on whose index went back behind what we noted. When messages are still there, somebody lost only
--- the index: begin behind them, so that none is overwritten. Otherwise the log was deleted and begins anew.
+-- Start of a log whose index is lower than the recorded one. If messages still exist, only the index was lost:
+-- start after them, so that none is overwritten. Otherwise the log was deleted and starts anew.
 local function end_of_log(log, noted, count)
   if log.last >= noted then return log.last, false end
   local keys = message_keys(log, log.last + 1, math.min(log.last + count, noted))
@@ -24,7 +24,7 @@ local function note_end(log, newest_slot, first_new)
     redis.call("ZADD", log.time, integer(slot), first_new)
     redis.call("HSET", log.meta, "slot", integer(slot))
   end
-  -- The id of the one entry is the last index: a reader that has seen index e waits for ids behind e-0.
+  -- The id of the only entry is the last index: a reader at index e waits for ids after e-0.
   local woken = redis.pcall("XADD", log.wake, "MAXLEN", 1, log.last .. "-0", "last", log.last)
   if type(woken) == "table" and woken.err then
     redis.call("DEL", log.wake)
@@ -40,7 +40,7 @@ local function append(log, bodies, from, count)
   for i = 1, count do
     words[2 * i - 1], words[2 * i] = log.prefix .. (before + i), bodies[from + i - 1]
   end
-  -- The first write is one that a server at its memory limit refuses: all or nothing.
+  -- The first write fails on a server at its memory limit, so that all messages are stored or none.
   redis.call("SET", log.index, before + count)
   if is_anew then forget_past(log) end
   redis.call("MSET", unpack(words))

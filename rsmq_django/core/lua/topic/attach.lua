@@ -1,4 +1,4 @@
--- What belongs to a message beside its body: headers (opaque) and a key, by which older messages become stale.
+-- Metadata of messages: headers (opaque) and a key; a newer message with the same key makes older ones stale.
 --   keys: index -> key; latest: key -> index; stale: superseded indexes; tombstones: index, scored with its time (ms)
 local function attach(log, index, key, headers, is_tombstone)
   if headers ~= "" then redis.call("HSET", log.headers, index, headers) end
@@ -10,7 +10,7 @@ local function attach(log, index, key, headers, is_tombstone)
   if is_tombstone then redis.call("ZADD", log.tombstones, integer(now_ms), index) end
 end
 
--- Remove messages with all that belongs to them. `indexes` is at most 1000 numbers, not empty.
+-- Delete messages with their metadata. `indexes` is at most 1000 numbers, not empty.
 local function remove_messages(log, indexes)
   local gone = {}
   for i, index in ipairs(indexes) do gone[i] = log.prefix .. index end

@@ -1,4 +1,4 @@
--- Say that a consumer is there, while it works on what it has read.
+-- Heartbeat of a consumer that processes messages.
 --
 --   KEYS[1]  zset  groups, scored with when they were last seen (ms)
 --   KEYS[2]  zset  consumers of the group, the same

@@ -1,6 +1,6 @@
 -- The dead-letter topic of a topic.
 
--- Look whether it can take messages. Returns an error reply when it cannot: nothing may be half moved then.
+-- Check whether it can store messages. Returns an error reply if not: messages must not be half moved.
 local function open_dead_letters(target)
   local key
   if redis.pcall("ZRANGE", target.time, 0, 0).err then key = target.time end
@@ -12,7 +12,7 @@ local function open_dead_letters(target)
   return key and redis.error_reply("RSMQ TopicBroken deadLetters " .. key)
 end
 
--- Move messages that were delivered too often to the dead-letter topic, with where they come from in their headers.
+-- Move messages with too many deliveries to the dead-letter topic, with their origin in the headers.
 -- `dead` lists {index, body, deliveries}; `origin` is the beginning of a JSON object, made by the caller.
 local function bury(group, log, target, origin, dead)
   if #dead == 0 then return end

@@ -1,4 +1,4 @@
--- The reply of topic/lease: facts, then a column of each thing there is to know about the messages.
+-- The reply of topic/lease: facts, then a column for each attribute of the messages.
 local function in_columns(reply, log, letters)
   local at, count, indexes = #reply, #letters, {}
   for i, letter in ipairs(letters) do

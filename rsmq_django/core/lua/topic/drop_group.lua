@@ -1,10 +1,10 @@
--- Forget a group and where it is. Who reads in its name afterwards is a new group.
+-- Delete a group with its position. Later reads with its name create a new group.
 --
 --   KEYS[1..7]   cursor, groups, own, pending, due, counts, consumers (topic/group)
 --   ARGV     group; how long it must have been idle (ms), or "" for one without live consumers; how recently a live
 --            consumer was seen (ms)
 --
--- Returns 1, or 0 when there was no such group or it is not idle. Errors: GroupLive <consumers>.
+-- Returns 1, or 0 if the group does not exist or is not idle. Errors: GroupLive <consumers>.
 --#include shared/clock
 local groups, consumers = KEYS[2], KEYS[7]
 local name, idle_ms, live_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3]

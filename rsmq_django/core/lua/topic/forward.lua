@@ -1,5 +1,5 @@
--- Move the next messages of a group into an RSMQ queue on the same server, in one step: none is lost, none comes twice.
--- One that is longer than the queue allows goes to the dead-letter topic.
+-- Move the next messages of a group to an RSMQ queue on the same server, atomically: none is lost or duplicated. A
+-- message longer than the queue allows goes to the dead-letter topic.
 --
 --   KEYS[1..20]      as of topic/lease
 --   KEYS[21] zset    the queue: message id -> time it becomes visible (ms)
@@ -7,8 +7,8 @@
 --   ARGV[1..6]       as of topic/read; then prefix of the message keys of the dead-letter topic, the beginning of the
 --                    headers there, unit of the queue's delay, channel to publish on or "", a suffix for each message
 --
--- Returns how many messages were moved, how many dead-lettered, indexes left, missed, holes, the last index; or 0 when
--- there is no such queue. Errors: as of topic/read.
+-- Returns how many messages were moved, how many dead-lettered, indexes left, missed, holes, the last index; or 0 if
+-- the queue does not exist. Errors: as of topic/read.
 --#include shared/clock
 --#include shared/ids
 --#include shared/units

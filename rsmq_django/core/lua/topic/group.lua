@@ -1,10 +1,10 @@
--- A group of readers: where it is in the log, and what its consumers hold.
+-- A consumer group: its position in the log, and its messages in flight.
 --
 -- A group is a table of keys: cursor, groups, own, pending, due, counts, consumers, and `name`.
---   cursor: every message up to this index is done with; the only key that plain clients know
---   own: `read` = the last index handed out, while something is held; skipped, dead; `forgot` = when (ms) held
---     messages were forgotten, by a seek say: later deliveries have other receipts
---   pending: what is held, scored with its index; due: the same, scored with when it is handed out again (ms)
+--   cursor: every message up to this index is settled; the only key that plain clients use
+--   own: `read` = the last delivered index, while messages are in flight; skipped, dead; `forgot` = when (ms) messages
+--     in flight were forgotten, for example by a seek: later deliveries have other receipts
+--   pending: indexes in flight, scored with the index; due: the same, scored with their redelivery time (ms)
 --   counts: index -> deliveries, from the second on; consumers: name -> last seen (ms)
 --#include shared/counters
 
@@ -20,7 +20,7 @@ local function move_cursor(group, position)
   redis.call("SET", group.cursor, position)
 end
 
--- Let the cursor say what is done with. `read` is the last index handed out, `skipped` how many the group missed.
+-- Move the cursor up to the settled messages. `read` is the last delivered index, `skipped` the number of missed ones.
 local function settle_cursor(group, read, skipped)
   local lowest = redis.call("ZRANGE", group.pending, 0, 0)[1]
   move_cursor(group, lowest and lowest - 1 or read)

@@ -1,4 +1,4 @@
--- Look at a group. Nothing is changed.
+-- Return the status of a group, without changes.
 --
 --   KEYS     as of topic/seek
 --   ARGV     group; how recently a live consumer was seen (ms)

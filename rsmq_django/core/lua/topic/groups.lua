@@ -1,4 +1,4 @@
--- List the groups of a topic that were seen, the longest idle one first: at most 1000, which is all that it may have.
+-- List the active groups of a topic, the longest idle one first: at most 1000, the maximum number of groups.
 --
 --   KEYS[1]  zset  groups, scored with when they were last seen (ms)
 --

@@ -1,21 +1,21 @@
--- Indexes that any client may have written, and where a log begins and ends.
+-- Indexes, which any client may have written, and the bounds of a log.
 --
 -- A log is a table of keys: index, meta, time, wake, headers, keys, latest, stale, tombstones, and `prefix`, which
 -- the number of a message is appended to. The keys of messages are the only ones that scripts make: which number
 -- comes next is known here alone. All keys of a topic share a slot, or it cannot be used on a cluster at all.
 
--- A missing key is 0; anything but a plain number is nil, and so is one that Lua would print rounded.
+-- A missing key is 0; a value that is not a plain number, or that Lua would print rounded, is nil.
 local function index_of(text)
   if not text then return 0 end
   return #text <= 14 and text:find("^%d+$") and tonumber(text) or nil
 end
 
--- The error for a key that holds something else. That may be anything, so only its start is shown.
+-- The error for a key with an invalid value, of which only the start is shown.
 local function broken(field, text)
   return redis.error_reply("RSMQ TopicBroken " .. field .. " " .. text:sub(1, 40):gsub("[%c\127-\255]", "?"))
 end
 
--- Learn the last index and the lowest that is kept. Returns an error reply when that cannot be done.
+-- Read the last index and the lowest stored one. Returns an error reply if they are invalid.
 local function open_log(log)
   local text = redis.call("GET", log.index)
   log.last = index_of(text)

@@ -1,4 +1,4 @@
--- Hand out messages of a group until they are acknowledged: at least once. First those that are due again.
+-- Deliver messages of a group at least once, until they are acknowledged. Due redeliveries come first.
 --
 --   KEYS[1..11]      as of topic/read
 --   KEYS[12..20]     the dead-letter topic: as KEYS[1..9] of topic/publish
@@ -6,8 +6,8 @@
 --                    of the dead-letter topic, the beginning of the headers there
 --
 -- Returns the last index, missed, holes, left behind these, dead-lettered, ms until something is due again or -1, the
--- number of messages, end of their receipts (topic/receipts); then columns: indexes, deliveries, bodies; keys and headers,
--- if there are any. Errors: as of topic/read.
+-- number of messages, end of their receipts (topic/receipts); then columns: indexes, deliveries, bodies; keys and
+-- headers, if there are any. Errors: as of topic/read.
 --#include shared/clock
 --#include topic/index
 --#include topic/times
@@ -38,7 +38,7 @@ if not before then return skipped end
 
 local letters, dead, gone = find_due(group, log, count, most_deliveries)
 local refusal = #dead > 0 and open_dead_letters(dead_letters)
-if refusal then dead = {} end -- they stay as they are, and hold nobody up
+if refusal then dead = {} end -- they stay unchanged, and do not block other messages
 local from, bodies, n, position, holes = collect(log, before, count - #letters)
 for i = 1, n do
   if bodies[i] then letters[#letters + 1] = {from + i - 1, bodies[i], 1} end

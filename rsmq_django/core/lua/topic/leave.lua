@@ -1,4 +1,4 @@
--- A consumer ends: it does not count as live any more.
+-- Unregister a consumer: it no longer counts as live.
 --
 --   KEYS[1]  zset  consumers, scored with when they were last seen (ms)
 --   ARGV     consumer

@@ -1,6 +1,6 @@
--- How much of a log its settings let go (topic/retain does it).
+-- How many messages of a log exceed its retention (topic/retain deletes them).
 
--- The last index that every known group has been given; a group that was set back to the start counts as 0.
+-- The last index that every known group has read; a group that was moved back to the start counts as 0.
 local function read_by_all(log)
   local groups, cursors = redis.call("ZRANGE", log.groups, 0, 999), {}
   for i, group in ipairs(groups) do cursors[i] = log.name .. ":" .. group .. ":nextIndex" end
@@ -22,8 +22,8 @@ local function last_too_heavy(log, meta, max_bytes)
   return to, bytes, weighed
 end
 
--- Drop what the settings let go, unless it is less than `at_least` indexes: one by one they would cost more. Returns
--- how many were dropped, and whether there is more to do.
+-- Delete messages beyond the retention, unless they are fewer than `at_least`: deleting one by one would cost more.
+-- Returns how many were deleted, and whether more are left.
 local function retain(log, at_least)
   local meta =
     redis.call("HMGET", log.meta, "max_count", "max_age_ms", "max_bytes", "wait_for_groups", "bytes", "weighed")

@@ -1,4 +1,4 @@
--- Where a group goes on. Plain clients move its cursor too: they delete it to replay, and count it up to read.
+-- The position of a group. Plain clients move its cursor, too: they delete it to replay, and increment it to read.
 local MAX_GROUPS = 1000
 
 local function new_position(group, log, start)
@@ -12,10 +12,10 @@ local function new_position(group, log, start)
   return position
 end
 
--- The last index that was handed out, while something is held.
+-- The last delivered index, while messages are in flight.
 local function position_of_holders(group, cursor, read)
   local lowest = tonumber(redis.call("ZRANGE", group.pending, 0, 0)[1])
-  -- Set back by somebody else, or nobody knows any more what is held: it comes again.
+  -- Moved back by another client, or the messages in flight are unknown: they are delivered again.
   if not lowest or cursor < lowest - 1 then
     forget_held(group)
     return cursor
@@ -23,7 +23,7 @@ local function position_of_holders(group, cursor, read)
   return math.max(read, cursor)
 end
 
--- Returns the last index that the group has been given and how many messages it missed, or nil and an error reply.
+-- Returns the last delivered index of the group and the number of missed messages, or nil and an error reply.
 local function locate(group, log, start, on_reset)
   local text, read = redis.call("GET", group.cursor), tonumber(redis.call("HGET", group.own, "read"))
   local position, failure = index_of(text), nil
@@ -31,7 +31,7 @@ local function locate(group, log, start, on_reset)
   if not text and not redis.call("ZSCORE", group.groups, group.name) then
     position, failure = new_position(group, log, start)
     if failure then return nil, failure end
-  elseif not text then -- somebody removed the cursor: replay
+  elseif not text then -- the cursor was deleted: replay
     forget_held(group)
     position = log.first - 1
   elseif read then

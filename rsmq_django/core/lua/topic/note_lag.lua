@@ -1,9 +1,9 @@
--- Note how far groups of a topic are behind, for charts of their past.
+-- Record the lag of topic groups, for charts.
 --
 --   KEYS[1..3]  hash  group -> the most it was behind in the present minute, ten minutes, hour; they expire
 --   ARGV   seconds to keep each of the three; then of each group its name and its lag
 --
--- Returns how many groups those were.
+-- Returns the number of groups.
 for n = 1, 3 do
   redis.call("HDEL", KEYS[n], "") -- first a removal: then this works at the memory limit, too
   for at = 4, #ARGV, 2 do

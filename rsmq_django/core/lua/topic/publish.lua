@@ -1,4 +1,4 @@
--- Append messages to a topic, in the order given, and drop old ones as its settings say.
+-- Append messages to a topic, in the order given, and delete old ones beyond its retention.
 --
 --   KEYS[1]  string  index of the last message
 --   KEYS[2]  hash    what we know of the log: first, last, slot, settings

@@ -1,4 +1,4 @@
--- Read messages by index: the same range always gives the same messages, as long as they are kept.
+-- Read messages by index: the same range always returns the same messages, as long as they are stored.
 --
 --   KEYS[1..3]   last index, meta, time (topic/publish)
 --   KEYS[4], KEYS[5] headers, keys

@@ -1,4 +1,4 @@
--- Read the next messages of a group and move its cursor behind them: at most once.
+-- Read the next messages of a group and move its cursor after them: at most once.
 --
 --   KEYS[1]  string  index of the last message
 --   KEYS[2]  hash    what we know of the log

@@ -1,12 +1,12 @@
--- The receipts of a group. Every delivery of a message has another one: the number of the delivery and, when the group was
--- set elsewhere, the time of that, because deliveries count from 1 again then.
+-- The receipts of a group. Every delivery of a message has its own: the number of the delivery and, if the group was
+-- moved, the time of the move, because deliveries then count from 1 again.
 local function receipt_end(group)
   local forgot = redis.call("HGET", group.own, "forgot")
   return forgot and " " .. forgot or ""
 end
 
--- Return those indexes whose receipts are the current ones: pairs of index and receipt in ARGV from `first` on. A receipt
--- of "" fits always.
+-- Return the indexes whose receipts are current: pairs of index and receipt in ARGV from `first` on. A receipt of ""
+-- is always valid.
 local function held_by_receipt(group, first)
   local indexes, receipts, fitting = {}, {}, {}
   for at = first, #ARGV, 2 do indexes[#indexes + 1], receipts[#receipts + 1] = ARGV[at], ARGV[at + 1] end

@@ -1,4 +1,4 @@
--- Put a topic on the list of topics. Redis itself cannot list them.
+-- Add a topic to the list of topics. Redis itself cannot list them.
 --
 --   KEYS[1]  set  topics
 --   ARGV     names

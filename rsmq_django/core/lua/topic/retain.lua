@@ -1,8 +1,8 @@
--- Drop the oldest messages that exceed what the topic's settings keep, at most TRIM_AT_ONCE in one step.
+-- Delete the oldest messages beyond the topic's retention, at most TRIM_AT_ONCE in one step.
 --   meta: max_count, max_age_ms, max_bytes, wait_for_groups; `bytes` are those of the messages up to `weighed`
 local TRIM_AT_ONCE = 500
 
--- Learn how many bytes messages have that were not counted yet: those of other clients, or all when the limit is new.
+-- Count the bytes of uncounted messages: those of other clients, or all messages if the limit is new.
 local function weigh(log, meta)
   local weighed = math.max(tonumber(meta[6]) or 0, log.first - 1)
   local to = math.min(log.last, weighed + 1000)
@@ -11,7 +11,7 @@ local function weigh(log, meta)
   return bytes, to
 end
 
--- Remove messages up to index `to`; returns how many indexes that were.
+-- Delete messages up to index `to`; returns the number of deleted indexes.
 local function drop_up_to(log, to)
   to = math.min(to, log.first + TRIM_AT_ONCE - 1, log.last)
   local count = to - log.first + 1

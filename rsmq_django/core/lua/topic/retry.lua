@@ -1,4 +1,4 @@
--- Set when messages that a group holds are handed out again: at once, later, or after a longer time than before.
+-- Set the redelivery time of messages in flight: at once, later, or after a longer time than before.
 --
 --   KEYS[1]  hash  the group's own
 --   KEYS[2]  zset  what the group holds, scored with its index
@@ -6,7 +6,7 @@
 --   KEYS[4]  hash  deliveries
 --   ARGV     ms from now; per message (1..1000): index, receipt (topic/receipts)
 --
--- Returns how many of them were held by these receipts.
+-- Returns how many of them were in flight with these receipts.
 --#include shared/clock
 --#include topic/receipts
 local group = {own = KEYS[1], pending = KEYS[2], due = KEYS[3], counts = KEYS[4]}

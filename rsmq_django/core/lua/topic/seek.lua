@@ -1,10 +1,10 @@
--- Set where a group goes on. What its consumers hold is forgotten: it is handed out again, if it lies ahead.
+-- Move a group. Its messages in flight are forgotten: they are delivered again if they are after the new position.
 --
 --   KEYS[1..3]   last index, meta, time (topic/publish)
 --   KEYS[4..10]  cursor, groups, own, pending, due, counts, consumers (topic/group)
 --   ARGV     group; kind: "replay", "earliest", "latest", "index" <next>, "shift" <by>, "time" <ms>, "ago" <ms>; its
 --            value or ""; 1 to change nothing; 1 although consumers are live; how recently they were seen then (ms);
---            the next index that somebody saw, or "" for any: when it is another one by now, nothing is changed
+--            the expected next index, or "" for any: if the next index differs, nothing is changed
 --
 -- Returns the position before and after, the last index and the lowest that is kept, live consumers, messages held.
 -- Errors: TopicBroken <field> <value>, GroupLive <consumers>, GroupMoved <next index that was seen> <next index>.
@@ -34,7 +34,7 @@ local held = holds and redis.call("ZCARD", group.pending) or 0
 local target = target_of(log, kind, value, position)
 if not is_dry then
   forget_held(group)
-  -- A replay is what plain clients do, too: the next read finds no cursor, and begins with what is kept by then.
+  -- Plain clients replay in the same way: without a cursor, the next read starts at the oldest stored message.
   if kind == "replay" then redis.call("DEL", group.cursor) else move_cursor(group, target) end
   note_consumer(group, "")
 end

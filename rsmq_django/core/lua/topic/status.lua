@@ -1,4 +1,4 @@
--- Look at a topic. Nothing is changed.
+-- Return the status of a topic, without changes.
 --
 --   KEYS[1..3]   last index, meta, time (topic/publish)
 --   KEYS[4]      zset of groups

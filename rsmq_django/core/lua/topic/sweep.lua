@@ -1,5 +1,5 @@
--- Drop old messages of a topic: those that its settings let go, or those below an index. Messages that other clients
--- published since are noted, so that seeking by time and the age limit know them.
+-- Delete old messages of a topic: beyond its retention, or below an index. Messages that other clients have published
+-- since are recorded, for seeks by time and the age limit.
 --
 --   KEYS     as of topic/publish
 --   ARGV     prefix of message keys, topic, what to do: "retain", "below" <index> or "keep" <count>
@@ -29,7 +29,7 @@ else
   local to = action == "below" and number - 1 or log.last - number
   dropped = drop_up_to(log, to)
   has_more = log.first <= math.min(to, log.last)
-  redis.call("HDEL", log.meta, "bytes", "weighed") -- counted anew when there is a limit of bytes
+  redis.call("HDEL", log.meta, "bytes", "weighed") -- counted again if there is a limit of bytes
 end
 
 local noted = redis.call("HMGET", log.meta, "last", "slot")

@@ -1,4 +1,4 @@
--- Where a seek leads to: the last index that the group counts as given afterwards, always inside the log.
+-- The target of a seek: the last index before the new position, always within the log.
 local function target_of(log, kind, value, position)
   local wanted = {
     replay = function() return log.first - 1 end,
@@ -12,8 +12,8 @@ local function target_of(log, kind, value, position)
   return math.min(math.max(wanted[kind](), log.first - 1, 0), log.last)
 end
 
--- Where a group is now, and whether it still holds anything: a plain client that set its cursor back ended that. Changes
--- nothing. A cursor that is no number counts as none.
+-- The current position of a group, and whether it still has messages in flight, which ends if a plain client moves its
+-- cursor back. Changes nothing. An invalid cursor counts as missing.
 local function position_now(group, log)
   local text = redis.call("GET", group.cursor)
   local cursor = text and index_of(text)

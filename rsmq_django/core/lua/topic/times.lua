@@ -1,5 +1,6 @@
 -- When messages were published: one entry for each time slot in which some were, its first index, scored with the
--- slot's start (ms). Those of other clients count to the slot in which we came to know of them, so never as too old.
+-- slot's start (ms). Messages of other clients belong to the slot in which they were found, so they never count as too
+-- old.
 local SLOT_MS = 100
 
 -- The last index that was certainly published before a time.

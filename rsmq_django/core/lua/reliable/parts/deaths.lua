@@ -1,5 +1,5 @@
--- Split messages into those that may be delivered once more and those that died, and take note of the dead ones. The
--- caller has removed all of them from where they were.
+-- Split messages into deliverable and dead ones, and record the dead ones. The caller has removed all of them from
+-- their previous keys.
 local function bury_spent(queue, ids, histories)
   local most = tonumber(redis.call("HGET", queue.state, "max_deliveries")) or 0
   if most <= 0 then return ids, histories end

@@ -1,12 +1,12 @@
--- What is known about deliveries. The score of a delivered message is the time of its last delivery, in 1/4096 of a
--- millisecond since 2020. The fraction is a running number: deliveries of one millisecond keep their order, and no
--- score is lower than the one before it, whatever the clock does. A double holds such numbers exactly until 2089.
+-- Records of deliveries. The score of a delivered message is the time of its last delivery, in 1/4096 of a millisecond
+-- since 2020. The fraction is a running number: deliveries within a millisecond keep their order, and no score is lower
+-- than the one before it, even if the clock goes back. A double represents such numbers exactly until 2089.
 local EPOCH_MS, STEPS_PER_MS = 1577836800000, 4096
 
 local function score_at(ms) return (ms - EPOCH_MS) * STEPS_PER_MS end
 local function delivered_ms(score) return math.floor(tonumber(score) / STEPS_PER_MS) + EPOCH_MS end
 
--- Read what became of messages so far: count, unused and consumer of each. `default`: the count without an entry.
+-- Read the history of messages: count, unused and consumer of each. `default`: the count without an entry.
 local function read_history(queue, ids, default)
   local histories = {}
   if #ids == 0 then return histories end
@@ -21,7 +21,7 @@ local function history_entry(history)
   return string.format("%d %d %s", history.count, history.unused, history.consumer)
 end
 
--- Note one more delivery of each message to `consumer`, in its history, too.
+-- Record a delivery of each message to `consumer`, in its history, too.
 local function note_deliveries(queue, ids, histories, consumer)
   local clock = math.max(tonumber(redis.call("HGET", queue.state, "clock")) or 0, score_at(now_ms))
   local scores, entries = {}, {}

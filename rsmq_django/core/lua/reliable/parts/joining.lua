@@ -1,6 +1,6 @@
--- Put bodies at the end of a queue, or let them join it after a delay; the first push makes the queue. `sizes` are those
--- of before the first write. Returns the ids: "<ms>-<n>", n from 1 in each ms. They grow for ever, also when the clock
--- steps back.
+-- Add bodies to the end of a queue, at once or after a delay; the first push creates the queue. `sizes` are those
+-- before the first write. Returns the ids: "<ms>-<n>", n from 1 in each ms. They always grow, even if the clock goes
+-- back.
 local function join(names, queue, sizes, bodies, delay_ms)
   local last = redis.call("HMGET", queue.state, "ms", "seq")
   local ms, seq = tonumber(last[1]) or 0, tonumber(last[2]) or 0
@@ -23,7 +23,7 @@ local function join(names, queue, sizes, bodies, delay_ms)
   redis.call("HSET", queue.bodies, unpack(fields))
   redis.call("HSET", queue.state, "ms", integer(ms), "seq", integer(seq + #ids))
   add_to_total(queue, "pushed", #ids)
-  -- Also for a delayed message, although it cannot be taken: whoever waits then learns when it can be.
+  -- Also for a delayed message, so that waiting clients learn when it is due.
   if sizes.wake == 0 then redis.call("RPUSH", queue.wake, 1) end
   return ids
 end

@@ -1,5 +1,5 @@
--- How the functions of the library answer: as the commands of RedisRQ do, in rows. The scripts themselves answer in one
--- flat list. This is the beginning of the library; a function for each script follows (core/reliable/library.py).
+-- The functions of the library reply in rows, like the commands of RedisRQ. The scripts themselves reply with a flat
+-- list. This is the start of the library; a function for each script follows (core/reliable/library.py).
 local function rows(flat, first, width, kept)
   if type(flat) ~= "table" or flat.err then return flat end
   local answer = {}

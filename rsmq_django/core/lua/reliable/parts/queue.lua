@@ -2,13 +2,13 @@
 --   undelivered  list  ids, the next one to be delivered at the left
 --   delayed      zset  id -> time (ms) at which it joins the end of `undelivered`
 --   delivered    zset  id -> its last delivery (parts/deliveries)
---   dead         zset  id -> time (ms) at which it had been delivered too often
+--   dead         zset  id -> time (ms) at which it became dead
 --   bodies       hash  id -> body, of all the above
---   history      hash  id -> "<deliveries> <how many of them were given back unused> <consumer>"; none: never
---                      delivered, or delivered once to nobody by name
+--   history      hash  id -> "<deliveries> <how many of them were released unused> <consumer>"; none: never
+--                      delivered, or delivered once to a consumer without a name
 --   state        hash  ms and seq of the last id; clock: the last score in `delivered`; max_deliveries; totals.
 --                      Exists from the first push on, also while the queue is empty
---   wake         list  one token exactly while `undelivered` is not empty: who takes it by BLPOP looks at the queue
+--   wake         list  one token exactly while `undelivered` is not empty: a client that gets it by BLPOP pops
 local KEYS_PER_QUEUE = 8
 
 local function queue_at(position)
@@ -24,8 +24,8 @@ local function queue_at(position)
   }
 end
 
--- Count everything. A key of a wrong type raises here: after the first write it would leave half a change behind.
--- Some of these reads serve for nothing else.
+-- Count all messages. A key of a wrong type raises here, because an error after the first write would leave half a
+-- change. Some of these reads have no other purpose.
 local function sizes_of(queue)
   return {
     undelivered = redis.call("LLEN", queue.undelivered), delayed = redis.call("ZCARD", queue.delayed),
@@ -35,7 +35,7 @@ local function sizes_of(queue)
   }
 end
 
--- Put the token of `wake` in place, or remove it.
+-- Set or remove the token of `wake`.
 local function announce(queue)
   if redis.call("EXISTS", queue.undelivered) == 0 then
     redis.call("DEL", queue.wake)
@@ -44,20 +44,20 @@ local function announce(queue)
   end
 end
 
--- Whether the client that took the token may still be on its way to the first message.
+-- Whether the client that took the token may still be about to pop the first message.
 local function is_fresh(queue)
   local first = redis.call("LINDEX", queue.undelivered, 0)
   local age_ms = now_ms - (first and tonumber(first:match("^(%d+)%-")) or 0)
   return age_ms >= 0 and age_ms < 5000
 end
 
--- One that is no number begins anew: an error would come after messages were moved, and nothing is undone.
+-- An invalid number is reset: an error would come after messages were moved, and scripts cannot roll back.
 local function add_to_total(queue, total, by)
   if by == 0 then return end
   if type(redis.pcall("HINCRBY", queue.state, total, by)) ~= "number" then redis.call("HSET", queue.state, total, by) end
 end
 
--- Programs in other languages call these scripts as functions, so numbers are looked at here, too.
+-- Programs in other languages call these scripts as functions, so numbers are validated here, too.
 local function whole_number(at, what, least, most)
   local number = tonumber(ARGV[at])
   if number and number >= least and number <= most and number % 1 == 0 then return number end

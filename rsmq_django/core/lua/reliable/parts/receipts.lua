@@ -1,6 +1,5 @@
--- A receipt is the id of a delivered message, or "<id>:<deliveries>", which is good for that delivery only: not any
--- more when the message was delivered again. Read those in ARGV from `first` on and return the ids that they are good
--- for, each once, in order, and their histories.
+-- A receipt is the id of a delivered message, or "<id>:<deliveries>", which is valid for that delivery only. Read the
+-- receipts in ARGV from `first` on and return the ids of the valid ones, each once, in order, and their histories.
 local function held_by_receipts(queue, first)
   local ids, wanted = {}, {}
   for at = first, #ARGV do
