@@ -126,6 +126,14 @@ def test_search_finds_words_in_arguments_that_are_still_kept(client: Client, ser
     assert found("ben") == []
 
 
+@pytest.mark.parametrize(("size", "is_searched"), [(1, True), (65_536, True), (65_537, False)])
+def test_bodies_of_one_byte_to_64_kib_are_searched(client: Client, server: PrivateServer, size: int, is_searched: bool):
+    write(server, 1, m="x")
+    server.redis.hset("rsmq::result:t1", "body", "7".rjust(size))
+
+    assert ids([find_runs(client, RunFilter(words=("7",)))]) == (["t1"] if is_searched else [])
+
+
 def test_page_says_how_far_it_looked_and_the_next_one_goes_on_there(client: Client, server: PrivateServer):
     with server.redis.pipeline() as pipe:
         for number in range(5000):

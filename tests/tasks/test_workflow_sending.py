@@ -288,3 +288,20 @@ async def test_error_of_the_items_of_a_map_names_the_workflow(double: Any):
 
     (note,) = caught.value.__notes__
     assert "250 members were sent; it is cancelled" in note
+
+
+@pytest.mark.parametrize("ttl_s", [0, 60])
+def test_calls_for_several_queues_of_a_workflow_arrive_with_and_without_results(
+    configure: Configure, server: PrivateServer, ttl_s: int
+):
+    configure(default={}, mail={}, reports={})
+
+    def note(name: str) -> None:
+        seen.append(name)
+
+    tasks = {name: declare(queue_name=name, result_ttl_s=ttl_s)(note) for name in ("default", "mail", "reports")}
+
+    group([call(task, name) for name, task in tasks.items() for _ in range(2)]).enqueue()
+
+    assert [get_queue(name).attributes().messages for name in tasks] == [2, 2, 2]
+    assert len(server.redis.keys("rsmq::result:*")) == (6 if ttl_s else 0)

@@ -362,7 +362,7 @@ def test_lane_of_a_call_that_gets_a_result_is_known_unless_the_result_decides(pr
 def test_a_queue_cannot_have_the_name_of_a_lane(project: Configure):
     project(**{"mail": {}, "mail-lane3": {}})
 
-    with pytest.raises(ImproperlyConfigured, match="holds lane 3 of 'mail'"):
+    with pytest.raises(ImproperlyConfigured, match="the queue for lane 3 of 'mail'"):
         get_settings()
 
 

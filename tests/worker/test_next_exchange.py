@@ -170,12 +170,17 @@ def test_leases_are_renewed_and_starts_are_noted_in_time(fetcher: Fetcher, clock
     assert in_s(fetcher, clock, room=0) == pytest.approx(3.0), "a tenth of the lease"
 
 
-def test_batches_that_are_over_and_suspected_cancellations_wait_for_nothing(fetcher: Fetcher):
+def test_batches_that_are_over_and_suspected_cancellations_wait_for_nothing(fetcher: Fetcher, clock: StillClock):
     assert fetcher.next_exchange_at(0) is None
     fetcher.tray.over.append("1 default")
     assert fetcher.next_exchange_at(0) == 0.0
     fetcher.tray.take_over()
     fetcher.suspect_cancellations()
+    assert fetcher.next_exchange_at(0) == 0.0
+    delivery = hold(fetcher, clock)
+    assert fetcher.cancellations.question(fetcher.leases.held) is not None
+    assert fetcher.next_exchange_at(0) != 0.0, "it is asked once"
+    fetcher.cancellations.suspect([delivery])
     assert fetcher.next_exchange_at(0) == 0.0
 
 
