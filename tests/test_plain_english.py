@@ -7,7 +7,7 @@ import pytest
 from tools.plain_english import DEFAULT, PATTERNS, count
 
 #: Phrases per 1,000 lines over everything. Only ever lowered; the goal is 1.5.
-LIMIT = 14.6
+LIMIT = 12.4
 #: Texts that have been rewritten: each of these groups stays below the second limit.
 CLEAN = (
     ("docs", "README.md", "CHANGELOG.md", "SECURITY.md", "example_project"),
@@ -16,6 +16,7 @@ CLEAN = (
     ("rsmq_django/spark", "rsmq_django/pipeline", "pyspark_rsmq.py"),
     ("rsmq_django/core/topics", "rsmq_django/core/reliable"),
     ("rsmq_django/core/lua/topic", "rsmq_django/core/lua/reliable"),
+    ("rsmq_django/tasks",),
 )
 CLEAN_LIMIT = 1.5
 

@@ -23,7 +23,7 @@ _TAKES_ANYTHING = inspect.signature(lambda *args, **kwargs: None)
 def check_arguments(
     task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, is_given_result: bool = False
 ) -> None:
-    """Raise TypeError, which names the task and what is missing or too much, for arguments that do not fit.
+    """Raise TypeError, with the task and the missing or surplus arguments, when they do not fit.
 
     `is_given_result`: the workflow will put what came before in front of them. A function that takes batches gets the
     calls as they are.
@@ -70,7 +70,7 @@ class _Takes:
 
     #: How many positional arguments always fit when there are no others.
     positional: range
-    #: For each number of positional arguments, the names that must be given by keyword, and those that may be.
+    #: For each number of positional arguments, the names that must be given by keyword, and the names that may be.
     by_keyword: Sequence[tuple[frozenset[str], frozenset[str]]]
 
 
@@ -98,7 +98,7 @@ def _names(parameters: Sequence[inspect.Parameter]) -> tuple[frozenset[str], fro
 def signature_of(function: Function) -> inspect.Signature:
     """Return the signature of a task's function: to find it takes several times as long as to bind arguments to it.
 
-    Raises ValueError for what is written in C and says nothing about itself.
+    Raises ValueError for a function written in C without a signature.
     """
     return inspect.signature(function)
 

@@ -54,7 +54,7 @@ ADD_IT = "Add it: without it there is no `manage.py rsmq_worker`, and settings.R
 
 
 class RSMQBackend(BaseTaskBackend):
-    """A Tasks backend on RSMQ queues; which queue lives where stands in `settings.RSMQ`."""
+    """A Tasks backend on RSMQ queues; `settings.RSMQ` names the connection of each queue."""
 
     task_class = Task
     supports_defer = True
@@ -101,7 +101,7 @@ class RSMQBackend(BaseTaskBackend):
         """Send one call when the surrounding transaction commits, or at once when there is none.
 
         The id of the result is known in either case. Raises TypeError for arguments that the function does not take,
-        TypeError or ValueError for those that JSON lacks, MessageTooLong, and where it sends at once the errors of
+        TypeError or ValueError for values that are not JSON, MessageTooLong, and where it sends at once the errors of
         `Queue.send()`.
         """
         outgoing, result = self._prepare_one(task, args, kwargs)
@@ -157,7 +157,7 @@ class RSMQBackend(BaseTaskBackend):
         return outgoing, SentResult.of(task, outgoing.ids[0], outgoing.written[0])
 
     def _prepare_many(self, task: Any, calls: Iterable[Arguments]) -> tuple[list[Outgoing], list[str]]:
-        """Return what is to be sent, and the ids of the calls in their order."""
+        """Return the messages to send, and the ids of the calls in their order."""
         self._validate_to_send(task)
         rest, batches, ids = iter(calls), list[Outgoing](), list[str]()
         while batch := [split_arguments(call) for call in islice(rest, MAX_BATCH)]:
@@ -175,7 +175,7 @@ class RSMQBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
         """Read a result from Redis, whichever process the task was sent or ran in.
 
-        A call of a unique task that was dropped has the result of the one that stands for it. Raises
+        A dropped call of a unique task has the result of the existing call. Raises
         TaskResultDoesNotExist for an unknown id, and after the result's time to live.
         """
         result = self._find(result_id)
@@ -198,7 +198,7 @@ class RSMQBackend(BaseTaskBackend):
     def _find(self, result_id: str) -> TaskResult[..., Any] | None:
         for client in _clients():
             record, passed = client.run(read_record(client.namespace, result_id)), set[str]()
-            # Dropped, and the one that stands for it perhaps, too: of a burst, each call points to the next.
+            # Dropped, and the existing call perhaps, too: of a burst, each call points to the next.
             while (following := _next_of(record, result_id, passed)) is not None:
                 result_id = following
                 record = client.run(read_record(client.namespace, result_id))
@@ -214,7 +214,7 @@ class RSMQBackend(BaseTaskBackend):
     async def _afind(self, result_id: str) -> TaskResult[..., Any] | None:
         for client in _clients():
             record, passed = await client.arun(read_record(client.namespace, result_id)), set[str]()
-            # Dropped, and the one that stands for it perhaps, too: of a burst, each call points to the next.
+            # Dropped, and the existing call perhaps, too: of a burst, each call points to the next.
             while (following := _next_of(record, result_id, passed)) is not None:
                 result_id = following
                 record = await client.arun(read_record(client.namespace, result_id))
@@ -287,9 +287,9 @@ def _is_known(body: bytes, task_id: str, queue_name: str) -> bool:
 
 
 def _next_of(record: Mapping[str, str], result_id: str, passed: set[str]) -> str | None:
-    """Return the call that stands for a dropped one; None for one that was not dropped.
+    """Return the id of the call that replaced a dropped call; None when the call was not dropped.
 
-    Calls that stand for each other in a circle, which only another program can make, end it: they are in `passed`.
+    A cycle of such calls, which only another program can make, ends the search: they are in `passed`.
     """
     passed.add(result_id)
     following = record.get("of", result_id)

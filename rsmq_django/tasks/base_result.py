@@ -42,7 +42,7 @@ class BaseResult(TaskResult):  # type: ignore[type-arg]  # generic only for type
         object.__setattr__(self, "_is_authentic", getattr(refreshed, "is_authentic", False))
 
     def __getattr__(self, name: str) -> Any:
-        # Python comes here only for what is not there.
+        # Python calls this only for missing attributes.
         raise missing_attribute(self, name, RESULT_WORDS, "a TaskResult")
 
     def __eq__(self, other: object) -> bool:

@@ -1,8 +1,9 @@
-"""What a function that takes batches gets and answers. Pure: the worker's side is worker/batches.py.
+"""Arguments and return values of functions that take batches. Pure: the worker's side is worker/batches.py.
 
-The answer tells what became of each item: a list as long as the batch, or a dictionary by id in which what is missing
-succeeded. An exception in it (`Retry(...)` and `Postpone(...)` are some) failed that item alone, as if it had been
-raised for it; everything else is the item's return value. Any other answer, None mostly, is the return value of each.
+The return value has the outcome of each item: a list as long as the batch, or a dictionary by id, where missing items
+succeeded. An exception in it (such as `Retry(...)` or `Postpone(...)`) is the failure of that item alone, as if it had
+been raised for it; any other value is the item's return value. Any other result, usually None, is the return value of
+each item.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .running import CurrentTask
 
 
 class BadAnswer(Exception):
-    """The function returned what does not fit the batch, so that nobody knows what became of its items."""
+    """The return value of the function does not fit the batch, so the outcomes of its items are unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def check_names(by: By | None, function: Callable[..., Any], path: str, *, what:
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for name in by:
         if name not in parameters and not takes_any:
-            raise ValueError(f"{what} by {name!r}: {path} has no such argument, only {', '.join(parameters)}")
+            raise ValueError(f"{what} by {name!r}: {path} lacks this argument, it has only {', '.join(parameters)}")
 
 
 def bound_arguments(
@@ -61,7 +61,7 @@ def call_key(
 def key_text(key: Any, *, what: str) -> str:
     """Return the JSON of a key, the same for equal keys: a tuple is a list. Raises TypeError for what JSON cannot hold.
 
-    `what` the key is for stands in the error: "makes shop.tasks.pay unique".
+    The error contains `what` the key is for: "makes shop.tasks.pay unique".
     """
     try:
         return json.dumps(key, sort_keys=True, allow_nan=False)

@@ -43,10 +43,10 @@ _FINISHED = (TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED)
 
 
 def cancel(task_id: str) -> bool:
-    """Cancel a task that has not finished; return whether that was in time. Not even a retry will run it then.
+    """Cancel a call that has not finished; return whether that was in time. Not even a retry will run it then.
 
-    True for one that runs: it is told, and whatever it still does, its result is discarded. False for one that has
-    finished. The id of a call of a unique task that was dropped is that of the call which stands for it. Raises
+    True for a running call: it is interrupted, and its result is discarded. False for a finished call. The id of a
+    dropped call of a unique task means the existing call. Raises
     TaskResultDoesNotExist for an unknown id: it has finished and its result is gone, or its transaction has not been
     committed. Without a result record (`result_ttl_s=0`) all queues have to be searched.
     """
@@ -164,7 +164,7 @@ def _cancel(client: Client, place: _Place, task_id: str, body: bytes | None) -> 
     standing = task_id
     if get_settings().is_sealed(place.queue):
         if not is_authentic(body or b"", queue_name=place.queue, task_id=task_id):
-            return call  # whoever wrote it, its workflow hears nothing of it
+            return call  # forged: its workflow is not changed
         standing = f"{task_id}@{get_settings().base_name(place.queue)}"
         said = proven(said, membership, "failure", queue_name=place.queue)
     return finishing(call, "cancel", membership.end(client.namespace, task_id=standing, said=said))
@@ -270,7 +270,7 @@ async def _acancel_without_record(task_id: str) -> bool:
 
 
 def _alive(queue_names: Iterable[str]) -> list[str]:
-    """Leave out the queues of what has failed for good: that is over, and kept to be looked at."""
+    """Return these queues without dead-letter queues, whose calls have ended."""
     return [name for name in queue_names if name not in get_settings().dead_letters]
 
 

@@ -1,4 +1,4 @@
-"""All tasks of the project, for pages that list them: a web process has imported only those that it sends."""
+"""All tasks of the project, for pages that list them: a web process has imported only the tasks that it sends."""
 
 from __future__ import annotations
 

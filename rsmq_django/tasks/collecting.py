@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: Sends batches one after the other, and yields what became of each.
+#: Sends batches one after the other, and yields the outcome of each.
 Send = Callable[[Sequence["Outgoing"]], Iterator[Outcome]]
 Then = Callable[[Sent], object]
 #: How many ids of lost calls a log line names.
@@ -85,7 +85,7 @@ class Collected:
         self._tell(outcomes)
 
     def _tell(self, outcomes: Mapping[int, Outcome]) -> None:
-        """Do what was to be done with calls that are sent; an error, of a signal's receiver, is raised at the end."""
+        """Run the callbacks of sent calls; an error, of a signal's receiver, is raised at the end."""
         errors: list[Exception] = []
         for batches, then in self._waiting:
             sent = [outcomes.get(id(outgoing)) for outgoing in batches]
@@ -98,7 +98,7 @@ class Collected:
             raise errors[0]
 
     def _send_all(self, groups: Sequence[Sequence[Outgoing]]) -> dict[int, Outcome]:
-        """Send calls, and return what became of each by its identity; nothing is known of one that was not sent."""
+        """Send calls, and return the outcome of each by its identity; unsent calls have none."""
         outcomes: dict[int, Outcome] = {}
         while groups:
             groups = self._send_until_a_server_fails(groups, outcomes)
@@ -107,11 +107,11 @@ class Collected:
     def _send_until_a_server_fails(
         self, groups: Sequence[Sequence[Outgoing]], outcomes: dict[int, Outcome]
     ) -> Sequence[Sequence[Outgoing]]:
-        """Send calls and note what became of them. Returns those that are left: the ones for other servers."""
+        """Send calls and note their outcomes. Returns the remaining calls: those for other servers."""
         for number, outcome in enumerate(self._send([_joined(group) for group in groups])):
             group = groups[number]
             if isinstance(outcome, MessageTooLong) and len(group) > 1:
-                # Nothing was stored; the others must not fail with the one that is too long.
+                # Nothing was stored; the others must not fail because of a call that is too long.
                 own: Sequence[Outcome] = [next(self._send([outgoing])) for outgoing in group]
             else:
                 own = parted(outcome, len(group))

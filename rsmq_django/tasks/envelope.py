@@ -91,7 +91,7 @@ def _given(meta: Mapping[str, Any] | None) -> int:
 
 def decode(body: bytes, *, message_id: str) -> Envelope:
     """Read a message body. Without an `id`, the message id names the task. Raises Unreadable."""
-    # A worker reads many: what comes out of JSON has exactly these types, so nothing is asked about subclasses.
+    # A worker reads many: parsed JSON has exactly these types, so subclasses are not considered.
     try:
         call = _parse(body.decode())
     except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not UTF-8

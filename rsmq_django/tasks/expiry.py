@@ -17,7 +17,7 @@ class TaskExpired(Exception):
     """A call that waited for longer than its `expires_in_s`; it is in the failure record of its dead letter."""
 
     def __init__(self, seconds: float) -> None:
-        shown_s = max(seconds, -MAX_SECONDS)  # anybody may have written it, and no float is as small as some numbers
+        shown_s = max(seconds, -MAX_SECONDS)  # written by any program; may exceed a float
         super().__init__(f"no worker had begun it {shown_s:g} s after it was due")
 
 

@@ -1,4 +1,4 @@
-"""What methods of other task queues are called here, for whoever moves from one: the words of an AttributeError."""
+"""The names of other task queues' methods in this package: the texts of an AttributeError."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from .retry import TaskTimeout
 class HardTimeout(TaskTimeout):
     """A task ran longer than its `hard_timeout_s`, and its process was killed for it; counts as a failed attempt.
 
-    The task itself never sees it: it stands in the result and in the failure record.
+    The task itself never sees it: it is in the result and in the failure record.
     """
 
     def __init__(self, limit_s: float | None = None) -> None:
@@ -17,9 +17,9 @@ class HardTimeout(TaskTimeout):
 
 
 class TaskCancelled(BaseException):
-    """Raised inside a task that somebody cancels while it runs; it is not run again.
+    """Raised inside a task that is cancelled while it runs; it is not run again.
 
-    Not an `Exception`, so that a task which catches those does not carry on by mistake.
+    Not an `Exception`, so that a task which catches those does not continue by mistake.
     """
 
     def __init__(self, text: str = "the task was cancelled") -> None:

@@ -13,13 +13,13 @@ from typing import Any
 from .arguments import signature_of
 from .registry import find_task
 
-#: Deeper, or after so many values, nothing is looked for: arguments may refer to themselves.
+#: Limits of the search, because arguments may refer to themselves.
 MAX_DEPTH, MAX_VALUES = 50, 100_000
 OTHERWISE = "ids, numbers, text, lists, dicts"
 
 
 def blamed_argument(path: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, given: int) -> str:
-    """Return what is wrong with the first argument that JSON lacks; "" when none is found.
+    """Return an explanation for the first argument that JSON cannot represent; "" when none is found.
 
     `given` arguments will be put in front of the positional ones.
     """
@@ -28,7 +28,7 @@ def blamed_argument(path: str, args: Sequence[Any], kwargs: Mapping[str, Any], *
 
 
 def blamed_value(value: Any, where: str) -> str:
-    """Return what is wrong with the first part of a value that JSON lacks; "" when none is found."""
+    """Return an explanation for the first part of a value that JSON cannot represent, or ""."""
     return _first(_problems(value, where, 0))
 
 
@@ -49,7 +49,7 @@ def _names(path: str, count: int, given: int) -> list[str]:
 
 
 def _problems(value: Any, where: str, depth: int) -> Iterator[str]:
-    """Yield a text for each value that is looked at, "" for one that JSON has."""
+    """Yield a text for each checked value, "" for a value that JSON can represent."""
     yield ""
     if depth > MAX_DEPTH or value is None or isinstance(value, (bool, int, str)):
         return

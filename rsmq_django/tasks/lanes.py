@@ -1,7 +1,7 @@
 """`fair_by`: the calls of one customer wait in that customer's lane, and workers take turns between lanes.
 
 Calls with the same key always share a lane, so their order stays; several keys may share one. Which lane a key has
-depends on the key and the number of lanes only, so that all processes agree without asking anybody.
+depends on the key and the number of lanes only, so that all processes agree without communication.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _UNKNOWN = object()
 def lane_of_call(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
     """Return the lane of a call; None for a task without `fair_by`.
 
-    Raises TypeError for arguments that the function does not take, for a key that JSON cannot hold, and whatever a
-    function given as `fair_by` raises.
+    Raises TypeError for arguments that the function does not take, for a key that JSON cannot represent, and
+    the exceptions of a function given as `fair_by`.
     """
     by = task.options.fair_by
     if by is None:

@@ -1,7 +1,7 @@
 """Limits of tasks: how many run at a time, and how many start in a span of time, for a task or for each of its keys.
 
-Declared here, applied by workers (worker/limits.py) just before a message would run. What has to wait goes back into
-its queue for a while, so it occupies no worker, and others pass it by. Nothing is counted where calls are sent.
+Declared here, applied by workers (worker/limits.py) just before a message would run. A message over the limit goes back
+into its queue for a while, so it occupies no worker, and others overtake it. Nothing is counted where calls are sent.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ Limit = Concurrency | Rate
 
 
 def check_limits(limits: Sequence[Limit]) -> None:
-    """Raise ValueError for what is no list of limits."""
+    """Raise ValueError for a value that is not a list of limits."""
     if isinstance(limits, (Concurrency, Rate)) or not isinstance(limits, Iterable):
         raise ValueError(f"limits is {limits!r}; write a list, limits=[Concurrency(4)]")
     for limit in limits:
@@ -111,9 +111,9 @@ def keys_of_limit(
     *,
     takes_context: bool,
 ) -> tuple[str, str]:
-    """Return the Redis keys of a limit for one call: what is counted, and the turns of those that wait.
+    """Return the Redis keys of a limit for one call: its counter, and the turns of waiting calls.
 
-    Raises whatever a function given as `by` raises, and TypeError for what JSON cannot hold.
+    Raises the exceptions of a function given as `by`, and TypeError for a key that JSON cannot represent.
     """
     key = None
     if limit.by is not None:

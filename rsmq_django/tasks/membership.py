@@ -1,8 +1,8 @@
 """What a call says about the workflow that it belongs to: `meta["workflow"]` of its envelope.
 
-Small, because every member carries it: which workflow, which member, and what is sent when it ends. The calls to be
-sent lie prepared in Redis (core/workflows.py); here are only their ids and queues, so that scripts can be given keys.
-Anybody may have written a message: what is no membership is none, and the message runs as any other.
+Small, because every member carries it: which workflow, which member, and the next calls. These are
+stored in Redis (core/workflows.py); here are only their ids and queues, so that scripts can be given keys.
+Any program may have written a message: an invalid membership is ignored, and the message runs as any other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Ref:
     queue_name: str
 
     def words(self) -> list[str]:
-        """Return what travels."""
+        """Return the stored form."""
         return [self.task_id, self.queue_name]
 
 
@@ -55,7 +55,7 @@ class Membership:
     on_failure: Ref | None = None
 
     def words(self) -> dict[str, Any]:
-        """Return what travels, without what is empty."""
+        """Return the stored form, without empty values."""
         words: dict[str, Any] = {"id": self.workflow_id}
         if self.member is not None:
             words["member"] = self.member
@@ -109,7 +109,7 @@ def target(namespace: str, role: Role, field: str, ref: Ref) -> Target:
 
 
 def membership_of(meta: Mapping[str, Any] | None) -> Membership | None:
-    """Return how a call belongs to a workflow; None when it does not, or nobody can tell."""
+    """Return the place of a call in a workflow; None when it has none, or an unreadable one."""
     words = meta.get(META) if meta else None
     if not isinstance(words, dict) or not isinstance(words.get("id"), str) or not _ID.fullmatch(words["id"]):
         return None

@@ -2,10 +2,10 @@
 
 A middleware is any object with some of these methods; there is no base class:
 
-    sending(call)               adds to what travels with a call: `call.context["tenant"] = ...`
+    sending(call)               adds values that are sent with a call: `call.context["tenant"] = ...`
     around(run)                 a context manager around the function; the first one listed is the outermost
     before(run)                 what it raises counts as raised by the task (`Postpone` runs it later, say)
-    after(run, outcome)         the attempt has ended, whatever became of it
+    after(run, outcome)         the attempt has ended, with any outcome
     on_retry(run, outcome)      ... it failed and runs again
     on_dead_letter(run, outcome)  ... it failed for good
 
@@ -62,7 +62,7 @@ class Chain:
         )
 
     def context_of(self, task_path: str, queue_name: str) -> dict[str, Any]:
-        """Return what travels with a call. An error is the sender's: nothing is sent."""
+        """Return the context to send with a call. An error is raised to the sender, and the call is not sent."""
         call = SentCall(task_path, queue_name)
         for sending in self._sending:
             sending(call)
@@ -79,7 +79,7 @@ class Chain:
             yield
 
     def tell(self, run: CurrentTask, outcome: object, event: str | None) -> None:
-        """Tell what became of an attempt; `event` is on_retry, on_dead_letter, on_discard or None."""
+        """Report the outcome of an attempt; `event` is on_retry, on_dead_letter, on_discard or None."""
         for tell in [*self._after, *(self._on[event] if event else ())]:
             try:
                 tell(run, outcome)
@@ -160,7 +160,7 @@ class Carried:
 class ErrorReport:
     """Report what tasks raise to an error tracker, Sentry unless another function is given.
 
-    `report(error)` is called for failures that are final, and with `retries=True` for those that are retried, too.
+    `report(error)` is called for failures that are final, and with `retries=True` for retried failures, too.
     """
 
     def __init__(self, report: Callable[[BaseException], object] | None = None, *, retries: bool = False) -> None:
@@ -181,7 +181,7 @@ class ErrorReport:
 
 
 class LogDuration:
-    """Write a log line for each attempt: what, how long, and what became of it."""
+    """Write a log line for each attempt: task, run time and outcome."""
 
     def after(self, run: CurrentTask, outcome: object) -> None:
         """Write it."""

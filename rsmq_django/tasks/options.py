@@ -72,7 +72,7 @@ class TaskOptions:
     give_up_on: ExceptionClasses = ()
     #: A run that takes longer is stopped with TaskTimeout and counts as a failure.
     timeout_s: float | None = None
-    #: A run that takes longer is stopped with its whole process, whatever it does; counts as a failure.
+    #: The process of an attempt that takes longer is killed; counts as a failure.
     hard_timeout_s: float | None = None
     #: Where messages go that failed for good; DISCARD: they are deleted.
     dead_letter_queue: str | Discard | None = None
@@ -90,7 +90,7 @@ class TaskOptions:
     fair_by: By | None = None
     #: How many run at a time, and how many start in a span of time.
     limits: Sequence[Limit] = ()
-    #: The function gets a list of at most so many; None: it gets one.
+    #: The function gets a list of up to this many calls; None: it gets one call.
     batch: int | None = None
     #: Other dotted paths under which calls name it: its paths before it was renamed or moved.
     aliases: Sequence[str] = ()

@@ -1,12 +1,12 @@
 """Proofs that something in Redis was written by a process with a queue's keys: HMAC-SHA256, as hex digits.
 
-What is signed is one text, whose words are separated by a zero byte that none but the last can contain:
+The signed text consists of words separated by a zero byte, which only the last can contain:
 
     rsmq-2 \\0 kind \\0 namespace \\0 queue \\0 word \\0 ... \\0 content
 
 The kind keeps a proof of one thing from standing for another: "message" (sealing.py), "schedule" and "tick"
-(schedule.py), "argument" and "members" (workflow_proofs.py), "result" (results.py), "cancelled" (sealing.py: what is
-left of a cancelled call). Namespace and queue keep it where it was made. The first key signs, all of them verify. A
+(schedule.py), "argument" and "members" (workflow_proofs.py), "result" (results.py), "cancelled" (sealing.py: the
+record of a cancelled call). Namespace and queue keep it where it was made. The first key signs, all of them verify. A
 proof tells who wrote something; it does not tell when, or how often.
 """
 
@@ -57,7 +57,7 @@ def keyring(queue: QueueSettings, *, name: str, namespace: str) -> Keyring:
 
 
 def keyring_of(queue_name: str) -> Keyring | None:
-    """Return the keys of a queue, or of the queue whose band or lane this is; None for one that is not sealed."""
+    """Return the keys of a queue, or of the queue whose band or lane this is; None for a queue without keys."""
     settings = get_settings()
     if not settings.is_sealed(queue_name):
         return None
@@ -66,7 +66,7 @@ def keyring_of(queue_name: str) -> Keyring | None:
 
 
 def accepts_old(queue: QueueSettings) -> bool:
-    """Return whether this queue still takes what was signed before signatures named the namespace."""
+    """Return whether this queue still accepts signatures without the namespace."""
     until = queue.old_signatures_until
     return until is not None and _today() <= until
 
@@ -75,7 +75,7 @@ def writes_proofs(queue_name: str) -> bool:
     """Return whether results, and what workflows keep, carry proofs of this sealed queue.
 
     Workers of a release that writes none take nothing beside a value. They may run until the day before the last one
-    on which their signatures are accepted; what is still to be read has a proof when that day is over.
+    on which their signatures are accepted; values that are read after that day have a proof.
     """
     until = get_settings().queue(queue_name).old_signatures_until
     return until is None or _today() >= until

@@ -110,7 +110,7 @@ def check_queues(path: str, queue_name: str, dead_letter_queue: str | None) -> N
     try:
         settings = get_settings()
     except ImproperlyConfigured:
-        return  # `manage.py check` says what is wrong, if the project can be imported; so does enqueue()
+        return  # `manage.py check` reports it, if the project can be imported; so does enqueue()
     if queue_name in settings.reliable:
         raise InvalidTask(
             f"Task {path}: {queue_name!r} is a reliable queue; its calls are pushed: "
@@ -121,8 +121,7 @@ def check_queues(path: str, queue_name: str, dead_letter_queue: str | None) -> N
         for name in (queue_name, dead_letter_queue or queue_name):
             if (base := settings.base_name(name)) != name:
                 raise InvalidTask(
-                    f"Task {path}: {name!r} holds what was sent to {base!r} with a priority; name that queue and the "
-                    "priority instead"
+                    f"Task {path}: {name!r} is a priority band of {base!r}; name that queue and the priority instead"
                 )
         if dead_letter_queue and queue_name in (chain := settings.dead_letter_chain(dead_letter_queue)):
             way = " -> ".join([queue_name, *chain[: chain.index(queue_name) + 1]])
@@ -197,12 +196,12 @@ def _check_kinds(queue_name: str) -> None:
 
 
 def check_primary(queue_name: str) -> None:
-    """Raise ImproperlyConfigured when a queue has consumers, but none that decides what becomes of its messages."""
+    """Raise ImproperlyConfigured when a queue has consumers, but no primary consumer."""
     followers = find_followers(queue_name)
     if followers and queue_name not in _consumers:
         raise ImproperlyConfigured(
             f"Queue {queue_name!r} has {followers[0].module_path} with primary=False and no primary consumer, which "
-            f"would decide what becomes of its messages: declare one with @consumer({queue_name!r})."
+            f"would decide the outcome of its messages: declare one with @consumer({queue_name!r})."
         )
 
 

@@ -1,4 +1,4 @@
-"""Result records in Redis: what is written about a task, and how a `TaskResult` is made of it again.
+"""Result records in Redis: their fields, and how a `TaskResult` is created from them.
 
 A record is a hash with plain fields, so that a person or a program in another language can read it:
 
@@ -43,10 +43,10 @@ PROOF_OF = "proof of "
 ProvenField = Literal["value", "error"]
 #: The kind of the proofs.
 _PROOF = "result"
-#: Status of what has ended, and what is proven of it.
+#: Final statuses, and the signed field of each.
 _ENDS: Mapping[str, ProvenField] = {TaskResultStatus.SUCCESSFUL: "value", TaskResultStatus.FAILED: "error"}
 
-#: An unfinished record outlives any sensible backlog, and goes away when its message was purged by somebody else.
+#: An unfinished record outlives any sensible backlog, and expires when another program purged its message.
 UNFINISHED_TTL_S = 7 * 86_400
 
 

@@ -50,7 +50,7 @@ def _check(name: str, value: object, *, at_least: int) -> None:
 
 
 def wrong_backoff(backoff: object) -> str:
-    """Return what is wrong with a backoff that is not a function."""
+    """Return an explanation for a backoff that is not a function."""
     way = f"; write fixed({backoff!r})" if isinstance(backoff, (int, float)) else ", such as fixed(60) or exponential()"
     return f"backoff is {backoff!r}; it must be a function of the attempt that returns seconds{way}"
 
@@ -101,7 +101,7 @@ class RetryPolicy:
     give_up_on: tuple[type[BaseException], ...] = ()
 
     def gives_up_on(self, error: BaseException) -> bool:
-        """Say whether this error, or one that caused it, makes further attempts pointless."""
+        """Return whether this error, or its cause, makes further attempts pointless."""
         if isinstance(error, Retry):
             return False
         cause: BaseException | None = error

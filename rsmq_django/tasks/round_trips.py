@@ -1,4 +1,4 @@
-"""Prepared calls on their way to Redis: as few round trips as can be, and what is known when one of them fails.
+"""Prepared calls on their way to Redis: as few round trips as possible, and the known outcomes when one of them fails.
 
 Up to a thousand calls travel together. Calls of a unique task whose lock names another call need a second exchange;
 tags are noted in one before.
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 class Sent:
     """Calls that Redis has."""
 
-    #: Of the tasks that stand for the calls: their own, unless a call is unique.
+    #: Task ids of the calls: their own, unless a call is a duplicate of a unique task.
     ids: list[str] = field(default_factory=list)
     #: Of their messages; empty when a relay is to send them.
     message_ids: list[str] = field(default_factory=list)
 
 
-#: What became of a batch.
+#: The outcome of a batch.
 Outcome = Sent | RsmqError
 
 
@@ -51,7 +51,7 @@ def joined(outcomes: Iterable[Outcome | None]) -> Sent:
 
 
 def parted(outcome: Outcome, count: int) -> list[Outcome]:
-    """Return what became of each of `count` single calls that were sent as one batch."""
+    """Return the outcome of each of `count` single calls that were sent as one batch."""
     if count == 1 or isinstance(outcome, RsmqError):
         return [outcome] * count
     return [Sent([each], [own]) for each, own in zip(outcome.ids, outcome.message_ids, strict=True)]
@@ -167,7 +167,7 @@ async def asend_all(batches: Sequence[Outgoing]) -> Sent:
 
 
 def send_each(batches: Sequence[Outgoing]) -> Iterator[Outcome]:
-    """Send batches in their order; yield what became of each. Nothing more is sent when nobody asks for the next."""
+    """Send batches in their order; yield the outcome of each. Stops sending when the caller stops iterating."""
     for part in round_trips(batches):
         yield from send_together(part)
 
@@ -180,7 +180,7 @@ async def asend_each(batches: Sequence[Outgoing]) -> AsyncIterator[Outcome]:
 
 
 def send_together(part: Sequence[Outgoing]) -> list[Outcome]:
-    """Send batches of one round trip; return what became of each."""
+    """Send batches of one round trip; return the outcome of each."""
     if len(part) == 1:
         try:
             return [send(part[0])]
@@ -292,7 +292,7 @@ def _told(outgoing: Outgoing, outcome: Outcome) -> Outcome:
 
 
 class Account:
-    """What became of the calls of several batches, which are counted in their order."""
+    """The outcomes of the calls of several batches, which are counted in their order."""
 
     def __init__(self) -> None:
         self.error: RsmqError | None = None
@@ -302,12 +302,12 @@ class Account:
         self._count = 0
 
     def note_all(self, batches: Sequence[Outgoing], outcomes: Sequence[Outcome]) -> None:
-        """Note what became of the next batches."""
+        """Note the outcomes of the next batches."""
         for outgoing, outcome in zip(batches, outcomes, strict=True):
             self.note(outgoing, outcome)
 
     def note(self, outgoing: Outgoing, outcome: Outcome | None) -> None:
-        """Note what became of the next batch; None: it was not sent."""
+        """Note the outcome of the next batch; None: it was not sent."""
         first = self._count
         self._count += len(outgoing.ids)
         if isinstance(outcome, Sent):
@@ -322,7 +322,7 @@ class Account:
             self._unknown |= enumerate(outgoing.ids, first)
 
     def result(self, batches: Sequence[Outgoing]) -> Sent:
-        """Return all that was sent, or raise the error: one that says what was, if a part of the calls was."""
+        """Return all sent calls, or raise the error: with the sent calls, if a part of them was sent."""
         if self.error is None:
             return joined(self._sent)
         count = sum(len(outgoing.ids) for outgoing in batches)

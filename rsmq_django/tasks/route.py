@@ -1,4 +1,4 @@
-"""Which way the calls of a task go: what is the same for all of them, looked up once.
+"""The route of the calls of a task: data that all of them share, looked up once.
 
 Holds for as long as no setting changes, which happens in tests only.
 """

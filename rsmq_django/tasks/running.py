@@ -1,10 +1,10 @@
-"""What a task can ask and say about its own run, from wherever in its code it is.
+"""The state of the running attempt, and its progress, for any code inside of a task.
 
 from rsmq_django.tasks import current_task, lease_lost
 
 for number, page in enumerate(pages):
     if lease_lost():
-        return  # somebody else works on it by now; whatever this returns is discarded
+        return  # another worker has received the message; this result is discarded
     current_task().progress(number, len(pages))
 """
 
@@ -65,17 +65,17 @@ current_run: ContextVar[Run | None] = ContextVar("rsmq_run", default=None)
 
 
 def lease_lost() -> bool:
-    """Say whether the task that asks has lost its lease; False outside of a task.
+    """Return whether the current task has lost its lease; False outside of a task.
 
-    True once somebody else may have the message: the process was paused, or cut off from Redis, for longer than the
-    visibility timeout; or the message was deleted. The result will be discarded, so the task may as well stop.
+    True once another worker may have received the message: the process was paused, or cut off from Redis, for longer
+    than the visibility timeout; or the message was deleted. The result will be discarded, so the task may as well stop.
     """
     run = current_run.get()
     return run is not None and run.delivery.lease_lost
 
 
 def is_cancelled() -> bool:
-    """Say whether somebody has cancelled the task that asks; False outside of a task.
+    """Return whether the current task was cancelled; False outside of a task.
 
     For tasks that catch everything, or that wait where nothing can be raised.
     """
@@ -124,7 +124,7 @@ class CurrentTask:
 
     @property
     def attempt(self) -> int:
-        """Return 1 for the first attempt; what was given back or postponed does not count."""
+        """Return 1 for the first attempt; released and postponed deliveries do not count."""
         return self._run.delivery.attempt
 
     @property
@@ -207,10 +207,10 @@ class CurrentTask:
         return not self.lease_lost
 
     def extend(self, seconds: float) -> bool:
-        """Keep the message hidden for at least so many seconds from now. Returns False when the lease is lost.
+        """Keep the message invisible for at least `seconds` from now. Returns False when the lease is lost.
 
-        Raises RedisFailure when that is unknown. The worker renews leases by itself; this is for a task whose work goes
-        on outside. When the process that runs it dies, its supervisor frees the message all the same.
+        Raises RedisFailure when that is unknown. The worker renews leases automatically; this is for a task whose work
+        continues outside. When the process dies, its supervisor releases the message anyway.
         """
         return self._check_in("", milliseconds("seconds", seconds))
 

@@ -80,7 +80,7 @@ def _declare(options: dict[str, Any]) -> Callable[[T], T]:
         if not isinstance(task, Task):
             if hasattr(task, "module_path"):  # of another backend, in tests say: nothing of ours would run it
                 return task
-            raise ValueError(f"{task!r} is no task; write the schedule above @task, not below it")
+            raise ValueError(f"{task!r} is not a task; write the schedule above @task, not below it")
         path = task.module_path
         rest = {key: value for key, value in options.items() if key != "name"}
         entry = checked(options.get("name", path), {**rest, "task": path}, time_zone=project_zone())
@@ -115,7 +115,7 @@ def task_of(entry: Schedule) -> Task[..., Any]:
         raise UnusableSchedule(f"schedule {entry.name!r}: no task {entry.task!r} is declared here: {why}")
     if task.options.unique is not None:
         raise UnusableSchedule(
-            f"schedule {entry.name!r}: {entry.task} is unique, and a tick fires whatever else waits; schedule a task "
+            f"schedule {entry.name!r}: {entry.task} is unique, and ticks do not check for duplicates; schedule a task "
             "that enqueues it"
         )
     try:
@@ -141,9 +141,9 @@ def connection_of(entry: Schedule) -> str:
 
 
 def definition_of(entry: Schedule) -> str:
-    """Return what is stored of an entry: signed if its queue is signed or encrypted. Raises UnusableSchedule.
+    """Return the stored form of an entry: signed if its queue is signed or encrypted. Raises UnusableSchedule.
 
-    The signature says that a process with the keys wanted this; never sign what was read from Redis before it has
+    The signature says that a process with the keys wanted this; never sign data from Redis before it has
     passed check_origin().
     """
     keys, text = keyring_of(task_of(entry).queue_name), entry.as_json()

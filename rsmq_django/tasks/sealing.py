@@ -3,7 +3,7 @@
     {"signed": "<the body>", "signature_v2": "<hex>"}           a proof (proofs.py) of the body
     {"encrypted": "<token>", "signature_v2": "<hex>"}           a proof of the token: Fernet of "rsmq:{queue}\\0{body}"
 
-Namespace and queue are part of what is signed: nobody who can write to Redis can take a message from one queue to
+Namespace and queue are signed, too: a program that can write to Redis cannot move a message from one queue to
 another, nor from one namespace to another. The first key seals, every key opens, so that keys are rotated by adding a
 new one in front and removing the old one when its messages are gone. A message of a queue with keys that is not sealed
 with one of them never runs: it goes to the dead-letter queue. docs/security.md says what this protects from, and what
@@ -29,7 +29,7 @@ from .envelope import Envelope, Unreadable, decode
 from .proofs import accepts_old, keyring
 
 KIND = "message"
-#: What is left of the call of a cancelled task. It is kept with the result, and never runs.
+#: The record of a cancelled call. It is stored with the result, and never runs.
 CANCELLED = "cancelled"
 HOW_LONG = "set OLD_SIGNATURES_UNTIL of the queue to accept it for some days"
 
@@ -44,7 +44,7 @@ def seal(body: bytes, queue: QueueSettings, *, name: str, namespace: str, kind: 
 
 
 def unseal(body: bytes, queue: QueueSettings, *, name: str, namespace: str, kind: str = KIND) -> bytes:
-    """Return what was sealed. Raises Unreadable with the reason "unsigned", "bad_signature" or "not_decrypted"."""
+    """Return the sealed body. Raises Unreadable with the reason "unsigned", "bad_signature" or "not_decrypted"."""
     if queue.encryption_keys:
         return _decrypted(body, queue, name, namespace, kind)
     if queue.signing_keys:
@@ -53,7 +53,7 @@ def unseal(body: bytes, queue: QueueSettings, *, name: str, namespace: str, kind
 
 
 def peek(body: bytes, *, queue_name: str, message_id: str) -> Envelope:
-    """Return the call in a body, for people and records: what is not sealed as it should be is shown all the same.
+    """Return the call in a body, for people and records: a body with an invalid seal is shown anyway.
 
     Raises Unreadable. The queue may be unknown; one of its priority bands will do.
     """

@@ -43,9 +43,9 @@ class Outgoing:
 
     route: Route
     ids: list[str]
-    #: What was written down.
+    #: The encoded calls.
     written: list[bytes]
-    #: What travels: the same, unless the queue's messages are sealed.
+    #: The bodies to send: the same, unless the queue's messages are sealed.
     bodies: list[bytes]
     #: What makes each call unique; nothing for tasks that are not.
     digests: Sequence[str] = ()
@@ -175,7 +175,7 @@ def hand_over(batches: Sequence[Outgoing], *, then: Callable[[Sent], object] = l
 
 
 async def ahand_over(batches: Sequence[Outgoing], *, then: Callable[[Sent], object] = lambda sent: None) -> Sent | None:
-    """See hand_over(). Returns what was sent; None where a commit is waited for: `then` gets it after that."""
+    """See hand_over(). Returns the sent calls; None before a commit: `then` gets them after it."""
     if await in_transaction(lambda: hand_over(batches, then=then)):
         return None
     if _uses_outbox(batches):
@@ -231,7 +231,7 @@ def _common_meta(route: Route, span: Span | None) -> dict[str, Any]:
 def _metas(
     common: Mapping[str, Any], digests: Sequence[str], said: Sequence[Mapping[str, Any]], count: int
 ) -> Sequence[Mapping[str, Any]]:
-    """Return what features say about each call: what is common to all, its digest, and what else is said about it."""
+    """Return the metadata of each call: the common part, its digest, and its own part."""
     if not digests and not said:
         return [common] * count
     own = [{"unique": digest} for digest in digests] or [{}] * count
@@ -244,7 +244,7 @@ def _metas(
 def after_commit(do: Callable[[], Any], what: str) -> None:
     """Do it when the transaction of the configured database commits, or at once when none is open.
 
-    Errors are raised when it is done at once. After a commit they are logged, with the words for what was to be sent.
+    Errors are raised when it is done at once. After a commit they are logged, with a text for the unsent calls.
     """
     connection = _in_transaction()
     if connection is not None:

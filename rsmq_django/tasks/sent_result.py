@@ -1,4 +1,4 @@
-"""What `enqueue()` returns: a `TaskResult` of which no more is made than somebody looks at.
+"""The return value of `enqueue()`: a `TaskResult` whose fields are computed on first access.
 
 Most senders use its id or nothing, and to make the rest, with the arguments read back from JSON, would take longer
 than to send it. It is equal to Django's own `TaskResult` with the same fields, and copied, pickled and refreshed as
@@ -45,7 +45,7 @@ class SentResult(BaseResult):
         return result
 
     def note_sent(self, sent: Sent) -> bool:
-        """Note what Redis said of the call; return whether an equal call stands for it."""
+        """Store the reply of Redis; return whether the call was dropped as a duplicate."""
         (task_id,) = sent.ids
         if sent.message_ids:
             _set(self, "_message_id", sent.message_ids[0])
@@ -78,7 +78,7 @@ class SentResult(BaseResult):
         await super().arefresh()
 
     def _fill(self) -> None:
-        """Give each field its place, so that no first look of another thread can come after what is read now."""
+        """Set every field, so that a first access in another thread cannot follow the current one."""
         for name in _LATER:
             getattr(self, name)
 

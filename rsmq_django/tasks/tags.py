@@ -18,7 +18,7 @@ from .cancellation import cancel
 from .compat import TaskResultDoesNotExist
 from .options import MAX_TAG_LENGTH, is_tag
 
-#: For what is never struck off: messages that were purged. Counts from the time at which the task is due.
+#: For entries that are never removed: of purged messages. Counts from the time at which the task is due.
 KEPT_MS = 90 * 86_400_000
 
 

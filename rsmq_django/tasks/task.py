@@ -72,7 +72,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
         register_task(self)
 
     def __getattr__(self, name: str) -> Any:
-        # Python comes here only for what is not there.
+        # Python calls this only for missing attributes.
         raise missing_attribute(self, name, TASK_WORDS, f"task {object.__getattribute__(self, 'func').__qualname__}")
 
     if not TYPE_CHECKING:  # type checkers know that a task is not callable
@@ -238,9 +238,9 @@ def consumer(queue_name: str, *, primary: bool = True, takes_calls: bool = False
     """Declare the function that handles every message of a raw queue, written by a program in any language.
 
     It receives the `Message` with its body as bytes, or with `batch` a list of them. Returning deletes the message;
-    raising follows the same options as in `task()`. With `primary=False` it runs at each attempt after the one that
-    decides, gets the same, and decides nothing: what it raises is logged. A call of a task that is declared in the
-    worker goes to the dead-letter queue instead of the consumer, unless `takes_calls=True` asks for calls as well.
+    raising follows the same options as in `task()`. With `primary=False` it runs at each attempt after the primary
+    consumer, with the same messages, and decides nothing: its exceptions are logged. A call of a task that is declared
+    in the worker goes to the dead-letter queue instead of the consumer, unless `takes_calls=True` asks for calls, too.
     The decorated function stays an ordinary function. Raises InvalidTask or ValueError when it is declared for a queue
     that RSMQ["QUEUES"] lacks, that has tasks or a primary consumer, or with an option that cannot work.
     """

@@ -38,12 +38,12 @@ OF_QUEUES = frozenset((*OptionArguments.__annotations__, *CallOptions.__annotati
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicTask:
-    """A function that gets the messages of a topic in the name of a group, at least once."""
+    """A function that receives the messages of a topic for a group, at least once."""
 
     func: Callable[..., Any]
     topic: str
     group: str
-    #: None: the function gets one message. A number: it gets a list of at most so many.
+    #: None: the function gets one message. A number: it gets a list of up to this many.
     batch: int | None
     options: GroupOptions
     backoff: Backoff
@@ -94,11 +94,11 @@ def topic_task(
 ) -> Callable[[F], F]:
     """Declare the function that gets the messages of a topic for a group.
 
-    It receives one `TopicMessage`, or with `batch` a list of at most so many, and runs in `rsmq_worker`. Returning
-    acknowledges them. When a batch raises, its messages are tried one by one; one that raises comes again after
-    `backoff` (seconds as a function of the delivery that failed) and goes to the dead-letter topic, "<topic>.dlt",
-    after `max_deliveries`; 0 tries for ever. Messages are held for `visibility_timeout_s` and for as long as the
-    function runs. `consumers` is how many threads of each process read. The decorated function stays an ordinary
+    It receives one `TopicMessage`, or with `batch` a list of up to this many, and runs in `rsmq_worker`. Returning
+    acknowledges them. When a batch raises, its messages are tried one by one; a message that raises is delivered again
+    after `backoff` (seconds as a function of the failed delivery) and goes to the dead-letter topic, "<topic>.dlt",
+    after `max_deliveries`; 0 retries forever. Messages are leased for `visibility_timeout_s` and for as long as the
+    function runs. `consumers` is the number of reading threads per process. The decorated function stays an ordinary
     function. Raises InvalidTask when it is declared with something that cannot work.
     """
     _refuse(others)

@@ -1,8 +1,8 @@
-"""Unique tasks: of equal calls, one is enough.
+"""Unique tasks: equal calls are enqueued once.
 
-Which calls are equal is a key of their arguments; a lock in Redis names the message that stands for them. The lock is
-only a pointer: whether it holds is decided by looking at that message in the same script that sends, so a message that
-was purged, moved or lost can never block its successors, whatever died in between.
+Which calls are equal is a key of their arguments; a lock in Redis names the existing message. The lock is
+only a pointer: the script that sends checks in the same step whether that message still exists, so a message that
+was purged, moved or lost can never block later calls, even if a process died in between.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ MAX_DIGEST_LENGTH = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unique:
-    """Which calls of a task are equal, how long one stands for all, and what becomes of the next one.
+    """Which calls of a task are equal, until when they are duplicates, and what to do with a duplicate.
 
-    `by`: names of the arguments that tell calls apart, or a function of the arguments that returns something JSON can
-    hold; default: all arguments.
+    `by`: names of the arguments that distinguish calls, or a function of the arguments that returns a value JSON can
+    represent; default: all arguments.
 
     `scope`: "pending", until a worker takes it; "running" (default), until it has ended, retries included; "window",
-    for `window_s` seconds from the first one, whatever becomes of it.
+    for `window_s` seconds from the first call, regardless of its outcome.
 
-    `mode`: "reject" (default) drops the new call: its result is that of the one it equals. "replace" puts the new call
-    in the place of one that still waits, and drops it when that one runs. "debounce" does the same and delays each
-    call by `window_s`, so that only the last of a burst runs, once it has been quiet for so long, or `max_wait_s` after
-    the first one.
+    `mode`: "reject" (default) drops the new call: its result is that of the existing call. "replace" replaces an
+    existing call that has not started, and drops the new call while it runs. "debounce" does the same and delays each
+    call by `window_s`, so that only the last of a burst runs, after `window_s` without a new call, or `max_wait_s`
+    after the first call.
     """
 
     by: By | None = None
@@ -104,7 +104,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What became of a call: which task stands for it now, and its message."""
+    """The outcome of sending a unique call: the task id and message that it has now."""
 
     task_id: str
     message_id: str

@@ -2,7 +2,7 @@
 
 The script may touch only keys that it was given. So a call whose lock names another one has to be sent again, with the
 keys of that one. Of equal calls in one batch, each is told from the start which one will hold the lock by then: two or
-three exchanges for a thousand calls, whatever becomes of them.
+three exchanges for a thousand calls, with any outcomes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class UniqueRounds:
         self._settled: set[str] = set()
         self._error: RsmqError | None = None
         self._unknown: list[int] = []
-        #: Ids of tasks that will never run: what was dropped, and what was replaced.
+        #: Ids of tasks that will never run: dropped and replaced calls.
         self.gone: list[str] = []
 
     def calls(self) -> list[Call[Accepted | Holder]]:
@@ -75,7 +75,7 @@ class UniqueRounds:
         self.take([error] * len(self._open))
 
     def result(self) -> tuple[list[str], list[str]]:
-        """Return the ids of the tasks that stand for the calls, and of their messages. Raises PartlyDone."""
+        """Return the task ids of the calls, and the ids of their messages. Raises PartlyDone."""
         accepted = [self._accepted[number] for number in sorted(self._accepted)]
         if self._error is None:
             return [each.task_id for each in accepted], [each.message_id for each in accepted]

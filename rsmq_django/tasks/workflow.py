@@ -1,13 +1,13 @@
-"""Workflows: tasks that follow each other, and tasks that belong together with a callback when all have ended.
+"""Workflows: chains of tasks, and groups of tasks with a callback when all have ended.
 
     chain(call(fetch, url), call(resize, width=300), call(store)).enqueue()
     group([call(resize, path) for path in paths], then=call(report)).enqueue()
     map_tasks(resize, paths_of_millions_of_files(), then=call(report))
 
-A step gets the result of the one before it as its first argument, the callback of a group the list of all results. What
-is sent later is prepared, signed and encrypted where the workflow is enqueued, and lies in Redis until a member ends
-and the script that ends its message sends it (core/lua/workflow). So each follows exactly once, whatever dies,
-and nobody polls.
+A step gets the result of the one before it as its first argument, the callback of a group the list of all results.
+Later calls are prepared, signed and encrypted where the workflow is enqueued, and stored in Redis until a member ends
+and the script that ends its message sends them (core/lua/workflow). So each is sent exactly once, even if a process
+dies, and without polling.
 """
 
 from __future__ import annotations
@@ -157,9 +157,9 @@ def map_tasks(
 ) -> Workflow:
     """Call a task with each item, of which there may be any number: never more than `window` calls wait at a time.
 
-    Returns when all are sent, so workers have to run meanwhile. Results are kept when `keep_results` says so; only then
-    does `then` get them, as a list that holds all of them at once. When this process dies, or `items` raises, what was
-    sent runs, but no callback follows. Sends at once, so it refuses to run in a transaction.
+    Returns when all are sent, so workers have to run meanwhile. Results are stored with `keep_results=True`; only then
+    does `then` get them, as one list in memory. When this process dies, or `items` raises, the calls that
+    were sent run, but no callback follows. Sends at once, so it refuses to run in a transaction.
     """
     plan = _map_plan(then, on_failure, then_always, keep_results, name, keep_s)
     return map_items(plan, task, items, window=window)

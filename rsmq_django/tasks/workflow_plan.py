@@ -41,10 +41,10 @@ from .workflow_state import Workflow
 KEEP_S = UNFINISHED_TTL_S
 #: Steps that are stored in one call.
 STEPS_AT_ONCE = 400
-#: So much is sent by one script; a larger one would hold up the server's other clients.
+#: Limit of one script; a larger one would block the server's other clients.
 MOST_BYTES = MAX_TRIP_BYTES
 
-#: What is sent later: its field, and the value that lua/workflow/parts/state.lua describes.
+#: A call that is sent later: its field, and the value that lua/workflow/parts/state.lua describes.
 Step = tuple[str, bytes]
 
 
@@ -113,7 +113,7 @@ class Plan:
         self.mapped = ""
         self._id = random_suffix()
         self._alias: str | None = None
-        #: What waits for its time must find the workflow when that has come.
+        #: A delayed call must find the workflow when it is due.
         self._longest_delay_s = 0.0
         self._checked: dict[int, Task[..., Any]] = {}
         for callback in (then, on_failure):
@@ -279,13 +279,13 @@ class Plan:
         return member_fields(self._id, members, then=self.then_ref, on_failure=self.on_failure_ref)
 
     def _later_queues(self) -> list[str]:
-        # A priority band that nobody has used yet is looked at by no worker; the first step's is made by its sending.
+        # Workers do not poll a priority band that was never used; sending creates that of the first step.
         later = [step for member in self.members for step in member.steps[1:]]
         callbacks = [each for each in (self._then, self._on_failure) if each is not None]
         return list(dict.fromkeys(each.queue_name for each in [*later, *callbacks]))
 
     def steps(self) -> list[Step]:
-        """Return what is sent later: callbacks, and all steps of members but the first."""
+        """Return the later calls: callbacks, and all steps of members but the first."""
         return self._callbacks() + [
             (f"{member.number}.{step}", self._prepared(member.steps[step], member.task_ids[step], membership))
             for member in self.members
@@ -310,7 +310,7 @@ class Plan:
         return seal(namespace, self._id, members=members, targets=targets, fields=self._proofs(members))
 
     def skipping(self, member: Member) -> Call[bool]:
-        """Return the call for a member whose call was not sent, because an equal one stands for it."""
+        """Return the call for a member whose call was not sent, because it is a duplicate."""
         namespace = self.client.namespace
         membership = self.membership(member, 0)
         value = proven("null", membership, "value")
@@ -345,19 +345,19 @@ class Plan:
         return f"{when} {record_ttl_s} ".encode() + outgoing.bodies[0]
 
     def preparing(self, steps: Sequence[Step]) -> list[Call[Any]]:
-        """Return the calls that store what is sent later."""
+        """Return the calls that store the later steps."""
         namespace = self.client.namespace
         parts = portions(steps, lambda step: len(step[1]), count=STEPS_AT_ONCE)
         return [prepare(namespace, self._id, part) for part in parts]
 
 
 def _standing(member: Member) -> str:
-    """Return what stands for a member: its first task, and the queue that it must end from if that is sealed."""
+    """Return the owner of a member: its first task, and the queue that it must end from if that is sealed."""
     return member.task_ids[0] + owner_of(member.steps[0].task.queue_name)
 
 
 def _check_feeding(giver: Task[..., Any], taker: Invocation) -> None:
-    """Raise InvalidTask when a call on a sealed queue would get what anybody may return who can write to another."""
+    """Raise InvalidTask when a call on a sealed queue would get a result from a queue without keys."""
     settings = get_settings()
     is_safe = settings.is_sealed(giver.queue_name) or not settings.is_sealed(taker.task.queue_name)
     if taker.takes_result and not is_safe:

@@ -37,9 +37,9 @@ class Progress:
         self._unknown: dict[int, object] = {}
 
     def note(self, parts: Sequence[Sequence[Member]], outcomes: Sequence[Outcome]) -> list[Call[bool]]:
-        """Note what became of batches, and raise why one was not sent.
+        """Note the outcomes of batches, and raise the error of an unsent one.
 
-        Returns the calls for members that were not sent because an equal call stands for them.
+        Returns the calls for members that were dropped as duplicates.
         """
         skips: list[Call[bool]] = []
         failed: RsmqError | None = None

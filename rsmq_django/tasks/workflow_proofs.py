@@ -1,8 +1,8 @@
-"""What a workflow gives to a call on a signed or encrypted queue is proven (proofs.py): anybody may write into Redis.
+"""Proofs for the values of a workflow on signed or encrypted queues (proofs.py): any program may write to Redis.
 
 Values, failure records and the number of members are stored with proofs, made with the key of the queue that gets them
 and for that one call: its workflow, the member, and its task id. They are made where a message of a sealed queue ends,
-so the chain of trust begins where the workflow was enqueued. What comes from a queue without keys has no proofs, and so
+so the chain of trust begins where the workflow was enqueued. A result of a queue without keys has no proofs, and so
 cannot be given to a call on a sealed queue; workflow_plan.py refuses such a workflow.
 """
 
@@ -87,7 +87,7 @@ class Receiver:
     keys: Keyring
     workflow_id: str
     task_id: str
-    #: What carries no proof is taken all the same, for workflows that a release before these proofs has begun.
+    #: Values without a proof are accepted, for workflows that a release before these proofs has begun.
     takes_unproven: bool
 
     @classmethod

@@ -2,7 +2,7 @@
 
 Of a larger one, what it waits for is stored first, then its members are sent, and then it is sealed. A sender that dies
 in between leaves a workflow that is not sealed: it never ends, so nothing follows that should not, and the doctor can
-tell it from one whose members take their time.
+tell it from a workflow with slow members.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class _Mapping:
         if isinstance(window, bool) or not isinstance(window, int) or window < 1:
             raise ValueError(f"window is {window!r}; it must be at least 1 call")
         if not isinstance(task, Task):
-            raise TypeError(f"{task!r} is no task of an RSMQ backend; decorate the function with @task")
+            raise TypeError(f"{task!r} is not a task of an RSMQ backend; decorate the function with @task")
         plan.check(task, may_be_unique=True)
         plan.check_giver(task)
         self.plan, self._task, self._window = plan, task, window
@@ -178,7 +178,7 @@ class _Mapping:
         return left <= self.low
 
     def token(self) -> Command:
-        """Return the command that waits; a slice of time later one looks again, whatever was lost."""
+        """Return the command that waits; it is repeated after a slice of time, in case a token was lost."""
         return take_token([room_key(self.plan.client.namespace, self.plan.workflow.id)], SLICE_S)
 
 
@@ -267,7 +267,7 @@ async def _aseal(plan: Plan, members: int, progress: Progress) -> None:
 
 def _raise_stopped(plan: Plan, members: int) -> NoReturn:
     raise WorkflowStopped(
-        f"workflow {plan.workflow.id} was cancelled while its {members} members were sent; those that had begun ran"
+        f"workflow {plan.workflow.id} was cancelled while its {members} members were sent; started members ran"
     )
 
 

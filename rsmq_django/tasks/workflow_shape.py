@@ -25,19 +25,19 @@ MAX_PATH = 200
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Equal steps of a member that follow each other; "" stands for several tasks."""
+    """Equal steps of a member that follow each other; "" means several tasks."""
 
     task: str
     count: int
 
 
-#: What is told of members behind the last run that is told apart.
+#: The entry for members after the last distinguished run.
 OF_SEVERAL = (Steps("", 1),)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Equal members that follow each other; a count of 0 stands for all members of a map."""
+    """Equal members that follow each other; a count of 0 means all members of a map."""
 
     count: int
     steps: tuple[Steps, ...]
@@ -99,7 +99,7 @@ def _in_runs(tasks: Iterable[str]) -> list[Any]:
 
 
 def _cut(runs: list[Any], nothing: Any) -> list[Any]:
-    """Return at most MAX_RUNS runs: the last one counts what is behind the others."""
+    """Return at most MAX_RUNS runs: the last one counts the rest."""
     if len(runs) <= MAX_RUNS:
         return runs
     head, rest = runs[: MAX_RUNS - 1], runs[MAX_RUNS - 1 :]

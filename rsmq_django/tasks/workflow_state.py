@@ -1,4 +1,4 @@
-"""What has become of workflows: how far they are, what their members returned, and how to cancel them."""
+"""The state of workflows: progress, results of members, and cancelling."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Workflow:
     def results(self) -> list[Any]:
         """Return what the members returned, in their order, with a `Failure` in the place of each that failed.
 
-        None stands for a member that has not ended, and for one whose result is not kept. Of a chain there is one: the
+        None means a member that has not ended, or has no stored result. Of a chain there is one: the
         result of the latest step that has ended.
         """
         return run_reading(self._client, self._read_all(read_outcome, None))
@@ -69,7 +69,7 @@ class Workflow:
     def authentic(self) -> list[bool]:
         """Return, for each member, whether a process with the keys of its signed or encrypted queue wrote its result.
 
-        False also for members that have not ended, for those that an equal call stands for, and on queues without keys.
+        False also for members that have not ended, for dropped duplicates, and on queues without keys.
         Of a chain, the result of an earlier step of the same member is authentic, too.
         """
         return run_reading(self._client, self._read_all(self._is_authentic, False))
@@ -82,7 +82,7 @@ class Workflow:
         return is_proven(self.id, member, FAILURE if failure else VALUE, failure or value)
 
     def _read_all(self, read: Callable[[int, bytes, bytes], T], missing: T) -> Reading[list[T]]:
-        """Read as much as there is, whatever number of members another program has written."""
+        """Read the stored entries, for any number of members that another program has written."""
         namespace = self._client.namespace
         extent = yield read_extent(namespace, self.id)
         if extent is None:
@@ -163,9 +163,9 @@ def newest_workflows(count: int = 50) -> list[WorkflowStatus]:
 
 
 def read_outcome(member: int, value: bytes, failure: bytes) -> Any:
-    """Return what a member returned, or its `Failure`; None for one that has not ended.
+    """Return the result of a member, or its `Failure`; None when it has not ended.
 
-    What is not readable was written by another program: a `Failure` with the reason "unreadable".
+    An unreadable value was written by another program: a `Failure` with the reason "unreadable".
     """
     try:
         if not failure:
@@ -173,7 +173,7 @@ def read_outcome(member: int, value: bytes, failure: bytes) -> Any:
         record = json.loads(without_proofs(failure))
         return Failure(member, *(str(record.get(name, "")) for name in _FIELDS))
     except (ValueError, AttributeError, RecursionError) as error:  # not JSON, or not an object
-        return Failure(member, "", "", "unreadable", "", f"what is stored of member {member} is not readable: {error}")
+        return Failure(member, "", "", "unreadable", "", f"outcome of member {member} is not readable: {error}")
 
 
 def _found(workflow: Workflow, statuses: Sequence[WorkflowStatus | None]) -> WorkflowStatus:

@@ -331,5 +331,5 @@ def test_task_on_a_queue_that_tasks_does_not_allow_is_told_where_to_allow_it(pro
 
 @pytest.mark.parametrize("option", ["queue_name", "dead_letter_queue"])
 def test_a_priority_band_is_no_queue_to_name(project: Configure, option: str):
-    with pytest.raises(InvalidTask, match="'default-p5' holds what was sent to 'default' with a priority"):
+    with pytest.raises(InvalidTask, match="'default-p5' is a priority band of 'default'"):
         declare(**{option: "default-p5"})(lambda: None)

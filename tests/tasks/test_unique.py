@@ -125,7 +125,7 @@ def test_equal_calls_of_different_tasks_have_nothing_to_do_with_each_other(proje
         ({"scope": "window", "mode": "debounce", "window_s": 5}, "leave scope='window' out"),
         ({"max_wait_s": 5}, "max_wait_s has no meaning"),
         ({"by": "colour"}, r"by=\['colour'\]"),
-        ({"by": ["color"]}, "no such argument, only colour, coats"),
+        ({"by": ["color"]}, "lacks this argument, it has only colour, coats"),
     ],
 )
 def test_options_that_cannot_work_are_refused_where_the_task_is_declared(

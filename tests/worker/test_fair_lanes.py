@@ -373,7 +373,7 @@ def test_fair_by_that_is_no_list_of_names_is_refused(project: Configure, fair_by
 
 
 def test_fair_by_that_names_no_argument_is_refused(project: Configure):
-    with pytest.raises(ValueError, match="no such argument, only customer"):
+    with pytest.raises(ValueError, match="lacks this argument, it has only customer"):
         declare(fair_by=["tenant"])(lambda customer: None)
 
 

@@ -379,7 +379,7 @@ def test_raw_consumers_are_limited_by_a_function_of_the_message(project: Configu
     [
         (Concurrency(1), r"write a list, limits=\[Concurrency\(4\)\]"),
         ([4], "a limit is a Concurrency"),
-        ([Concurrency(1, by=["client"])], "limit by 'client': .* has no such argument, only customer"),
+        ([Concurrency(1, by=["client"])], "limit by 'client': .* lacks this argument, it has only customer"),
     ],
 )
 def test_limits_that_cannot_work_are_refused_where_the_task_is_declared(project: Configure, limits: Any, says: str):
