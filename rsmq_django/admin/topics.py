@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from ..core.errors import GroupLive, GroupMoved, InvalidName, InvalidValue
 from ..core.topics import Group, GroupStatus, SeekResult, TopicMessage
 from ..core.topics import Topic as CoreTopic
-from ..core.topics.lag import look_at_groups, look_at_groups_of
+from ..core.topics.lag import group_statuses, group_statuses_of
 from ..core.topics.seeking import MAX_INDEX, Target
 from ..live.places import place_of
 from ..live.times import as_datetime
@@ -55,7 +55,7 @@ class TopicChangeList(LiveChangeList):
         found: dict[str, list[GroupStatus]] = {}
         for client in {topic.client for topic in topics.values()}:
             keys = [key for key, topic in topics.items() if topic.client is client]
-            looked = look_at_groups_of([topics[key] for key in keys], most=MOST_GROUPS_LISTED)
+            looked = group_statuses_of([topics[key] for key in keys], most=MOST_GROUPS_LISTED)
             found |= dict(zip(keys, looked, strict=True))
         for row in rows:
             row.furthest_behind = max(found.get(row.key, ()), key=lambda group: group.lag, default=None)
@@ -199,7 +199,7 @@ def _group(row: Topic, name: str) -> Group | None:
 
 def groups_of(topic: CoreTopic) -> list[GroupStatus]:
     """Return the groups of a topic, those with the most ahead first."""
-    return sorted(look_at_groups(topic), key=lambda status: (-status.lag, status.name))
+    return sorted(group_statuses(topic), key=lambda status: (-status.lag, status.name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def list_(session: Session, /, name: str, limit: int, is_all: bool, state: str |
             table = tables.setdefault(are_dead, new_table(are_dead=are_dead))
             table.print([(dead_row if are_dead else row)(message, now_ms) for message in messages])
     if not session.json:
-        _tell_rest(client, name, shown, is_filtered=state is not None or not chosen.is_empty)
+        _print_rest(client, name, shown, is_filtered=state is not None or not chosen.is_empty)
 
 
 def _found(
@@ -107,7 +107,7 @@ def _found(
             return
 
 
-def _tell_rest(client: Client, name: str, shown: int, *, is_filtered: bool) -> None:
+def _print_rest(client: Client, name: str, shown: int, *, is_filtered: bool) -> None:
     """Print how many messages the table does not show: on stderr, so that a pipe gets only the rows."""
     total = client.run(count_call(client.namespace, name)).messages
     if not shown:

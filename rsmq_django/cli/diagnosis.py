@@ -30,11 +30,11 @@ def doctor(session: Session, /, deep: bool, repairs: bool, yes: bool) -> None:
     Changes nothing without --repair. Exits with 1 when there is a warning or an error, else with 0.
     """
     client = session.client()
-    findings = look(session, client, deep=deep or repairs)
+    findings = examine_server(session, client, deep=deep or repairs)
     if repairs:
         repair_all(session, client, findings, yes=yes)
         return
-    tell(session, findings)
+    print_findings(session, findings)
     bad = sum(finding.severity > Severity.NOTE for finding in findings)
     if bad:
         repairable = sum(finding.repair is not None for finding in findings)
@@ -53,15 +53,15 @@ def repair(session: Session, /, name: str | None, dry_run: bool, yes: bool) -> N
     Checks every message first, and repairs the traces of other clients, crashes and evictions.
     """
     client = session.client(name)
-    found = look(session, client, deep=True)
+    found = examine_server(session, client, deep=True)
     findings = [finding for finding in found if finding.repair and name in (None, finding.subject)]
     if dry_run:
-        tell(session, findings)
+        print_findings(session, findings)
     else:
         repair_all(session, client, findings, yes=yes)
 
 
-def look(session: Session, client: Client, *, deep: bool) -> list[Finding]:
+def examine_server(session: Session, client: Client, *, deep: bool) -> list[Finding]:
     """Return the findings about the server; on a terminal, show the current check."""
     with StatusLine(is_quiet=session.json) as line:
         return examine(client, settings=session.expected(client), deep=deep, progress=line.show_progress)
@@ -71,7 +71,7 @@ def repair_all(session: Session, client: Client, findings: Sequence[Finding], *,
     """Show the repairs, ask for confirmation, and apply them. Raises Failed when a repair fails."""
     repairable = [finding for finding in findings if finding.repair]
     if not session.json:
-        tell(session, repairable)
+        print_findings(session, repairable)
     if repairable:
         confirm(f"Repair {'this' if len(repairable) == 1 else f'these {len(repairable)}'}?", yes=yes)
     with StatusLine(is_quiet=session.json) as line:
@@ -91,7 +91,7 @@ def repair_all(session: Session, client: Client, findings: Sequence[Finding], *,
         raise Failed("notRepaired", f"{failed} of {len(done)} findings could not be repaired")
 
 
-def tell(session: Session, findings: Sequence[Finding]) -> None:
+def print_findings(session: Session, findings: Sequence[Finding]) -> None:
     """Print findings, worst first."""
     if session.json:
         write_json([as_json(finding) for finding in findings])

@@ -17,7 +17,7 @@ from .failures import Failed
 from .options import Command, complete_queue_name, dry_run_option, name_option
 from .output import Table, printable
 from .session import Session
-from .transfers import carry_out, tell
+from .transfers import carry_out, print_result
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,7 +62,7 @@ def move(session: Session, /, name: str, target: str, dry_run: bool, ids: tuple[
 
     if dry_run:
         transfer.moved[target] = sum(len(part) for part in transfer.candidates())
-        tell(session, transfer, "would move")
+        print_result(session, transfer, "would move")
     else:
         carry_out(session, transfer, send, "moved")
 
@@ -146,4 +146,4 @@ def preview(session: Session, transfer: Transfer, target: str | None) -> None:
     if groups and not session.json:
         rows = [[str(number), *map(printable, group)] for group, number in groups.most_common()]
         Table(["COUNT", "TO", "TASK", "REASON", "ERROR"], right=["COUNT"]).print(rows)
-    tell(session, transfer, "would redrive")
+    print_result(session, transfer, "would redrive")

@@ -43,7 +43,7 @@ def list_(session: Session, /) -> None:
 def create(session: Session, /, name: str, visibility_timeout: int, delay: int, maxsize: int) -> None:
     """Create a queue."""
     session.queue(name).create(visibility_timeout_s=visibility_timeout, delay_s=delay, max_size_bytes=maxsize)
-    _tell(session, None, queue=name, created=True)
+    _print_line(session, None, queue=name, created=True)
 
 
 @queue.command()
@@ -59,7 +59,7 @@ def delete(session: Session, /, name: str, dry_run: bool, yes: bool) -> None:
     target = session.queue(name)
     if dry_run:
         messages = target.attributes().messages
-        _tell(session, f"would delete {name} with {counted(messages)}", queue=name, would_delete=messages)
+        _print_line(session, f"would delete {name} with {counted(messages)}", queue=name, would_delete=messages)
         return
     # In a pipe it does not ask, because scripts for the original rsmqctl rely on that.
     if not yes and sys.stdin.isatty():
@@ -67,7 +67,7 @@ def delete(session: Session, /, name: str, dry_run: bool, yes: bool) -> None:
         if messages:
             confirm(f"Delete queue {name} with {counted(messages)}?", yes=False)
     target.delete_queue()
-    _tell(session, None, queue=name, deleted=True)
+    _print_line(session, None, queue=name, deleted=True)
 
 
 @queue.command()
@@ -109,7 +109,7 @@ def purge(session: Session, /, name: str, dry_run: bool, yes: bool) -> None:
         confirm(f"Delete {counted(messages)} of queue {name}?", yes=yes)
     removed = messages if dry_run else purge_queue(target.client, name)
     word = "would remove" if dry_run else "removed"
-    _tell(session, f"{word} {counted(removed)} from {name}", queue=name, **{word.replace(" ", "_"): removed})
+    _print_line(session, f"{word} {counted(removed)} from {name}", queue=name, **{word.replace(" ", "_"): removed})
 
 
 @queue.command()
@@ -124,7 +124,7 @@ def pause(session: Session, /, name: str) -> None:
     target.attributes()  # raises for a misspelt name
     is_news = target.client.run(pause_call(target.client.namespace, name)) == 1
     text = f"paused {name}" if is_news else f"{name} was already paused"
-    _tell(session, text, queue=name, paused=True, changed=is_news)
+    _print_line(session, text, queue=name, paused=True, changed=is_news)
 
 
 @queue.command()
@@ -135,7 +135,7 @@ def resume(session: Session, /, name: str) -> None:
     target = session.queue(name)
     is_news = target.client.run(resume_call(target.client.namespace, name)) == 1
     text = f"resumed {name}" if is_news else f"{name} was not paused"
-    _tell(session, text, queue=name, paused=False, changed=is_news)
+    _print_line(session, text, queue=name, paused=False, changed=is_news)
 
 
 @queue.command()
@@ -146,7 +146,7 @@ def paused(session: Session, /) -> None:
     write_json(sorted(client.run(paused_call(client.namespace))))
 
 
-def _tell(session: Session, text: str | None, **fields: object) -> None:
+def _print_line(session: Session, text: str | None, **fields: object) -> None:
     if session.json:
         write_json(fields)
     elif text is not None:

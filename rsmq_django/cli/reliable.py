@@ -22,9 +22,9 @@ from .reliable_queues import (
     list_,
     load_functions_,
     name_option,
+    print_line,
     reliable_queue,
     set_,
-    tell,
 )
 from .sending import batches
 from .session import Session
@@ -99,7 +99,7 @@ def push(
     queue = reliable_queue(session, name)
     for bodies in _bodies(texts, file or sys.stdin.buffer, by_line=lines):
         for message_id in queue.push(*bodies, delay_s=delay):
-            tell(session, message_id, queue=name, id=message_id)
+            print_line(session, message_id, queue=name, id=message_id)
 
 
 def _bodies(texts: Sequence[str], source: IO[bytes], *, by_line: bool) -> Iterator[list[bytes]]:
@@ -207,7 +207,7 @@ def redrive(session: Session, /, name: str, ids: tuple[str, ...], count: int | N
         _settle(session, name, ids, "redriven", queue.redrive(*ids), kind="dead")
     else:
         done = queue.redrive(count=count or 0) or []
-        tell(session, f"redriven {counted(len(done))} of {name}", queue=name, redriven=done)
+        print_line(session, f"redriven {counted(len(done))} of {name}", queue=name, redriven=done)
 
 
 # -- Shared -----------------------------------------------------------------------------------------------------------

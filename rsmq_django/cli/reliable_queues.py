@@ -24,7 +24,7 @@ def reliable_queue(session: Session, name: str, consumer: str = CONSUMER) -> Rel
     return ReliableQueue(name, session.client(), consumer=consumer)
 
 
-def tell(session: Session, text: str, **fields: object) -> None:
+def print_line(session: Session, text: str, **fields: object) -> None:
     """Print a line, or its fields as JSON."""
     if session.json:
         write_json(fields)
@@ -118,7 +118,7 @@ def load_functions_(session: Session, /) -> None:
     Loading replaces the functions of an earlier release.
     """
     names = load_functions(session.client())
-    tell(session, f"loaded {LIBRARY}: {', '.join(names)}", library=LIBRARY, functions=names)
+    print_line(session, f"loaded {LIBRARY}: {', '.join(names)}", library=LIBRARY, functions=names)
 
 
 def _stored_as_json(message: StoredMessage) -> dict[str, object]:

@@ -26,13 +26,13 @@ Reading = dict[str, Statistics | RsmqError]
 
 
 @dataclass(frozen=True)
-class Sight:
+class Snapshot:
     """Statistics of queues at one moment."""
 
     seen_at_s: float
     queues: Reading
 
-    def rate(self, name: str, counter: str, before: Sight) -> float | None:
+    def rate(self, name: str, counter: str, before: Snapshot) -> float | None:
         """Return how much a counter of a queue has grown per second since an earlier snapshot."""
         now, then = self.queues[name], before.queues.get(name)
         if not isinstance(now, Statistics) or not isinstance(then, Statistics):
@@ -64,14 +64,14 @@ def stats(session: Session, /, name: str | None, watch: bool, interval: float) -
     before = None
     try:
         while True:
-            sight = look(session, name)
+            snapshot = take_snapshot(session, name)
             if screen:
-                screen.show(table(sight, before))
+                screen.show(table(snapshot, before))
             else:
-                show(session, sight, before, is_single=name is not None)
+                show(session, snapshot, before, is_single=name is not None)
             if not watch:
                 return
-            before = sight
+            before = snapshot
             time.sleep(interval)
     except KeyboardInterrupt:
         if not watch:
@@ -93,13 +93,13 @@ class Screen:
         sys.stdout.flush()
 
 
-def look(session: Session, name: str | None) -> Sight:
+def take_snapshot(session: Session, name: str | None) -> Snapshot:
     """Return the statistics of one queue or of all. For one queue, raises its error."""
     client = session.client(name)
     queues = read_all(client, [name] if name else list_queues(client))
     if name and isinstance(error := queues[name], RsmqError):
         raise error
-    return Sight(time.monotonic(), queues)
+    return Snapshot(time.monotonic(), queues)
 
 
 def read_all(client: Client, names: Sequence[str]) -> Reading:
@@ -111,23 +111,23 @@ def read_all(client: Client, names: Sequence[str]) -> Reading:
     return found
 
 
-def show(session: Session, sight: Sight, before: Sight | None, *, is_single: bool) -> None:
+def show(session: Session, snapshot: Snapshot, before: Snapshot | None, *, is_single: bool) -> None:
     """Print the statistics, with rates if there is an earlier snapshot."""
     if session.json:
-        found = [as_json(name, read) for name, read in sight.queues.items()]
+        found = [as_json(name, read) for name, read in snapshot.queues.items()]
         write_json(found[0] if is_single else found)
     else:
-        click.echo("\n".join(table(sight, before)))
+        click.echo("\n".join(table(snapshot, before)))
 
 
-def table(sight: Sight, before: Sight | None) -> list[str]:
+def table(snapshot: Snapshot, before: Snapshot | None) -> list[str]:
     """Return the lines of a table."""
     headers = ["QUEUE", "READY", "DELAYED", "IN FLIGHT", "OLDEST", "SENT", "RECEIVED", "MEMORY"]
-    rows = [row(name, read) for name, read in sight.queues.items()]
+    rows = [row(name, read) for name, read in snapshot.queues.items()]
     if before:
         headers += ["SENT/S", "RECEIVED/S"]
-        for cells, name in zip(rows, sight.queues, strict=True):
-            rates = sight.rate(name, "total_sent", before), sight.rate(name, "total_received", before)
+        for cells, name in zip(rows, snapshot.queues, strict=True):
+            rates = snapshot.rate(name, "total_sent", before), snapshot.rate(name, "total_received", before)
             cells += ["" if rate is None else f"{rate:.1f}" for rate in rates]
     return Table(headers, right=headers[1:]).lines(rows)
 

@@ -33,7 +33,7 @@ from .options import Command, complete_queue_name, dry_run_option
 from .output import Progress, counted, write_json
 from .session import Session
 from .tasks import find_message, newest_run, read_record
-from .transfers import tell
+from .transfers import print_result
 
 #: Interval at which outcomes are polled.
 LOOK_EVERY_S = 0.5
@@ -122,7 +122,7 @@ def _retry_ids(session: Session, client: Client, ids: Sequence[str], *, dry_run:
                 transfer.moved.update(origin_of(message) or "" for message in part)
             else:
                 redrive_slice(transfer, part, None)
-        tell(session, transfer, "would retry" if dry_run else "retried")
+        print_result(session, transfer, "would retry" if dry_run else "retried")
 
 
 def _dead_letter_of(client: Client, name: str) -> tuple[str, StoredMessage]:
@@ -152,7 +152,7 @@ def _preview(session: Session, client: Client, name: str, fits: Fits, limit: int
         left = None if left is None else left - len(fitting)
         if left == 0:
             break
-    tell(session, transfer, "would retry")
+    print_result(session, transfer, "would retry")
 
 
 def _retry_all(
@@ -185,7 +185,7 @@ def _retry_all(
         raise Interrupted("interrupted" + _so_far(plan_now.sent if plan_now is not None else 0)) from error
     ended = read_plan(client, plan_id)
     assert ended is not None
-    _tell(session, ended)
+    _print_plan(session, ended)
     if waits and ended.failed:
         raise Failed("failedAgain", f"{counted(ended.failed)} failed again")
 
@@ -223,7 +223,7 @@ def _cancel(session: Session, client: Client, name: str, *, dry_run: bool) -> No
         click.echo(f"{'would return' if dry_run else 'returned'} {counted(returned)} to {name}")
 
 
-def _tell(session: Session, plan: Plan) -> None:
+def _print_plan(session: Session, plan: Plan) -> None:
     if session.json:
         names = ("id", "source", "sent", "succeeded", "failed", "unknown", "open", "rate")
         write_json({name: getattr(plan, name) for name in names} | {"left_s": round(plan.left_s, 3)})

@@ -157,10 +157,10 @@ def publish(
     if lines:
         _publish_lines(session, target, source, options)
     elif text is not None:
-        _tell_indexes(session, target.publish(os.fsencode(text), **options))
+        _print_indexes(session, target.publish(os.fsencode(text), **options))
     elif from_stdin or file is not None:
         # One byte above the limit is enough to be rejected.
-        _tell_indexes(session, target.publish(source.read(MAX_BODY_BYTES + 1), **options))
+        _print_indexes(session, target.publish(source.read(MAX_BODY_BYTES + 1), **options))
     else:
         raise click.UsageError("Missing option '-m' / '--message'; or give --stdin, --file or --lines.")
 
@@ -169,7 +169,7 @@ def _publish_lines(session: Session, target: Topic, source: IO[bytes], options: 
     line = 0
     try:
         for batch, _ in batches(source):
-            _tell_indexes(session, target.publish(*[Entry(body) for _, body in batch], **options))
+            _print_indexes(session, target.publish(*[Entry(body) for _, body in batch], **options))
             line = batch[-1][0]
     except KeyboardInterrupt as error:
         raise Interrupted(f"interrupted; published up to line {line}") from error
@@ -182,7 +182,7 @@ def _headers(words: tuple[str, ...]) -> dict[str, str]:
     return {word.partition("=")[0]: word.partition("=")[2] for word in words}
 
 
-def _tell_indexes(session: Session, indexes: range) -> None:
+def _print_indexes(session: Session, indexes: range) -> None:
     for index in indexes:
         if session.json:
             write_json({"index": index})

@@ -57,7 +57,7 @@ def archive(session: Session, /, name: str, path: Path, first: int) -> None:
         raise click.FileError(str(path), error.strerror or str(error)) from error
     finally:
         unfinished.unlink(missing_ok=True)
-    _tell(session, name, count, "archived", "from")
+    _print_count(session, name, count, "archived", "from")
 
 
 @click.command(cls=Command)
@@ -89,7 +89,7 @@ def restore(session: Session, /, name: str, path: Path, append: bool, skip: int)
         if done == skip and not under_way:
             raise
         raise Failed(name_of(error), f"{_reason(error)}; {_way_on(done, under_way)}") from error
-    _tell(session, name, done - skip, "restored", "to")
+    _print_count(session, name, done - skip, "restored", "to")
 
 
 def _messages(topic: Topic, first: int) -> Iterator[TopicMessage]:
@@ -162,7 +162,7 @@ def _opened(path: Path, mode: str, *, gz: bool) -> IO[bytes]:
     return opened
 
 
-def _tell(session: Session, name: str, count: int, word: str, way: str) -> None:
+def _print_count(session: Session, name: str, count: int, word: str, way: str) -> None:
     if session.json:
         write_json({"topic": name, word: count})
     else:

@@ -118,15 +118,15 @@ def trim(
     if dry_run:
         if chosen is None:
             raise click.UsageError("--dry-run needs --before or --keep: other numbers are not known beforehand.")
-        _tell_dropped(session, name, chosen, would=True)
+        _print_dropped(session, name, chosen, would=True)
         return
     if chosen:
         confirm(f"Drop {counted(chosen)} of topic {name}?", yes=yes)
     dropped = target.compact() if compact else target.trim(before=before, keep=keep)
-    _tell_dropped(session, name, dropped, would=False)
+    _print_dropped(session, name, dropped, would=False)
 
 
-def _tell_dropped(session: Session, name: str, dropped: int, *, would: bool) -> None:
+def _print_dropped(session: Session, name: str, dropped: int, *, would: bool) -> None:
     word = "would_drop" if would else "dropped"
     if session.json:
         write_json({"topic": name, word: dropped})

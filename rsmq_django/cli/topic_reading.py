@@ -150,7 +150,7 @@ def replay(session: Session, /, name: str, group: str, dry_run: bool, force: boo
     """
     reader = existing(session, name).group(group)
     _known(reader.status().exists, name, group)
-    _tell(session, name, group, reader.replay(force=force, dry_run=dry_run), dry_run=dry_run)
+    _print_position(session, name, group, reader.replay(force=force, dry_run=dry_run), dry_run=dry_run)
 
 
 @click.command(cls=Command)
@@ -181,7 +181,7 @@ def seek(session: Session, /, name: str, group: str, target: str, dry_run: bool,
     consumers, unless forced.
     """  # fmt: skip
     reader = existing(session, name).group(group)
-    _tell(session, name, group, reader.seek(_place(target), force=force, dry_run=dry_run), dry_run=dry_run)
+    _print_position(session, name, group, reader.seek(_place(target), force=force, dry_run=dry_run), dry_run=dry_run)
 
 
 def _place(words: str) -> Target:
@@ -210,7 +210,7 @@ def _known(exists: bool, name: str, group: str) -> None:
         )
 
 
-def _tell(session: Session, name: str, group: str, result: SeekResult, *, dry_run: bool) -> None:
+def _print_position(session: Session, name: str, group: str, result: SeekResult, *, dry_run: bool) -> None:
     if session.json:
         write_json(
             {

@@ -40,7 +40,7 @@ def carry_out(session: Session, transfer: Transfer, send: Callable[[list[StoredM
         raise Failed(name_of(error), text_of(error) + so_far(transfer, verb, unsure)) from error
     except KeyboardInterrupt as error:
         raise Interrupted("interrupted" + so_far(transfer, verb, under_way)) from error
-    tell(session, transfer, verb)
+    print_result(session, transfer, verb)
 
 
 def so_far(transfer: Transfer, verb: str, unsure: int) -> str:
@@ -52,7 +52,7 @@ def so_far(transfer: Transfer, verb: str, unsure: int) -> str:
     return f"; {counted(moved)} {verb}{more}; the same command continues with the rest"
 
 
-def tell(session: Session, transfer: Transfer, verb: str) -> None:
+def print_result(session: Session, transfer: Transfer, verb: str) -> None:
     """Print the result. Raises Failed when messages that exist could not be moved."""
     stayed = {word: number for word, number in transfer.stayed.items() if number}
     moved = transfer.moved.total()

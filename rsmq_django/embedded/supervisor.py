@@ -53,7 +53,7 @@ class Supervisor:
         """Keep the server running until it has no clients."""
         if not take(self._own_lock):
             _log("another supervisor is running; exiting")
-            _tell_starter("busy")
+            _report_to_starter("busy")
             return
         try:
             self._end_orphan()
@@ -63,7 +63,7 @@ class Supervisor:
 
     def _serve(self) -> None:
         server = self._start()
-        _tell_starter("ready")
+        _report_to_starter("ready")
         try:
             while not self._is_over():
                 if _ends(server, within_s=POLL_S) and not self._is_over():
@@ -163,7 +163,7 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
         server.wait()
 
 
-def _tell_starter(word: str) -> None:
+def _report_to_starter(word: str) -> None:
     os.write(1, word.encode())
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)  # the starter reads until end of file

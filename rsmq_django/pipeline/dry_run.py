@@ -19,7 +19,7 @@ from .health import read_lag
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StepOptions:
     """The options of a step. The address of Redis is in the environment."""
 
     config: JobConfig
@@ -35,61 +35,61 @@ class Asked:
         return self.config.find_lake()
 
 
-def _archive(asked: Asked) -> Iterator[str]:
-    lag = read_lag(asked.config, asked.server)
+def _archive(options: StepOptions) -> Iterator[str]:
+    lag = read_lag(options.config, options.server)
     yield f"archive: {_count(lag.entries, 'event')}"
     if lag.is_reset or lag.lost_unseen:
         yield "archive: it would fail, see rsmq_pipeline doctor"
 
 
-def _rollup(asked: Asked) -> Iterator[str]:
-    days = changed_days(asked.lake, since=asked.since)
+def _rollup(options: StepOptions) -> Iterator[str]:
+    days = changed_days(options.lake, since=options.since)
     yield f"rollup: {_count(len(days), 'day')}, and the days of newly archived events"
 
 
-def _analyse(asked: Asked) -> Iterator[str]:
-    days = asked.lake.days(EVENTS)
+def _analyse(options: StepOptions) -> Iterator[str]:
+    days = options.lake.days(EVENTS)
     yield f"analyse: up to {days[-1]}, the newest day of the archive" if days else "analyse: the archive is empty"
 
 
-def _compact(asked: Asked) -> Iterator[str]:
-    yield f"compact: {_count(len(closed_days(asked.lake, today=_today())), 'day')}"
+def _compact(options: StepOptions) -> Iterator[str]:
+    yield f"compact: {_count(len(closed_days(options.lake, today=_today())), 'day')}"
 
 
-def _expire(asked: Asked) -> Iterator[str]:
-    removed = asked.lake.expire(_today(), asked.config.keep_days, dry_run=True)
+def _expire(options: StepOptions) -> Iterator[str]:
+    removed = options.lake.expire(_today(), options.config.keep_days, dry_run=True)
     yield "expire: " + (", ".join(f"{_count(days, 'day')} of {name}" for name, days in removed.items()) or "nothing")
 
 
-def _publish(asked: Asked) -> Iterator[str]:
+def _publish(options: StepOptions) -> Iterator[str]:
     require_tables()
     from .publish import publish
 
-    done = publish(asked.lake, since=asked.since, dry_run=True)
+    done = publish(options.lake, since=options.since, dry_run=True)
     yield f"publish: {_count(done.days, 'day')} changed, {done.removed:,} removed"
 
 
-def _snapshot(asked: Asked) -> Iterator[str]:
-    yield f"snapshot: {_count(len(asked.queues or list_queues(asked.server.client)), 'queue')}"
+def _snapshot(options: StepOptions) -> Iterator[str]:
+    yield f"snapshot: {_count(len(options.queues or list_queues(options.server.client)), 'queue')}"
 
 
-def _dlq(asked: Asked) -> Iterator[str]:
-    letters = DeadLetters(Options.read(asked.config.options(kind="dead", queue=",".join(asked.queues))))
+def _dlq(options: StepOptions) -> Iterator[str]:
+    letters = DeadLetters(Options.read(options.config.options(kind="dead", queue=",".join(options.queues))))
     yield f"dlq: {_count(sum(len(part.ids) for part in letters.plan()), 'dead letter')}"
 
 
-def _drain(asked: Asked) -> Iterator[str]:
-    for queue in asked.queues:
-        count = asked.server.ask_one("ZCARD", f"{asked.config.namespace}:{queue}")
+def _drain(options: StepOptions) -> Iterator[str]:
+    for queue in options.queues:
+        count = options.server.ask_one("ZCARD", f"{options.config.namespace}:{queue}")
         yield f"drain {queue}: up to {_count(count, 'message')}"
 
 
-def _backfill(asked: Asked) -> Iterator[str]:
-    yield f"backfill: the rows of {asked.what} to {', '.join(asked.queues) or 'the queues that its column queue names'}"
+def _backfill(options: StepOptions) -> Iterator[str]:
+    yield f"backfill: the rows of {options.what} to {', '.join(options.queues) or 'the queues in its column queue'}"
 
 
 #: Step -> function that yields the lines of its dry run.
-WOULD: Mapping[str, Callable[[Asked], Iterator[str]]] = {
+DRY_RUNS: Mapping[str, Callable[[StepOptions], Iterator[str]]] = {
     "archive": _archive,
     "rollup": _rollup,
     "analyse": _analyse,

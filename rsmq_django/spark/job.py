@@ -93,8 +93,8 @@ class Pipeline:
         today = dt.datetime.now(dt.UTC).date()
         lake = self.config.find_lake()
         if steps.closed_days(lake, today=today):  # start a session only if there is work
-            tell = partial(self.on_progress, "compact")
-            self._on_tables(run, lambda: steps.compact(self.spark, lake, today=today, on_progress=tell))
+            report = partial(self.on_progress, "compact")
+            self._on_tables(run, lambda: steps.compact(self.spark, lake, today=today, on_progress=report))
 
     def _expire(self, run: Run) -> None:
         removed = self.config.find_lake().expire(dt.datetime.now(dt.UTC).date(), self.config.keep_days)
@@ -108,11 +108,11 @@ class Pipeline:
 
     def _drain(self, run: Run) -> None:
         for queue in self.queues:
-            tell = partial(self._tell_drained, run.rows_in)
-            done = drain_queue(self.spark, self.config, queue, lease_s=self.lease_s, on_progress=tell)
+            report = partial(self._report_drained, run.rows_in)
+            done = drain_queue(self.spark, self.config, queue, lease_s=self.lease_s, on_progress=report)
             run.rows_in = run.rows_out = run.rows_in + done.rows
 
-    def _tell_drained(self, of_other_queues: int, rows: int) -> None:
+    def _report_drained(self, of_other_queues: int, rows: int) -> None:
         self.on_progress("drain", of_other_queues + rows, None)
 
     def _on_tables(self, run: Run, work: Callable[[], steps.StepResult]) -> None:
@@ -125,7 +125,7 @@ class Pipeline:
         run.rows_in, run.rows_out = result.rows_in, result.rows_out
 
 
-def run_steps(pipeline: Pipeline, names: Sequence[str], tell: Callable[[Run], None]) -> int:
+def run_steps(pipeline: Pipeline, names: Sequence[str], report: Callable[[Run], None]) -> int:
     """Run steps until one fails; return the exit code of the first step that was not done.
 
     Losses are reported, and the following steps run with the existing data.
@@ -134,7 +134,7 @@ def run_steps(pipeline: Pipeline, names: Sequence[str], tell: Callable[[Run], No
     try:
         for name in names:
             run = pipeline.run(name)
-            tell(run)
+            report(run)
             worst = worst or run.exit_code
             if run.error:
                 break

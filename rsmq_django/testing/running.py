@@ -64,17 +64,17 @@ class Burst:
         deliveries = fetcher.exchange(1)
         if fetcher.outage.next_try_at > time.monotonic():
             raise AssertionError("the private server does not respond; its log is in the temporary directory")
-        desk = _Desk(fetcher)
-        executions = [Execution(delivery, desk=desk, announcer=self._announcer) for delivery in deliveries]
+        recorder = _RecordingFetcher(fetcher)
+        executions = [Execution(delivery, desk=recorder, announcer=self._announcer) for delivery in deliveries]
         for runnable in in_batches(executions):
             with connections_kept():
                 _ = async_to_sync(runnable.arun)() if runnable.is_async else runnable.run()
             current_run.set(None)  # the test itself is not a task
-        runs += [_run_of(execution, desk.outcomes[execution]) for execution in executions]
+        runs += [_run_of(execution, recorder.outcomes[execution]) for execution in executions]
         return bool(deliveries) or not fetcher.is_drained
 
 
-class _Desk:
+class _RecordingFetcher:
     """Delegates to the fetcher, and records the outcomes."""
 
     def __init__(self, fetcher: Fetcher) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 
 from ..core import Client, RsmqError
 from ..core.topics import Bridge, Group, Topic
-from ..core.topics.lag import look_at_groups, note_lag_call
+from ..core.topics.lag import group_statuses, note_lag_call
 from ..log_lines import get_logger
 from ..queues import get_client, get_queue
 from ..tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
@@ -148,6 +148,6 @@ class TopicThreads:
 
 def note_lag(topic: Topic) -> None:
     """Note how far all groups of a topic are behind, also those that others serve, or nobody."""
-    lags = {group.name: group.lag for group in look_at_groups(topic)}
+    lags = {group.name: group.lag for group in group_statuses(topic)}
     if lags:
         topic.client.run(note_lag_call(topic, lags, at_s=time.time()))

@@ -194,7 +194,7 @@ def test_run_that_may_not_go_on_is_told_with_the_option_that_lets_it(error: str,
     command = Command(stdout=out, stderr=out, no_color=True)
     command.options = {"json": False}
 
-    command._tell(Run("archive", "2026-11-18T12:00:00+00:00", error=error))
+    command._print_run(Run("archive", "2026-11-18T12:00:00+00:00", error=error))
 
     assert out.getvalue().startswith(f"archive: {error}\nrsmq_pipeline archive {option}")
 

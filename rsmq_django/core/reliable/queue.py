@@ -46,7 +46,7 @@ from .replies import (
     read_stored,
 )
 from .shapes import Row, as_inspected, as_rows, joined, merged
-from .waiting import Wait, async_place_in_line, place_in_line, until_next_look_s, wake_keys
+from .waiting import Wait, async_place_in_line, place_in_line, until_next_poll_s, wake_keys
 
 T = TypeVar("T")
 MAX_QUEUES_PER_POP = 100
@@ -169,7 +169,7 @@ class ReliableQueue:
         """Wait for a token; `look` is a pop of no messages, which restores tokens and ends delays."""
         try:
             with place_in_line(self.client.connection, wake_keys(look.keys), block_s) as place:
-                while not place.is_served(within_s=until_next_look_s(next_due_ms)):
+                while not place.is_served(within_s=until_next_poll_s(next_due_ms)):
                     next_due_ms = self.client.run(look).next_due_ms
                 reply = place.leave()
         except OutcomeUnknown as error:
@@ -180,7 +180,7 @@ class ReliableQueue:
         """See _stand_in_line()."""
         try:
             async with async_place_in_line(self.client.connection, wake_keys(look.keys), block_s) as waiting:
-                while not (await asyncio.wait({waiting}, timeout=until_next_look_s(next_due_ms)))[0]:
+                while not (await asyncio.wait({waiting}, timeout=until_next_poll_s(next_due_ms)))[0]:
                     next_due_ms = (await self.client.arun(look)).next_due_ms
                 (reply,) = await waiting
         except OutcomeUnknown as error:

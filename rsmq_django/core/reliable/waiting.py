@@ -79,7 +79,7 @@ class Wait:
         return LONGEST_BLOCK_S + SERVER_TICK_S if self._deadline is None else self._deadline - time.monotonic()
 
 
-def until_next_look_s(next_due_ms: int | None) -> float:
+def until_next_poll_s(next_due_ms: int | None) -> float:
     """Return how long to wait before the next poll: until a delayed message is due, or for a slice."""
     return SLICE_S if next_due_ms is None else max(0.001, min(SLICE_S, next_due_ms / 1000))
 

@@ -25,13 +25,13 @@ from .topic import Topic
 MOST_GROUPS = 100
 
 
-def look_at_groups(topic: Topic) -> list[GroupStatus]:
+def group_statuses(topic: Topic) -> list[GroupStatus]:
     """Return the status of a topic's groups, without unreadable groups."""
-    (found,) = look_at_groups_of([topic])
+    (found,) = group_statuses_of([topic])
     return found
 
 
-def look_at_groups_of(topics: Sequence[Topic], *, most: int = MOST_GROUPS) -> list[list[GroupStatus]]:
+def group_statuses_of(topics: Sequence[Topic], *, most: int = MOST_GROUPS) -> list[list[GroupStatus]]:
     """Return the status of the most recently active groups of a client's topics, in two round trips."""
     if not topics:
         return []

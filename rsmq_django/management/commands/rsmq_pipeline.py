@@ -21,7 +21,7 @@ from ...core.errors import RsmqError
 from ...core.queue import list_queues
 from ...core.texts import printable, printable_lines
 from ...pipeline.config import export_address, find_lake, job_config, require_tables
-from ...pipeline.dry_run import WOULD, Asked
+from ...pipeline.dry_run import DRY_RUNS, StepOptions
 from ...pipeline.health import examine, find_java, read_lag
 from ...pipeline.meter import Meter
 from ...queues import get_client
@@ -169,7 +169,7 @@ class Command(BaseCommand):
             for name in names:
                 with meter.during(name):
                     run = self._one(name, pipeline, config)
-                self._tell(run)
+                self._print_run(run)
                 worst = worst or run.exit_code
                 if run.error:
                     break
@@ -224,11 +224,11 @@ class Command(BaseCommand):
 
     def _dry_run(self, step: str, config: JobConfig) -> int:
         export_address()
-        asked = Asked(
+        step_options = StepOptions(
             config, _server(config), self.options["since"], _names(self.options["queue"]), self.options["what"]
         )
         for name in RUN if step == "run" else (step,):
-            for line in WOULD[name](asked):
+            for line in DRY_RUNS[name](step_options):
                 self.stdout.write(printable(line))
         self.stdout.write("nothing was changed" + ("; add --yes to apply" if step in DANGEROUS else ""))
         return DONE
@@ -273,7 +273,7 @@ class Command(BaseCommand):
 
     # -- Output ------------------------------------------------------------------------------------------------------
 
-    def _tell(self, run: Run) -> None:
+    def _print_run(self, run: Run) -> None:
         if self.options["json"]:
             self.stdout.write(run.to_json())
         elif run.error:

@@ -90,7 +90,7 @@ class Command(BaseCommand):
                 continue  # never created: no task of this project has failed permanently
             except RsmqError as error:
                 raise CommandError(str(error) + so_far(transfer, "redriven", 0)) from error
-            faults += self._tell_skipped(transfer)
+            faults += self._print_skipped(transfer)
             self._hint_at_dead_letter_queue(name)
         if faults:
             raise CommandError(f"{counted(faults)} could not be redriven")
@@ -121,7 +121,7 @@ class Command(BaseCommand):
         if queue.dead_letter and name not in dead_letter_queues():
             self.stderr.write(f"{name} is not a dead-letter queue: its dead letters are in {queue.dead_letter}")
 
-    def _tell_skipped(self, transfer: Transfer) -> int:
+    def _print_skipped(self, transfer: Transfer) -> int:
         """Print why messages were not redriven, and return how many of them are failures."""
         for word, number in transfer.stayed.items():
             if number:

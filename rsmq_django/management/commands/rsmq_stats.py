@@ -80,7 +80,7 @@ class Command(BaseCommand):
             self.stdout.write(CLEAR, ending="")
         try:
             while True:
-                views = self.look(options["connection"], options["queues"], options["since"])
+                views = self.read(options["connection"], options["queues"], options["since"])
                 views = chosen(views, most=options["top"], only_trouble=options["trouble"])
                 text = "\n".join(map(as_json, views)) if options["as_json"] else self.table(views, options["trouble"])
                 self.stdout.write(redrawn(text) if redraws else text)
@@ -96,7 +96,7 @@ class Command(BaseCommand):
         text = trouble_table(views) if only_trouble else table(views)
         return text if self.stdout.isatty() else click.unstyle(text)
 
-    def look(self, aliases: Sequence[str] | None, names: Sequence[str], since_s: float) -> list[QueueView]:
+    def read(self, aliases: Sequence[str] | None, names: Sequence[str], since_s: float) -> list[QueueView]:
         """Return the statistics of the chosen queues."""
         views: list[QueueView] = []
         try:

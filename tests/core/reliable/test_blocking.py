@@ -12,7 +12,7 @@ import redis
 from rsmq_django.core import Client, Connection
 from rsmq_django.core.errors import BrokenQueue, ConnectionFailed, RedisFailure
 from rsmq_django.core.reliable import ReliableQueue
-from rsmq_django.core.reliable.waiting import LONGEST_BLOCK_S, SERVER_TICK_S, SLICE_S, Wait, until_next_look_s
+from rsmq_django.core.reliable.waiting import LONGEST_BLOCK_S, SERVER_TICK_S, SLICE_S, Wait, until_next_poll_s
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 
@@ -88,9 +88,9 @@ def test_server_is_never_asked_to_wait_beyond_the_end_or_without_one(block_ms: i
 
 
 def test_waiter_looks_when_a_message_is_due_and_every_two_seconds():
-    assert until_next_look_s(None) == until_next_look_s(60_000) == SLICE_S
-    assert until_next_look_s(600) == 0.6
-    assert until_next_look_s(0) > 0
+    assert until_next_poll_s(None) == until_next_poll_s(60_000) == SLICE_S
+    assert until_next_poll_s(600) == 0.6
+    assert until_next_poll_s(0) > 0
 
 
 # -- The order of those who wait ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from rsmq_django.core.counters import RESOLUTIONS, Window
 from rsmq_django.core.past import window_of
 from rsmq_django.core.topics import Topic
-from rsmq_django.core.topics.lag import MOST_GROUPS, lag_calls, lags_of, look_at_groups, note_lag_call
+from rsmq_django.core.topics.lag import MOST_GROUPS, group_statuses, lag_calls, lags_of, note_lag_call
 from tests.redis_server import PrivateServer
 
 HOUR_S = 3600
@@ -52,9 +52,9 @@ def test_all_groups_are_looked_at_also_those_nobody_serves(topic: Topic):
     topic.group("shipping").read(30)
     topic.group("shipping").leave()
 
-    assert {group.name: group.lag for group in look_at_groups(topic)} == {"billing": 20, "shipping": 0}
+    assert {group.name: group.lag for group in group_statuses(topic)} == {"billing": 20, "shipping": 0}
     assert MOST_GROUPS <= 1000
-    assert look_at_groups(Topic("empty", topic.client)) == []
+    assert group_statuses(Topic("empty", topic.client)) == []
 
 
 def test_what_another_program_wrote_there_is_no_lag(topic: Topic, server: PrivateServer):
