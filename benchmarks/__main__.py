@@ -32,7 +32,7 @@ OUR_FIGURES: dict[str, Callable[[Run], None]] = {
     "memory": costs.memory,
     "server": costs.one_at_a_time,
     "appendonly": throughput.append_only_file,
-    "books": throughput.books,
+    "books": throughput.reporting,
     "crash": honesty.crashes,
     "makespan": delays.makespan,
     "reliable": reliable.reliable_queues,

@@ -121,7 +121,11 @@ def _set_up(url: str, apps: Sequence[str]) -> None:
         RSMQ={"CONNECTIONS": {"default": {"URL": url}}},
     )
     django.setup()
-    from rsmq_django.worker import pace, pool, recent_successes, starts, statistics, worker
+    from rsmq_django.worker import worker
+    from rsmq_django.worker.execute import pool
+    from rsmq_django.worker.fetch import prefetch as pace
+    from rsmq_django.worker.lease import pending as starts
+    from rsmq_django.worker.report import recent_successes, statistics
 
     # All takes longer here: what is done every so many milliseconds shall be done for as many tasks as elsewhere.
     sys.setswitchinterval(sys.getswitchinterval() * SLOWER)

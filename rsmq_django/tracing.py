@@ -17,7 +17,7 @@ from django.core.signals import setting_changed
 from django.dispatch import receiver
 
 from .conf import get_settings
-from .log_lines import get_logger
+from .core.log_lines import get_logger
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span as OpenTelemetrySpan

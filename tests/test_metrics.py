@@ -226,11 +226,11 @@ def forge_tasks(server: PrivateServer, queue: str, count: int = FORGED) -> None:
 def test_forged_names_of_tasks_are_counted_together(server: PrivateServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(registry, "_tasks", {})
 
-    def ours() -> None:
+    def function() -> None:
         pass
 
-    ours.__qualname__ = "ours"
-    ours = task(queue_name="mail")(ours)
+    function.__qualname__ = "ours"
+    ours = task(queue_name="mail")(function)
     ensure_queue("mail")
     forge_tasks(server, "mail")
     server.redis.hset("rsmq::stats:mail:total", mapping={f"dead:{ours.module_path}": 1, "dead:busy.one": 5})

@@ -70,7 +70,7 @@ def test_lua_is_changed_where_it_does_something(tmp_path: Path):
     }
 
 
-@pytest.mark.parametrize("path", ["rsmq_django/worker/fetcher.py", "rsmq_django/tasks/unique.py"])
+@pytest.mark.parametrize("path", ["rsmq_django/worker/sources/queues.py", "rsmq_django/tasks/unique.py"])
 def test_mutants_of_python_can_be_compiled(path: str):
     root = Path(__file__).parents[1]
     text = (root / path).read_text()

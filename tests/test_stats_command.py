@@ -20,7 +20,7 @@ from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.topics import Topic
 from rsmq_django.management.commands.rsmq_stats import HEIGHTS, curve
 from rsmq_django.queues import ensure_queue, get_client, get_queue, pause_queue
-from rsmq_django.worker.holds import beat
+from rsmq_django.worker.lease.inflight import beat
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
 

@@ -134,7 +134,7 @@ def append_only_file(run: Run) -> None:
     run.add("appendonly", "everysec", {"rate": rates[1], "rate_without": rates[0], "kept": rates[1] / rates[0]})
 
 
-def books(run: Run) -> None:
+def reporting(run: Run) -> None:
     """Work off tasks while nothing is counted, with counters, and with counters and an event for each, in turns."""
     tasks = run.drain_count(OURS, EIGHT_THREADS)
     without: float | None = None

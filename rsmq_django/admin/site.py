@@ -27,8 +27,8 @@ from django.utils.translation import ngettext
 from ..conf import get_settings
 from ..core import errors
 from ..core.errors import RedisFailure, RsmqError
+from ..core.log_lines import get_logger
 from ..live.queryset import LiveQuerySet
-from ..log_lines import get_logger
 from .formats import as_number, formatted_column
 from .fragments import conditional, frame, has_stock_lists, is_fragment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..core import Message, Settlement
+from ..core import Message, SettleResult
 from ..core.browse import NO_BODY, pick
 from ..core.limits import MAX_BATCH
 from ..core.moves import MAX_SLICE, change_visibility, discard
@@ -128,7 +128,7 @@ def visibility(session: Session, /, name: str, message_id: str, visibility_timeo
     """
     client = session.queue(name).client
     (done,) = client.run(change_visibility(client.namespace, name, message_id, visibility_timeout))
-    if done is not Settlement.DONE:
+    if done is not SettleResult.DONE:
         raise Failed("messageNotFound", f"message not found: {message_id}; not on queue {name}")
     seconds = int(visibility_timeout) if visibility_timeout.is_integer() else visibility_timeout
     if session.json:

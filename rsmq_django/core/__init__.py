@@ -5,7 +5,7 @@ from .client import Client
 from .connection import Connection
 from .errors import LeaseLost, RsmqError
 from .queue import Queue, alist_queues, list_queues
-from .records import Message, QueueAttributes, Settlement
+from .records import Message, QueueAttributes, SettleResult
 
 __all__ = [
     "Client",
@@ -15,7 +15,7 @@ __all__ = [
     "Queue",
     "QueueAttributes",
     "RsmqError",
-    "Settlement",
+    "SettleResult",
     "alist_queues",
     "errors",
     "list_queues",

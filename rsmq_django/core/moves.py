@@ -20,7 +20,7 @@ from .errors import InvalidValue, QueueNotFound
 from .ids import SUFFIX_LENGTH, is_suffix, random_suffixes
 from .keys import QueueKeys, checked_name, queue_keys, result_key
 from .limits import milliseconds
-from .records import Settlement
+from .records import SettleResult
 from .replies import read_settlements
 
 #: Each message costs a script about ten commands; so many keep it within a few milliseconds.
@@ -118,7 +118,7 @@ def reschedule(
 
 def change_visibility(
     namespace: str, name: str, message_id: str, visibility_timeout_s: float
-) -> Call[list[Settlement]]:
+) -> Call[list[SettleResult]]:
     """Return the call that makes a message visible then, whoever holds it. Unlike the queue's, it takes any id."""
     keys = queue_keys(namespace, checked_name(name))
     args = (milliseconds("visibility_timeout_s", visibility_timeout_s), message_id, "")

@@ -28,7 +28,7 @@ class Relayed(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class RelayItem:
     """One message that waited."""
 
     task_id: str
@@ -39,15 +39,15 @@ class Parcel:
 
 
 def relay(
-    namespace: str, queue: QueueKeys, queue_name: str, parcels: Sequence[Parcel], *, channel: str, record_ttl_s: int
+    namespace: str, queue: QueueKeys, queue_name: str, items: Sequence[RelayItem], *, channel: str, record_ttl_s: int
 ) -> Call[list[Relayed]]:
     """Return the call that sends messages in this order, except those that were sent before."""
     keys = [queue.messages, queue.settings, relayed_key(namespace)]
     args: list[Argument] = [channel, queue_name, REMEMBER_UNCONFIRMED_MS, record_ttl_s]
-    for parcel in parcels:
-        args += (parcel.task_id, parcel.delay, int(parcel.keeps_result), parcel.body)
-        if parcel.keeps_result:
-            keys.append(result_key(namespace, parcel.task_id))
+    for item in items:
+        args += (item.task_id, item.delay, int(item.keeps_result), item.body)
+        if item.keeps_result:
+            keys.append(result_key(namespace, item.task_id))
     return Call("outbox/relay", tuple(keys), tuple(args), _read_relayed, True, queue_name)
 
 

@@ -29,7 +29,7 @@ from .limits import (
     milliseconds_or_own,
     stored_time,
 )
-from .records import Message, QueueAttributes, Settlement
+from .records import Message, QueueAttributes, SettleResult
 from .replies import (
     read_attributes,
     read_ids,
@@ -255,26 +255,26 @@ class Queue:
         """See delete()."""
         return as_answer(message, await self.client.arun(self._delete([message])))
 
-    def delete_many(self, messages: Iterable[Message | str]) -> list[Settlement]:
+    def delete_many(self, messages: Iterable[Message | str]) -> list[SettleResult]:
         """Delete messages, one round trip per thousand, and return in order what became of each. See delete().
 
         Raises PartlyDone when an exchange after the first one fails; deleting again does no harm.
         """
-        steps = Steps[Settlement]()
+        steps = Steps[SettleResult]()
         for batch in batches(messages):
             with steps.step(len(batch)):
                 steps.results += self.client.run(self._delete(batch))
         return steps.results
 
-    async def adelete_many(self, messages: Iterable[Message | str]) -> list[Settlement]:
+    async def adelete_many(self, messages: Iterable[Message | str]) -> list[SettleResult]:
         """See delete_many()."""
-        steps = Steps[Settlement]()
+        steps = Steps[SettleResult]()
         for batch in batches(messages):
             with steps.step(len(batch)):
                 steps.results += await self.client.arun(self._delete(batch))
         return steps.results
 
-    def _delete(self, messages: Sequence[Message | str]) -> Call[list[Settlement]]:
+    def _delete(self, messages: Sequence[Message | str]) -> Call[list[SettleResult]]:
         args = tuple(word for message in messages for word in receipt(message))
         more_keys = (self.keys.failures, self.keys.releases)
         return self._call("queue/delete", args, read_settlements, repeatable=True, more_keys=more_keys)
@@ -292,7 +292,7 @@ class Queue:
 
     def change_visibility_call(
         self, messages: Sequence[Message | str], visibility_timeout_s: float
-    ) -> Call[list[Settlement]]:
+    ) -> Call[list[SettleResult]]:
         """Return change_visibility() for up to 1,000 messages as a call, to be run together with others."""
         visibility_ms = milliseconds("visibility_timeout_s", visibility_timeout_s)
         args = (visibility_ms, *(word for message in messages for word in receipt(message)))
@@ -350,12 +350,12 @@ def receipt(message: Message | str) -> tuple[str, Argument]:
     return checked_id(message), ""
 
 
-def as_answer(message: Message | str, settlements: Sequence[Settlement]) -> bool:
+def as_answer(message: Message | str, settlements: Sequence[SettleResult]) -> bool:
     """Return whether the one message was there; raise LeaseLost when somebody else holds it now."""
     (settlement,) = settlements
-    if settlement is Settlement.LEASE_LOST and isinstance(message, Message):
+    if settlement is SettleResult.LEASE_LOST and isinstance(message, Message):
         raise LeaseLost(
             f"message {message.id!r} was delivered again after receive {message.receive_count}; "
             "somebody else holds it now, so nothing was changed"
         )
-    return settlement is Settlement.DONE
+    return settlement is SettleResult.DONE

@@ -53,7 +53,7 @@ class QueueAttributes:
         return self.messages - self.hidden_messages
 
 
-class Settlement(IntEnum):
+class SettleResult(IntEnum):
     """What became of one message in a batch that ends or changes leases."""
 
     DONE = 1

@@ -10,14 +10,14 @@ from typing import Any
 from .errors import QueueExists
 from .limits import TimeUnit, stored_seconds
 from .numbers import read_finite
-from .records import Message, QueueAttributes, Settlement
+from .records import Message, QueueAttributes, SettleResult
 
 #: Larger numbers are milliseconds, smaller ones seconds: some clients write `modified` in milliseconds.
 _MILLISECONDS_FROM = 1e11
 #: First-receive times above this are microseconds.
 _MICROSECONDS_FROM = 1e14
 #: Looking up is much faster than asking the class.
-_SETTLEMENTS = {int(settlement): settlement for settlement in Settlement}
+_SETTLEMENTS = {int(settlement): settlement for settlement in SettleResult}
 
 
 def read_nothing(_reply: Any) -> None:
@@ -52,7 +52,7 @@ def read_message_id(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def read_settlements(reply: list[int] | int) -> list[Settlement]:
+def read_settlements(reply: list[int] | int) -> list[SettleResult]:
     """Read what became of each message of a batch, or of the only one."""
     if isinstance(reply, int):
         return [_SETTLEMENTS[reply]]

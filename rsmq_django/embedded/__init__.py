@@ -24,7 +24,7 @@ from urllib.parse import quote
 if sys.platform == "win32":
     raise ImportError("the embedded server does not run on Windows; use WSL, or set a URL of a running server")
 
-from ..log_lines import get_logger
+from ..core.log_lines import get_logger
 from .binary import ServerBinary, ServerNotFound, find_server
 from .files import StateFiles, answers, check_owner, is_current, open_lock, take
 from .supervisor import START_TIMEOUT_S

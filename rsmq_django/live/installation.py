@@ -25,10 +25,10 @@ from ..core.errors import RsmqError
 from ..core.fingerprint import fingerprint_of
 from ..core.limits import MAX_BATCH
 from ..core.listing import QueueDepth, digest, workers
+from ..core.log_lines import get_logger
 from ..core.pause import paused
 from ..core.processes import read_processes
 from ..core.queue import list_call
-from ..log_lines import get_logger
 from ..queues import get_client
 from .expected import expected_queues
 from .places import Place

@@ -11,7 +11,7 @@ from django.db import connections
 from .writing import CHANNEL
 
 
-class Doorbell:
+class RowListener:
     """Waits for new rows. A lost notification delays them by one poll interval."""
 
     def __init__(self, database: str) -> None:

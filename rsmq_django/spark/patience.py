@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..log_lines import get_logger
+from ..core.log_lines import get_logger
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Arguments and return values of functions that take batches. Pure: the worker's side is worker/batches.py.
+"""Arguments and return values of functions that take batches. Pure: the worker's side is worker/execute/batch.py.
 
 The return value has the outcome of each item: a list as long as the batch, or a dictionary by id, where missing items
 succeeded. An exception in it (such as `Retry(...)` or `Postpone(...)`) is the failure of that item alone, as if it had

@@ -19,7 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ..core import RsmqError
 from ..core.errors import MessageTooLong, OutcomeUnknown, PartlyDone, RedisFailure
 from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
-from ..log_lines import get_logger
+from ..core.log_lines import get_logger
 from .round_trips import Account, Outcome, Sent, joined, parted
 
 if TYPE_CHECKING:

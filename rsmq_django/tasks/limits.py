@@ -1,7 +1,7 @@
-"""Limits of tasks: how many run at a time, and how many start in a span of time, for a task or for each of its keys.
+"""Limits of tasks: how many run at a time, and how many start per period, for a task or for each of its keys.
 
-Declared here, applied by workers (worker/limits.py) just before a message would run. A message over the limit goes back
-into its queue for a while, so it occupies no worker, and others overtake it. Nothing is counted where calls are sent.
+Declared here, applied by workers (worker/execute/limits.py) just before a message runs. A call that has to wait goes
+back into its queue for a while: it occupies no worker, and other calls overtake it. Senders count nothing.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ A middleware is any object with some of these methods; there is no base class:
     on_dead_letter(run, outcome)  ... it failed for good
 
 `run` is the task that runs (`CurrentTask`, with `context` as it was sent); `outcome` one of the types of
-`rsmq_django.worker.outcomes`. The last three must not fail: what they raise is logged. An entry of the list is a dotted
-path of a class, a function that returns one, or an object. Projects without middleware pay nothing.
+`rsmq_django.worker.execute.outcomes`. The last three must not fail: what they raise is logged. An entry of the list is
+a dotted path of a class, a function that returns one, or an object. Projects without middleware pay nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from django.utils import translation
 from django.utils.module_loading import import_string
 
 from ..conf import get_settings
-from ..log_lines import get_logger
+from ..core.log_lines import get_logger
 from .running import CurrentTask
 
 logger = get_logger(__name__)

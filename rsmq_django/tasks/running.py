@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
 from ..conf import get_settings
-from ..core import Client, RsmqError, Settlement
+from ..core import Client, RsmqError, SettleResult
 from ..core.call import Call
 from ..core.keys import result_key
 from ..core.limits import milliseconds
-from ..log_lines import get_logger
+from ..core.log_lines import get_logger
 from ..queues import get_client
 from .compat import BaseTaskContext
 
 if TYPE_CHECKING:
-    from ..worker.delivery import Delivery
+    from ..worker.lease.delivery import Delivery
 
 
 logger = get_logger(__name__)
@@ -228,16 +228,16 @@ class CurrentTask:
         done = await self._client.arun(self._call(progress, hidden_ms))
         return self._checked_in(done, called_at + hidden_ms / 1000)
 
-    def _checked_in(self, done: Settlement, hidden_until: float) -> bool:
+    def _checked_in(self, done: SettleResult, hidden_until: float) -> bool:
         delivery = self._run.delivery
-        if done is not Settlement.DONE:
+        if done is not SettleResult.DONE:
             delivery.lease_lost = True
             return False
         # The worker renews a lease that is nearly over; this one is good for longer than those it takes itself.
         delivery.renewed_at = max(delivery.renewed_at, hidden_until - delivery.work_queue.lease_s)
         return True
 
-    def _call(self, progress: str, hidden_ms: int) -> Call[Settlement]:
+    def _call(self, progress: str, hidden_ms: int) -> Call[SettleResult]:
         delivery = self._run.delivery
         queue, reliable = delivery.work_queue.queue, delivery.work_queue.reliable
         if reliable is not None:
@@ -247,7 +247,7 @@ class CurrentTask:
         if self._run.keep_result_s:
             keys.append(result_key(queue.client.namespace, self.id))
         args = (*delivery.receipt, progress, hidden_ms, queue.name)
-        return Call("worker/check_in", tuple(keys), args, Settlement, repeatable=True, subject=queue.name)
+        return Call("worker/check_in", tuple(keys), args, SettleResult, repeatable=True, subject=queue.name)
 
 
 class _BoundLogger(logging.LoggerAdapter[logging.Logger]):

@@ -5,7 +5,7 @@
     def write_report() -> None: ...
 
 Knows what an entry means in this process: which task, on which queue, on which connection. Who fires it is
-`rsmq_django.worker.scheduler`; changing entries at run time is `rsmq_django.schedules`.
+`rsmq_django.worker.supervise.scheduler`; changing entries at run time is `rsmq_django.schedules`.
 """
 
 from __future__ import annotations

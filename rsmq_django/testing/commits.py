@@ -16,7 +16,7 @@ from unittest.mock import patch
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..log_lines import get_logger
+from ..core.log_lines import get_logger
 
 logger = get_logger(__name__)
 

@@ -11,14 +11,14 @@ from asgiref.sync import async_to_sync
 from ..conf import get_settings
 from ..core import Client
 from ..tasks.running import current_run
-from ..worker.announcer import Announcer
-from ..worker.assignment import queue_settings, work_queues_by_client
-from ..worker.batches import in_batches
-from ..worker.database import connections_kept
-from ..worker.delivery import WorkQueue
-from ..worker.execution import Execution
-from ..worker.fetcher import Fetcher
-from ..worker.outcomes import Dead, Outcome, RetryIn, Succeeded
+from ..worker.execute.batch import in_batches
+from ..worker.execute.database import connections_kept
+from ..worker.execute.execution import Execution
+from ..worker.execute.outcomes import Dead, Outcome, RetryIn, Succeeded
+from ..worker.fetch.queues import queue_settings, work_queues_by_client
+from ..worker.lease.delivery import WorkQueue
+from ..worker.report.notifications import Notifier
+from ..worker.sources.queues import QueueSource
 
 #: Worker name in results.
 WORKER_ID = "test"
@@ -53,43 +53,43 @@ class Burst:
     """Runs messages of the queues of one connection, one call at a time: a message, or a batch."""
 
     def __init__(self, client: Client, queues: Sequence[WorkQueue]) -> None:
-        announcer = Announcer(WORKER_ID)
-        self._fetcher = Fetcher(client, queues, announcer=announcer, poll_interval_s=1.0, wake=lambda: None)
-        self._announcer = announcer
+        notifier = Notifier(WORKER_ID)
+        self._source = QueueSource(client, queues, notifier=notifier, poll_interval_s=1.0, wake=lambda: None)
+        self._notifier = notifier
 
     def turn(self, runs: list[Run]) -> bool:
         """Run the next call, if a message is ready; return whether there may be more."""
-        fetcher = self._fetcher
-        fetcher.look_now()
-        deliveries = fetcher.exchange(1)
-        if fetcher.outage.next_try_at > time.monotonic():
+        source = self._source
+        source.look_now()
+        deliveries = source.exchange(1)
+        if source.backoff.next_try_at > time.monotonic():
             raise AssertionError("the private server does not respond; its log is in the temporary directory")
-        recorder = _RecordingFetcher(fetcher)
-        executions = [Execution(delivery, desk=recorder, announcer=self._announcer) for delivery in deliveries]
+        recorder = _RecordingSink(source)
+        executions = [Execution(delivery, sink=recorder, notifier=self._notifier) for delivery in deliveries]
         for runnable in in_batches(executions):
             with connections_kept():
                 _ = async_to_sync(runnable.arun)() if runnable.is_async else runnable.run()
             current_run.set(None)  # the test itself is not a task
         runs += [_run_of(execution, recorder.outcomes[execution]) for execution in executions]
-        return bool(deliveries) or not fetcher.is_drained
+        return bool(deliveries) or not source.is_drained
 
 
-class _RecordingFetcher:
-    """Delegates to the fetcher, and records the outcomes."""
+class _RecordingSink:
+    """Delegates to the source, and records the outcomes."""
 
-    def __init__(self, fetcher: Fetcher) -> None:
+    def __init__(self, source: QueueSource) -> None:
         self.outcomes: dict[Execution, Outcome] = {}
-        self.clock = fetcher.clock
-        self.began = fetcher.began
-        self.hurry = fetcher.hurry
-        self.let_go = fetcher.let_go
-        self.note_interruption = fetcher.note_interruption
-        self._fetcher = fetcher
+        self.clock = source.clock
+        self.began = source.began
+        self.flush_soon = source.flush_soon
+        self.abandon = source.abandon
+        self.note_interruption = source.note_interruption
+        self._source = source
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
         """Record an outcome."""
         self.outcomes[execution] = outcome
-        self._fetcher.settle(execution, outcome)
+        self._source.settle(execution, outcome)
 
 
 def _run_of(execution: Execution, outcome: Outcome) -> Run:
@@ -102,6 +102,6 @@ def send_from_outbox() -> int:
     """Relay the outbox, and return how many messages were sent."""
     if not any(queue.outbox for queue in get_settings().queues.values()):
         return 0
-    from ..worker.relay import Relay  # its application is optional
+    from ..outbox.relay import Relay  # its application is optional
 
     return Relay().relay_waiting()

@@ -11,13 +11,13 @@ from ..core.topics.keys import group_keys
 from ..options import nearest
 from ..queues import get_client, get_queue
 from ..tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
-from ..worker.database import connections_kept
-from ..worker.topic_account import TopicAccount
-from ..worker.topic_consumer import BridgeThread, ConsumerThread, Plan, TopicThread
+from ..worker.execute.database import connections_kept
+from ..worker.sources.topic import BridgeThread, ConsumerThread, TopicPlan, TopicThread
+from ..worker.sources.topic_report import TopicReport
 
 #: Limit for functions that endlessly publish to their own topic.
 MOST_RUNS = 10_000
-PLAN = Plan(wake=lambda: None, until_drained=True)
+PLAN = TopicPlan(wake=lambda: None, until_drained=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class _Consumer(ConsumerThread):
     """A consumer that runs in the test's thread and records the calls of its function."""
 
     def __init__(self, task: TopicTask, group: Group, runs: list[TopicRun]) -> None:
-        super().__init__(task, group, PLAN, TopicAccount(group.client, "test"))
+        super().__init__(task, group, PLAN, TopicReport(group.client, "test"))
         self._runs = runs
 
     def attempt(self, messages: Sequence[TopicMessage]) -> BaseException | None:

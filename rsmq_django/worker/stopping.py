@@ -10,9 +10,9 @@ import signal
 import time
 from types import FrameType
 
-from ..log_lines import get_logger
-from .board import Board
-from .waiter import Waiter
+from ..core.log_lines import get_logger
+from .fetch.wakeup import Wakeup
+from .supervise.shared_state import SharedState
 
 logger = get_logger(__name__)
 
@@ -22,22 +22,22 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 class Stopping:
     """What one worker was told about its end."""
 
-    def __init__(self, waiter: Waiter, *, grace_s: float, board: Board | None) -> None:
+    def __init__(self, wakeup: Wakeup, *, grace_s: float, shared_state: SharedState | None) -> None:
         #: Monotonic time at which running tasks are given up; None while the worker is not stopping.
         self.by: float | None = None
         #: When it was first told to stop, on the monotonic clock.
         self.began_at = 0.0
         #: No turn has begun since `by` was set, or set anew.
         self.is_news = False
-        self._waiter = waiter
+        self._wakeup = wakeup
         self._grace_s = grace_s
-        self._board = board
+        self._shared_state = shared_state
 
     def heed_signals(self) -> None:
         """Stop on SIGTERM, SIGINT and SIGQUIT; at once on the second one."""
         for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
-        self._waiter.watch_signals()
+        self._wakeup.watch_signals()
 
     def heed_supervisor(self) -> None:
         """Stop on SIGTERM, which the supervisor sends.
@@ -47,7 +47,7 @@ class Stopping:
         signal.signal(signal.SIGTERM, self._on_told)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGQUIT, signal.SIG_IGN)
-        self._waiter.watch_signals()
+        self._wakeup.watch_signals()
 
     def stop(self, *, within_s: float) -> None:
         """Let running tasks end within so many seconds."""
@@ -61,7 +61,7 @@ class Stopping:
     def _stop_by(self, by: float) -> None:
         self.began_at = self.began_at or time.monotonic()
         self.by, self.is_news = by, True
-        self._waiter.wake()
+        self._wakeup.wake()
 
     def _on_told(self, number: int, frame: FrameType | None) -> None:
         """Stop when the supervisor said it should be.
@@ -69,7 +69,7 @@ class Stopping:
         Service managers send SIGTERM to every process of a service, the supervisor passes on its own: the second one
         must not end the time that running tasks have.
         """
-        told = self._board.stop_by if self._board is not None else None
+        told = self._shared_state.stop_by if self._shared_state is not None else None
         by = told or self.by or time.monotonic() + self._grace_s
         is_news = self.by is None or by < self.by - 1
         self._stop_by(by)

@@ -12,27 +12,27 @@ from operator import attrgetter
 
 from ..conf import QueueSettings, WorkerSettings
 from ..core.limits import MAX_BATCH
-from ..log_lines import get_logger
-from .announcer import Announcer, log_outcome
-from .assignment import split_reliable, work_queues_by_client
-from .batches import executions_of, in_batches, to_interrupt
-from .board import Board
-from .delivery import Delivery
-from .execution import Execution
-from .fetcher import Fetcher
-from .herd import Member
-from .isolation import Isolation
-from .limits import admit
-from .orphan import sign_off
-from .outcomes import Outcome, Released
-from .pool import Pool, Runnable
-from .reliable import ReliableFetcher, make_reliable_fetchers
-from .reliable_wake_up import ReliableWakeUp
-from .stacks import StackAnswers
+from ..core.log_lines import get_logger
+from .execute.batch import executions_of, in_batches, to_interrupt
+from .execute.execution import Execution
+from .execute.limits import admit
+from .execute.outcomes import Outcome, Released
+from .execute.pool import Pool, Runnable
+from .execute.quarantine import Quarantine
+from .fetch.idle_turns import IdleTurn
+from .fetch.queues import split_reliable, work_queues_by_client
+from .fetch.wakeup import Subscription, Wakeup
+from .lease.delivery import Delivery
+from .report.notifications import Notifier, log_outcome
+from .sources.queues import QueueSource
+from .sources.reliable import ReliableSource, make_reliable_sources
+from .sources.reliable_wakeup import ReliableWakeUp
+from .sources.topic import TopicPlan
+from .sources.topic_threads import TopicThreads
 from .stopping import Stopping
-from .topic_consumer import Plan
-from .topics import TopicThreads
-from .waiter import Subscription, Waiter
+from .supervise.heartbeat import sign_off
+from .supervise.shared_state import SharedState
+from .supervise.stacks import StackAnswers
 
 logger = get_logger(__name__)
 
@@ -90,53 +90,56 @@ class Worker:
         queues: Sequence[QueueSettings],
         options: WorkerOptions,
         *,
-        board: Board | None = None,
-        herd: Member | None = None,
+        shared_state: SharedState | None = None,
+        idle_turns: IdleTurn | None = None,
     ) -> None:
         self.options = options
-        self._herd = herd
-        self.board = board
-        self.announcer = Announcer(options.worker_id)
-        self.waiter = Waiter()
+        self._idle_turns = idle_turns
+        self.shared_state = shared_state
+        self.notifier = Notifier(options.worker_id)
+        self.wakeup = Wakeup()
         self.pool = Pool(
             threads=options.threads,
             async_tasks=options.async_tasks,
-            wake=self.waiter.wake,
+            wake=self.wakeup.wake,
             on_interruption=self._on_interruption,
-            renews_threads=board is None,
+            renews_threads=shared_state is None,
         )
-        self.fetchers: list[Fetcher | ReliableFetcher] = [*self._make_fetchers(queues), *self._make_reliable_fetchers()]
-        plan = Plan(self.waiter.wake, until_drained=options.until_drained, until_empty=options.until_empty)
+        self.sources: list[QueueSource | ReliableSource] = [
+            *self._make_fetchers(queues),
+            *self._make_reliable_fetchers(),
+        ]
+        plan = TopicPlan(self.wakeup.wake, until_drained=options.until_drained, until_empty=options.until_empty)
         self.topics = TopicThreads(plan, names=options.topics, worker_id=options.worker_id)
-        self.isolation = Isolation(self.pool)
+        self.quarantine = Quarantine(self.pool)
         self.taken = 0
         self._said_what_is_awaited = False
         #: The supervisor is gone.
         self._is_orphan = False
-        self._stopping = Stopping(self.waiter, grace_s=options.shutdown_timeout_s, board=board)
+        self._stopping = Stopping(self.wakeup, grace_s=options.shutdown_timeout_s, shared_state=shared_state)
 
-    def _make_fetchers(self, queues: Sequence[QueueSettings]) -> list[Fetcher]:
+    def _make_fetchers(self, queues: Sequence[QueueSettings]) -> list[QueueSource]:
         return [
-            Fetcher(
+            QueueSource(
                 client,
                 work_queues,
-                announcer=self.announcer,
+                notifier=self.notifier,
                 poll_interval_s=self.options.poll_interval_s,
                 wake=self.pool.wake_unless_ahead,
-                board=self.board,
-                herd=self._herd,
+                shared_state=self.shared_state,
+                idle_turns=self._idle_turns,
                 connection_number=number,
             )
             for number, (client, work_queues) in enumerate(work_queues_by_client(queues, self.options.worker_id))
         ]
 
-    def _make_reliable_fetchers(self) -> list[ReliableFetcher]:
-        return make_reliable_fetchers(
+    def _make_reliable_fetchers(self) -> list[ReliableSource]:
+        return make_reliable_sources(
             self.options.reliable,
-            announcer=self.announcer,
+            notifier=self.notifier,
             poll_interval_s=self.options.poll_interval_s,
             wake=self.pool.wake_unless_ahead,
-            board=self.board,
+            shared_state=self.shared_state,
         )
 
     # -- Life ---------------------------------------------------------------------------------------------------------
@@ -145,13 +148,13 @@ class Worker:
         """Work until stopped or done. Returns whether every task that was begun could end."""
         self.pool.start()
         self.topics.start()
-        subscriptions = [self._subscribe(fetcher) for fetcher in self.fetchers]
+        subscriptions = [self._subscribe(source) for source in self.sources]
         try:
             while not self._is_done():
                 self._turn()
                 self._get_ready()
                 at_most_s = SETTLE_WITHIN_S if self.pool.is_ahead else LONGEST_SLEEP_S
-                self.waiter.sleep(self._next_turn_at, at_most_s=at_most_s)
+                self.wakeup.sleep(self._next_turn_at, at_most_s=at_most_s)
             has_finished = self._give_up_the_rest()
             return self.topics.stop() and has_finished
         finally:
@@ -159,7 +162,7 @@ class Worker:
             self.pool.stop()
             for subscription in subscriptions:
                 subscription.stop()
-            self.waiter.close()
+            self.wakeup.close()
 
     def handle_signals(self) -> None:
         """Stop on SIGTERM, SIGINT and SIGQUIT; at once on the second one."""
@@ -168,11 +171,11 @@ class Worker:
     def obey_supervisor(self, lifeline: int) -> None:
         """Stop on SIGTERM, which the supervisor sends, and when the supervisor is gone and closed the lifeline."""
         self._stopping.heed_supervisor()
-        self.waiter.watch(lifeline, self._on_orphaned)
+        self.wakeup.watch(lifeline, self._on_orphaned)
 
     def tell_stacks(self, requests: int) -> None:
         """Tell where running tasks are in their code each time something is written into this pipe."""
-        clients = [fetcher.client for fetcher in self.fetchers]
+        clients = [source.client for source in self.sources]
         StackAnswers(requests, self.pool, clients, self.options.worker_id).start()
 
     def _on_orphaned(self) -> None:
@@ -185,11 +188,11 @@ class Worker:
 
         Without a supervisor nothing can replace it: it goes on, on a new thread.
         """
-        if self.board is not None and self.board.interrupted_at is None:
-            self.board.note_interruption()
+        if self.shared_state is not None and self.shared_state.interrupted_at is None:
+            self.shared_state.note_interruption()
             self._stopping.stop_sooner()
         for execution in executions_of([runnable]):
-            execution.desk.note_interruption(execution)
+            execution.sink.note_interruption(execution)
 
     @property
     def stop_by(self) -> float | None:
@@ -200,78 +203,78 @@ class Worker:
         """Take no more messages, give back those that wait, and let running tasks end within so many seconds."""
         self._stopping.stop(within_s=within_s)
 
-    def _subscribe(self, fetcher: Fetcher | ReliableFetcher) -> Subscription | ReliableWakeUp:
-        if isinstance(fetcher, ReliableFetcher):
-            fetcher.wake_up.start()
-            return fetcher.wake_up
-        channels = [work_queue.queue.keys.channel for work_queue in fetcher.queues]
+    def _subscribe(self, source: QueueSource | ReliableSource) -> Subscription | ReliableWakeUp:
+        if isinstance(source, ReliableSource):
+            source.wake_up.start()
+            return source.wake_up
+        channels = [work_queue.queue.keys.channel for work_queue in source.queues]
         subscription = Subscription(
-            fetcher.client,
+            source.client,
             channels,
-            ask=lambda: self._may_ask() and fetcher.ask_early(),
-            on_publish=fetcher.heard,
-            on_cancellation=fetcher.suspect_cancellations,
-            is_told=lambda: fetcher.was_told_to_look,
+            ask=lambda: self._may_ask() and source.ask_early(),
+            on_publish=source.heard,
+            on_cancellation=source.suspect_cancellations,
+            is_told=lambda: source.was_told_to_look,
         )
-        self.waiter.subscribe(subscription)
+        self.wakeup.subscribe(subscription)
         return subscription
 
     # -- One turn of the main loop ------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
         self._stopping.is_news = False  # before anything heeds it: a signal may come between
-        if self.board is not None:
-            self.board.note_turn()
+        if self.shared_state is not None:
+            self.shared_state.note_turn()
         if self.stop_by is not None:
             self.topics.stop_soon()  # not by the signal handler: the events of threads have locks
         if self.stop_by is not None or self.pool.is_stuck():
             self._give_back_waiting()
         was_idle = self.pool.is_idle
-        for fetcher in self.fetchers:
-            for runnable in in_batches(self._take(fetcher)):
-                (self.isolation if runnable.is_suspect else self.pool).submit(runnable)
-            for cancelled in to_interrupt(fetcher.take_cancelled()):
+        for source in self.sources:
+            for runnable in in_batches(self._take(source)):
+                (self.quarantine if runnable.is_suspect else self.pool).submit(runnable)
+            for cancelled in to_interrupt(source.take_cancelled()):
                 self.pool.cancel(cancelled)
         if was_idle and not self.pool.is_idle:
-            self.waiter.step_aside()
-        if self.board is not None and not any(fetcher.outage.is_on for fetcher in self.fetchers):
-            self.board.beat()
-        if self._herd is not None:
-            self._herd.note_idle(self._room() > 0)
+            self.wakeup.step_aside()
+        if self.shared_state is not None and not any(source.backoff.is_on for source in self.sources):
+            self.shared_state.beat()
+        if self._idle_turns is not None:
+            self._idle_turns.note_idle(self._room() > 0)
         if self.stop_by is not None:
             for execution in executions_of(self.pool.running()):
                 execution.is_worker_stopping = True
-        self.isolation.advance(is_quiet=self.pool.is_idle and not any(each.has_endings for each in self.fetchers))
+        self.quarantine.advance(is_quiet=self.pool.is_idle and not any(each.has_settlements for each in self.sources))
         self.pool.interrupt_overdue()
         self._say_what_is_awaited()
 
     def _get_ready(self) -> None:
         """Put the looks together that are sent when something is published, while nobody waits for it."""
         room = self._room() if self.pool.is_idle else 0
-        for fetcher in self.fetchers:
-            fetcher.get_ready(room, at_most=self._left)
+        for source in self.sources:
+            source.get_ready(room, at_most=self._left)
 
     def _may_ask(self) -> bool:
         """Say whether messages are wanted, and what there is room for is not being fetched already."""
-        is_quiet = self.board is not None and self.board.is_quiet
-        return self.stop_by is None and not is_quiet and not any(fetcher.is_looking for fetcher in self.fetchers)
+        is_quiet = self.shared_state is not None and self.shared_state.is_quiet
+        return self.stop_by is None and not is_quiet and not any(source.is_looking for source in self.sources)
 
-    def _take(self, fetcher: Fetcher | ReliableFetcher) -> Iterator[Execution]:
-        deliveries = fetcher.exchange(min(self._room(), self.pool.portion), at_most=self._left)
+    def _take(self, source: QueueSource | ReliableSource) -> Iterator[Execution]:
+        deliveries = source.exchange(min(self._room(), self.pool.portion), at_most=self._left)
         if deliveries and self._may_ask_ahead(deliveries):
             room = min(self._room() - len(deliveries), self.pool.portion)
-            fetcher.ask_ahead(room, at_most=self._left - len(deliveries))
-        announcer = self.announcer
-        arrived = [Execution(delivery, desk=fetcher, announcer=announcer) for delivery in deliveries]
-        if fetcher.statistics is not None and arrived:
-            fetcher.statistics.arrived(arrived)
+            source.ask_ahead(room, at_most=self._left - len(deliveries))
+        notifier = self.notifier
+        arrived = [Execution(delivery, sink=source, notifier=notifier) for delivery in deliveries]
+        if source.statistics is not None and arrived:
+            source.statistics.arrived(arrived)
         if self.stop_by is not None:  # it was under way when the stop came
             _give_back(arrived)
             return
         if arrived:
-            self.announcer.find_listeners()
-        is_limited = bool(arrived) and not isinstance(fetcher, ReliableFetcher)
-        for execution in admit(fetcher.client, arrived) if is_limited else arrived:
+            self.notifier.find_listeners()
+        is_limited = bool(arrived) and not isinstance(source, ReliableSource)
+        for execution in admit(source.client, arrived) if is_limited else arrived:
             self.taken += 1
             yield execution
 
@@ -279,20 +282,20 @@ class Worker:
         """Say whether the next exchange may be sent before these are handed out: no other server waits for its turn,
         and none of them has to run alone.
         """
-        return len(self.fetchers) == 1 and not any(map(attrgetter("crashes"), deliveries))
+        return len(self.sources) == 1 and not any(map(attrgetter("crashes"), deliveries))
 
     def _say_what_is_awaited(self) -> None:
         """Say once, in a worker that stops when no message is left, why it does not stop yet."""
         if not self.options.until_empty or self._said_what_is_awaited or not self.pool.is_idle:
             return
-        if all(fetcher.is_idle and fetcher.is_drained for fetcher in self.fetchers) and not self._is_done():
+        if all(source.is_idle and source.is_drained for source in self.sources) and not self._is_done():
             self._said_what_is_awaited = True
             logger.info(
                 "nothing is ready; waiting for messages that are delayed or held elsewhere (--batch stops here)"
             )
 
     def _room(self) -> int:
-        if not self._may_ask() or self.isolation.is_wanted():
+        if not self._may_ask() or self.quarantine.is_wanted():
             return 0
         return min(self.pool.room(), self._left)
 
@@ -304,7 +307,7 @@ class Worker:
     def _give_back_waiting(self) -> None:
         waiting = self.pool.take_back()
         if self.stop_by is not None:
-            waiting += self.isolation.take_back()
+            waiting += self.quarantine.take_back()
         _give_back(executions_of(waiting))
         self.pool.slow_down()
 
@@ -313,8 +316,8 @@ class Worker:
             return 0.0
         room = self._room()
         patience_s = SETTLE_WITHIN_S if self.pool.is_ahead else 0.0
-        times = [fetcher.next_exchange_at(room, patience_s=patience_s) for fetcher in self.fetchers]
-        times += [self.pool.next_interruption_at(), self.isolation.next_look_at()]
+        times = [source.next_exchange_at(room, patience_s=patience_s) for source in self.sources]
+        times += [self.pool.next_interruption_at(), self.quarantine.next_look_at()]
         if self.stop_by is not None:
             times.append(self.stop_by)
         return min((when for when in times if when is not None), default=None)
@@ -324,7 +327,7 @@ class Worker:
     def _is_done(self) -> bool:
         if self.stop_by is not None and time.monotonic() >= self.stop_by:
             return True
-        if not (self.pool.is_idle and all(fetcher.is_idle for fetcher in self.fetchers)):
+        if not (self.pool.is_idle and all(source.is_idle for source in self.sources)):
             return self.pool.is_idle and (self._is_cut_off if self.stop_by else self._ends_by_itself and self._is_stuck)
         if self.stop_by is not None:
             return self.topics.is_idle
@@ -333,8 +336,8 @@ class Worker:
         if (self.options.until_empty or self.options.until_drained) and not self.topics.is_drained:
             return False
         if self.options.until_empty:
-            return all(fetcher.is_empty for fetcher in self.fetchers)
-        return self.options.until_drained and all(fetcher.is_drained for fetcher in self.fetchers)
+            return all(source.is_empty for source in self.sources)
+        return self.options.until_drained and all(source.is_drained for source in self.sources)
 
     @property
     def _ends_by_itself(self) -> bool:
@@ -344,21 +347,21 @@ class Worker:
     def _is_cut_off(self) -> bool:
         """Say whether a stop waits for nothing but a server that has been away for a while: no task needs the time."""
         since = max(self._stopping.began_at, self.pool.moved_at)
-        waiting = [fetcher for fetcher in self.fetchers if not fetcher.is_idle]
+        waiting = [source for source in self.sources if not source.is_idle]
         is_patient = time.monotonic() < since + RECONNECT_WITHIN_S
-        return not is_patient and self.topics.is_idle and all(each.outage.is_on for each in waiting)
+        return not is_patient and self.topics.is_idle and all(each.backoff.is_on for each in waiting)
 
     @property
     def _is_stuck(self) -> bool:
         """Say whether a damaged queue refuses the last outcomes: this worker would wait for ever."""
-        return any(each.is_stuck for each in self.fetchers) and all(
-            each.is_idle or each.is_stuck for each in self.fetchers
+        return any(each.is_stuck for each in self.sources) and all(
+            each.is_idle or each.is_stuck for each in self.sources
         )
 
     @property
     def holds_nothing(self) -> bool:
         """Say whether it is certain that no message has to come back from here."""
-        return all(fetcher.holds_nothing for fetcher in self.fetchers if isinstance(fetcher, Fetcher))
+        return all(source.holds_nothing for source in self.sources if isinstance(source, QueueSource))
 
     def _give_up_the_rest(self) -> bool:
         """Give back what still runs, so that another worker takes it at once. Returns whether there was nothing."""
@@ -373,13 +376,13 @@ class Worker:
         left_to_supervisor = self._left_to_supervisor(running)
         for execution, outcome in unfinished:
             if not (execution in left_to_supervisor and isinstance(outcome, Released)):
-                execution.desk.settle(execution, outcome)
-        for fetcher in self.fetchers:
-            fetcher.flush()
+                execution.sink.settle(execution, outcome)
+        for source in self.sources:
+            source.flush()
         if self._is_orphan:
-            sign_off([fetcher.client for fetcher in self.fetchers], self.options.worker_id)
+            sign_off([source.client for source in self.sources], self.options.worker_id)
         # Only now: a function that was interrupted may have left the locks of a log's handlers behind.
-        return not (_log_unfinished(unfinished) or _log_unreported(self.fetchers) or stuck)
+        return not (_log_unfinished(unfinished) or _log_unreported(self.sources) or stuck)
 
     def _left_to_supervisor(self, running: Sequence[Execution]) -> set[Execution]:
         """Return those of these runs whose messages the supervisor gives back when this process has ended.
@@ -387,13 +390,13 @@ class Worker:
         Functions go on until then, and no other worker may run the same message at the same time. Of reliable queues
         the supervisor knows nothing: their messages are given back a moment before the end.
         """
-        is_supervised = self.board is not None and not self._is_orphan
-        return {each for each in running if is_supervised and isinstance(each.desk, Fetcher)}
+        is_supervised = self.shared_state is not None and not self._is_orphan
+        return {each for each in running if is_supervised and isinstance(each.sink, QueueSource)}
 
 
-def _log_unreported(fetchers: Sequence[Fetcher | ReliableFetcher]) -> int:
+def _log_unreported(sources: Sequence[QueueSource | ReliableSource]) -> int:
     """Log how many outcomes Redis does not know, and return the number."""
-    unreported = sum(fetcher.unreported for fetcher in fetchers)
+    unreported = sum(source.unreported for source in sources)
     if unreported:
         logger.error("%d outcomes could not be reported to Redis; those messages run again later", unreported)
     return unreported
@@ -412,7 +415,7 @@ def _log_unfinished(unfinished: Sequence[tuple[Execution, Outcome]]) -> int:
 
 def _give_back(executions: Iterable[Execution]) -> None:
     for execution in executions:
-        execution.desk.settle(execution, Released())
+        execution.sink.settle(execution, Released())
 
 
 def make_worker(queue_names: Sequence[str], options: WorkerOptions) -> Worker:

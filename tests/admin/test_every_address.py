@@ -37,8 +37,8 @@ def things(mail: Queue, dead: Queue, server: PrivateServer, django_capture_on_co
     orders = Topic("orders", mail.client)
     orders.publish("a", "b")
     orders.group("billing").read(1)
-    parcels = ReliableQueue("parcels", mail.client, consumer="shop")
-    parcels.push("p")
+    items = ReliableQueue("parcels", mail.client, consumer="shop")
+    items.push("p")
     with django_capture_on_commit_callbacks(execute=True):
         letters = group([call(write, "a")], name="letters").enqueue()
     event = "\n".join(["succeeded", "mail", "shop.tasks.pay", "t7", message, "1", *[""] * 7])

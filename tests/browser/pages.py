@@ -107,9 +107,9 @@ def fill_pages(mail: Queue, dead: Queue, server: PrivateServer) -> dict[str, str
     for ago_s in range(0, 3600, 60):
         lags = {"billing": 80 + 40 * (ago_s // 60 % 3), "shipping": max(0, 170 - ago_s // 18)}
         mail.client.run(note_lag_call(topic, lags, at_s=time.time() - ago_s))
-    parcels = ReliableQueue("parcels", mail.client, consumer="shop-1")
-    parcels.push(*(f"parcel {number}" for number in range(9)))
-    parcels.bury(parcels.pop_messages(5)[0], reason="no such address")
+    items = ReliableQueue("parcels", mail.client, consumer="shop-1")
+    items.push(*(f"parcel {number}" for number in range(9)))
+    items.bury(items.pop_messages(5)[0], reason="no such address")
     remember_weeks()
     return {
         "message": quote(f"mail-dead/{died}"),

@@ -41,9 +41,9 @@ def test_a_topic_is_replayed_after_a_look_at_what_that_does(root: Visitor, serve
 
 
 def test_a_stuck_message_of_a_reliable_queue_is_buried_and_moved(root: Visitor, server: PrivateServer):
-    parcels = ReliableQueue("parcels", get_client(), consumer="shop-1")
-    parcels.push("parcel 1", "parcel 2")
-    parcels.pop_messages(1)
+    items = ReliableQueue("parcels", get_client(), consumer="shop-1")
+    items.push("parcel 1", "parcel 2")
+    items.pop_messages(1)
     ReliableQueue("returns", get_client()).push("a parcel of before")
 
     root.open("/admin/rsmq/reliablequeue/parcels/change/")
@@ -59,7 +59,7 @@ def test_a_stuck_message_of_a_reliable_queue_is_buried_and_moved(root: Visitor, 
     assert [message.body for message in ReliableQueue("returns", get_client()).messages("undelivered")][
         1
     ] == b"parcel 1"
-    assert parcels.statistics().dead == 0
+    assert items.statistics().dead == 0
 
 
 def test_history_leads_from_all_tasks_to_one_and_to_its_failures(root: Visitor, server: PrivateServer):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.worker.memory import resident_bytes
+from rsmq_django.worker.supervise.process import resident_bytes
 from tests.redis_server import PrivateServer
 from tests.worker.processes import StartWorker, WorkerProcess
 from tests.worker.site.journal import Journal

@@ -142,7 +142,7 @@ def test_outcome_that_could_not_be_told_is_told_when_the_network_is_back(proxy: 
         wait_until(lambda: worker.pool.sync_count == 1)
         proxy.black_hole()
         release.set()
-        wait_until(lambda: worker.fetchers[0].outage.is_on)
+        wait_until(lambda: worker.sources[0].backoff.is_on)
         proxy.release()
         wait_until(is_empty)
 
@@ -171,7 +171,7 @@ def test_cut_of_three_quarters_of_the_visibility_timeout_repeats_nothing(
         proxy.refuse()
         proxy.reset_connections()
         release_ended.set()
-        wait_until(lambda: worker.fetchers[0].outage.is_on)
+        wait_until(lambda: worker.sources[0].backoff.is_on)
         wait_until(lambda: least_left_s(server) < 2.0)
         proxy.release()
         wait_until(lambda: direct.attributes().messages == 1)  # the outcome was told

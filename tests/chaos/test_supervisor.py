@@ -19,13 +19,13 @@ import pytest
 
 from rsmq_django.core import Message
 from rsmq_django.queues import ensure_queue, get_queue
-from rsmq_django.worker.assignment import queue_settings
-from rsmq_django.worker.board import Board
-from rsmq_django.worker.holds import Hold, read_holds
-from rsmq_django.worker.keeper import Keeper, make_keepers
-from rsmq_django.worker.recovery import Death
-from rsmq_django.worker.supervisor import Supervisor, SupervisorOptions
-from rsmq_django.worker.waiter import Waiter
+from rsmq_django.worker.fetch.queues import queue_settings
+from rsmq_django.worker.fetch.wakeup import Wakeup
+from rsmq_django.worker.lease.inflight import InflightEntry, read_inflight
+from rsmq_django.worker.supervise.maintenance import Maintenance, make_keepers
+from rsmq_django.worker.supervise.recovery import Death
+from rsmq_django.worker.supervise.shared_state import SharedState
+from rsmq_django.worker.supervise.supervisor import Supervisor, SupervisorOptions
 from rsmq_django.worker.worker import WorkerOptions
 from tests.chaos.fleet import (
     ONE,
@@ -135,24 +135,24 @@ def test_children_end_after_their_supervisor_and_nothing_is_lost(
 
 
 def test_closed_lifeline_ends_one_sleep_and_no_more():
-    waiter, calls = Waiter(), []
+    wakeup, calls = Wakeup(), []
     reader, writer = os.pipe()
-    waiter.watch(reader, lambda: calls.append("the supervisor is gone"))
+    wakeup.watch(reader, lambda: calls.append("the supervisor is gone"))
 
     os.close(writer)
     for _ in range(3):
-        waiter.sleep(lambda: None, at_most_s=0.01)
+        wakeup.sleep(lambda: None, at_most_s=0.01)
 
     assert calls == ["the supervisor is gone"]  # a reader that stays ready would keep an orphan from ever sleeping
-    waiter.close()
+    wakeup.close()
     os.close(reader)
 
 
 @pytest.mark.parametrize("is_open_again", [False, True])
 def test_lifeline_that_a_task_has_closed_says_nothing_about_the_supervisor(is_open_again: bool):
-    waiter, calls = Waiter(), []
+    wakeup, calls = Wakeup(), []
     reader, writer = os.pipe()
-    waiter.watch(reader, lambda: calls.append("the supervisor is gone"))
+    wakeup.watch(reader, lambda: calls.append("the supervisor is gone"))
 
     os.close(reader)
     other, other_writer = os.pipe()  # gets the number of the one that was closed
@@ -161,9 +161,9 @@ def test_lifeline_that_a_task_has_closed_says_nothing_about_the_supervisor(is_op
         os.close(other)
 
     with pytest.raises(OSError):
-        waiter.sleep(lambda: None, at_most_s=60)
+        wakeup.sleep(lambda: None, at_most_s=60)
     assert calls == []
-    waiter.close()
+    wakeup.close()
     for descriptor in (other, other_writer, writer) if is_open_again else (other_writer, writer):
         os.close(descriptor)
 
@@ -370,11 +370,11 @@ def test_records_of_a_vanished_machine_are_freed_whatever_is_in_them(
 
 
 @pytest.fixture
-def keeper(project: Configure) -> Iterator[Keeper]:
+def maintenance(project: Configure) -> Iterator[Maintenance]:
     """A supervisor's keeper of the only connection."""
-    (keeper,) = make_keepers(queue_settings([]), max_crashes=3)
-    yield keeper
-    keeper.close()
+    (maintenance,) = make_keepers(queue_settings([]), max_crashes=3)
+    yield maintenance
+    maintenance.close()
 
 
 def hold(server: PrivateServer, worker_id: str, *, for_s: float = 1000) -> Message:
@@ -385,13 +385,13 @@ def hold(server: PrivateServer, worker_id: str, *, for_s: float = 1000) -> Messa
     return Message(message_id, b"{}", 1, None)
 
 
-def test_task_whose_outcome_died_with_its_process_is_a_suspect(keeper: Keeper, server: PrivateServer):
+def test_task_whose_outcome_died_with_its_process_is_a_suspect(maintenance: Maintenance, server: PrivateServer):
     finished, waiting = hold(server, "dead"), hold(server, "dead")
-    board = Board(2)
-    board.enter(finished.id, began_at=0.0)
+    shared_state = SharedState(2)
+    shared_state.enter(finished.id, began_at=0.0)
 
-    keeper.note_death(Death(worker_id="dead", how="exit status 3", running=board.running()))
-    keeper.look([])
+    maintenance.note_death(Death(worker_id="dead", how="exit status 3", running=shared_state.running()))
+    maintenance.look([])
 
     counts = server.redis.hgetall("rsmq::released:default")
     assert counts == {f"{finished.id}:crashes".encode(): b"1", waiting.id.encode(): b"1"}
@@ -399,34 +399,36 @@ def test_task_whose_outcome_died_with_its_process_is_a_suspect(keeper: Keeper, s
 
 
 def test_last_fetch_of_a_killed_process_is_found_although_it_was_carried_out_late(
-    keeper: Keeper, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+    maintenance: Maintenance, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
-    def read_early(*args: Any) -> list[Hold]:
-        holds = read_holds(*args)
+    def read_early(*args: Any) -> list[InflightEntry]:
+        holds = read_inflight(*args)
         monkeypatch.undo()
         hold(server, "dead")  # the server gets to the fetch only after the record was read
         return holds
 
     def is_found() -> bool:
-        keeper.look([])
+        maintenance.look([])
         return get_queue("default").attributes().ready_messages == 1
 
-    monkeypatch.setattr("rsmq_django.worker.recovery.read_holds", read_early)
-    keeper.note_death(Death(worker_id="dead", how="signal 9 (SIGKILL)", running=frozenset()))
-    keeper.look([])
+    monkeypatch.setattr("rsmq_django.worker.supervise.recovery.read_inflight", read_early)
+    maintenance.note_death(Death(worker_id="dead", how="signal 9 (SIGKILL)", running=frozenset()))
+    maintenance.look([])
     assert get_queue("default").attributes().hidden_messages == 1
 
     wait_until(is_found)
 
-    assert keeper.next_look_at(has_children=False) is not None  # once more after a while, for a server that is slow
+    assert (
+        maintenance.next_look_at(has_children=False) is not None
+    )  # once more after a while, for a server that is slow
 
 
-def test_keeper_that_was_cut_off_itself_declares_nobody_dead(keeper: Keeper, server: PrivateServer):
+def test_keeper_that_was_cut_off_itself_declares_nobody_dead(maintenance: Maintenance, server: PrivateServer):
     hold(server, "other")
     server.redis.zadd("rsmq::workers", {"other": (server.redis.time()[0] - 60) * 1000})
-    keeper._last_beat_ms = (server.redis.time()[0] - 40) * 1000  # the server was down for both of them
+    maintenance._last_beat_ms = (server.redis.time()[0] - 40) * 1000  # the server was down for both of them
 
-    keeper.look(["mine"])
+    maintenance.look(["mine"])
 
     assert get_queue("default").attributes().hidden_messages == 1
     assert server.redis.zrange("rsmq::workers", 0, -1) == [b"other", b"mine"]
@@ -438,20 +440,20 @@ def test_keeper_of_reliable_queues_takes_the_dead_off_the_list_unless_they_hold_
     settings.RSMQ = {**settings.RSMQ, "RELIABLE": {"orders": {}}}
     hold(server, "holder")
     server.redis.zadd("rsmq::workers", {"holder": 1000, "idle": 1000})
-    (keeper,) = make_keepers([], max_crashes=3, reliable=["orders"])
+    (maintenance,) = make_keepers([], max_crashes=3, reliable=["orders"])
 
-    keeper.look(["mine"])
+    maintenance.look(["mine"])
 
     assert server.redis.zrange("rsmq::workers", 0, -1) == [b"holder", b"mine"]
     assert server.redis.exists("rsmq::worker:holder")
-    keeper.close()
+    maintenance.close()
 
 
-def test_workers_say_that_they_live_although_the_server_is_full(keeper: Keeper, server: PrivateServer):
+def test_workers_say_that_they_live_although_the_server_is_full(maintenance: Maintenance, server: PrivateServer):
     ensure_queue("default")
     server.redis.config_set("maxmemory", 1)
     try:
-        keeper.look(["mine"])
+        maintenance.look(["mine"])
     finally:
         server.redis.config_set("maxmemory", 0)
 
@@ -464,9 +466,9 @@ def test_damaged_queue_keeps_nobody_from_beating_and_renewing(project: Configure
     message = hold(server, "mine", for_s=5)
     server.redis.delete(key)
     server.redis.set(key, "of another program")
-    (keeper,) = make_keepers(queue_settings([]), max_crashes=3)
+    (maintenance,) = make_keepers(queue_settings([]), max_crashes=3)
 
-    keeper.look(["mine"])
+    maintenance.look(["mine"])
 
     hidden_ms = server.redis.zscore("rsmq:default", message.id) - server.redis.time()[0] * 1000
     assert hidden_ms > 20_000
@@ -476,11 +478,11 @@ def test_damaged_queue_keeps_nobody_from_beating_and_renewing(project: Configure
 def test_messages_of_a_fetch_that_was_carried_out_late_are_given_back(
     project: Configure, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("rsmq_django.worker.ghosts.GHOSTS_EVERY_S", 0.1)
+    monkeypatch.setattr("rsmq_django.worker.lease.inflight.UNDELIVERED_EVERY_S", 0.1)
     project()
 
     with working() as worker:
-        wait_until(lambda: worker.fetchers[0].is_empty)
+        wait_until(lambda: worker.sources[0].is_empty)
         ghost = hold(server, worker.options.worker_id)
 
         wait_until(lambda: get_queue("default-dead").attributes().messages)  # it was given back, taken, and is no task
@@ -502,17 +504,17 @@ def test_damaged_dead_letter_queue_holds_nothing_up_and_loses_nothing(
     good = declare(lambda name: done.append(name))
 
     with working() as worker:
-        (fetcher,) = worker.fetchers
-        wait_until(lambda: fetcher.tray.refused)
+        (source,) = worker.sources
+        wait_until(lambda: source.pending.refused)
         good.enqueue("good")
         wait_until(lambda: done)
-        wait_until(lambda: len(fetcher.leases) == 1)
-        assert not fetcher.outage.is_on
+        wait_until(lambda: len(source.leases) == 1)
+        assert not source.backoff.is_on
 
         server.redis.delete(damaged)
         if kept is not None:
             server.redis.restore(damaged, 0, kept)
-        wait_until(lambda: fetcher.is_idle)
+        wait_until(lambda: source.is_idle)
 
     assert get_queue("default").attributes().messages == 0
     ((message, record),) = dead_letters()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from rsmq_django.core import Client, Connection, Queue, Settlement
+from rsmq_django.core import Client, Connection, Queue, SettleResult
 from rsmq_django.core.connection import Command, Reply
 from rsmq_django.core.errors import (
     ConnectionFailed,
@@ -144,7 +144,7 @@ def test_delete_that_fails_in_the_middle_says_what_was_deleted(proxy: FaultProxy
     with pytest.raises(PartlyDone) as caught:
         warm.delete_many(with_a_cut())
 
-    assert caught.value.done == dict.fromkeys(range(1000), Settlement.DONE)
+    assert caught.value.done == dict.fromkeys(range(1000), SettleResult.DONE)
     assert queue.attributes().messages == 500
 
 

@@ -15,7 +15,7 @@ from rsmq_django.core.doctor import repairs as repairs_module
 from rsmq_django.core.doctor import server as server_module
 from rsmq_django.core.processes import ProcessRecord, describe
 from rsmq_django.queues import ensure_queue, get_client, get_queue, pause_queue
-from rsmq_django.worker.holds import beat
+from rsmq_django.worker.lease.inflight import beat
 from tests.redis_server import PrivateServer
 
 PLAIN: dict[Any, Any] = {"vt": "30", "delay": "0", "maxsize": "65536", "created": "1", "modified": "1"}

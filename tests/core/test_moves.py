@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.core import Client, Connection, Queue, Settlement, moves
+from rsmq_django.core import Client, Connection, Queue, SettleResult, moves
 from rsmq_django.core.browse import StoredMessage, page
 from rsmq_django.core.errors import InvalidName, InvalidValue, OutcomeUnknown, QueueNotFound
 from rsmq_django.core.moves import (
@@ -170,8 +170,8 @@ def test_change_visibility_takes_ids_of_other_clients(client: Client, queue: Que
     server.redis.zadd("rsmq:jobs", {FOREIGN_ID: 1})
     server.redis.hset("rsmq:jobs:Q", FOREIGN_ID, "x")
 
-    assert client.run(change_visibility("rsmq", "jobs", FOREIGN_ID, 60)) == [Settlement.DONE]
-    assert client.run(change_visibility("rsmq", "jobs", "stranger", 60)) == [Settlement.MISSING]
+    assert client.run(change_visibility("rsmq", "jobs", FOREIGN_ID, 60)) == [SettleResult.DONE]
+    assert client.run(change_visibility("rsmq", "jobs", "stranger", 60)) == [SettleResult.MISSING]
 
     assert queue.attributes().hidden_messages == 1
 

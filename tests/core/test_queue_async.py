@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rsmq_django.core import Client, Connection, Queue, Settlement, alist_queues, list_queues
+from rsmq_django.core import Client, Connection, Queue, SettleResult, alist_queues, list_queues
 from rsmq_django.core.errors import LeaseLost, QueueExists, QueueNotFound
 from rsmq_django.core.queue import list_call
 from tests.redis_server import PrivateServer
@@ -84,7 +84,7 @@ async def test_batches(async_queue: Queue):
     received = await async_queue.areceive_many(10)
 
     assert [message.id for message in received] == ids
-    assert await async_queue.adelete_many([*received, "x" * 32]) == [Settlement.DONE] * 3 + [Settlement.MISSING]
+    assert await async_queue.adelete_many([*received, "x" * 32]) == [SettleResult.DONE] * 3 + [SettleResult.MISSING]
 
 
 async def test_pop(async_queue: Queue):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsmq_django.core import Client, Message, Queue, Settlement
+from rsmq_django.core import Client, Message, Queue, SettleResult
 from rsmq_django.core.errors import InvalidMessageId, InvalidValue, LeaseLost, QueueNotFound
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
@@ -148,7 +148,7 @@ def test_batch_of_deletes_reports_each_in_order(queue: Queue):
 
     verdicts = queue.delete_many([kept, lost, gone])
 
-    assert verdicts == [Settlement.DONE, Settlement.LEASE_LOST, Settlement.MISSING]
+    assert verdicts == [SettleResult.DONE, SettleResult.LEASE_LOST, SettleResult.MISSING]
     assert queue.attributes().messages == 1
 
 
@@ -157,7 +157,7 @@ def test_batch_may_mix_receipts_and_bare_ids(queue: Queue):
     queue.send(b"b")
     held = received(queue)
 
-    assert queue.delete_many([never_received, held]) == [Settlement.DONE, Settlement.DONE]
+    assert queue.delete_many([never_received, held]) == [SettleResult.DONE, SettleResult.DONE]
     assert queue.attributes().messages == 0
 
 
@@ -170,7 +170,7 @@ def test_batch_larger_than_one_script_call_is_deleted_whole(queue: Queue):
 
     verdicts = queue.delete_many(ids)
 
-    assert verdicts == [Settlement.DONE] * 2500
+    assert verdicts == [SettleResult.DONE] * 2500
     assert queue.attributes().messages == 0
 
 
@@ -180,7 +180,7 @@ def test_same_message_twice_in_a_batch_is_deleted_once(server: PrivateServer, qu
 
     verdicts = queue.delete_many([message, message])
 
-    assert verdicts[0] == Settlement.DONE
+    assert verdicts[0] == SettleResult.DONE
     assert queue.attributes().messages == 0
     assert len(server.redis.hgetall("rsmq:jobs:Q")) == 7
 

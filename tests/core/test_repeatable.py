@@ -43,7 +43,7 @@ def only_reads(script: str) -> bool:
 
 def calls() -> list[tuple[str, str, object]]:
     """Return where each call is made, its script, and whether it says that it may be repeated."""
-    found = []
+    found: list[tuple[str, str, object]] = []
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             match node:

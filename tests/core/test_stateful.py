@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from rsmq_django.core import Client, Connection, Message, Queue, Settlement, list_queues
+from rsmq_django.core import Client, Connection, Message, Queue, SettleResult, list_queues
 from rsmq_django.core import client as client_module
 from rsmq_django.core.call import Script, load_script
 from rsmq_django.core.doctor import examine
@@ -114,12 +114,12 @@ class QueueMachine(RuleBasedStateMachine):
         """Return the error of every call on a queue that does not exist."""
         return None if self.model.exists else QueueNotFound
 
-    def answer(self, receipt: Message) -> Settlement:
+    def answer(self, receipt: Message) -> SettleResult:
         """Return what a receipt is still worth."""
         held = self.model.messages.get(receipt.id)
         if held is None:
-            return Settlement.MISSING
-        return Settlement.DONE if held.receive_count == receipt.receive_count else Settlement.LEASE_LOST
+            return SettleResult.MISSING
+        return SettleResult.DONE if held.receive_count == receipt.receive_count else SettleResult.LEASE_LOST
 
     # -- The queue ----------------------------------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class QueueMachine(RuleBasedStateMachine):
         batch = [receipt for receipt in map(self.receipt, picks) if receipt is not None]
         bare = self.picked(pick, phantoms=True)
         wanted: list[Message | str] = [*batch, *([bare] if bare else [])]
-        expected = [*map(self.answer, batch), *([Settlement.DONE] if bare else [])]
+        expected = [*map(self.answer, batch), *([SettleResult.DONE] if bare else [])]
         result, _, _ = self.call("delete_many", is_async, wanted)
         if not self.model.exists and wanted:
             assert isinstance(result, QueueNotFound)
@@ -288,7 +288,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert result == expected, "what became of a batch is not what was told"
         for one, settlement in zip(wanted, expected, strict=True):
             id_ = one if isinstance(one, str) else one.id
-            if settlement is Settlement.DONE and id_ in self.model.messages:
+            if settlement is SettleResult.DONE and id_ in self.model.messages:
                 self.model.remove(id_)
 
     @rule(pick=PICKS, timeout_s=st.sampled_from([0, 1, 30]), is_async=ASYNC)
@@ -307,17 +307,17 @@ class QueueMachine(RuleBasedStateMachine):
         if message_id is None:
             return
         result, before, after = self.call("change_visibility", is_async, message_id, timeout_s)
-        self.check_settlement(result, Settlement.DONE, "")
+        self.check_settlement(result, SettleResult.DONE, "")
         if result is True:
             self.check_moved(message_id, timeout_s, before, after)
 
-    def check_settlement(self, result: Any, expected: Settlement, otherwise: str) -> None:
+    def check_settlement(self, result: Any, expected: SettleResult, otherwise: str) -> None:
         if not self.model.exists:
             assert isinstance(result, QueueNotFound)
-        elif expected is Settlement.LEASE_LOST:
+        elif expected is SettleResult.LEASE_LOST:
             assert isinstance(result, LeaseLost), otherwise
         else:
-            assert result is (expected is Settlement.DONE)
+            assert result is (expected is SettleResult.DONE)
 
     def check_moved(self, message_id: str, timeout_s: float, before: int, after: int) -> None:
         score = self.score(message_id)

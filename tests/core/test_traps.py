@@ -55,14 +55,14 @@ The table says which; those without a file in front stand below. A test compares
      core/test_queue_settle.py::test_late_extension_is_refused_and_leaves_the_lease_of_the_new_holder
      core/test_stateful.py::test_broken_script_is_found_out
 15 heartbeats
-     worker/test_leases.py::test_queue_without_a_visibility_timeout_is_worked_on_under_a_lease
-     worker/test_outcomes.py::test_failed_message_is_hidden_as_long_as_its_backoff_says
-     worker/test_leases.py::test_late_outcome_is_discarded_and_told
+     worker/lease/test_leases.py::test_queue_without_a_visibility_timeout_is_worked_on_under_a_lease
+     worker/execute/test_outcomes.py::test_failed_message_is_hidden_as_long_as_its_backoff_says
+     worker/lease/test_leases.py::test_late_outcome_is_discarded_and_told
 16 failing wake-ups
      test_wake_up_that_cannot_be_published_is_no_failed_send
 17 poison
-     worker/test_outcomes.py::test_message_whose_worker_died_at_each_attempt_is_not_run_again
-     worker/test_outcomes.py::test_dead_letter_is_the_message_itself
+     worker/execute/test_outcomes.py::test_message_whose_worker_died_at_each_attempt_is_not_run_again
+     worker/execute/test_outcomes.py::test_dead_letter_is_the_message_itself
      core/test_browse.py::test_looking_leaves_no_trace
      core/test_moves.py::test_old_receipt_means_nothing_after_a_redrive
 18 order
@@ -70,8 +70,8 @@ The table says which; those without a file in front stand below. A test compares
      test_message_given_back_waits_behind_older_ones
 19 realtime
      core/test_queue_send.py::test_realtime_queue_publishes_the_number_of_messages
-     worker/test_waking.py::test_delayed_message_is_taken_when_it_is_due
-     worker/test_waking.py::test_sender_that_does_not_publish_is_noticed_by_polling
+     worker/fetch/test_wakeup.py::test_delayed_message_is_taken_when_it_is_due
+     worker/fetch/test_wakeup.py::test_sender_that_does_not_publish_is_noticed_by_polling
 20 eviction
      core/test_doctor_examine.py::test_server_that_evicts_queues_is_reported
      core/test_tolerant_reader.py::test_doctor_says_what_every_client_left_and_nothing_else
@@ -79,7 +79,7 @@ The table says which; those without a file in front stand below. A test compares
      core/test_queue_lifecycle.py::test_setting_attributes_of_a_missing_queue_writes_nothing
      core/test_doctor_repair.py::test_gaps_are_filled_and_what_is_there_stays
 22 mixed units
-     worker/test_queues.py::test_seconds_taken_for_milliseconds_stop_the_worker_before_it_takes_a_message
+     worker/fetch/test_queues.py::test_seconds_taken_for_milliseconds_stop_the_worker_before_it_takes_a_message
      core/test_doctor_examine.py::test_attribute_that_differs_from_the_settings_is_reported
 23 hidden defaults
      core/test_queue_receive.py::test_visibility_timeout_of_the_queue_holds_when_none_is_given

@@ -26,7 +26,7 @@ def owners() -> Iterator[Any]:
 
 
 def twins() -> dict[str, tuple[Callable[..., Any], Callable[..., Any]]]:
-    found = {}
+    found: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
     for owner in owners():
         functions = dict(inspect.getmembers(owner, inspect.isfunction))
         for name, function in functions.items():

@@ -8,8 +8,8 @@ import pytest
 
 from example_project.flightboard.models import Flight
 from example_project.flightboard.replay import parse_day, read_day, replay
+from rsmq_django.outbox.relay import Relay
 from rsmq_django.queues import get_queue
-from rsmq_django.worker.relay import Relay
 
 from .conftest import CANCELLED, DIVERTED
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from rsmq_django.core import Client, Connection, Queue, Settlement, errors, list_queues
+from rsmq_django.core import Client, Connection, Queue, SettleResult, errors, list_queues
 from rsmq_django.core.reliable import ReliableQueue, list_reliable_queues
 from rsmq_django.embedded.binary import find_server
 from tests.interop.conftest import require_node
@@ -83,7 +83,7 @@ def test_every_operation_of_ours_runs_in_a_namespace_with_a_hash_tag(cluster_url
 
     assert popped is not None and [first.id, popped.id] == ids[:2]
     assert queue.change_visibility(first, 60)
-    assert queue.delete_many([first, ids[2]]) == [Settlement.DONE, Settlement.DONE]
+    assert queue.delete_many([first, ids[2]]) == [SettleResult.DONE, SettleResult.DONE]
     assert queue.set_attributes(delay_s=1).messages == 0
     assert "jobs" in list_queues(client)
     queue.delete_queue()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rsmq_django.worker.attendant import StopRequest
+from rsmq_django.outbox.relay_process import StopRequest
 
 
 @pytest.fixture

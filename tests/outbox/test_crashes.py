@@ -73,7 +73,7 @@ def test_relay_that_dies_between_send_and_note_sends_nothing_twice(site: Site, j
     site.python(ENQUEUE.format(prefix="a", count=5))
     site.python(
         "import os, signal\n"
-        "from rsmq_django.worker.relay import Relay\n"
+        "from rsmq_django.outbox.relay import Relay\n"
         "Relay._note_sent = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "Relay().relay_waiting()",
         expect=KILLED,

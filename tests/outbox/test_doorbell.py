@@ -15,9 +15,9 @@ from django.core.management import call_command
 from django.db import connections
 from django.utils import timezone
 
-from rsmq_django.outbox.listening import Doorbell
+from rsmq_django.outbox.listening import RowListener
+from rsmq_django.outbox.relay import Relay
 from rsmq_django.tasks import Task
-from rsmq_django.worker.relay import Relay
 from tests.outbox.conftest import LEDGER, Site
 from tests.outbox.test_outbox import rows
 from tests.support import wait_until
@@ -59,13 +59,13 @@ def test_relay_is_a_command_that_a_signal_ends_well(site: Site, journal: Journal
 
 
 def test_relay_sleeps_until_its_time_is_over_or_it_is_told_to_stop(with_outbox: Configure):
-    doorbell = Doorbell(LEDGER)
-    doorbell.listen()
+    row_listener = RowListener(LEDGER)
+    row_listener.listen()
     reader, writer = os.pipe()
 
-    doorbell.wait(0.01, watched=[reader])  # comes back by itself
+    row_listener.wait(0.01, watched=[reader])  # comes back by itself
     threading.Timer(0.2, os.write, (writer, b"stop")).start()
-    doorbell.wait(60, watched=[reader])
+    row_listener.wait(60, watched=[reader])
 
     assert select.select([reader], [], [], 0)[0], "it slept until then"
     os.close(reader)
@@ -84,7 +84,7 @@ def test_relay_sleeps_for_the_time_that_is_left_and_not_at_all_when_none_is(
 
     monkeypatch.setattr("rsmq_django.outbox.listening.select.select", sleep)
 
-    Doorbell(LEDGER).wait(seconds, watched=[7])
+    RowListener(LEDGER).wait(seconds, watched=[7])
 
     assert slept == [([7], [], [], sleeps_s)]
 
@@ -95,21 +95,21 @@ def test_relay_listens_once_on_each_connection(with_outbox: Configure, monkeypat
 
     listening = []
     monkeypatch.setattr(psycopg.Connection, "add_notify_handler", lambda driver, handler: listening.append(driver))
-    doorbell = Doorbell(LEDGER)
+    row_listener = RowListener(LEDGER)
 
-    doorbell.listen()
-    doorbell.listen()
+    row_listener.listen()
+    row_listener.listen()
     connections[LEDGER].close()
-    doorbell.listen()
+    row_listener.listen()
 
     assert len(listening) == len(set(listening)) == 2
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_new_row_wakes_the_relay_and_wakes_it_once(with_outbox: Configure, greet: Task):
-    doorbell = Doorbell(LEDGER)
-    doorbell.listen()
-    descriptor = doorbell._listening.fileno()
+    row_listener = RowListener(LEDGER)
+    row_listener.listen()
+    descriptor = row_listener._listening.fileno()
 
     def enqueue_elsewhere() -> None:
         greet.enqueue("wake up")
@@ -120,12 +120,12 @@ def test_new_row_wakes_the_relay_and_wakes_it_once(with_outbox: Configure, greet
     thread.join()
     assert select.select([descriptor], [], [], 60)[0]
 
-    doorbell.wait(60)
+    row_listener.wait(60)
 
     assert select.select([descriptor], [], [], 0)[0] == [], "what was said is read, or nobody could sleep"
     reader, writer = os.pipe()
     os.write(writer, b"x")
-    doorbell.wait(60, watched=[reader])  # it looks at what is watched: nothing has rung since
+    row_listener.wait(60, watched=[reader])  # it looks at what is watched: nothing has rung since
     os.close(reader)
     os.close(writer)
 
@@ -134,12 +134,12 @@ def test_new_row_wakes_the_relay_and_wakes_it_once(with_outbox: Configure, greet
 def test_row_that_came_before_the_relay_sleeps_keeps_it_awake(
     with_outbox: Configure, greet: Task, monkeypatch: pytest.MonkeyPatch
 ):
-    doorbell = Doorbell(LEDGER)
-    doorbell.listen()
+    row_listener = RowListener(LEDGER)
+    row_listener.listen()
     greet.enqueue("early")
     Relay().relay_waiting()  # a query makes the driver read what was said
 
     monkeypatch.setattr("rsmq_django.outbox.listening.select.select", lambda *_: pytest.fail("it sleeps"))
-    doorbell.wait(60)
+    row_listener.wait(60)
 
-    assert not doorbell._has_rung
+    assert not row_listener._has_rung

@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from rsmq_django.outbox.inbox import run_once
 from rsmq_django.outbox.models import InboxEntry
+from rsmq_django.outbox.relay import prune
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Task, fixed
-from rsmq_django.worker.relay import prune
 from tests.outbox.conftest import LEDGER
 from tests.redis_server import PrivateServer
 from tests.support import wait_until

@@ -20,14 +20,14 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 from rsmq_django.core import Queue
-from rsmq_django.core.outbox import Parcel, Relayed, confirm, relay
+from rsmq_django.core.outbox import Relayed, RelayItem, confirm, relay
+from rsmq_django.outbox.batch_size import BatchSize
 from rsmq_django.outbox.models import OutboxMessage
+from rsmq_django.outbox.relay import Relay, prune
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Task, TaskCancelled, acancel, cancel
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_enqueued
 from rsmq_django.testing import private_queues
-from rsmq_django.worker.portion import Portion
-from rsmq_django.worker.relay import Relay, prune
 from tests.fault_proxy import FaultProxy
 from tests.outbox.conftest import LEDGER
 from tests.redis_server import PrivateServer
@@ -304,22 +304,20 @@ def test_testing_kit_relays_by_itself(with_outbox: Configure):
 # -- The script ----------------------------------------------------------------------------------------------------
 
 
-def parcels(*names: str) -> list[Parcel]:
-    return [Parcel(name.ljust(22, "x"), name.encode(), "s", keeps_result=False) for name in names]
+def items(*names: str) -> list[RelayItem]:
+    return [RelayItem(name.ljust(22, "x"), name.encode(), "s", keeps_result=False) for name in names]
 
 
 def send(*names: str) -> list[Relayed]:
     queue, client = ensure_queue("default"), get_client()
-    return client.run(
-        relay("rsmq", queue.keys, "default", parcels(*names), channel=queue.keys.channel, record_ttl_s=60)
-    )
+    return client.run(relay("rsmq", queue.keys, "default", items(*names), channel=queue.keys.channel, record_ttl_s=60))
 
 
 def test_id_is_remembered_for_a_week_and_a_minute_after_the_note(project: Configure, server: PrivateServer):
     assert send("a", "b") == [Relayed.SENT, Relayed.SENT]
     assert send("b", "c") == [Relayed.SENT_BEFORE, Relayed.SENT]
 
-    get_client().run(confirm("rsmq", [parcel.task_id for parcel in parcels("a", "z")]))
+    get_client().run(confirm("rsmq", [item.task_id for item in items("a", "z")]))
 
     left_ms = {
         name[:1]: score - now_ms(server) for name, score in server.redis.zrange("rsmq::relayed", 0, -1, withscores=True)
@@ -334,7 +332,7 @@ def test_row_whose_result_is_there_was_sent_before_although_nothing_remembers_it
     project: Configure, server: PrivateServer, has_result: bool
 ):
     queue, client = ensure_queue("default"), get_client()
-    kept = [Parcel(name * 22, name.encode(), "s", keeps_result=True) for name in "ab"]
+    kept = [RelayItem(name * 22, name.encode(), "s", keeps_result=True) for name in "ab"]
     if has_result:
         server.redis.hset(f"rsmq::result:{kept[1].task_id}", "status", "SUCCESSFUL")
 
@@ -434,9 +432,11 @@ def test_row_that_a_relay_has_read_before_it_was_cancelled_is_not_sent(greet: Ta
     relay_of_before = Relay()
     send = relay_of_before._send
 
-    def send_after_the_cancellation(queue: Queue, rows: Sequence[OutboxMessage], portion: Portion) -> list[Relayed]:
+    def send_after_the_cancellation(
+        queue: Queue, rows: Sequence[OutboxMessage], batch_size: BatchSize
+    ) -> list[Relayed]:
         assert cancel(result.id)
-        return send(queue, rows, portion)
+        return send(queue, rows, batch_size)
 
     relay_of_before._send = send_after_the_cancellation  # type: ignore[method-assign]
     relay_of_before.relay_waiting()
@@ -511,17 +511,17 @@ def test_single_row_that_does_not_fit_gets_more_time(with_outbox: Configure, gre
 
 
 def test_portions_follow_the_rows_and_what_the_network_carries():
-    portion = Portion()
-    assert (portion.choose([(1, 400_000), (2, 400_000), (3, 400_000)]), portion.leaves_some) == ([1, 2], True)
-    assert portion.choose([(1, 5_000_000), (2, 10)]) == [1]
-    assert (portion.choose([(1, 10), (2, 10)]), portion.leaves_some) == ([1, 2], False)
+    batch_size = BatchSize()
+    assert (batch_size.choose([(1, 400_000), (2, 400_000), (3, 400_000)]), batch_size.leaves_some) == ([1, 2], True)
+    assert batch_size.choose([(1, 5_000_000), (2, 10)]) == [1]
+    assert (batch_size.choose([(1, 10), (2, 10)]), batch_size.leaves_some) == ([1, 2], False)
 
-    portion.halve(2)
-    assert portion.rows == 1
-    portion.halve(1)
-    assert (portion.rows, portion.patience) == (1, 2)
-    portion.grow()
-    assert portion.rows == 1  # not a moment later
-    portion._grow_at = 0.0
-    portion.grow()
-    assert (portion.rows, portion.patience) == (2, 1)
+    batch_size.halve(2)
+    assert batch_size.rows == 1
+    batch_size.halve(1)
+    assert (batch_size.rows, batch_size.patience) == (1, 2)
+    batch_size.grow()
+    assert batch_size.rows == 1  # not a moment later
+    batch_size._grow_at = 0.0
+    batch_size.grow()
+    assert (batch_size.rows, batch_size.patience) == (2, 1)

@@ -20,11 +20,11 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from rsmq_django.embedded.binary import find_server
+from rsmq_django.outbox import replicas
 from rsmq_django.outbox.models import OutboxMessage
+from rsmq_django.outbox.relay import Relay
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import Task
-from rsmq_django.worker import replicas
-from rsmq_django.worker.relay import Relay
 from tests.outbox.conftest import LEDGER
 from tests.redis_server import PrivateServer
 from tests.support import wait_until

@@ -10,7 +10,7 @@ import pytest
 from rsmq_django.core.keys import schedule_keys
 from rsmq_django.queues import get_client
 from rsmq_django.tasks import schedule
-from rsmq_django.worker.scheduler import Scheduler
+from rsmq_django.worker.supervise.scheduler import Scheduler
 from tests.redis_server import PrivateServer
 
 DUE, ENTRIES, STATE = schedule_keys("rsmq")

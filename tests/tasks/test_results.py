@@ -217,17 +217,17 @@ def test_record_is_plain_enough_for_programs_in_other_languages(server: PrivateS
     assert record[b"message"].decode().endswith(sent.id)
 
 
-@pytest.mark.parametrize("ending", ["returns", "is tried again", "dies"])
-def test_key_of_a_result_that_another_program_uses_holds_nobody_up(server: PrivateServer, backend, ending: str):
+@pytest.mark.parametrize("settlement", ["returns", "is tried again", "dies"])
+def test_key_of_a_result_that_another_program_uses_holds_nobody_up(server: PrivateServer, backend, settlement: str):
     runs: list[int] = []
 
     def run(number: int) -> int:
         runs.append(number)
-        if number == 1 and (ending == "dies" or (ending == "is tried again" and runs.count(1) == 1)):
+        if number == 1 and (settlement == "dies" or (settlement == "is tried again" and runs.count(1) == 1)):
             raise OSError
         return number
 
-    sent = declare(max_attempts=1 if ending == "dies" else 2, backoff=fixed(0))(run).enqueue_many([[0], [1], [2]])
+    sent = declare(max_attempts=1 if settlement == "dies" else 2, backoff=fixed(0))(run).enqueue_many([[0], [1], [2]])
     foreign = f"rsmq::result:{sent[1]}"
     server.redis.delete(foreign)
     server.redis.set(foreign, "of another program")

@@ -15,7 +15,7 @@ from rsmq_django.redrive import redrive
 from rsmq_django.tasks import Task, Unique, cancel, cancel_tagged, current_task, fixed, tagged
 from rsmq_django.tasks.compat import TaskResultStatus
 from rsmq_django.tasks.expiry import has_expired
-from rsmq_django.worker.execution import Execution
+from rsmq_django.worker.execute.execution import Execution
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
 from tests.worker.workshop import Configure, dead_letters, declare, the_dead_letter, work, working

@@ -29,12 +29,12 @@ from rsmq_django.core.errors import RsmqError
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import Failure, call, chain, group
 from rsmq_django.tasks.compat import task_backends
-from rsmq_django.worker.announcer import Announcer
-from rsmq_django.worker.delivery import Delivery, WorkQueue
-from rsmq_django.worker.endings import Ending, ending_calls
-from rsmq_django.worker.execution import Execution
-from rsmq_django.worker.outcomes import Outcome
-from rsmq_django.worker.recovery import _NoDesk
+from rsmq_django.worker.execute.execution import Execution
+from rsmq_django.worker.execute.outcomes import Outcome
+from rsmq_django.worker.lease.delivery import Delivery, WorkQueue
+from rsmq_django.worker.lease.settle import Settlement, settle_calls
+from rsmq_django.worker.report.notifications import Notifier
+from rsmq_django.worker.supervise.recovery import _NoSink
 from tests.redis_server import PrivateServer
 from tests.tasks.schedules import DUE, ENTRIES, new_scheduler, own_declarations  # noqa: F401
 from tests.worker.workshop import Configure, declare
@@ -50,14 +50,14 @@ SEALED, OPEN = ("payments", "prices"), "default"
 # -- The honest side --------------------------------------------------------------------------------------------------
 
 
-class Desk(_NoDesk):
+class AckSink(_NoSink):
     """Carries each outcome out at once."""
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
         execution.finished_ms = self.clock.now_ms()
-        for ending_call in ending_calls([Ending(execution, outcome)]):
+        for settle_call in settle_calls([Settlement(execution, outcome)]):
             with contextlib.suppress(RsmqError):  # a damaged queue, an unknown dead-letter queue
-                get_queue(OPEN).client.run(ending_call.call)
+                get_queue(OPEN).client.run(settle_call.call)
 
 
 class Shop:
@@ -125,12 +125,12 @@ def take_step(queue_name: str) -> None:
     queue, options = get_queue(queue_name), get_settings().queue(queue_name)
     with contextlib.suppress(RsmqError):
         for message in queue.receive_many(20):
-            run_one(message, WorkQueue(options, queue, lease_s=30, holds_key="rsmq::holds"))
+            run_one(message, WorkQueue(options, queue, lease_s=30, inflight_key="rsmq::holds"))
 
 
 def run_one(message: Message, work_queue: WorkQueue) -> None:
     delivery = Delivery(work_queue, message, attempt=1, renewed_at=time.monotonic())
-    execution = Execution(delivery, desk=Desk(), announcer=Announcer("worker of the attack"))
+    execution = Execution(delivery, sink=AckSink(), notifier=Notifier("worker of the attack"))
     contextvars.copy_context().run(execution.run)  # on this thread no task runs afterwards
 
 

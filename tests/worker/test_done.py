@@ -22,10 +22,10 @@ class Server:
     is_drained: bool = True
     is_stuck: bool = False
     is_away: bool = False
-    outage: Any = field(init=False)
+    backoff: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self.outage = SimpleNamespace(is_on=self.is_away)
+        self.backoff = SimpleNamespace(is_on=self.is_away)
 
 
 BUSY = Server(is_idle=False, is_empty=False, is_drained=False)
@@ -41,7 +41,7 @@ def worker_with(
     """Return a worker on these servers; topics are idle, and drained."""
     worker: Any = new_worker(**options)
     worker.pool = SimpleNamespace(is_idle=not runs, moved_at=0.0)
-    worker.fetchers = list(servers)
+    worker.sources = list(servers)
     worker.topics = SimpleNamespace(is_idle=topics[0], is_drained=topics[1])
     return worker  # type: ignore[no-any-return]
 

@@ -54,7 +54,7 @@ def test_until_drained_a_worker_looks_again_after_its_last_task(project: Configu
     child = declare(lambda: seen.append("child"))
 
     def parent() -> None:
-        wait_until(lambda: worker.fetchers[0].is_drained)
+        wait_until(lambda: worker.sources[0].is_drained)
         silent = Queue("default", get_client())  # publishes nothing, so that only looking finds it
         seen.append("parent")
         silent.send(f'{{"task": "{child.module_path}"}}')
@@ -138,7 +138,7 @@ def test_only_a_worker_that_ends_by_itself_says_what_it_waits_for(project: Confi
     queue = ensure_queue("default")
     queue.send("delayed", delay_s=1000)
     with working() as worker:
-        wait_until(lambda: worker.waiter._is_asleep and worker.fetchers[0].is_drained)
+        wait_until(lambda: worker.wakeup._is_asleep and worker.sources[0].is_drained)
     assert said not in caplog.text
 
     with working(until_empty=True):

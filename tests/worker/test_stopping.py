@@ -11,9 +11,9 @@ import pytest
 from rsmq_django.core.call import load_script
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import TaskContext
-from rsmq_django.worker import pool
-from rsmq_django.worker.execution import Execution
-from rsmq_django.worker.outcomes import NOTHING_RETURNED
+from rsmq_django.worker.execute import pool
+from rsmq_django.worker.execute.execution import Execution
+from rsmq_django.worker.execute.outcomes import NOTHING_RETURNED
 from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
@@ -68,7 +68,7 @@ def hold_back(worker: Worker, gate: Gate, *, count: int) -> threading.Thread:
     """Run a worker with one thread until one task runs and `count - 1` messages wait for it in this process."""
     ensure_queue("default")
     for _ in range(200):
-        worker.pool._pace.note(0.0001)  # what a worker learns from many quick tasks: it fetches ahead
+        worker.pool._prefetch.note(0.0001)  # what a worker learns from many quick tasks: it fetches ahead
     thread = threading.Thread(target=worker.run)
     thread.start()
     wait_until(lambda: gate.begun and worker.pool.sync_count == count)
@@ -209,7 +209,7 @@ def test_stop_that_comes_while_a_turn_is_under_way_is_heeded_at_once(
         wait_until(lambda: gate.begun)
         worker.stop(within_s=60)
 
-    monkeypatch.setattr(worker.waiter, "step_aside", stop)
+    monkeypatch.setattr(worker.wakeup, "step_aside", stop)
     worker.pool.start()
 
     worker._turn()
@@ -219,7 +219,7 @@ def test_stop_that_comes_while_a_turn_is_under_way_is_heeded_at_once(
     assert worker._next_turn_at() != 0.0
     gate.open.set()
     worker.pool.stop()
-    worker.waiter.close()
+    worker.wakeup.close()
 
 
 @pytest.mark.usefixtures("patient")
@@ -235,7 +235,7 @@ def test_giving_back_counts_once_when_the_reply_was_lost(configure: Configure, s
         proxy.lose_reply_to(script.sha1.encode())
         worker.stop(within_s=60)
 
-        wait_until(lambda: len(worker.fetchers[0].leases) == 1)
+        wait_until(lambda: len(worker.sources[0].leases) == 1)
         assert set(server.redis.hvals("rsmq::released:default")) == {b"1"}
         gate.open.set()
         thread.join(90)
@@ -264,7 +264,7 @@ def test_other_worker_takes_over_what_waits_behind_slow_tasks(
 
 def test_stopping_an_idle_worker_ends_it(project: Configure):
     with working(poll_interval_s=60) as worker:
-        wait_until(lambda: worker.fetchers[0].is_empty)
+        wait_until(lambda: worker.sources[0].is_empty)
 
         worker.stop(within_s=60)  # and `working` sees that it ends
 
@@ -276,12 +276,12 @@ def test_outcome_that_was_on_its_way_when_the_server_went_away_counts_as_not_rep
         configure(url=proxy.url)
         send_raw(b"1")
         worker = new_worker()
-        (fetcher,) = worker.fetchers
-        (held,) = fetcher.exchange(1)
-        assert fetcher.lineup.is_settled or fetcher.exchange(0) == []
-        fetcher.settle(Execution(held, desk=fetcher, announcer=worker.announcer), NOTHING_RETURNED)
+        (source,) = worker.sources
+        (held,) = source.exchange(1)
+        assert source.selector.is_settled or source.exchange(0) == []
+        source.settle(Execution(held, sink=source, notifier=worker.notifier), NOTHING_RETURNED)
 
-    fetcher.exchange(0)
-    fetcher.flush()
+    source.exchange(0)
+    source.flush()
 
-    assert fetcher.unreported == 1
+    assert source.unreported == 1

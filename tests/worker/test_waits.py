@@ -12,13 +12,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from rsmq_django.core import backoff as backoff
+from rsmq_django.core.backoff import Backoff
 from rsmq_django.core.errors import ConnectionFailed
+from rsmq_django.outbox import batch_size as batch_size
+from rsmq_django.outbox import relay_process as relay_process
+from rsmq_django.outbox.batch_size import BatchSize
+from rsmq_django.outbox.relay_process import RelayProcess, StopRequest
 from rsmq_django.tasks.retry import TaskTimeout
-from rsmq_django.worker import attendant, outage, portion, time_limit
-from rsmq_django.worker.attendant import Attendant, StopRequest
-from rsmq_django.worker.outage import Outage
-from rsmq_django.worker.portion import Portion
-from rsmq_django.worker.time_limit import Interruptions, TimeLimit
+from rsmq_django.worker.execute import time_limit
+from rsmq_django.worker.execute.time_limit import Interruptions, TimeLimit
 from tests.worker.still_clock import StillClock
 
 # -- A server that is away ---------------------------------------------------------------------------------------------
@@ -26,11 +29,11 @@ from tests.worker.still_clock import StillClock
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
-    monkeypatch.setattr(outage, "_said_at", {})
-    return StillClock(monkeypatch, outage, portion, time_limit)
+    monkeypatch.setattr(backoff, "_said_at", {})
+    return StillClock(monkeypatch, backoff, batch_size, time_limit)
 
 
-def waits_of(trouble: Outage, clock: StillClock, *at_most_s: float) -> list[float]:
+def waits_of(trouble: Backoff, clock: StillClock, *at_most_s: float) -> list[float]:
     waits = []
     for most_s in at_most_s:
         trouble.note(ConnectionFailed("no route"), at_most_s=most_s)
@@ -39,9 +42,9 @@ def waits_of(trouble: Outage, clock: StillClock, *at_most_s: float) -> list[floa
 
 
 def test_longest_wait_for_a_server_doubles_up_to_five_seconds(clock: StillClock, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rsmq_django.worker.outage.random.uniform", lambda least, most: most)
+    monkeypatch.setattr("rsmq_django.core.backoff.random.uniform", lambda least, most: most)
 
-    waits = waits_of(Outage("redis"), clock, *[math.inf] * 8)
+    waits = waits_of(Backoff("redis"), clock, *[math.inf] * 8)
 
     assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
 
@@ -49,13 +52,13 @@ def test_longest_wait_for_a_server_doubles_up_to_five_seconds(clock: StillClock,
 def test_wait_for_a_server_is_any_between_a_twentieth_of_a_second_and_the_longest(
     clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("rsmq_django.worker.outage.random.uniform", lambda least, most: least)
+    monkeypatch.setattr("rsmq_django.core.backoff.random.uniform", lambda least, most: least)
 
-    assert waits_of(Outage("redis"), clock, 60, 60, 0.02) == pytest.approx([0.05, 0.05, 0.01])
+    assert waits_of(Backoff("redis"), clock, 60, 60, 0.02) == pytest.approx([0.05, 0.05, 0.01])
 
 
 def test_outage_lasts_from_its_first_failure_until_a_success(clock: StillClock):
-    trouble = Outage("redis")
+    trouble = Backoff("redis")
     lasts = [trouble.lasts_s]
     for _ in range(2):
         trouble.note(ConnectionFailed("no route"))
@@ -69,7 +72,7 @@ def test_outage_lasts_from_its_first_failure_until_a_success(clock: StillClock):
 def test_failures_of_one_thing_are_logged_at_first_and_then_once_a_minute(
     clock: StillClock, caplog: pytest.LogCaptureFixture
 ):
-    trouble, lines = Outage("the outbox"), []
+    trouble, lines = Backoff("the outbox"), []
     for seconds in (0, 59, 1, 59.9, 0.1):
         clock.now += seconds
         trouble.note(ConnectionFailed("no route"))
@@ -82,7 +85,7 @@ def test_failures_of_one_thing_are_logged_at_first_and_then_once_a_minute(
 
 
 def test_round_trips_shrink_after_a_time_out_and_grow_a_minute_later(clock: StillClock):
-    rows = Portion()
+    rows = BatchSize()
     sizes = [(rows.rows, rows.size_bytes)]
     for sent in (400, 100):
         rows.halve(sent)
@@ -101,7 +104,7 @@ def test_round_trips_shrink_after_a_time_out_and_grow_a_minute_later(clock: Stil
 
 
 def test_row_that_is_sent_alone_gets_more_time_each_time_up_to_a_limit(clock: StillClock):
-    rows, patience = Portion(), []
+    rows, patience = BatchSize(), []
     for _ in range(8):
         rows.halve(1)
         patience.append(rows.patience)
@@ -200,7 +203,7 @@ def test_signal_wakes_a_relay_that_sleeps(own_signals: None):
 def test_relay_process_that_ends_is_started_again_later_each_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    clock, relay, waits = StillClock(monkeypatch, attendant), Attendant(), []
+    clock, relay, waits = StillClock(monkeypatch, relay_process), RelayProcess(), []
     for _ in range(3):
         relay.started(os.posix_spawn(sys.executable, [sys.executable, "-c", "raise SystemExit(3)"], os.environ))
         while relay.pid is not None:
@@ -210,5 +213,5 @@ def test_relay_process_that_ends_is_started_again_later_each_time(
             clock.now = round(clock.now + 0.05, 2)
         waits.append(round(clock.now - began_at, 2))
 
-    assert waits == [attendant.FIRST_WAIT_S * factor for factor in (1, 2, 4)]
+    assert waits == [relay_process.FIRST_WAIT_S * factor for factor in (1, 2, 4)]
     assert sum(record.levelno == logging.ERROR for record in caplog.records) == 3

@@ -102,7 +102,7 @@ def working(*queue_names: str, **options: Any) -> Iterator[Worker]:
 
 def let_leases_be_renewed(worker: Worker) -> None:
     """Let half of its lease pass for each message that a worker holds, and wait until it has renewed what is due."""
-    for leases in [fetcher.leases for fetcher in worker.fetchers]:
+    for leases in [source.leases for source in worker.sources]:
         for held in leases.held():
             held.renewed_at -= held.work_queue.lease_s / 2
         leases._quiet_until = 0.0

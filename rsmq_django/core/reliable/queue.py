@@ -19,7 +19,7 @@ from ..client import Client, as_our_error
 from ..errors import ConnectionFailed, InvalidName, InvalidValue, OutcomeUnknown
 from ..keys import checked_name, reliable_keys, reliable_queues_key
 from ..limits import MAX_BATCH, Body, batches, checked_count, milliseconds
-from ..records import Settlement
+from ..records import SettleResult
 from ..replies import read_nothing
 from ..steps import arun_in_turn, run_in_turn
 from .arguments import (
@@ -234,10 +234,10 @@ class ReliableQueue:
     def _extend(self, messages: Sequence[Receipt], seconds: float) -> list[Call[list[str] | None]]:
         return self._settling("extend", (milliseconds("seconds", seconds),), messages)
 
-    def check_in_call(self, receipt: Receipt, *, from_now_ms: int) -> Call[Settlement]:
+    def check_in_call(self, receipt: Receipt, *, from_now_ms: int) -> Call[SettleResult]:
         """Return extend() of one message as a call, which returns whether the lease is still valid."""
         words = (from_now_ms, receipt_word(self.name, receipt))
-        return self._call("extend", words, lambda ids: Settlement.DONE if ids else Settlement.LEASE_LOST)
+        return self._call("extend", words, lambda ids: SettleResult.DONE if ids else SettleResult.LEASE_LOST)
 
     def recover(self, count: int, elapsed_ms: int) -> list[Row] | None:
         """Pop up to `count` messages in flight again whose last delivery was at least `elapsed_ms` ago, oldest first.

@@ -23,11 +23,11 @@ from ...options import nearest
 from ...tasks.backend import RSMQBackend
 from ...tasks.compat import task_backends
 from ...tasks.topic_task import check_topic_tasks, registered_topic_tasks
-from ...worker.assignment import check_servers, split_reliable
+from ...worker.fetch.queues import check_servers, split_reliable
 from ...worker.health import MAX_AGE_S
-from ...worker.presence import PidFileTaken, PresenceOptions
-from ...worker.reload import run_with_reload
-from ...worker.supervisor import Supervisor, SupervisorOptions
+from ...worker.supervise.pidfile import PidFileTaken, ProbeOptions
+from ...worker.supervise.reload import run_with_reload
+from ...worker.supervise.supervisor import Supervisor, SupervisorOptions
 from ...worker.worker import WorkerOptions, random_worker_id
 
 LEVELS = {0: logging.CRITICAL, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}
@@ -272,12 +272,12 @@ def wants_reload(options: dict[str, Any]) -> bool:
 
 def relay_first() -> None:
     """Send the messages in the outbox, for workers that stop when the queues are empty."""
-    from ...worker.relay import Relay  # its application is optional
+    from ...outbox.relay import Relay  # its application is optional
 
     try:
         Relay().relay_waiting()
     except Error as error:
-        logging.getLogger("rsmq_django.worker.relay").error("outbox: %s; its messages will be sent later", error)
+        logging.getLogger("rsmq_django.outbox.relay").error("outbox: %s; its messages will be sent later", error)
     connections.close_all()  # forked processes must not share a connection
 
 
@@ -312,7 +312,7 @@ def _supervisor_options(options: dict[str, Any]) -> SupervisorOptions:
         # A worker that drains queues would never stop while schedules fill them.
         fires_schedules=not (options["no_scheduler"] or options["batch"] or options["burst"]),
         relays_outbox=apps.is_installed("rsmq_django.outbox") and not options["no_relay"],
-        presence=PresenceOptions(
+        probes=ProbeOptions(
             pid_file=options["pid_file"],
             health_file=options["health_file"],
             health_address=options["health_port"],

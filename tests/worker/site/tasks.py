@@ -16,7 +16,7 @@ from django.utils import translation
 
 from rsmq_django.core.topics import TopicMessage
 from rsmq_django.tasks import Concurrency, TaskContext, current_task, fixed, task, topic_task
-from rsmq_django.worker import herd
+from rsmq_django.worker.fetch import idle_turns as idle_turns
 
 from .journal import gate_of, note
 
@@ -207,7 +207,7 @@ async def afork(how: str) -> str:
 
 
 if "RSMQ_TEST_TURN_S" in os.environ:  # so long that no process loses its turn because the machine is busy
-    herd.TURN_S = herd.LONGEST_WAIT_S = float(os.environ["RSMQ_TEST_TURN_S"])
+    idle_turns.TURN_S = idle_turns.LONGEST_WAIT_S = float(os.environ["RSMQ_TEST_TURN_S"])
 
 
 if "RSMQ_TEST_TOPIC" in os.environ:

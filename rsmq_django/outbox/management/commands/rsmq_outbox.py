@@ -21,9 +21,9 @@ from ....cli.options import Moment
 from ....conf import get_settings
 from ....core.texts import printable
 from ....timetable import in_words
-from ....worker.attendant import StopRequest, relay_until
-from ....worker.relay import Relay, prune
 from ...models import WAITING, InboxEntry, OutboxMessage
+from ...relay import Relay, prune
+from ...relay_process import StopRequest, relay_until
 from ...writing import outbox_database
 
 EPILOG = """

@@ -1,0 +1,193 @@
+"""From the table to Redis: rows are sent in order, queue by queue, and noted as sent afterwards.
+
+A row is noted as sent only when a replica of the server has its message, where there are replicas. Dying between the
+two steps, or a lost reply, makes the next relay send the same rows again; the script that sends remembers their ids and
+leaves them out. So order and "once" do not depend on there being one relay. On databases that can, relays lock the
+first waiting row of a queue, so that they do not do the same work; SQLite has one writer anyway, and no lock is held
+there while Redis is talked to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, transaction
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Length
+from django.utils import timezone
+
+from ..conf import get_settings
+from ..core import Client, Queue, RsmqError
+from ..core.backoff import Backoff
+from ..core.bands import split_band
+from ..core.call import Argument
+from ..core.errors import OutcomeUnknown, QueueNotFound
+from ..core.log_lines import get_logger
+from ..core.outbox import Relayed, RelayItem, confirm, relay
+from ..queues import ensure_queue, get_queue
+from ..tasks.results import UNFINISHED_TTL_S
+from .batch_size import BatchSize
+from .models import WAITING, InboxEntry, OutboxMessage
+from .replicas import Replicas
+from .writing import outbox_database
+
+logger = get_logger(__name__)
+
+#: Old rows are deleted so many at a time, so that no transaction takes long.
+PRUNE_BATCH = 1000
+
+
+class Relay:
+    """Sends what waits in the outbox of one database."""
+
+    def __init__(self) -> None:
+        self.database = outbox_database()
+        self._backoffs: dict[str, Backoff] = {}
+        self._portions: dict[str, BatchSize] = {}
+        self._replicas: dict[Client, Replicas] = {}
+
+    def relay_waiting(self) -> int:
+        """Send everything that waits and can be sent now, and return how many rows that was.
+
+        Trouble with Redis is logged and leaves the rows where they are. Raises the errors of the database.
+        """
+        return sum(self._relay_queue(name) for name in self._waiting_queues())
+
+    def next_try_at(self) -> float:
+        """Return the monotonic time at which a queue with trouble is tried again; 0 when there is none."""
+        return min((each.next_try_at for each in self._backoffs.values() if each.is_on), default=0.0)
+
+    def _waiting_queues(self) -> list[str]:
+        return list(self._waiting().order_by("queue_name").values_list("queue_name", flat=True).distinct())
+
+    def _waiting(self) -> QuerySet[OutboxMessage]:
+        return OutboxMessage.objects.using(self.database).filter(WAITING)
+
+    def _relay_queue(self, name: str) -> int:
+        server = get_queue(name).client.connection if get_settings().knows_queue(name) else None
+        backoff = self._backoffs.setdefault(name, Backoff(f"outbox of queue {name}", server=server))
+        count = 0
+        while time.monotonic() >= backoff.next_try_at:
+            try:
+                done = self._relay_batch(name)
+            except RsmqError as error:
+                backoff.note(error)
+                break
+            backoff.over()
+            count += done
+            if not done or not self._portions[name].leaves_some:
+                break
+        return count
+
+    def _relay_batch(self, name: str) -> int:
+        batch_size = self._portions.setdefault(name, BatchSize())
+        with self._claimed(name, batch_size) as rows:
+            if not rows:
+                return 0
+            try:
+                queue = get_queue(name)
+            except ImproperlyConfigured as error:
+                self._refuse(rows, str(error))
+                return len(rows)
+            try:
+                verdicts = self._send(queue, rows, batch_size)
+            except OutcomeUnknown:
+                batch_size.halve(len(rows))
+                raise
+            self._note_sent(queue, rows, verdicts)
+        batch_size.grow()
+        # After the commit: until then the note may be lost, and the ids must be remembered for long.
+        queue.client.run(confirm(queue.client.namespace, [row.task_id for row in rows]))
+        return len(rows)
+
+    @contextmanager
+    def _claimed(self, name: str, batch_size: BatchSize) -> Iterator[list[OutboxMessage]]:
+        """Yield the first waiting rows of a queue; none when another relay is at them."""
+        waiting = self._waiting().filter(queue_name=name).order_by("pk")
+        if not connections[self.database].features.has_select_for_update_skip_locked:
+            yield _first(waiting, batch_size)
+            return
+        with transaction.atomic(using=self.database):
+            head = waiting.values_list("pk", flat=True).first()
+            if head is None or not list(waiting.filter(pk=head).select_for_update(skip_locked=True).only("pk")):
+                yield []
+                return
+            yield _first(waiting, batch_size)
+
+    def _send(self, queue: Queue, rows: Sequence[OutboxMessage], batch_size: BatchSize) -> list[Relayed]:
+        client = queue.client
+        replicas = self._replicas.setdefault(client, Replicas())
+        if batch_size.patience > 1:
+            connection = client.connection.with_timeout(client.connection.timeout_s * batch_size.patience)
+            client = Client(connection, namespace=client.namespace)
+        base, _ = split_band(queue.name)
+        call = relay(
+            queue.client.namespace,
+            queue.keys,
+            queue.name,
+            [RelayItem(row.task_id, bytes(row.body), _delay(row, queue), row.keeps_result) for row in rows],
+            # Workers listen to the queue itself, and may not know the band of a priority yet.
+            channel=(get_queue(base) if base in get_settings().queues else queue).keys.channel,
+            record_ttl_s=UNFINISHED_TTL_S,
+        )
+        try:
+            return replicas.run(client, call)
+        except QueueNotFound:  # nothing was sent
+            ensure_queue(queue.name)
+            return replicas.run(client, call)
+        finally:
+            if client is not queue.client:
+                client.connection.close()
+
+    def _note_sent(self, queue: Queue, rows: Sequence[OutboxMessage], verdicts: Sequence[Relayed]) -> None:
+        pairs = list(zip(rows, verdicts, strict=True))
+        sent = [row.pk for row, verdict in pairs if verdict is not Relayed.TOO_LONG]
+        OutboxMessage.objects.using(self.database).filter(pk__in=sent).update(sent_at=timezone.now())
+        too_long = [row for row, verdict in pairs if verdict is Relayed.TOO_LONG]
+        self._refuse(too_long, f"the message is longer than queue {queue.name!r} allows; raise its maximum size")
+        repeated = sum(verdict is Relayed.SENT_BEFORE for verdict in verdicts)
+        if repeated:
+            logger.info("outbox of queue %s: %d messages had been sent before and were left out", queue.name, repeated)
+
+    def _refuse(self, rows: Sequence[OutboxMessage], reason: str) -> None:
+        if rows:
+            logger.error(
+                "%d messages of the outbox cannot be sent: %s. Mend that, then `manage.py rsmq_outbox retry`",
+                len(rows),
+                reason.rstrip("."),
+            )
+            pks = [row.pk for row in rows]
+            OutboxMessage.objects.using(self.database).filter(pk__in=pks).update(refusal=reason)
+
+
+def prune(*, keep_sent_s: float, keep_done_s: float) -> tuple[int, int]:
+    """Delete rows that were sent, and notes of done tasks, that are older than this; returns how many of each."""
+    now, database = timezone.now(), outbox_database()
+    sent = OutboxMessage.objects.using(database).filter(sent_at__lt=now - timedelta(seconds=keep_sent_s))
+    done = InboxEntry.objects.using(database).filter(done_at__lt=now - timedelta(seconds=keep_done_s))
+    return _delete_in_slices(sent), _delete_in_slices(done)
+
+
+def _delete_in_slices(old: QuerySet[OutboxMessage] | QuerySet[InboxEntry]) -> int:
+    count = 0
+    while pks := list(old.values_list("pk", flat=True)[:PRUNE_BATCH]):
+        count += old.filter(Q(pk__in=pks)).delete()[0]
+    return count
+
+
+def _first(waiting: QuerySet[OutboxMessage], batch_size: BatchSize) -> list[OutboxMessage]:
+    """Return the first rows that go out together. Their sizes are read before their bodies, which may be large."""
+    sizes = waiting.annotate(size=Length("body")).values_list("pk", "size")[: batch_size.rows]
+    pks = batch_size.choose(list(sizes))
+    return list(waiting.filter(pk__in=pks)) if pks else []
+
+
+def _delay(row: OutboxMessage, queue: Queue) -> Argument:
+    if row.run_after is None:
+        return queue.vt_unit  # the queue's own delay
+    now = datetime.now(row.run_after.tzinfo)  # local time without a zone where USE_TZ is off
+    return max(0, round((row.run_after - now).total_seconds() * 1000))

@@ -1,0 +1,103 @@
+"""Calls that count as carried out only when a replica has them, where there are replicas.
+
+A primary that was paused wakes up, answers, and learns a moment later that another one has taken over: what it has
+answered is gone. `WAIT 1` tells the two apart.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TypeVar
+
+import redis
+
+from ..core import Client
+from ..core.call import Call
+from ..core.client import by_digest
+from ..core.errors import RedisFailure
+from ..core.log_lines import get_logger
+
+logger = get_logger(__name__)
+T = TypeVar("T")
+
+#: How often to ask a server without replicas whether it has one.
+PROBE_EVERY_S = 5.0
+#: The longest wait for a replica.
+WAIT_MS = 1000
+#: A server whose last replica has been gone for so long counts as one that has none.
+WITHOUT_REPLICA_S = 60.0
+#: A call is sent again when its script had to be loaded, or another node of a cluster has its keys.
+TRIES = 3
+
+
+class NotReplicated(RedisFailure):
+    """The server has carried out a call, and none of its replicas has told that it knows of it."""
+
+
+class Replicas:
+    """Whether the server of a client has replicas, and whether one of them has what was written."""
+
+    def __init__(self) -> None:
+        #: Monotonic time at which a replica was last there; None when the server has none.
+        self._seen_at: float | None = None
+        self._probe_at = 0.0
+        self._may_not_wait = False
+
+    def run(self, client: Client, call: Call[T]) -> T:
+        """Carry out a call that writes. Raises NotReplicated when it may be lost with the server.
+
+        The call must be repeatable, and what it writes the second time too: WAIT is about the writes of its socket.
+        """
+        if not self._expects_one(client):
+            return client.run(call)
+        first: T | None = None
+        for _ in range(TRIES):
+            wait = ("WAIT", 1, min(WAIT_MS, round(client.connection.timeout_s * 800)))
+            reply, count = client.connection.exchange_with_one_node([by_digest(call), wait])
+            if isinstance(reply, redis.RedisError):  # not carried out: the client finds out what to do
+                result = client.run(call)
+                first = result if first is None else first
+                continue
+            self._check(client, count)
+            return call.read(reply) if first is None else first
+        raise NotReplicated(f"{client.connection!r} has changed its mind {TRIES} times about who carries out a call")
+
+    def _expects_one(self, client: Client) -> bool:
+        now = time.monotonic()
+        if self._may_not_wait:
+            return False
+        if self._seen_at is not None and now - self._seen_at < WITHOUT_REPLICA_S:
+            return True
+        if now >= self._probe_at:
+            self._probe_at = now + PROBE_EVERY_S
+            if self._has_one(client):
+                self._seen_at = now
+                return True
+        if self._seen_at is not None:
+            logger.warning("%r has had no replica for a minute; going on without", client.connection)
+            self._seen_at = None
+        return False
+
+    def _has_one(self, client: Client) -> bool:
+        # On a socket that has written nothing, any replica that is connected counts, and WAIT does not wait for it.
+        connection = client.connection.with_timeout(client.connection.timeout_s)
+        try:
+            (count,) = connection.exchange([("WAIT", 1, 1)])
+        finally:
+            connection.close()
+        if isinstance(count, redis.RedisError):
+            self._may_not_wait = True
+            logger.warning(
+                "%r: %s. Rows of the outbox are noted as sent without asking replicas; its user needs +wait",
+                client.connection,
+                str(count).rstrip("."),
+            )
+            return False
+        return int(count) > 0
+
+    def _check(self, client: Client, count: object) -> None:
+        if isinstance(count, redis.RedisError):
+            raise NotReplicated(f"{client.connection!r} has stopped waiting for its replicas ({count})") from count
+        if count == 0:
+            raise NotReplicated(f"{client.connection!r} has a replica that did not confirm the write in time")
+        self._seen_at = time.monotonic()

@@ -1,0 +1,179 @@
+"""Which of the messages just received may run now: those for which all limits of their tasks have room.
+
+The others go back into their queues, to ask again later; no attempt of theirs counts. A place in a concurrency limit
+stands for the lease of its message, so it needs no renewal and no worker that dies can keep one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from django.db import connections
+
+from ...core import Client, RsmqError
+from ...core.call import Argument, Call
+from ...core.keys import queue_keys
+from ...core.log_lines import get_logger
+from ...tasks.limits import Limit, keys_of_limit
+from .execution import Execution
+from .outcomes import Postponed
+
+logger = get_logger(__name__)
+
+#: A message that found no place asks again after FIRST_WAIT_S, then after twice as long each time.
+FIRST_WAIT_S = 0.1
+LONGEST_WAIT_S = 2.0
+#: When Redis could not be asked.
+WAIT_AFTER_ERROR_S = 1.0
+#: Asking whether a message may run can show that other queues have to be looked at, each time more of them.
+MOST_ROUNDS = 3
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the limits say about a message."""
+
+    may_run: bool
+    wait_s: float = 0.0
+    #: False when the reply was lost: a place may be taken all the same.
+    is_sure: bool = True
+    #: Look at these queues first.
+    look_at: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Question:
+    """A message of a limited task, and the queues that have to be looked at for it."""
+
+    execution: Execution
+    queues: list[str]
+    keys: list[tuple[str, str]]
+
+    @property
+    def call(self) -> Call[Answer]:
+        """Return the call that asks."""
+        work, delivery = self.execution.work, self.execution.delivery
+        assert work is not None
+        namespace = delivery.work_queue.queue.client.namespace
+        keys = [key for both in self.keys for key in both]
+        for name in self.queues:
+            keys += queue_keys(namespace, name).messages, queue_keys(namespace, name).settings
+        lease_ms = round(delivery.work_queue.lease_s * 1000)
+        args: list[Argument] = [*delivery.receipt, lease_ms, round(_least_wait_s(self.execution) * 1000)]
+        args.append(len(work.options.limits))
+        for limit in work.options.limits:
+            args += limit.words()
+        # Without a subject, an error names the keys: that of a limit is as likely to be the damaged one as the queue's.
+        return Call("limits/take", tuple(keys), (*args, *self.queues), _read)
+
+
+def admit(client: Client, arrived: Sequence[Execution]) -> list[Execution]:
+    """Return those that may run now, in their order; the others are settled as postponed."""
+    # What has no attempt left, was cancelled or expired does not run: it needs no place.
+    limited = [each for each in arrived if each.work is not None and each.work.options.limits and each.will_run]
+    if not limited:
+        return list(arrived)
+    refused = set()
+    for execution, answer in _ask(client, limited):
+        if not answer.may_run:
+            refused.add(execution)
+            if answer.is_sure:
+                execution.places = ()
+            _postpone(execution, answer.wait_s)
+    return [execution for execution in arrived if execution not in refused]
+
+
+def note_places(execution: Execution) -> None:
+    """Find out in which limits a message may hold places that another process has run; free() frees them."""
+    if execution.work is not None and execution.work.options.limits:
+        _keys(execution)
+        # A function given as `by` may have connected to a database, and this process forks.
+        if any(callable(limit.by) for limit in execution.work.options.limits):
+            connections.close_all()
+
+
+def free(execution: Execution) -> Call[int]:
+    """Return the call that frees the places of a message whose run has ended."""
+    message_id, receive_count = execution.delivery.receipt
+    return Call("limits/free", execution.places, (message_id, receive_count), int, repeatable=True)
+
+
+def _ask(client: Client, limited: Sequence[Execution]) -> list[tuple[Execution, Answer]]:
+    answers: list[tuple[Execution, Answer]] = []
+    questions = [Question(each, [each.delivery.work_queue.name], _keys(each)) for each in limited]
+    for _ in range(MOST_ROUNDS):
+        open_questions = []
+        for question, answer in zip(questions, _answers(client, questions), strict=True):
+            if answer.look_at:
+                question.queues += answer.look_at
+                open_questions.append(question)
+            else:
+                answers.append((question.execution, answer))
+        questions = open_questions
+        if not questions:
+            return answers
+    return [*answers, *((question.execution, Answer(False, LONGEST_WAIT_S)) for question in questions)]
+
+
+def _answers(client: Client, questions: Sequence[Question]) -> list[Answer]:
+    try:
+        replies: list[Any] = client.run_many([question.call for question in questions])
+    except RsmqError as error:
+        replies = [error] * len(questions)
+    answers = []
+    for question, reply in zip(questions, replies, strict=True):
+        if isinstance(reply, RsmqError):
+            logger.warning("limits of %s: %s; it asks again in a moment", question.execution.path, reply)
+            wait_s = WAIT_AFTER_ERROR_S * random.uniform(0.5, 1.0)  # noqa: S311 - keeps no secret
+            reply = Answer(False, wait_s, is_sure=False)
+        answers.append(reply)
+    return answers
+
+
+def _keys(execution: Execution) -> list[tuple[str, str]]:
+    """Return the keys of all limits of a call, and note those in which it may hold places from now on."""
+    work, delivery = execution.work, execution.delivery
+    assert work is not None
+    namespace = delivery.work_queue.queue.client.namespace
+    takes_context = work.task is not None and work.task.takes_context
+
+    def keys_of(limit: Limit) -> tuple[str, str]:
+        return keys_of_limit(
+            limit, namespace, work.path, work.func, execution.args, execution.kwargs, takes_context=takes_context
+        )
+
+    keys = []
+    for limit in work.options.limits:
+        try:
+            keys.append(keys_of(limit))
+        except BaseException:  # a function given as `by` may raise anything; the worker goes on, and the limit holds
+            logger.exception("limit by of %s raised; the call counts with all others of which that is true", work.path)
+            keys.append(keys_of(replace(limit, by=None)))
+    pairs = zip(work.options.limits, keys, strict=True)
+    # Also when the answer is lost: the place may be taken then.
+    execution.places = tuple(counted for limit, (counted, _lane_rotation) in pairs if limit.holds_places)
+    return keys
+
+
+def _postpone(execution: Execution, wait_s: float) -> None:
+    logger.debug("%s waits %.1f s for its limits [%s]", execution.path, wait_s, execution.delivery.message.id)
+    execution.sink.settle(execution, Postponed(wait_s, has_run=False))
+
+
+def _least_wait_s(execution: Execution) -> float:
+    """Return how long to wait when nobody can say: longer each time, and not all for the same time."""
+    delivery = execution.delivery
+    times_before = min(delivery.message.receive_count - delivery.attempt, 10)
+    return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**times_before) * random.uniform(0.5, 1.0))  # noqa: S311
+
+
+def _read(reply: list[Any]) -> Answer:
+    verdict, *rest = reply
+    if verdict == 1:
+        return Answer(True)
+    if verdict == 0:
+        return Answer(False, rest[0] / 1000)
+    return Answer(False, look_at=[name.decode() for name in rest])

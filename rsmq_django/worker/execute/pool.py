@@ -1,0 +1,369 @@
+"""Where tasks run: functions on threads, coroutine functions on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from ...core.log_lines import get_logger
+from ...tasks.interrupts import TaskCancelled
+from ..fetch.prefetch import SMOOTHING, Prefetch
+from .ack_waiter import AckWaiter
+from .contexts import share_handlers
+from .time_limit import Interruptions, TimeLimit
+
+logger = get_logger(__name__)
+
+#: When nothing has finished for so long, what waits behind the running tasks is given back.
+STUCK_AFTER_S = 0.5
+
+
+class Runnable(Protocol):
+    """One attempt at one message, see Execution, or at several, see Batch."""
+
+    interrupted: bool
+    is_async: bool
+    acks_each: bool
+    time_limit: TimeLimit | None
+    #: On the monotonic clock; 0 while it has not begun.
+    began_at: float
+
+    @property
+    def ack_waiters(self) -> list[AckWaiter]: ...
+
+    @property
+    def was_interrupted(self) -> bool: ...
+
+    def run(self) -> object: ...
+
+    async def arun(self) -> object: ...
+
+    def interrupt(self, kind: type[BaseException]) -> bool: ...
+
+    def abandon(self) -> None: ...
+
+
+class Pool:
+    """Runs executions: at most `threads` functions and `async_tasks` coroutines at a time."""
+
+    def __init__(
+        self,
+        *,
+        threads: int,
+        async_tasks: int,
+        wake: Callable[[], None],
+        on_interruption: Callable[[Runnable], None],
+        renews_threads: bool,
+    ) -> None:
+        self._threads = threads
+        self._interruptions = Interruptions(on_interruption)
+        #: Whether a new thread replaces a thread whose function was interrupted.
+        self._renews_threads = renews_threads
+        self._async_tasks = async_tasks
+        self._wake = wake
+        self._todo: SimpleQueue[Runnable | None] = SimpleQueue()
+        #: What each thread runs, and how many runs it has ended. Each place has one writer, so nothing is locked.
+        self._now: list[Runnable | None] = [None] * threads
+        self._ended = [0] * threads
+        #: Which threads wait until Redis knows how their last run went.
+        self._awaits_ack = [False] * threads
+        #: How many were handed to threads, without those that were taken back.
+        self._handed_out = 0
+        self._coroutines: dict[Runnable, asyncio.Task[None]] = {}
+        self._arrived: deque[Runnable] = deque()
+        self._is_begin_planned = False
+        #: How many coroutines run; the others wait in `_arrived`.
+        self._begun = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread_id: int | None = None
+        #: Coroutines run in copies of it.
+        self._loop_context = Context()
+        self._is_closing = False
+        self._is_wake_planned = False
+        self._prefetch, self._async_pace = Prefetch(), Prefetch()
+        #: Which part of the latest messages were functions; the others were coroutine functions.
+        self._sync_share = 1.0
+        #: Below so many waiting messages, whatever happens wakes the worker at once.
+        self._few = math.inf
+        #: When a run last ended, or a message began to wait behind none: of functions, and of coroutines.
+        self._moved_at = self._async_moved_at = 0.0
+
+    def start(self) -> None:
+        """Start the threads and the event loop."""
+        loop_is_up = threading.Event()
+        self._loop_thread = threading.Thread(target=self._run_loop, args=(loop_is_up,), name="rsmq-async", daemon=True)
+        self._loop_thread.start()
+        for number in range(self._threads):
+            self._start_thread(number)
+        loop_is_up.wait()
+
+    def stop(self) -> None:
+        """Let the threads end when their tasks do, and close the event loop with the connections that belong to it."""
+        for _ in range(self._threads):
+            self._todo.put(None)
+        if self._loop is not None:
+            self._is_closing = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop_thread.join(1)
+
+    # -- What the worker asks -----------------------------------------------------------------------------------------
+
+    def room(self) -> int:
+        """Return how many more messages to fetch: what is free, and up to PREFETCH_S of work ahead."""
+        ahead, ahead_async = self._prefetch.ahead(self._threads), self._async_pace.ahead(self._async_tasks)
+        # Short tasks are fetched by the batch: again when half of it is done.
+        self._few = ahead / 2 if ahead > self._threads else math.inf
+        if self.is_ahead:
+            return 0
+        # Of which kind the next messages are shows only when they are here; it is mostly that of the latest ones.
+        for_functions = (self._threads + ahead - self.sync_count) / max(self._sync_share, 0.001)
+        for_coroutines = (self._async_tasks + ahead_async - len(self._coroutines)) / max(1 - self._sync_share, 0.001)
+        return max(0, int(min(for_functions, for_coroutines)))
+
+    @property
+    def portion(self) -> int:
+        """Return how many messages to fetch in one go: of short tasks half of all, so that some run while others are
+        on their way.
+        """
+        if self._sync_share < 0.5:
+            places, ahead = self._async_tasks, self._async_pace.ahead(self._async_tasks)
+        else:
+            places, ahead = self._threads, self._prefetch.ahead(self._threads)
+        return (places + ahead) // 2 if ahead > places else places + ahead
+
+    @property
+    def is_ahead(self) -> bool:
+        """Say whether so much waits for the threads that nothing is urgent."""
+        return self._todo.qsize() > self._few and not any(self._awaits_ack)
+
+    def wake_unless_ahead(self) -> None:
+        """Wake the worker unless it can wait. Called where tasks run."""
+        if self._todo.qsize() > self._few:
+            return
+        if threading.get_ident() == self._loop_thread_id:
+            self._plan_wake()
+        else:
+            self._wake()
+
+    @property
+    def sync_count(self) -> int:
+        """Return how many functions run or wait for a thread."""
+        return self._handed_out - sum(self._ended)
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether nothing runs or waits."""
+        return self.sync_count == 0 and not self._coroutines
+
+    def submit(self, execution: Runnable) -> None:
+        """Run it as soon as there is a thread for it, or on the event loop."""
+        self._sync_share += ((not execution.is_async) - self._sync_share) * SMOOTHING
+        if execution.is_async:
+            assert self._loop is not None
+            if not self._arrived:
+                self._async_moved_at = time.monotonic()
+            self._coroutines[execution] = None  # type: ignore[assignment]  # counted before it begins
+            self._arrived.append(execution)
+            if not self._is_begin_planned:  # waking the loop costs a system call; those that come meanwhile share it
+                self._is_begin_planned = True
+                self._loop.call_soon_threadsafe(self._begin_arrived)
+        else:
+            if self._todo.empty():
+                self._moved_at = time.monotonic()
+            self._handed_out += 1
+            self._todo.put(execution)
+
+    def take_back(self) -> list[Runnable]:
+        """Return what waits for a thread, or for a coroutine to end, and no longer run it here."""
+        taken: list[Runnable] = []
+        with contextlib.suppress(Empty):
+            while True:
+                execution = self._todo.get_nowait()
+                if execution is not None:
+                    taken.append(execution)
+        self._handed_out -= len(taken)
+        with contextlib.suppress(IndexError):
+            while True:
+                execution = self._arrived.pop()
+                del self._coroutines[execution]
+                taken.append(execution)
+        return taken
+
+    def is_stuck(self) -> bool:
+        """Say whether messages wait behind tasks that have all been running for a while."""
+        now = time.monotonic()
+        return (not self._todo.empty() and now - self._moved_at > STUCK_AFTER_S) or (
+            bool(self._arrived) and now - self._async_moved_at > STUCK_AFTER_S
+        )
+
+    @property
+    def moved_at(self) -> float:
+        """Return when a run last ended, on the monotonic clock."""
+        return max(self._moved_at, self._async_moved_at)
+
+    def slow_down(self) -> None:
+        """Fetch nothing ahead until short runs have been seen again."""
+        self._prefetch, self._async_pace = Prefetch(), Prefetch()
+
+    def interrupt_overdue(self) -> None:
+        """Interrupt functions whose time limit has passed, and again functions that were interrupted and go on."""
+        self._interruptions.repeat(self._running_functions())
+
+    def next_interruption_at(self) -> float | None:
+        """Return when to call interrupt_overdue() again; None when nothing has a limit."""
+        return self._interruptions.next_at(self._running_functions())
+
+    def _running_functions(self) -> list[Runnable]:
+        return [execution for execution in self._now if execution is not None]
+
+    def running(self) -> list[Runnable]:
+        """Return everything that runs now, on threads and on the loop."""
+        return [*self._running_functions(), *list(self._coroutines)]
+
+    def threads_of_functions(self) -> list[tuple[Runnable, int]]:
+        """Return the functions that run, each with the id of its thread."""
+        ids = {thread.name: thread.ident for thread in threading.enumerate()}
+        now = [(execution, ids.get(_thread_name(number))) for number, execution in enumerate(self._now)]
+        return [(execution, ident) for execution, ident in now if execution is not None and ident is not None]
+
+    def tasks_of_coroutines(self) -> list[tuple[Runnable, asyncio.Task[None]]]:
+        """Return the coroutines that run, each with its task."""
+        return list(self._coroutines.items())
+
+    @property
+    def loop_thread_id(self) -> int | None:
+        """Return the id of the thread on which coroutines run."""
+        return self._loop_thread_id
+
+    def cancel_coroutines(self) -> None:
+        """Cancel all coroutines; they end as interrupted, not as failed."""
+        assert self._loop is not None
+        for execution, coroutine in list(self._coroutines.items()):
+            execution.interrupted = True
+            if coroutine is not None:
+                self._loop.call_soon_threadsafe(coroutine.cancel)
+
+    def cancel(self, execution: Runnable) -> None:
+        """Stop one that runs, as far as Python can. One that has not begun knows by itself."""
+        if not execution.is_async:
+            self._interruptions.interrupt(execution, TaskCancelled)
+        elif (coroutine := self._coroutines.get(execution)) is not None:
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(coroutine.cancel)
+
+    # -- Threads ------------------------------------------------------------------------------------------------------
+
+    def _start_thread(self, number: int) -> None:
+        threading.Thread(target=self._work, args=(number,), name=_thread_name(number), daemon=True).start()
+
+    def _work(self, number: int) -> None:
+        share_handlers()
+        get, now_running, ended = self._todo.get, self._now, self._ended
+        while (execution := get()) is not None:
+            now_running[number] = execution
+            if execution.time_limit is not None:
+                execution.time_limit.on_start = self._wake
+            try:
+                copy_context().run(execution.run)
+                if execution.acks_each:
+                    self._wait_for_acks(number, execution)
+            except BaseException:
+                _abandon(execution)
+            was_interrupted = execution.was_interrupted
+            now_running[number] = None
+            ended[number] += 1
+            self._moved_at = now = time.monotonic()
+            if execution.began_at:
+                self._prefetch.note(now - execution.began_at)
+            if self._todo.qsize() <= self._few or was_interrupted:
+                self._wake()
+            if was_interrupted:  # no other function meets what that has broken on this thread
+                if self._renews_threads:
+                    self._start_thread(number)
+                return
+
+    def _wait_for_acks(self, number: int, execution: Runnable) -> None:
+        self._awaits_ack[number] = True
+        self._say_awaited(execution)
+        for each in execution.ack_waiters:
+            each.wait()
+        self._awaits_ack[number] = False
+
+    def _say_awaited(self, execution: Runnable) -> None:
+        for each in execution.ack_waiters:
+            each.is_awaited = True
+        self._wake()
+
+    # -- Event loop ---------------------------------------------------------------------------------------------------
+
+    def _run_loop(self, is_up: threading.Event) -> None:
+        with asyncio.Runner() as runner:
+            self._loop, self._loop_thread_id = runner.get_loop(), threading.get_ident()
+            share_handlers()
+            self._loop_context = copy_context()
+            is_up.set()
+            while not self._is_closing:
+                try:
+                    self._loop.run_forever()
+                except BaseException:
+                    # asyncio lets SystemExit and KeyboardInterrupt of a task's own subtasks end the loop. Whoever
+                    # awaits the subtask gets it as well; all other coroutines are not to blame and go on.
+                    logger.exception("a subtask of an async task tried to end the event loop; it goes on")
+
+    def _begin_arrived(self) -> None:
+        assert self._loop is not None
+        self._is_begin_planned = False  # first: what arrives from now on may be missed below
+        with contextlib.suppress(IndexError):
+            while self._begun < self._async_tasks:
+                execution = self._arrived.popleft()
+                self._begun += 1
+                # Not in the context of the coroutine that has just ended, which may have led here.
+                context = self._loop_context.copy()
+                self._coroutines[execution] = self._loop.create_task(self._run_coroutine(execution), context=context)
+
+    async def _run_coroutine(self, execution: Runnable) -> None:
+        try:
+            await execution.arun()
+            if execution.acks_each:
+                self._say_awaited(execution)
+                for each in execution.ack_waiters:
+                    await each.await_it()
+        except BaseException:
+            _abandon(execution)
+        finally:
+            del self._coroutines[execution]
+            self._begun -= 1
+            self._async_moved_at = now = time.monotonic()
+            if execution.began_at:
+                self._async_pace.note(now - execution.began_at)
+            if self._arrived:
+                self._begin_arrived()
+            self._plan_wake()
+
+    def _plan_wake(self) -> None:
+        """Wake the worker when this pass of the loop is over: all coroutines that end in it share one."""
+        assert self._loop is not None
+        if not self._is_wake_planned:
+            self._is_wake_planned = True
+            self._loop.call_soon(self._wake_as_planned)
+
+    def _wake_as_planned(self) -> None:
+        self._is_wake_planned = False
+        self._wake()
+
+
+def _thread_name(number: int) -> str:
+    return f"rsmq-task-{number}"
+
+
+def _abandon(execution: Runnable) -> None:
+    execution.abandon()
+    logger.exception("a step around a task failed; its message comes back when its lease is over")

@@ -1,0 +1,61 @@
+"""Running suspects alone: messages whose process died while it ran them.
+
+When a process dies, everything it was running is suspected, and most of it is innocent. Each suspect therefore runs
+alone the next time. If the process dies again, there is no doubt; if not, the suspect was innocent and has ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from .pool import Pool, Runnable
+
+#: How long a suspect waits for the other tasks to end. After that it runs beside them, so that one task of an hour
+#: does not hold it up; the next time they are all suspects.
+PATIENCE_S = 10.0
+#: How long a suspect keeps its process to itself. What kills its process mostly does so at once.
+ALONE_S = 5.0
+#: How often to look whether the process is free.
+LOOK_EVERY_S = 0.05
+
+
+class Quarantine:
+    """The suspects of one worker process, run one at a time while nothing else runs."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._suspects: deque[Runnable] = deque()
+        self._waiting_since = 0.0
+        self._alone_until = 0.0
+
+    def submit(self, execution: Runnable) -> None:
+        """Let a suspect wait for its turn."""
+        if not self._suspects:
+            self._waiting_since = time.monotonic()
+        self._suspects.append(execution)
+
+    def is_wanted(self) -> bool:
+        """Say whether nothing else should be begun now."""
+        return bool(self._suspects) or (time.monotonic() < self._alone_until and not self._pool.is_idle)
+
+    def advance(self, *, is_quiet: bool) -> None:
+        """Run the next suspect when it is quiet, or when it has waited long enough.
+
+        It is quiet when nothing else runs and Redis knows how all the others went: an outcome that dies with the
+        process would count as its message's crash.
+        """
+        now = time.monotonic()
+        if self._suspects and (is_quiet or now > max(self._waiting_since + PATIENCE_S, self._alone_until)):
+            self._pool.submit(self._suspects.popleft())
+            self._alone_until, self._waiting_since = now + ALONE_S, now
+
+    def take_back(self) -> list[Runnable]:
+        """Return what waits for its turn and no longer run it here."""
+        taken = list(self._suspects)
+        self._suspects.clear()
+        return taken
+
+    def next_look_at(self) -> float | None:
+        """Return when to call advance() again; None when no suspect waits or runs alone."""
+        return time.monotonic() + LOOK_EVERY_S if self.is_wanted() else None

@@ -1,0 +1,156 @@
+"""From a message to the function it asks for: decode, look up, check the arguments. Nothing runs here."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.core.signals import setting_changed
+from django.dispatch import receiver
+
+from ...conf import get_settings
+from ...core import Message
+from ...core.limits import MAX_BODY_BYTES
+from ...tasks.arguments import misfit, surely_fit
+from ...tasks.envelope import Unreadable, decode
+from ...tasks.membership import membership_of
+from ...tasks.options import TaskOptions
+from ...tasks.registry import Consumer, Function, find_consumer, find_followers, find_task, holds_dead_letters
+from ...tasks.route import result_ttl_s
+from ...tasks.sealing import unseal
+from ...tasks.task import Task
+from ...tasks.unknown_task import why_unknown
+from ..lease.delivery import TooLong
+from .secondary import followed_by
+from .unknown_tasks import REASON as UNKNOWN_TASK
+
+if TYPE_CHECKING:
+    from .execution import Execution
+
+
+#: Without it, a body is no call; to find it takes much less time than to parse the body.
+NAMES_A_TASK = b'"task"'
+_TASK_NAMES = re.compile(rb'"task"\s*:\s*"([^"\\]+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The function that a message asks for, and what is the same for all messages that ask for it."""
+
+    #: Its dotted path.
+    path: str
+    func: Function
+    options: TaskOptions
+    is_async: bool
+    #: None for the consumer of a raw queue.
+    task: Task[..., Any] | None = None
+    #: How long a finished result is kept; 0 for messages without one.
+    keep_result_s: int = 0
+    #: Its queue is signed or encrypted: a message of a queue without keys must not run it.
+    is_sealed: bool = False
+
+
+def find_work(execution: Execution) -> Work:
+    """Return what a message asks for, and note with what: its arguments, and the call that it is.
+
+    Raises Unreadable with the reason when no attempt could ever run it.
+    """
+    delivery = execution.delivery
+    message, work_queue = delivery.message, delivery.work_queue
+    if delivery.too_long is not None:
+        raise Unreadable("too_long", _too_long(delivery.too_long, work_queue.name))
+    if work_queue.is_sealed:
+        namespace = work_queue.queue.client.namespace
+        body = unseal(message.body, work_queue.settings, name=work_queue.base_name, namespace=namespace)
+        message = Message(message.id, body, message.receive_count, message.first_received_ms)
+    consumer = find_consumer(work_queue.base_name)
+    if consumer is not None:
+        if NAMES_A_TASK in message.body and not consumer.takes_calls:
+            _refuse_call(message, consumer)
+        execution.args, execution.kwargs = [message], {}
+        return _work_of_consumer(consumer)
+    envelope = execution.envelope = decode(message.body, message_id=message.id)
+    task = find_task(envelope.task)
+    if task is None:
+        raise Unreadable(
+            UNKNOWN_TASK,
+            f"no task {envelope.task!r} is declared in this worker: {why_unknown(envelope.task)}",
+            envelope,
+        )
+    execution.args, execution.kwargs, execution.meta = envelope.args, envelope.kwargs, envelope.meta
+    given = int(task.takes_context)
+    if envelope.meta is not None:
+        membership = membership_of(envelope.meta)
+        if membership is not None and membership.takes:
+            execution.takes_from, given = membership, given + 1
+            execution.args = [None, *envelope.args]  # what it gets comes in the place of None when it runs
+    if task.options.batch is None and not surely_fit(task.func, len(envelope.args) + given, envelope.kwargs):
+        text = misfit(task.func, envelope.args, envelope.kwargs, given=given)
+        if text:
+            raise Unreadable("wrong_arguments", f"{envelope.task}{text}", envelope)
+    work = _work.get(envelope.task)
+    if work is None or work.task is not task:
+        is_async = inspect.iscoroutinefunction(task.func)
+        work = Work(
+            task.module_path,
+            task.func,
+            task.options,
+            is_async,
+            task,
+            result_ttl_s(task),
+            get_settings().is_sealed(task.queue_name),
+        )
+        _work[envelope.task] = work
+    if work.is_sealed and not work_queue.is_sealed:
+        raise Unreadable(
+            "unsigned",
+            f"task {work.path} is declared for queue {task.queue_name!r}, which is signed or encrypted, and this "
+            f"message came through {work_queue.name!r}, which is not",
+            envelope,
+        )
+    return work
+
+
+def _too_long(found: TooLong, queue_name: str) -> str:
+    if found.limit_bytes < MAX_BODY_BYTES:
+        return f"the body is {found.size_bytes} bytes, queue {queue_name!r} allows {found.limit_bytes}"
+    return f"the body is {found.size_bytes} bytes; a worker reads at most {found.limit_bytes}"
+
+
+def _refuse_call(message: Message, consumer: Consumer) -> None:
+    """Raise Unreadable for a call of a known task on the queue of a consumer: the consumer would delete it.
+
+    It is not run as a task either: consumers read queues that other programs write to, which need not be allowed to
+    start any task. The consumer of a dead-letter queue gets calls, because that is what a dead letter is.
+    """
+    if not any(find_task(path.decode("utf-8", "replace")) for path in _TASK_NAMES.findall(message.body)):
+        return
+    try:
+        envelope = decode(message.body, message_id=message.id)
+    except Unreadable:
+        return
+    if find_task(envelope.task) is None or holds_dead_letters(consumer.queue_name):
+        return
+    raise Unreadable(
+        "wrong_queue",
+        f"a call of task {envelope.task}, but queue {consumer.queue_name!r} has the consumer {consumer.module_path}; "
+        "enqueue the task on a queue of its own, or declare the consumer with takes_calls=True",
+        envelope,
+    )
+
+
+#: Of tasks, by their paths.
+_work: dict[str, Work] = {}
+
+
+@receiver(setting_changed)
+def _forget_work(**_: object) -> None:
+    _work.clear()
+
+
+def _work_of_consumer(consumer: Consumer) -> Work:
+    followers = find_followers(consumer.queue_name)
+    func = followed_by(consumer, followers) if followers else consumer.func
+    return Work(consumer.module_path, func, consumer.options, inspect.iscoroutinefunction(consumer.func))

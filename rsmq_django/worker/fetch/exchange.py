@@ -1,0 +1,84 @@
+"""An exchange that is under way: it was sent, and nobody has read the replies.
+
+The look of a worker at rest: put together before it falls asleep, sent as soon as something is published.
+
+A task that nobody waits for else waits for what the worker does between waking up and asking. Only for a worker that
+holds nothing, so that nothing else would have to go along; any other look is an ordinary step of an exchange.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...core import Client
+from ...core.readied import ReadiedCalls
+from .steps import FetchStep, Step
+
+if TYPE_CHECKING:
+    from ..sources.queues import QueueSource
+
+
+@dataclass(slots=True)
+class PendingExchange:
+    """What was sent, or is ready to be sent, at once and without waiting."""
+
+    client: Client
+    steps: Sequence[Step]
+    fetch: FetchStep
+    _calls: ReadiedCalls = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._calls = ReadiedCalls(self.client, [step.call for step in self.steps])
+
+    def begin(self) -> bool:
+        """Send it; False when there is no open socket, and nothing was sent.
+
+        Raises OutcomeUnknown: then nobody knows whether it was sent.
+        """
+        self.fetch.sent_at = time.monotonic()
+        return self._calls.send()
+
+    def results(self) -> list[Any]:
+        """Wait for the replies and return what each step reads. Raises as Client.run_many() does."""
+        return self._calls.results()
+
+
+class PreparedFetch:
+    """At most one look that is ready."""
+
+    def __init__(self, source: QueueSource) -> None:
+        self._source = source
+        self._ready: PendingExchange | None = None
+        #: Whether what is ready may be sent: it is not kept up while the worker has something to do.
+        self._is_current = False
+
+    def get_ready(self, room: int, at_most: int) -> None:
+        """Put a look together unless that is done already."""
+        if not self._fits(room, at_most):
+            step = FetchStep(self._source, min(room, at_most), at_most)
+            self._ready = PendingExchange(self._source.client, [step], step)
+        self._is_current = True
+
+    def put_aside(self) -> None:
+        """Send nothing until get_ready() is called again."""
+        self._is_current = False
+
+    def _fits(self, room: int, at_most: int) -> bool:
+        if self._ready is None:
+            return False
+        step = self._ready.fetch
+        is_same = step.look.queues is self._source.selector.queues  # bands come and go, shares move
+        return is_same and (step.room, step.at_most) == (min(room, at_most), at_most)
+
+    def send(self) -> PendingExchange | None:
+        """Send the look that is ready and return it; None when there is none, or no open socket.
+
+        Raises OutcomeUnknown: then nobody knows whether it was sent.
+        """
+        if self._ready is None or not self._is_current:
+            return None
+        pending_exchange, self._ready = self._ready, None
+        return pending_exchange if pending_exchange.begin() else None

@@ -1,0 +1,325 @@
+"""The parts of one exchange with Redis: endings, renewals, starts and a fetch. Each is a call and how to read it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...core import Message, RsmqError, SettleResult
+from ...core.call import Argument, Call
+from ...core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure
+from ...core.keys import paused_key, queues_key
+from ...core.log_lines import get_logger
+from ...core.replies import first_received_ms, read_message_id
+from ..execute.outcomes import Postponed, Released, RetryIn
+from ..lease.delivery import Delivery, TooLong
+from ..lease.inflight import BEAT_EVERY_S, beat_call
+from ..lease.settle import SettleCall, Settlement, start, unhold
+from ..report.recent_successes import RecentStep
+from ..report.statistics import ReportStep
+from .provision import SHORTEST_LEASE_S
+from .queue_selector import FetchOrder
+
+if TYPE_CHECKING:
+    from ..sources.queues import QueueSource
+
+logger = get_logger(__name__)
+
+
+def is_damage(error: RsmqError) -> bool:
+    """Say whether an error is about one queue, which others of the same server need not wait for."""
+    return not isinstance(error, RedisFailure)
+
+
+@dataclass(slots=True)
+class SettleStep:
+    """Carries outcomes out."""
+
+    source: QueueSource
+    settle_call: SettleCall
+
+    @property
+    def settlements(self) -> list[Settlement]:
+        """Return the outcomes."""
+        return self.settle_call.settlements
+
+    @property
+    def call(self) -> Call[list[SettleResult]]:
+        """Return the call."""
+        return self.settle_call.call
+
+    def done(self, verdicts: Sequence[SettleResult]) -> None:
+        """Forget what has ended, and tell what was lost."""
+        self.source.pending.have_arrived()
+        self.source.is_drained = False  # what has ended may have sent more since the last look
+        self.source.forget(
+            [settlement.execution.delivery for settlement in self.settlements], struck=self.settle_call.over
+        )
+        if self.source.statistics is not None:
+            self.source.statistics.settled(self.settlements, verdicts)
+        outcome = self.settlements[0].outcome  # of many at once, all are of one kind
+        if isinstance(outcome, (RetryIn, Postponed)):
+            self.source.poll_schedule.look_within(outcome.after_s)
+        if SettleResult.LEASE_LOST in verdicts and not isinstance(outcome, Released):
+            for settlement, verdict in zip(self.settlements, verdicts, strict=True):
+                if verdict is SettleResult.LEASE_LOST:
+                    self.source.notifier.lost(settlement.delivery)
+        # MISSING: the reply to an earlier try was lost, or somebody deleted the message. Either way it is gone.
+
+    def failed(self, error: RsmqError) -> None:
+        """Keep the outcomes for a later exchange."""
+        if is_damage(error):
+            self.source.pending.refuse(self.settlements, error)
+        else:
+            self.source.pending.put_back(self.settlements)
+
+
+@dataclass(slots=True)
+class CleanupStep:
+    """Tidies up after messages that have ended; see aftermath.py."""
+
+    call: Call[Any]
+
+    def done(self, _reply: object) -> None:
+        """Nothing remains to be done."""
+
+    def failed(self, error: RsmqError) -> None:
+        """Leave it to the time limit of what it would have removed."""
+        logger.warning("what a message has left behind stays until it expires: %s", error)
+
+
+@dataclass(slots=True)
+class RenewStep:
+    """Hides messages for another lease."""
+
+    source: QueueSource
+    deliveries: list[Delivery]
+    call: Call[list[SettleResult]]
+
+    def done(self, verdicts: Sequence[SettleResult]) -> None:
+        """Note the new leases."""
+        for lost in self.source.leases.renewed(self.deliveries, verdicts, time.monotonic()):
+            logger.warning(
+                "the lease of message %s of queue %s is lost; its task is told and its result will be discarded",
+                lost.message.id,
+                lost.work_queue.name,
+            )
+        gone = [
+            each for each, verdict in zip(self.deliveries, verdicts, strict=True) if verdict is SettleResult.MISSING
+        ]
+        self.source.cancellations.suspect(gone)
+
+    def failed(self, _error: RsmqError) -> None:
+        """Leave it to the next exchange: the leases are still due."""
+
+
+@dataclass(slots=True)
+class StartStep:
+    """Notes in a result record that an attempt began."""
+
+    settlement: Settlement
+    call: Call[list[SettleResult]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.call = start(self.settlement)
+
+    def done(self, verdicts: Sequence[SettleResult]) -> None:
+        """Do not note it again."""
+        self.settlement.delivery.start_noted = True
+
+    def failed(self, _error: RsmqError) -> None:
+        """Leave it to the next exchange."""
+
+
+@dataclass(slots=True)
+class AbandonStep:
+    """Strikes messages off the record that will have no outcome here, and batches of which nothing is left."""
+
+    source: QueueSource
+    deliveries: list[Delivery]
+    over: list[str]
+    call: Call[None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.call = unhold(self.source.inflight_key, self.deliveries, self.over)
+
+    def done(self, _reply: None) -> None:
+        """Nothing remains to be done: their leases run out."""
+
+    def failed(self, _error: RsmqError) -> None:
+        """Try it again at the next exchange."""
+        self.source.pending.abandon(self.deliveries, self.over)
+
+
+@dataclass(slots=True)
+class BeatStep:
+    """Sends the worker's own heartbeat, for the case that its supervisor cannot."""
+
+    source: QueueSource
+    call: Call[object] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.call = beat_call(self.source.client, [self.source.notifier.worker_id])
+
+    def done(self, _reply: object) -> None:
+        """Send the next one later."""
+        self.source.next_beat_at = time.monotonic() + BEAT_EVERY_S
+
+    def failed(self, error: RsmqError) -> None:
+        """Send it with the next exchange; when it was refused, later: the supervisor says so."""
+        if not isinstance(error, ConnectionFailed | OutcomeUnknown):
+            self.source.next_beat_at = time.monotonic() + BEAT_EVERY_S
+
+
+@dataclass(slots=True)
+class AskStep:
+    """Asks whether messages were cancelled."""
+
+    source: QueueSource
+    ids: list[str]
+    call: Call[list[bool]]
+
+    def done(self, flags: Sequence[bool]) -> None:
+        """Take over the answer; the worker stops what was cancelled."""
+        self.source.cancellations.answered(self.ids, flags)
+
+    def failed(self, error: RsmqError) -> None:
+        """Ask again at the next exchange; when nobody can answer, at the next suspicion."""
+        if is_damage(error):
+            self.source.cancellations.refused(error)
+        else:
+            self.source.cancellations.ask_again(self.ids)
+
+
+@dataclass(slots=True)
+class QueueFetch:
+    """What a look took from one queue."""
+
+    #: Position of the queue.
+    position: int
+    ids: list[str]
+    bodies: list[bytes]
+    #: For how long each could have been received (ms). Of one that was received before, or whose body is too long, that
+    #: is the end of what else the script says about it.
+    pasts: list[int | bytes]
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What a look at the queues found."""
+
+    server_ms: int
+    #: Time until the next message becomes visible; negative when none is waiting at all.
+    next_ms: float
+    #: How many queues Redis has, our own and others.
+    queue_count: int
+    #: Positions of queues that do not exist or whose attributes cannot be read.
+    unreadable: list[int]
+    portions: list[QueueFetch]
+
+
+@dataclass(slots=True)
+class FetchStep:
+    """Takes messages."""
+
+    source: QueueSource
+    #: How many calls it is for, and how many messages these may take in all.
+    room: int
+    at_most: int
+    call: Call[Fetched] = field(init=False)
+    look: FetchOrder = field(init=False)
+    deliveries: list[Delivery] = field(default_factory=list)
+    #: Its leases begin not earlier, on the monotonic clock.
+    sent_at: float = field(default_factory=time.monotonic)
+    _number: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.look = self.source.selector.look(self.room)
+        self._number = self.source.next_fetch_number()
+        namespace = self.source.client.namespace
+        keys = [self.source.inflight_key, queues_key(namespace), paused_key(namespace)]
+        args: list[Argument] = [self.room, round(SHORTEST_LEASE_S * 1000), self._number]
+        for work_queue, quota in zip(self.look.queues, self.look.limits, strict=True):
+            queue = work_queue.queue
+            keys += (queue.keys.messages, queue.keys.settings, queue.keys.releases, queue.keys.phantoms)
+            args += (queue.vt_unit, queue.name, work_queue.base_name, quota)
+        if self.look.batches:
+            args += (self.at_most, *self.look.batches)
+        self.call = Call("worker/fetch", tuple(keys), tuple(args), read_fetched)
+
+    def done(self, fetched: Fetched) -> None:
+        """Hold what came."""
+        self.source.clock.set(fetched.server_ms, asked_at=self.sent_at)
+        # The lease began at the server some time after the request was sent: counting from then errs on the safe side.
+        for portion in fetched.portions:
+            self._take(portion, fetched.server_ms)
+        self.source.leases.hold(self.deliveries)
+        self.source.looked(fetched, self.look)
+        if len(self.deliveries) < self.look.room and fetched.next_ms != 0 and not self.look.is_partial:
+            self.source.poll_schedule.note_drained(self.sent_at)
+
+    def _take(self, portion: QueueFetch, server_ms: int) -> None:
+        work_queue, sent_at, add = self.look.queues[portion.position - 1], self.sent_at, self.deliveries.append
+        batch = f"{self._number} {work_queue.name}"
+        for message_id, body, past in zip(portion.ids, portion.bodies, portion.pasts, strict=True):
+            if isinstance(past, int):
+                message, attempt, crashes, waited_ms = Message(message_id, body, 1, server_ms), 1, 0, past
+                too_long = None
+            else:
+                too_long, past = _read_refusal(past)
+                receive_count, released, crashes, first_ms, waited_ms = _read_history(past)
+                message, attempt = Message(message_id, body, receive_count, first_ms), receive_count - released
+            wait_us = waited_ms * 1000 if waited_ms >= 0 else None
+            add(Delivery(work_queue, message, attempt, sent_at, batch, crashes, wait_us, too_long))
+
+    def failed(self, _error: RsmqError) -> None:
+        """Look at the next exchange."""
+        self.source.poll_schedule.look_within(0)
+
+
+Step = (
+    SettleStep
+    | CleanupStep
+    | RenewStep
+    | StartStep
+    | AbandonStep
+    | BeatStep
+    | AskStep
+    | FetchStep
+    | ReportStep
+    | RecentStep
+)
+
+
+def read_fetched(reply: list[Any]) -> Fetched:
+    """Read the reply of worker/fetch."""
+    portions, at = list[QueueFetch](), 4
+    while at < len(reply):
+        position, count, first = reply[at], reply[at + 1], at + 2
+        at = first + 3 * count
+        ids, bodies, pasts = (reply[first + part : at : 3] for part in range(3))
+        portions.append(QueueFetch(position, _read_ids(ids), bodies, pasts))
+    return Fetched(int(reply[0]), reply[1], reply[2], [int(position) for position in reply[3].split()], portions)
+
+
+def _read_ids(raw_ids: list[bytes]) -> list[str]:
+    try:
+        return list(map(bytes.decode, raw_ids))
+    except UnicodeDecodeError:
+        return list(map(read_message_id, raw_ids))
+
+
+def _read_refusal(text: bytes) -> tuple[TooLong | None, bytes]:
+    """Return why a body was left out, and the rest of the text."""
+    if not text.startswith(b"too_long "):
+        return None, text
+    _, size, limit, rest = text.split(b" ", 3)
+    return TooLong(int(size), int(limit)), rest
+
+
+def _read_history(text: bytes) -> tuple[int, int, int, int | None, int]:
+    history, _, waited_ms = text.rpartition(b" ")
+    receive_count, released, crashes, first_received = history.split(b" ", 3)
+    return int(receive_count), int(released), int(crashes), first_received_ms(first_received), int(waited_ms)

@@ -1,0 +1,236 @@
+"""Where the worker's main thread sleeps: until a time, a finished task, a published message, or a signal."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import select
+import signal
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+
+from ...core import Client, RsmqError
+from ...core.backoff import Backoff
+from ...core.errors import PermissionDenied
+from ...core.keys import cancellations_channel
+from ...core.listener import Listener
+from ...core.log_lines import get_logger
+
+logger = get_logger(__name__)
+
+#: A subscription that nobody waits for is read so often nevertheless.
+DRAIN_EVERY_S = 1.0
+#: Rights that are missing are not given a moment later; until then the worker polls.
+WITHOUT_RIGHTS_S = 60.0
+#: The longest wait for a subscription to be connected.
+CONNECT_WITHIN_S = 0.5
+#: The shortest wait that poll() knows.
+STEP_ASIDE_MS = 1
+
+
+class Wakeup:
+    """Sleeps on a pipe that any thread, and the arrival of any signal, can write to."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        weakref.finalize(self, os.close, self._writer).atexit = False
+        #: Made beforehand: those who step aside are waited for.
+        self._aside = select.poll()
+        self._aside.register(self._reader, select.POLLIN)
+        self._is_asleep = False
+        #: Which file a descriptor stood for when it was given to us, and what to call.
+        self._watched: dict[int, tuple[tuple[int, int], Callable[[], None]]] = {}
+        self._subscriptions: list[Subscription] = []
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Let what is published end sleeps."""
+        self._subscriptions.append(subscription)
+
+    def watch(self, descriptor: int, on_ready: Callable[[], None]) -> None:
+        """Let a file descriptor that can be read end one sleep, and call `on_ready` then."""
+        self._watched[descriptor] = _file_behind(descriptor), on_ready
+
+    def watch_signals(self) -> None:
+        """Let signals end a sleep. Only the main thread may ask for it."""
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+
+    def wake(self) -> None:
+        """End the current sleep; free when nobody sleeps."""
+        if self._is_asleep:
+            self._is_asleep = False
+            with contextlib.suppress(BlockingIOError, BrokenPipeError):  # the pipe is full, or close() was called
+                os.write(self._writer, b".")
+
+    def sleep(self, until: Callable[[], float | None], *, at_most_s: float) -> None:
+        """Sleep until a monotonic time. `until` is asked after falling asleep, so that no wake-up can be missed."""
+        tries = [subscription.keep_up() for subscription in self._subscriptions]
+        self._is_asleep = True
+        try:
+            wake_at = min((when for when in (until(), *tries) if when is not None), default=math.inf)
+            seconds = min(at_most_s, wake_at - time.monotonic())
+            listening = {each.descriptor: each for each in self._subscriptions}
+            ready = self._wait(seconds, listening) if seconds > 0 else []
+        finally:
+            self._is_asleep = False
+        if self._reader in ready:
+            self._empty_pipe()
+        for descriptor in ready:
+            if descriptor in self._watched:
+                self._heed(descriptor)
+            if descriptor in listening:
+                listening[descriptor].hear_and_ask()
+
+    def _heed(self, descriptor: int) -> None:
+        """Call who watches a descriptor, once: a pipe without a writer stays readable, and nobody could sleep.
+
+        Raises OSError when a task has closed it, which is no news from the other end: this process is damaged.
+        """
+        file, on_ready = self._watched.pop(descriptor)
+        if _file_behind(descriptor) != file:
+            raise OSError(errno.EBADF, f"file descriptor {descriptor} of the worker was closed by a task")
+        on_ready()
+
+    def step_aside(self) -> None:
+        """Leave the interpreter to the other threads until one of them calls wake(), but not for long.
+
+        What was handed to a thread begins that much earlier: it needs the interpreter when it has woken up.
+        """
+        self._is_asleep = True
+        if self._aside.poll(STEP_ASIDE_MS):
+            self._empty_pipe()  # whoever wakes somebody has said elsewhere why; the turn goes on and finds it
+        self._is_asleep = False
+
+    def _empty_pipe(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._reader, 65536)
+
+    def _wait(self, seconds: float, listening: Iterable[int | None]) -> list[int]:
+        # Not select(), which knows no descriptors above a thousand.
+        poll = select.poll()
+        for descriptor in (self._reader, *self._watched, *listening):
+            if descriptor is not None:
+                poll.register(descriptor, select.POLLIN)
+        return [descriptor for descriptor, _ in poll.poll(math.ceil(seconds * 1000))]
+
+    def close(self) -> None:
+        """Close the pipe.
+
+        Its writing end is closed with this object: a thread that has just ended a function may be about to write, and
+        the number could stand for another file by then.
+        """
+        with contextlib.suppress(ValueError):  # not the main thread
+            signal.set_wakeup_fd(-1)
+        os.close(self._reader)
+
+
+def _file_behind(descriptor: int) -> tuple[int, int]:
+    stat = os.fstat(descriptor)
+    return stat.st_dev, stat.st_ino
+
+
+class Subscription:
+    """Listens on the realtime channels of some queues, and for cancellations; a waiter's sleep ends when something is
+    published.
+
+    Publishing is only a hint: RSMQ publishes nothing when a delay or a lease runs out, and not every sender publishes.
+    So the worker polls as well, and when this socket breaks nothing is lost, only later.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        channels: Sequence[str],
+        *,
+        ask: Callable[[], bool],
+        on_publish: Callable[[], None],
+        on_cancellation: Callable[[], None],
+        is_told: Callable[[], bool],
+    ) -> None:
+        connection = client.connection
+        # The worker has better things to do than to wait for a server that does not answer.
+        self._connection = connection.with_timeout(min(connection.timeout_s, CONNECT_WITHIN_S))
+        self._cancellations = cancellations_channel(client.namespace)
+        self._channels = [*channels, self._cancellations]
+        #: Asks what there is before anybody has read what was published; False when it could not.
+        self._ask = ask
+        self._on_publish = on_publish
+        #: Called when something may have been cancelled, also while nobody listened.
+        self._on_cancellation = on_cancellation
+        #: Says that what was published would be no news: nothing is listened to then.
+        self._is_told = is_told
+        self._namespace = client.namespace
+        self._backoff = Backoff(f"wake-ups from {client.connection!r}", server=client.connection)
+        #: Monotonic time at which to ask for rights again that were missing.
+        self._refused_until = 0.0
+        self._has_said_so = False
+        self._listener: Listener | None = None
+        self._heard_at = 0.0
+
+    @property
+    def descriptor(self) -> int | None:
+        """Return what to wait for; None for nothing at the moment."""
+        return None if self._listener is None or self._is_told() else self._listener.fileno()
+
+    def keep_up(self) -> float | None:
+        """Connect again when it is time for that; return when to come back, None while somebody listens."""
+        now = time.monotonic()
+        if self._listener is None and now >= self._next_try_at:
+            try:
+                self._listener = self._connection.listener(self._channels, marker=self._cancellations)
+            except RsmqError as error:
+                self._failed(error)
+        elif self._listener is not None and now - self._heard_at >= DRAIN_EVERY_S:
+            self.hear()  # nobody listened to it for a while; what is not read fills the server's memory
+        if self._listener is None:
+            return self._next_try_at
+        # A worker that has no room for more messages must still hear soon that one of its tasks was cancelled.
+        return self._heard_at + DRAIN_EVERY_S if self._is_told() else None
+
+    def hear_and_ask(self) -> None:
+        """Read what the server says, if possible while it answers what there is."""
+        self.hear(answered=1 if self._ask() else 0)
+
+    def hear(self, *, answered: int = 0) -> None:
+        """Read what the server says; so many of its hints were followed already."""
+        assert self._listener is not None
+        self._heard_at = time.monotonic()
+        try:
+            heard = self._listener.drain()
+            if heard:  # before the server's confirmation it is not certain that it lets us listen
+                self._backoff.over()
+            if heard and self._listener.take_marker():
+                self._on_cancellation()
+            if heard > answered:
+                self._on_publish()
+        except RsmqError as error:
+            self.stop()
+            self._failed(error)
+
+    @property
+    def _next_try_at(self) -> float:
+        return max(self._backoff.next_try_at, self._refused_until)
+
+    def _failed(self, error: RsmqError) -> None:
+        if not isinstance(error, PermissionDenied):
+            self._backoff.note(error)
+            return
+        self._refused_until = time.monotonic() + WITHOUT_RIGHTS_S
+        if not self._has_said_so:
+            self._has_said_so = True
+            logger.warning(
+                "%s. This worker looks for messages every POLL_INTERVAL_S instead, and finds out that a running task "
+                "was cancelled when it renews the lease; the rights it lacks are &%s:*",
+                str(error).rstrip("."),
+                self._namespace,
+            )
+
+    def stop(self) -> None:
+        """Close the socket."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None

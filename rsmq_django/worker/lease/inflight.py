@@ -1,0 +1,235 @@
+"""The record in Redis of what a worker holds, read by others: to renew its leases, and to give its messages back.
+
+The record is advisory. Whatever is done because of it goes through the receipt, so a stale record does no harm.
+
+Messages that Redis counts as held by this worker and that never arrived here.
+
+The reply to a fetch was lost; or the fetch is carried out much later, when a cut network is mended. The supervisor
+would renew their leases for ever. So the record of what is held is compared with what is known after a lost reply, and
+now and then.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ...core import Client, Message, RsmqError, SettleResult
+from ...core.call import Argument, Call
+from ...core.keys import worker_key, workers_key
+from ...core.limits import batches
+from ...core.numbers import read_whole
+from ...core.replies import read_message_id, read_nothing
+from ..fetch.provision import SHORTEST_LEASE_S
+from .delivery import Delivery, WorkQueue
+from .settle import release, strikes
+
+T = TypeVar("T")
+
+#: A worker without a heartbeat for this time is dead: six are missing, of its own and of its supervisor.
+DEAD_AFTER_S = 30.0
+BEAT_EVERY_S = 5.0
+_SILENCE_MS = round(DEAD_AFTER_S * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class InflightEntry:
+    """One message that a worker holds according to its record."""
+
+    message_id: str
+    receive_count: int
+    #: The field of the record that lists it: the number of a fetch, and the queue's name.
+    batch: str
+
+    @property
+    def queue_name(self) -> str:
+        """Return the name of the queue that it came from."""
+        return self.batch.partition(" ")[2]
+
+    def delivery(self, work_queue: WorkQueue) -> Delivery:
+        """Return the message as a delivery of which only the receipt is known."""
+        message = Message(self.message_id, b"", self.receive_count, None)
+        return Delivery(work_queue, message, 1, time.monotonic(), self.batch)
+
+
+def read_inflight(client: Client, inflight_key: str) -> list[InflightEntry]:
+    """Return what a worker holds; and what it has deleted, as long as others of the same batch are held."""
+    holds, cursor = [], b"0"
+    while True:
+        cursor, page = client.run(Call("worker/read_holds", (inflight_key,), (cursor,), _read_page, repeatable=True))
+        holds += page
+        if cursor == b"0":
+            return holds
+
+
+def held_queues(client: Client, inflight_keys: Sequence[str]) -> list[list[str]]:
+    """Return the names of the queues from which each of these workers holds messages: one round trip."""
+    calls = [Call("worker/held_queues", (key,), (), _read_names, repeatable=True) for key in inflight_keys]
+    return [_or_raise(reply) for reply in client.run_many(calls)]
+
+
+def renew_inflight(client: Client, records: Sequence[tuple[str, Sequence[WorkQueue]]]) -> float:
+    """Renew all leases on these records, in as many round trips as the longest one has pages.
+
+    Returns the shortest visibility timeout found, in seconds; infinite when there was none.
+    """
+    pages = [(inflight_key, queues, b"0") for inflight_key, queues in records]
+    shortest_s = math.inf
+    while pages:
+        replies = client.run_many([_renewal(*page) for page in pages])
+        following = []
+        for (inflight_key, queues, _), reply in zip(pages, replies, strict=True):
+            cursor, shortest_ms = _or_raise(reply)
+            shortest_s = min(shortest_s, float(shortest_ms) / 1000)
+            if cursor != b"0":
+                following.append((inflight_key, queues, cursor))
+        pages = following
+    return shortest_s
+
+
+def _renewal(inflight_key: str, queues: Sequence[WorkQueue], cursor: bytes) -> Call[list[Any]]:
+    keys = (key for each in queues for key in (each.queue.keys.messages, each.queue.keys.settings))
+    words: list[Argument] = [cursor, round(SHORTEST_LEASE_S * 1000)]
+    for each in queues:
+        words += (each.name, each.queue.vt_unit, round(each.lease_s * 1000))
+    return Call("worker/renew", (inflight_key, *keys), tuple(words), lambda reply: reply, repeatable=True)
+
+
+def _or_raise(reply: T | RsmqError) -> T:
+    if isinstance(reply, RsmqError):
+        raise reply
+    return reply
+
+
+def _read_names(reply: list[bytes]) -> list[str]:
+    return [name.decode("utf-8", "surrogateescape") for name in reply]
+
+
+def release_unknown(client: Client, queues: Sequence[WorkQueue], inflight_key: str, known: set[tuple[str, int]]) -> int:
+    """Give back what the record says is held and the worker has never seen: its delivery was lost on the way.
+
+    `known` are receipts, not ids: the lost delivery may be the next one of a message that the worker knows.
+    """
+    holds = read_inflight(client, inflight_key)
+    unknown = [entry for entry in holds if (entry.message_id, entry.receive_count) not in known]
+    return release_inflight(client, queues, inflight_key, unknown)
+
+
+def release_inflight(
+    client: Client, queues: Sequence[WorkQueue], inflight_key: str, holds: Sequence[InflightEntry]
+) -> int:
+    """Give messages back untouched, without counting an attempt. Returns how many there were."""
+    verdicts: list[SettleResult] = []
+    for work_queue, deliveries in _by_queue(queues, holds):
+        for batch in batches(deliveries):
+            verdicts += client.run(release(work_queue, batch))
+    return verdicts.count(SettleResult.DONE)
+
+
+class StillAlive(Exception):
+    """A worker that seemed dead has sent a heartbeat since: nothing was changed."""
+
+
+def expire_inflight(client: Client, queues: Sequence[WorkQueue], worker_id: str, holds: Sequence[InflightEntry]) -> int:
+    """Make messages visible that a dead worker held. Their deliveries count as attempts: it may have run them.
+
+    Raises StillAlive.
+    """
+    expired = 0
+    for work_queue, deliveries in _by_queue(queues, holds):
+        for batch in batches(deliveries):
+            own = work_queue.queue.keys
+            keys = (workers_key(client.namespace), worker_key(client.namespace, worker_id), own.messages, own.settings)
+            receipts = [word for delivery in batch for word in delivery.receipt]
+            args = (worker_id, _SILENCE_MS, *strikes((), batch), *receipts)
+            count = client.run(Call("worker/expire", keys, args, int, True, work_queue.name))
+            if count < 0:
+                raise StillAlive(worker_id)
+            expired += count
+    return expired
+
+
+def beat(client: Client, worker_ids: Sequence[str]) -> tuple[int, list[str]]:
+    """Say that these workers live; return the server's time (ms) and others that have been silent for too long."""
+    return client.run(beat_call(client, worker_ids))
+
+
+def beat_call(client: Client, worker_ids: Sequence[str]) -> Call[tuple[int, list[str]]]:
+    """Return beat() as a call."""
+    return Call(
+        "worker/beat", (workers_key(client.namespace),), (_SILENCE_MS, *worker_ids), _read_beat, repeatable=True
+    )
+
+
+def forget(client: Client, worker_id: str) -> None:
+    """Take a worker off the list. The record of its leases stays: it may still grow."""
+    client.run(Call("worker/forget", (workers_key(client.namespace),), (worker_id,), read_nothing, repeatable=True))
+
+
+def forget_dead(client: Client, worker_id: str) -> None:
+    """Take a worker off the list, and delete the record of its leases, unless it lives after all."""
+    keys = (workers_key(client.namespace), worker_key(client.namespace, worker_id))
+    client.run(Call("worker/forget", keys, (worker_id, _SILENCE_MS), read_nothing, repeatable=True))
+
+
+def _by_queue(
+    queues: Sequence[WorkQueue], holds: Sequence[InflightEntry]
+) -> Iterator[tuple[WorkQueue, list[Delivery]]]:
+    by_name: dict[str, list[InflightEntry]] = {}
+    for entry in holds:
+        by_name.setdefault(entry.queue_name, []).append(entry)
+    for work_queue in queues:
+        if work_queue.name in by_name:
+            yield work_queue, [entry.delivery(work_queue) for entry in by_name[work_queue.name]]
+
+
+def _read_page(reply: list[bytes]) -> tuple[bytes, list[InflightEntry]]:
+    cursor, *words = reply
+    return cursor, [entry for at in range(0, len(words), 2) for entry in _read_batch(words[at], words[at + 1])]
+
+
+def _read_batch(name: bytes, text: bytes) -> Iterator[InflightEntry]:
+    """Read a field of the record, without what no worker wrote."""
+    for line in text.split(b"\n")[1:]:
+        message_id, _, receive_count = line.rpartition(b" ")
+        if message_id and (number := read_whole(receive_count)) is not None:
+            yield InflightEntry(read_message_id(message_id), number, name.decode("utf-8", "surrogateescape"))
+
+
+def _read_beat(reply: list[bytes]) -> tuple[int, list[str]]:
+    server_ms, *worker_ids = reply
+    return int(server_ms), [read_message_id(worker_id) for worker_id in worker_ids]
+
+
+UNDELIVERED_EVERY_S = 30.0
+
+
+class Undelivered:
+    """What one worker knows of its ghosts on one server."""
+
+    def __init__(self, client: Client, inflight_key: str) -> None:
+        self._client = client
+        self._inflight_key = inflight_key
+        #: A reply to a fetch was lost.
+        self.may_be = False
+        #: The same, without fetches of which it is certain that nothing was sent.
+        self.are_likely = False
+        self._look_at = time.monotonic() + UNDELIVERED_EVERY_S
+
+    def suspect(self, *, are_likely: bool) -> None:
+        """Look for them at the next exchange."""
+        self.may_be = True
+        self.are_likely |= are_likely
+
+    def is_due(self) -> bool:
+        """Say whether to look for them now."""
+        return self.may_be or time.monotonic() >= self._look_at
+
+    def release(self, queues: Sequence[WorkQueue], held: Iterable[Delivery]) -> None:
+        """Give back what is on record and not among what is held."""
+        release_unknown(self._client, queues, self._inflight_key, {delivery.receipt for delivery in held})
+        self.may_be = self.are_likely = False
+        self._look_at = time.monotonic() + UNDELIVERED_EVERY_S

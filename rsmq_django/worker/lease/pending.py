@@ -1,0 +1,211 @@
+"""What waits for the next exchange with Redis: outcomes, and messages of which there will be none here.
+
+Whoever runs executions puts outcomes in, from any thread; only the main thread takes anything out. So nothing is
+locked, and what an exchange could not carry out comes back here.
+
+Which runs have gone on for so long that their result records should say that they began.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Set
+
+from ...core import Client, RsmqError
+from ...core.backoff import Backoff
+from ...core.limits import MAX_BATCH
+from ..execute.outcomes import NOTHING_RETURNED, Released, Succeeded
+from .delivery import Delivery
+from .settle import Settlement
+
+#: A worker that is to end by itself waits so long for a damaged queue to take outcomes.
+GIVE_UP_REFUSED_AFTER_S = 10.0
+
+
+#: An outcome that failed to go out alone is tried again after this time; a long one after twice this time, then after
+#: twice as long each time.
+FIRST_LATE_WAIT_S = 0.1
+LONGEST_LATE_WAIT_S = 30.0
+#: Values that go out in one exchange, unless a single one is longer.
+MOST_BYTES = 1_048_576
+#: No network is too slow for a shorter value: when that fails the server is away, and it goes out when it is back.
+LONG_BYTES = 65_536
+
+
+class LateSettlements:
+    """Outcomes of exchanges that failed. They are tried again apart from everything else.
+
+    One that cannot go out within the time limit of an exchange, because it is too long for the network, must not delay
+    others, nor the next fetch. So after a failure a single one is tried, a long one longer and longer apart; each
+    success doubles how many go out together.
+    """
+
+    def __init__(self) -> None:
+        self.settlements: deque[Settlement] = deque()
+        self.most = 1
+        #: Monotonic time before which none is tried.
+        self.next_try_at = 0.0
+        self._failures = 0
+
+    def is_time(self) -> bool:
+        """Return whether there are some that may be tried now."""
+        return bool(self.settlements) and time.monotonic() >= self.next_try_at
+
+    def add(self, settlements: Iterable[Settlement], *, were_late: bool) -> None:
+        """Keep outcomes; `were_late` when they were tried apart from everything else."""
+        added = [*settlements]
+        if not were_late:  # first: the others have failed more often
+            self.settlements.extendleft(reversed(added))
+            self.next_try_at = 0.0
+        else:
+            self.settlements.extend(added)
+            if self.most == 1:
+                self._failures += any(_bytes_of(each) > LONG_BYTES for each in added)
+                wait_s = min(LONGEST_LATE_WAIT_S, FIRST_LATE_WAIT_S * 2 ** min(self._failures, 10))
+                self.next_try_at = time.monotonic() + wait_s
+        self.most = 1
+
+    def arrived(self) -> None:
+        """Note that the outcomes tried last were carried out."""
+        self.most, self._failures = min(2 * self.most, MAX_BATCH), 0
+
+
+class PendingSettlements:
+    """What one worker has for one server."""
+
+    def __init__(self, client: Client) -> None:
+        self.settlements: deque[Settlement] = deque()
+        #: Outcomes that a damaged queue refused, to be tried again later; everything else goes on.
+        self.refused: list[Settlement] = []
+        self.damage = Backoff(f"outcomes on {client.connection!r}")
+        self.late = LateSettlements()
+        #: The exchange under way carries late outcomes.
+        self.tries_late = False
+        self._abandon: deque[Delivery] = deque()
+        #: Batches of which nothing is held any more, to be struck off the record.
+        self.over: list[str] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether Redis knows all outcomes."""
+        return not self.count and not self.refused
+
+    @property
+    def count(self) -> int:
+        """Return how many outcomes wait for an exchange."""
+        return len(self.settlements) + len(self.late.settlements)
+
+    def is_stuck(self, held: int) -> bool:
+        """Say whether the messages held are those whose outcomes a damaged queue has refused for a while."""
+        only_refused = bool(self.refused) and not self.count and held == len(self.refused)
+        return only_refused and self.damage.lasts_s > GIVE_UP_REFUSED_AFTER_S
+
+    # -- Outcomes -----------------------------------------------------------------------------------------------------
+
+    def take_settlements(self) -> list[Settlement]:
+        """Take out as many outcomes as one exchange carries; only late ones when these may be tried."""
+        self.tries_late = self.late.is_time()
+        if self.tries_late:
+            return _take(self.late.settlements, self.late.most)
+        return _take(self.settlements, MAX_BATCH)
+
+    def have_arrived(self) -> None:
+        """Note that outcomes were carried out."""
+        if self.tries_late:
+            self.late.arrived()
+
+    def put_back(self, settlements: Iterable[Settlement]) -> None:
+        """Keep outcomes for a later exchange, because the server did not answer."""
+        self.late.add(settlements, were_late=self.tries_late)
+
+    def refuse(self, settlements: Iterable[Settlement], error: RsmqError) -> None:
+        """Keep outcomes that a damaged queue refused until it may be mended."""
+        self.refused.extend(settlements)
+        self.damage.note(error)
+        for settlement in self.refused:
+            settlement.delivery.tell_outcome()  # nobody knows when the queue is mended, and there are others
+
+    def offer_refused_again(self, now: float) -> None:
+        """Let the next exchange carry what was refused, if it is time to try that."""
+        if self.refused and now >= self.damage.next_try_at:
+            self.settlements.extend(self.refused)
+            self.refused.clear()
+
+    def settled(self, settlements: Iterable[Settlement]) -> set[Delivery]:
+        """Return the messages whose outcomes wait here, and those of these."""
+        return {settlement.execution.delivery for settlement in [*settlements, *self.all_settlements()]}
+
+    def all_settlements(self) -> list[Settlement]:
+        """Return all outcomes that Redis does not know."""
+        return [*self.settlements, *self.late.settlements, *self.refused]
+
+    # -- Messages without an outcome ----------------------------------------------------------------------------------
+
+    def abandon(self, deliveries: Iterable[Delivery], over: Iterable[str] = ()) -> None:
+        """Strike messages and batches off the record of what is held with the next exchange."""
+        self._abandon.extend(deliveries)
+        self.over.extend(over)
+
+    def take_abandoned(self) -> list[Delivery]:
+        """Take out as many of the messages as one exchange carries."""
+        return [self._abandon.popleft() for _ in range(min(len(self._abandon), MAX_BATCH))]
+
+    def take_over(self) -> list[str]:
+        """Take out the batches."""
+        over, self.over = self.over, []
+        return over
+
+
+def _take(settlements: deque[Settlement], most: int) -> list[Settlement]:
+    taken: list[Settlement] = []
+    size = 0
+    while settlements and len(taken) < most and size < MOST_BYTES:
+        settlement = settlements.popleft()
+        taken.append(settlement)
+        if settlement.outcome is not NOTHING_RETURNED:
+            size += _bytes_of(settlement)
+    return taken
+
+
+def _bytes_of(settlement: Settlement) -> int:
+    """Return the length of what a function returned; the words of all other outcomes are few."""
+    outcome = settlement.outcome
+    return len(outcome.value) if isinstance(outcome, Succeeded) else 0
+
+
+#: Runs shorter than this never show as RUNNING: noting the start would cost more than it tells.
+NOTE_START_AFTER_S = 0.1
+
+
+class StartNotes:
+    """Knows when to look for such runs, on the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._look_at = 0.0
+
+    def is_time(self, now: float) -> bool:
+        """Say whether to look now."""
+        return now >= self._look_at
+
+    def looked(self, now: float) -> None:
+        """Take over that somebody has just looked."""
+        self._look_at = now + NOTE_START_AFTER_S
+
+    def next_look_at(self, now: float) -> float:
+        """Return when to look again: nobody tells when a message begins to run, or that it waits for a thread."""
+        return max(self._look_at, now + NOTE_START_AFTER_S / 2)
+
+
+def starts_to_note(held: Iterable[Delivery], settled: Set[Delivery], *, now_ms: float) -> list[Settlement]:
+    """Return the runs whose start is to be noted, as endings of which the outcome is not used."""
+    since_ms = now_ms - NOTE_START_AFTER_S * 1000
+    unnoted = [each for each in held if each not in settled and _is_unnoted(each, since_ms)]
+    settlements = [Settlement(each.execution, Released()) for each in unnoted if each.execution is not None]
+    for settlement in settlements:
+        settlement.delivery.start_noted = not settlement.result_keys  # without a result there is nothing to note
+    return [settlement for settlement in settlements if settlement.result_keys]
+
+
+def _is_unnoted(delivery: Delivery, since_ms: float) -> bool:
+    return not delivery.start_noted and delivery.started_ms is not None and delivery.started_ms <= since_ms

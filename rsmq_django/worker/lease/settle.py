@@ -1,0 +1,336 @@
+"""From outcomes to Redis calls. Every call checks the receipt in its script, so all of them are safe to repeat."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...core import SettleResult
+from ...core.call import Argument, Call
+from ...core.events import dropped_key
+from ...core.keys import events_key, queue_keys, result_key, successes_key
+from ...core.replies import read_nothing, read_settlements
+from ...tasks.envelope import Envelope
+from ...tasks.results import UNFINISHED_TTL_S, encode_error, proven_end
+from ..execute.execution import Execution
+from ..execute.outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
+from ..execute.workflow import counted, is_member
+from ..report.error_text import dotted_path, text_of
+from ..report.event_log import NO_EVENTS, EventLog, Events
+from .delivery import Delivery, WorkQueue
+
+Verdicts = list[SettleResult]
+
+
+@dataclass(slots=True)
+class Settlement:
+    """A message's outcome on its way to Redis."""
+
+    execution: Execution
+    outcome: Outcome
+
+    @property
+    def worker_id(self) -> str:
+        """Return who ran it."""
+        return self.execution.notifier.worker_id
+
+    @property
+    def delivery(self) -> Delivery:
+        """Return the message that ends."""
+        return self.execution.delivery
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """Return the task call, as far as the message got as being one."""
+        return self.execution.envelope
+
+    @property
+    def keep_result_s(self) -> int:
+        """Return how long the finished result is kept; 0 for messages without one."""
+        return self.execution.keep_result_s
+
+    @property
+    def result_keys(self) -> tuple[str, ...]:
+        """Return the key of the result record, or nothing when none is kept."""
+        envelope = self.execution.envelope
+        if envelope is None or not self.execution.keep_result_s:
+            return ()
+        return (result_key(self.delivery.work_queue.queue.client.namespace, envelope.id),)
+
+    def record(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
+        """Return what write_result() in shared/results.lua reads, or nothing when no result is kept."""
+        if not self.result_keys:
+            return ()
+        fields |= {"queue": self.delivery.work_queue.name, "message": self.delivery.message.id}
+        return self.record_of_run(ttl_s, **fields)
+
+    def record_of_run(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
+        """See record(); without what the sender has written."""
+        attempt, words = self.delivery.attempt, [f"worker:{self.delivery.attempt}", self.worker_id]
+        if self.delivery.started_ms is not None:  # else it ran in a process that is gone, and noted it there
+            started_ms = f"{self.delivery.started_ms:.3f}"
+            words += ("attempted_ms", started_ms)
+            if attempt == 1:
+                words += ("started_ms", started_ms)
+        for field in fields.items():
+            words += field
+        return ttl_s, len(words), *words
+
+
+#: Outcomes of which one call carries out many.
+_TOGETHER = (Succeeded, Released)
+
+EndingBatches = Callable[[Sequence[Delivery]], list[str]]
+
+
+@dataclass(slots=True)
+class SettleCall:
+    """A call that carries outcomes out."""
+
+    settlements: list[Settlement]
+    #: The batches that it strikes off the record as a whole.
+    over: list[str]
+    call: Call[Verdicts]
+
+
+def settle_calls(
+    settlements: Sequence[Settlement],
+    settle_batches: EndingBatches = lambda deliveries: [],
+    event_log: EventLog | None = None,
+) -> list[SettleCall]:
+    """Return the calls that carry the outcomes out.
+
+    `ending_batches` says which batches a worker holds nothing of any more when these deliveries have ended.
+    """
+    recent = None if event_log is None else event_log.recent
+    if recent is not None:
+        recent.turn(time.monotonic())
+    #: By queue, how they end, whether results are kept, and the task whose last successes they are among.
+    groups: dict[tuple[WorkQueue, type[Outcome], bool, str], list[Settlement]] = {}
+    alone: list[tuple[list[Settlement], str]] = []
+    for settlement in settlements:
+        execution, how = settlement.execution, type(settlement.outcome)
+        apart = execution.path if recent is not None and how is Succeeded and recent.takes(execution.path) else ""
+        if how not in _TOGETHER or (execution.meta is not None and is_member(settlement)):
+            alone.append(([settlement], apart))
+            continue
+        key = execution.delivery.work_queue, how, how is Succeeded and execution.keep_result_s > 0, apart
+        group = groups.get(key)
+        if group is None:
+            groups[key] = [settlement]
+        else:
+            group.append(settlement)
+    all_groups = [*alone, *((group, apart) for (_, _, _, apart), group in groups.items())]
+    return [_settle_call(group, apart, settle_batches, event_log) for group, apart in all_groups]
+
+
+def _settle_call(
+    group: list[Settlement], apart: str, settle_batches: EndingBatches, event_log: EventLog | None
+) -> SettleCall:
+    first, deliveries = group[0], [settlement.execution.delivery for settlement in group]
+    over, work_queue = settle_batches(deliveries), deliveries[0].work_queue
+    events = NO_EVENTS if event_log is None else event_log.words(work_queue.name, group, are_apart=bool(apart))
+    log = successes_key(work_queue.queue.client.namespace, apart) if apart else ""
+    match first.outcome:
+        case Succeeded() if first.result_keys:
+            call = keep_results(work_queue, group, over, events, log)
+        case Succeeded():
+            call = succeed(work_queue, deliveries, over, events, log)
+        case Released():
+            call = release(work_queue, deliveries, over, events)
+        case RetryIn():
+            call = retry(first, first.outcome, over, events)
+        case Postponed():
+            call = postpone(first, first.outcome, over, events)
+        case Dead():
+            call = bury(first, first.outcome, over, events)
+        case Cancelled():
+            call = strike_off(deliveries[0], over, events)
+    return SettleCall(group, over, counted(first, call))
+
+
+def succeed(
+    work_queue: WorkQueue,
+    deliveries: Sequence[Delivery],
+    over: Sequence[str] = (),
+    events: Events = NO_EVENTS,
+    log: str = "",
+) -> Call[Verdicts]:
+    """Return the call that deletes messages whose functions returned."""
+    args: list[Argument] = [*strikes(over)]
+    messages = [delivery.message for delivery in deliveries]
+    receive_counts = {message.receive_count for message in messages}
+    if len(receive_counts) == 1:  # mostly each was received for the first time
+        args += (*receive_counts, *[message.id for message in messages])
+    else:
+        args.append("")
+        for message in messages:
+            args += (message.id, message.receive_count)
+    args += events
+    read = _read_refused(len(deliveries))
+    return Call("worker/succeed", _final_keys(work_queue, log), tuple(args), read, True, work_queue.name)
+
+
+def keep_results(
+    work_queue: WorkQueue,
+    settlements: Sequence[Settlement],
+    over: Sequence[str] = (),
+    events: Events = NO_EVENTS,
+    log: str = "",
+) -> Call[Verdicts]:
+    """Return the call that deletes messages whose functions returned, and keeps their results."""
+    keys = [*_final_keys(work_queue, log)]
+    args: list[Argument] = [*strikes(over), work_queue.name, settlements[0].worker_id]
+    for settlement in settlements:
+        assert isinstance(settlement.outcome, Succeeded)
+        value = settlement.outcome.value
+        if work_queue.is_sealed:
+            value = proven_end(value, task_id=settlement.execution.task_id, queue_name=work_queue.name, field="value")
+        delivery, ended_ms = settlement.delivery, settlement.execution.finished_ms
+        began_ms = ended_ms if delivery.started_ms is None else delivery.started_ms
+        keys += settlement.result_keys
+        args += (*delivery.receipt, delivery.attempt, settlement.keep_result_s)
+        args += (f"{began_ms:.3f}", f"{ended_ms:.3f}", value)
+    args += events
+    read = _read_refused(len(settlements))
+    return Call("worker/keep_results", tuple(keys), tuple(args), read, True, work_queue.name)
+
+
+def retry(
+    settlement: Settlement, outcome: RetryIn, over: Sequence[str] = (), events: Events = NO_EVENTS
+) -> Call[Verdicts]:
+    """Return the call that makes a message visible again later."""
+    delivery = settlement.delivery
+    error = {f"error:{delivery.attempt}": encode_error(outcome.error, outcome.traceback)}
+    wait_ms = round(outcome.after_s * 1000)
+    record = settlement.record(UNFINISHED_TTL_S + round(outcome.after_s), status="READY", **error)
+    keys = (*settle_keys(delivery.work_queue), *settlement.result_keys)
+    args = (*strikes(over, [delivery]), *delivery.receipt, wait_ms, "retried", *record, *events)
+    return Call("worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
+
+
+def postpone(
+    settlement: Settlement, outcome: Postponed, over: Sequence[str] = (), events: Events = NO_EVENTS
+) -> Call[Verdicts]:
+    """Return the call that makes a message visible again later, with a run that does not count."""
+    delivery, wait_ms = settlement.delivery, round(outcome.after_s * 1000)
+    ttl_s = UNFINISHED_TTL_S + round(outcome.after_s)
+    record = settlement.record(ttl_s, status="READY") if outcome.has_run else ()
+    keys = (*settle_keys(delivery.work_queue), *(settlement.result_keys if record else ()))
+    args = (*strikes(over, [delivery]), *delivery.receipt, wait_ms, "released", *record, *events)
+    return Call("worker/retry", keys, args, _read_verdict, True, delivery.work_queue.name)
+
+
+def bury(settlement: Settlement, outcome: Dead, over: Sequence[str] = (), events: Events = NO_EVENTS) -> Call[Verdicts]:
+    """Return the call that moves a message to its dead-letter queue, or deletes it when it is discarded."""
+    delivery, work_queue = settlement.delivery, settlement.delivery.work_queue
+    target = None if isinstance(outcome, Discarded) else settlement.execution.dead_letter_queue
+    # A script is given keys of one slot only: in the place of those of no queue stand those of the message's own.
+    dead = queue_keys(work_queue.queue.client.namespace, target or work_queue.name)
+    record = failure_record(settlement, outcome) if target else ""
+    error = encode_error(outcome.error, outcome.traceback or text_of(outcome.error))
+    if work_queue.is_sealed:
+        error = proven_end(error, task_id=settlement.execution.task_id, queue_name=work_queue.name, field="error")
+    fields = {"status": "FAILED", "finished_ms": f"{settlement.execution.finished_ms:.3f}", "dead": target or ""}
+    result = settlement.record(settlement.keep_result_s, **fields, **{f"error:{delivery.attempt}": error})
+    keys = (*_final_keys(work_queue), dead.messages, dead.settings, dead.failures, dead.releases)
+    args = (*strikes(over, [delivery]), *delivery.receipt, record, *result, *events)
+    return Call("worker/bury", (*keys, *settlement.result_keys), args, _read_verdict, True, work_queue.name)
+
+
+def release(
+    work_queue: WorkQueue, deliveries: Sequence[Delivery], over: Sequence[str] = (), events: Events = NO_EVENTS
+) -> Call[Verdicts]:
+    """Return the call that gives messages back untouched."""
+    keys = settle_keys(work_queue)
+    receipts = [word for delivery in deliveries for word in delivery.receipt]
+    args = (*strikes(over, deliveries), work_queue.queue.keys.channel, *receipts, *events)
+    return Call("worker/release", keys, args, read_settlements, True, work_queue.name)
+
+
+def strike_off(delivery: Delivery, over: Sequence[str] = (), events: Events = NO_EVENTS) -> Call[Verdicts]:
+    """Return the call that strikes a cancelled message off the record: it is gone from its queue."""
+    work_queue, namespace = delivery.work_queue, delivery.work_queue.queue.client.namespace
+    keys = (work_queue.inflight_key, events_key(namespace), dropped_key(namespace))
+    args = (*strikes(over, [delivery]), *events)
+    return Call("worker/strike_off", keys, args, lambda _struck: [SettleResult.MISSING], True, work_queue.name)
+
+
+def start(settlement: Settlement) -> Call[Verdicts]:
+    """Return the call that notes in the result record that an attempt began; the outcome of the ending is not used."""
+    keys = (*_queue_keys(settlement.delivery.work_queue), *settlement.result_keys)
+    args = (*settlement.delivery.receipt, *settlement.record(UNFINISHED_TTL_S, status="RUNNING"))
+    return Call("worker/start", keys, args, _read_verdict, True, settlement.delivery.work_queue.name)
+
+
+def failure_record(settlement: Settlement, outcome: Dead) -> str:
+    """Return the failure record of a dead letter: JSON, for people and programs."""
+    kind, envelope = type(outcome.error), settlement.envelope
+    record: dict[str, Any] = {
+        "reason": outcome.reason,
+        "queue": settlement.delivery.work_queue.name,
+        "task": envelope.task if envelope else settlement.execution.path,
+        "task_id": envelope.id if envelope else None,
+        "attempts": settlement.delivery.attempt,
+        "error": dotted_path(kind),
+        "message": text_of(outcome.error),
+        "traceback": outcome.traceback,
+        "died_ms": round(settlement.execution.finished_ms or 0),
+        "worker": settlement.worker_id,
+    }
+    return json.dumps(record)
+
+
+def unhold(inflight_key: str, deliveries: Sequence[Delivery], over: Sequence[str] = ()) -> Call[None]:
+    """Return the call that strikes messages and batches off the record, so that nobody renews their leases."""
+    return Call("worker/unhold", (inflight_key,), strikes(over, deliveries), read_nothing, True)
+
+
+def strike_of(batch: str, message_id: str) -> tuple[Argument, ...]:
+    """Return what shared/strike.lua reads, for one message."""
+    return 1, batch, message_id
+
+
+def strikes(over: Sequence[str], deliveries: Sequence[Delivery] = ()) -> tuple[Argument, ...]:
+    """Return what shared/strike.lua reads: batches that are over, and messages that stay in a queue."""
+    words: list[Argument] = [word for batch in over for word in (batch, "")]
+    for delivery in deliveries:
+        if delivery.batch not in over:
+            words += (delivery.batch, delivery.message.id)
+    return len(words) // 2, *words
+
+
+def _queue_keys(work_queue: WorkQueue) -> tuple[str, str, str, str]:
+    """Return the keys that every script of a worker begins with."""
+    keys = work_queue.queue.keys
+    return keys.messages, keys.settings, keys.releases, work_queue.inflight_key
+
+
+def settle_keys(work_queue: WorkQueue, log: str = "") -> tuple[str, ...]:
+    """Return the keys that every script begins with that ends leases; `log` is another stream than the event log."""
+    namespace = work_queue.queue.client.namespace
+    return *_queue_keys(work_queue), log or events_key(namespace), dropped_key(namespace)
+
+
+def _final_keys(work_queue: WorkQueue, log: str = "") -> tuple[str, ...]:
+    """Return the keys that every script begins with after which a message is not in its queue any more."""
+    return *settle_keys(work_queue, log), work_queue.queue.keys.failures
+
+
+def _read_verdict(reply: int) -> Verdicts:
+    return [SettleResult(reply)]
+
+
+def _read_refused(count: int) -> Callable[[list[int]], Verdicts]:
+    """Return a reader of replies that tell only what was not done."""
+
+    def read(reply: list[int]) -> Verdicts:
+        verdicts = [SettleResult.DONE] * count
+        for at in range(0, len(reply), 2):
+            verdicts[reply[at]] = SettleResult(reply[at + 1])
+        return verdicts
+
+    return read

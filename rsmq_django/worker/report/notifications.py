@@ -1,0 +1,249 @@
+"""Tells the world what a worker does: log lines, Django's task signals and ours. It decides nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ...conf import get_settings
+from ...core import Queue
+from ...core.log_lines import get_logger
+from ...signals import lease_lost, message_dead_lettered
+from ...tasks.compat import TaskError, TaskResult, TaskResultStatus, anybody_listens, task_finished, task_started
+from ...tasks.envelope import Unreadable
+from ...tasks.interrupts import TaskCancelled
+from ...tasks.middleware import chain
+from ...tasks.results import as_time, restored_task
+from ...tasks.running import CurrentTask
+from ..execute.outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
+from ..lease.delivery import Delivery
+from .error_text import dotted_path, one_line, text_of
+
+if TYPE_CHECKING:
+    from ..execute.execution import Execution
+
+logger = get_logger(__name__)
+
+#: What an outcome is called in logs, in the event log and in counters.
+EVENT_NAMES: dict[type[Outcome], str] = {
+    Succeeded: "succeeded",
+    RetryIn: "retried",
+    Dead: "dead",
+    Discarded: "discarded",
+    Released: "released",
+    Postponed: "released",
+    Cancelled: "cancelled",
+}
+
+
+def event_name(outcome: Outcome) -> str:
+    """Return what an outcome is called."""
+    return EVENT_NAMES.get(type(outcome)) or type(outcome).__name__.lower()
+
+
+#: After these a task never runs again.
+_FINAL = (Succeeded, Dead, Cancelled)
+
+
+class Notifier:
+    """Speaks for one worker process."""
+
+    def __init__(self, worker_id: str) -> None:
+        self.worker_id = worker_id
+        self.starts_are_news = self.successes_are_news = True
+
+    def find_listeners(self) -> None:
+        """Find out whether anybody wants to hear of starts and successes; asked for each message, it would cost as
+        much as a short task. Workers ask before they hand out what has arrived.
+        """
+        self.starts_are_news = anybody_listens(task_started)
+        #: To a log, to middleware, or to a receiver of Django's signal.
+        self.successes_are_news = (
+            logger.isEnabledFor(logging.DEBUG) or bool(get_settings().middleware) or anybody_listens(task_finished)
+        )
+
+    # -- Signals ------------------------------------------------------------------------------------------------------
+
+    def started(self, execution: Execution) -> None:
+        """Send `task_started`."""
+        if _is_task(execution):
+            result = self.task_result(execution)
+            task_started.send_robust(sender=type(result.task.get_backend()), task_result=result)
+
+    async def astarted(self, execution: Execution) -> None:
+        """See started()."""
+        if _is_task(execution):
+            result = self.task_result(execution)
+            await task_started.asend_robust(sender=type(result.task.get_backend()), task_result=result)
+
+    def finished(self, execution: Execution, outcome: Outcome) -> None:
+        """Write the log line of an outcome; send `task_finished` and `message_dead_lettered` when they apply."""
+        log_outcome(execution, outcome)
+        _tell_middleware(execution, outcome)
+        if isinstance(outcome, _FINAL) and _is_task(execution) and anybody_listens(task_finished):
+            result = self._finished_result(execution, outcome)
+            task_finished.send_robust(sender=type(result.task.get_backend()), task_result=result)
+        if type(outcome) is Dead:
+            message_dead_lettered.send_robust(sender=Queue, **_dead_letter(execution, outcome))
+
+    async def afinished(self, execution: Execution, outcome: Outcome) -> None:
+        """See finished()."""
+        log_outcome(execution, outcome)
+        _tell_middleware(execution, outcome)
+        if isinstance(outcome, _FINAL) and _is_task(execution) and anybody_listens(task_finished):
+            result = self._finished_result(execution, outcome)
+            await task_finished.asend_robust(sender=type(result.task.get_backend()), task_result=result)
+        if type(outcome) is Dead:
+            await message_dead_lettered.asend_robust(sender=Queue, **_dead_letter(execution, outcome))
+
+    def lost(self, delivery: Delivery) -> None:
+        """Say that a result was discarded because somebody else holds the message now."""
+        logger.warning(
+            "message %s of queue %s was handed to somebody else while it was held here; the result is discarded",
+            delivery.message.id,
+            delivery.work_queue.name,
+            extra={
+                "rsmq_event": "lost",
+                "rsmq_queue": delivery.work_queue.name,
+                "rsmq_message_id": delivery.message.id,
+                "rsmq_attempt": delivery.attempt,
+                "rsmq_worker": self.worker_id,
+            },
+        )
+        lease_lost.send_robust(sender=Queue, queue_name=delivery.work_queue.name, message=delivery.message)
+
+    # -- What signals and contexts carry ------------------------------------------------------------------------------
+
+    def task_result(self, execution: Execution) -> TaskResult[..., Any]:
+        """Return the running task's `TaskResult`, the same object for its context and all its signals."""
+        if execution.task_result is None:
+            execution.task_result = self._running_result(execution)
+        return execution.task_result
+
+    def _running_result(self, execution: Execution) -> TaskResult[..., Any]:
+        delivery, work, envelope = execution.delivery, execution.work, execution.envelope
+        assert work is not None and work.task is not None and envelope is not None
+        started_at = as_time(delivery.started_ms)
+        return TaskResult(
+            task=restored_task(work.path, queue_name=delivery.work_queue.name, backend=work.task.backend),
+            id=envelope.id,
+            status=TaskResultStatus.RUNNING,
+            enqueued_at=as_time(delivery.message.sent_ms),
+            started_at=started_at,
+            finished_at=None,
+            last_attempted_at=started_at,
+            args=envelope.args,
+            kwargs=envelope.kwargs,
+            backend=work.task.backend,
+            errors=[],
+            # Earlier attempts may have run elsewhere; their names stand in the result record.
+            worker_ids=[""] * (delivery.attempt - 1) + [self.worker_id],
+        )
+
+    def _finished_result(self, execution: Execution, outcome: Succeeded | Dead | Cancelled) -> TaskResult[..., Any]:
+        result = self.task_result(execution)
+        failed = not isinstance(outcome, Succeeded)
+        object.__setattr__(result, "status", TaskResultStatus.FAILED if failed else TaskResultStatus.SUCCESSFUL)
+        object.__setattr__(result, "finished_at", as_time(execution.finished_ms))
+        if isinstance(outcome, Dead):
+            kind = type(outcome.error)
+            result.errors.append(
+                TaskError(
+                    exception_class_path=dotted_path(kind),
+                    traceback=outcome.traceback or text_of(outcome.error),
+                )
+            )
+        elif isinstance(outcome, Cancelled):
+            error = TaskCancelled()
+            result.errors.append(TaskError(exception_class_path=dotted_path(type(error)), traceback=str(error)))
+        else:
+            object.__setattr__(result, "_return_value", json.loads(outcome.value))
+        return result
+
+
+def log_outcome(execution: Execution, outcome: Outcome) -> None:
+    """Write one line that says what happened and what happens next, with the same as fields for programs."""
+    if isinstance(outcome, Succeeded) and not logger.isEnabledFor(logging.DEBUG):
+        return  # before anything is put together: most outcomes are these
+    delivery = execution.delivery
+    what = execution.path or f"a message of queue {delivery.work_queue.name}"
+    message_id, attempt, most = delivery.message.id, delivery.attempt, execution.max_attempts
+    extra = log_fields(execution, outcome)
+    match outcome:
+        case Succeeded():
+            logger.debug("%s succeeded on attempt %d [%s]", what, attempt, message_id, extra=extra)
+        case RetryIn(after_s, error):
+            text = "%s failed on attempt %d of %d, retry in %.1f s: %s [%s]"
+            logger.warning(text, what, attempt, most, after_s, one_line(error), message_id, extra=extra)
+        case Dead(reason, error, traceback_text):
+            fate = "discarded" if isinstance(outcome, Discarded) else "moved to its dead-letter queue"
+            text = f"%s failed for good (%s) on attempt %d, {fate}: %s [%s]"
+            why = one_line(error).removeprefix(f"{Unreadable.__name__}: ")  # the reason says that it is unreadable
+            _log_error(text, (what, reason, attempt, why, message_id), traceback_text.rstrip(), extra)
+        case Cancelled():
+            logger.info("%s was cancelled on attempt %d [%s]", what, attempt, message_id, extra=extra)
+        case Postponed(after_s, why, has_run=False):
+            logger.debug("%s is given back for %.1f s: %s [%s]", what, after_s, why, message_id, extra=extra)
+        case Postponed(after_s, why):
+            logger.info("%s is postponed by %.1f s: %s [%s]", what, after_s, why, message_id, extra=extra)
+        case Released():
+            text = "%s given back unfinished, another worker takes it at once [%s]"
+            logger.info(text, what, message_id, extra=extra)
+
+
+def _log_error(text: str, args: tuple[object, ...], traceback_text: str, extra: dict[str, Any]) -> None:
+    """Log an error whose traceback is known as text only, where formatters look for it."""
+    if logger.isEnabledFor(logging.ERROR):
+        path, line, function, _ = logger.findCaller(stacklevel=2)
+        record = logger.makeRecord(logger.name, logging.ERROR, path, line, text, args, None, func=function, extra=extra)
+        record.exc_text = traceback_text or None
+        logger.handle(record)
+
+
+def log_fields(execution: Execution, outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as fields of a log record; docs/metrics.md explains them. Nothing of arguments is in them."""
+    delivery, envelope = execution.delivery, execution.envelope
+    fields: dict[str, Any] = {
+        "rsmq_event": event_name(outcome),
+        "rsmq_queue": delivery.work_queue.name,
+        "rsmq_task": execution.path,
+        "rsmq_task_id": envelope.id if envelope else "",
+        "rsmq_message_id": delivery.message.id,
+        "rsmq_attempt": delivery.attempt,
+        "rsmq_max_attempts": execution.max_attempts,
+        "rsmq_worker": execution.notifier.worker_id,
+    }
+    if delivery.started_ms is not None and execution.finished_ms is not None:
+        fields["rsmq_run_ms"] = round(execution.finished_ms - delivery.started_ms, 3)
+    if isinstance(outcome, (RetryIn, Dead)):
+        fields["rsmq_error_type"] = dotted_path(type(outcome.error))
+    if isinstance(outcome, RetryIn):
+        fields["rsmq_retry_in_s"] = round(outcome.after_s, 3)
+    if isinstance(outcome, Dead):
+        fields["rsmq_reason"] = outcome.reason
+    return fields
+
+
+#: Which method of a middleware an outcome calls, besides `after`.
+_MIDDLEWARE_EVENTS: dict[type[Outcome], str] = {RetryIn: "on_retry", Dead: "on_dead_letter", Discarded: "on_discard"}
+
+
+def _tell_middleware(execution: Execution, outcome: Outcome) -> None:
+    middleware = chain()
+    if middleware is not None:
+        middleware.tell(CurrentTask(execution), outcome, _MIDDLEWARE_EVENTS.get(type(outcome)))
+
+
+def _is_task(execution: Execution) -> bool:
+    return execution.work is not None and execution.work.task is not None
+
+
+def _dead_letter(execution: Execution, outcome: Dead) -> dict[str, Any]:
+    delivery = execution.delivery
+    return {
+        "queue_name": delivery.work_queue.name,
+        "message": delivery.message,
+        "reason": outcome.reason,
+        "task_path": execution.path,
+    }

@@ -1,0 +1,244 @@
+"""What a process counts between two reports: how attempts began and ended, how long they waited and ran.
+
+Counting is an append to a list; buckets are computed and fields are put together once a second. A report goes out with
+the next exchange, and is kept until its reply has arrived: the script adds it once, however often it is sent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from ...conf import get_settings
+from ...core import Client, RsmqError, SettleResult
+from ...core.call import Call
+from ...core.counters import MOST_FIELDS, report
+from ...core.errors import ConnectionFailed, OutcomeUnknown, ServerRefused
+from ...core.histogram import bucket_of
+from ...core.log_lines import get_logger
+from ..execute.outcomes import Postponed, Released
+from .notifications import event_name
+
+if TYPE_CHECKING:
+    from ..execute.execution import Execution
+    from ..lease.settle import Settlement
+    from ..sources.reliable_queue import Settled
+
+logger = get_logger(__name__)
+
+#: How much is lost when a process is killed. More often would cost more and tell no more.
+REPORT_EVERY_S = 1.0
+#: When a process ends, it reports what it has counted; many tasks in many queues take more than one exchange.
+MOST_LAST_REPORTS = 10
+
+_path_of = attrgetter("path")
+
+
+class Times:
+    """How long attempts of one kind waited and ran, in microseconds; None where that is unknown."""
+
+    __slots__ = ("runs", "waits")
+
+    def __init__(self) -> None:
+        #: As many as there were attempts.
+        self.runs: list[int | None] = []
+        self.waits: list[int | None] = []
+
+
+class Statistics:
+    """Counts for one process on one connection."""
+
+    def __init__(self, namespace: str, reporter: str, *, now_ms: Callable[[], float]) -> None:
+        self._namespace = namespace
+        self._reporter = reporter
+        self._now_ms = now_ms
+        #: Queue and task of messages that were received for the first time.
+        self._sent: list[tuple[str, str]] = []
+        #: Queue and task of attempts that began. Threads append to it.
+        self._begun: deque[tuple[str, str]] = deque()
+        #: By queue, task and end.
+        self._ended: dict[tuple[str, str, str], Times] = {}
+        #: By queue, fields that are ready to be reported.
+        self._grown: dict[str, Counter[str]] = {}
+        #: By queue, the report whose reply has not arrived.
+        self._open: dict[str, ReportStep] = {}
+        self._number = 0
+        self._report_at = 0.0
+        self._refused: set[str] = set()
+
+    @classmethod
+    def from_settings(cls, namespace: str, reporter: str, *, now_ms: Callable[[], float]) -> Statistics | None:
+        """Return one that counts; None when counting is switched off."""
+        return cls(namespace, reporter, now_ms=now_ms) if get_settings().statistics.enabled else None
+
+    def arrived(self, executions: Sequence[Execution]) -> None:
+        """Count as sent what nobody had received before: here it is known for the first time which task it is for."""
+        self._sent += [
+            (each.delivery.work_queue.name, each.path)
+            for each in executions
+            if each.delivery.message.receive_count == 1
+        ]
+
+    def sent(self, queue: str, task: str, count: int) -> None:
+        """Count messages that nobody had received before."""
+        self._sent += [(queue, task)] * count
+
+    def began(self, queue: str, task: str) -> None:
+        """Count an attempt that begins to run. From any thread."""
+        self._begun.append((queue, task))
+
+    def interrupted(self, queue: str, task: str) -> None:
+        """Count a function that was interrupted. Only the main thread does that."""
+        self._grown.setdefault(queue, Counter())[f"interrupted:{task}"] += 1
+
+    def ended(self, queue: str, task: str, end: str, *, wait_us: int | None = None, run_us: int | None = None) -> None:
+        """Count an attempt that ended, when Redis has carried it out."""
+        times = self._times(queue, task, end)
+        times.runs.append(run_us)
+        times.waits.append(wait_us)
+
+    def settled(self, settlements: Sequence[Settlement | Settled], verdicts: Sequence[SettleResult]) -> None:
+        """Count attempts whose outcomes have reached Redis; they are of one kind and of one queue."""
+        outcome = settlements[0].outcome
+        if isinstance(outcome, Postponed) and not outcome.has_run:
+            return  # it asks again and again
+        executions = [settlement.execution for settlement in settlements]
+        if SettleResult.LEASE_LOST in verdicts:
+            both = list(zip(executions, verdicts, strict=True))
+            executions = [execution for execution, verdict in both if verdict is not SettleResult.LEASE_LOST]
+            if not isinstance(outcome, Released):  # given back, and somebody has it already
+                self._count("lost", [execution for execution, verdict in both if verdict is SettleResult.LEASE_LOST])
+        # MISSING is the reply to a second try, as a rule: the first one was carried out.
+        self._count(event_name(outcome), executions)
+
+    def _count(self, end: str, executions: Iterable[Execution]) -> None:
+        for task, group in groupby(executions, key=_path_of):
+            alike = list(group)
+            times = self._times(alike[0].delivery.work_queue.name, task, end)
+            times.runs += [execution.run_us for execution in alike]
+            times.waits += [execution.delivery.wait_us for execution in alike if execution.run_us is not None]
+
+    def _times(self, queue: str, task: str, end: str) -> Times:
+        key = (queue, task, end)
+        times = self._ended.get(key)
+        if times is None:
+            times = self._ended[key] = Times()
+        return times
+
+    # -- Reports ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether everything has been reported."""
+        return not (self._open or self._grown or self._ended or self._begun or self._sent)
+
+    def next_report_at(self) -> float | None:
+        """Return when a report is due, on the monotonic clock; None when there is nothing to report."""
+        return None if self.is_empty else self._report_at
+
+    def flush_soon(self) -> None:
+        """Report at the next exchange: the process ends."""
+        self._report_at = 0.0
+
+    def steps(self) -> list[ReportStep]:
+        """Return the reports that are due as steps of an exchange."""
+        now = time.monotonic()
+        if now < self._report_at or self.is_empty:
+            return []
+        self._fold()
+        for queue in list(self._grown):
+            if queue not in self._open:
+                self._open_report(queue)
+        # What is too much for one report follows with the next exchange.
+        self._report_at = 0.0 if self._grown else now + REPORT_EVERY_S
+        return list(self._open.values())
+
+    def report_to(self, client: Client) -> None:
+        """Send the reports that are due in a round trip of their own."""
+        carry_out(client, self.steps())
+
+    def report_the_rest(self, client: Client) -> None:
+        """Send everything: the process ends. Many tasks in many queues take more than one report."""
+        for _ in range(MOST_LAST_REPORTS):
+            if self.is_empty:
+                return
+            self.flush_soon()
+            self.report_to(client)
+
+    def reported(self, queue: str) -> None:
+        """Forget a report that has arrived."""
+        self._open.pop(queue, None)
+        self._refused.discard(queue)
+
+    def refused(self, queue: str, error: RsmqError) -> None:
+        """Drop a report that can never be carried out, and say so once."""
+        self._open.pop(queue, None)
+        if queue not in self._refused:
+            self._refused.add(queue)
+            logger.error("the counters of queue %s cannot be written; its statistics have a gap: %s", queue, error)
+
+    def _fold(self) -> None:
+        sent, self._sent = self._sent, []
+        for (queue, task), count in Counter(sent).items():
+            self._grown.setdefault(queue, Counter())[f"sent:{task}"] += count
+        begun = islice(iter(self._begun.popleft, None), len(self._begun))
+        for (queue, task), count in Counter(begun).items():
+            self._grown.setdefault(queue, Counter())[f"started:{task}"] += count
+        ended, self._ended = self._ended, {}
+        for (queue, task, end), times in ended.items():
+            grown = self._grown.setdefault(queue, Counter())
+            grown[f"{end}:{task}"] += len(times.runs)
+            _add_histogram(grown, "wait", task, times.waits)
+            _add_histogram(grown, "run", task, times.runs)
+
+    def _open_report(self, queue: str) -> None:
+        grown = self._grown[queue]
+        part = dict(islice(grown.items(), MOST_FIELDS))
+        for name in part:
+            del grown[name]
+        if not grown:
+            del self._grown[queue]
+        self._number += 1
+        at_s = self._now_ms() / 1000
+        call = report(self._namespace, queue, reporter=self._reporter, number=self._number, at_s=at_s, grown=part)
+        self._open[queue] = ReportStep(self, queue, call)
+
+
+@dataclass(slots=True)
+class ReportStep:
+    """Adds what was counted to the counters of a queue."""
+
+    statistics: Statistics
+    queue: str
+    call: Call[bool]
+
+    def done(self, _is_new: bool) -> None:
+        """Forget it."""
+        self.statistics.reported(self.queue)
+
+    def failed(self, error: RsmqError) -> None:
+        """Send it again with a later exchange, unless that would change nothing."""
+        if not isinstance(error, (ConnectionFailed, OutcomeUnknown, ServerRefused)):
+            self.statistics.refused(self.queue, error)
+
+
+def carry_out(client: Client, steps: Sequence[ReportStep]) -> None:
+    """Send reports in one round trip."""
+    for step, reply in zip(steps, client.run_many([step.call for step in steps]) if steps else (), strict=True):
+        if isinstance(reply, RsmqError):
+            step.failed(reply)
+        else:
+            step.done(reply)
+
+
+def _add_histogram(grown: Counter[str], name: str, task: str, durations_us: Iterable[int | None]) -> None:
+    # Short tasks take equal times: most buckets need not be computed again.
+    for duration_us, count in Counter(durations_us).items():
+        if duration_us is not None:
+            grown[f"{name}:{bucket_of(duration_us)}:{task}"] += count
+            grown[f"{name}_us:{task}"] += duration_us * count

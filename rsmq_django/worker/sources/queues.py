@@ -1,0 +1,500 @@
+"""The worker's conversation with one Redis server: what ended goes out and new messages come in, in one round trip."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ...conf import get_settings
+from ...core import Client, RsmqError
+from ...core.backoff import Backoff
+from ...core.errors import BrokenQueue, ConnectionFailed, QueueNotFound
+from ...core.keys import paused_key, worker_key
+from ...core.limits import MAX_BATCH
+from ...core.log_lines import get_logger
+from ..execute.execution import Execution
+from ..execute.outcomes import Outcome, Released
+from ..fetch.exchange import PendingExchange, PreparedFetch
+from ..fetch.idle_turns import IdleTurn
+from ..fetch.polling import PollSchedule
+from ..fetch.queue_selector import FetchOrder, QueueSelector
+from ..fetch.steps import (
+    AbandonStep,
+    AskStep,
+    BeatStep,
+    CleanupStep,
+    Fetched,
+    FetchStep,
+    RenewStep,
+    SettleStep,
+    StartStep,
+    Step,
+    is_damage,
+)
+from ..lease.cleanup import cleanup_calls
+from ..lease.delivery import Delivery, WorkQueue
+from ..lease.inflight import Undelivered
+from ..lease.leases import Cancellations, Leases, renewal_calls
+from ..lease.pending import PendingSettlements, StartNotes, starts_to_note
+from ..lease.settle import Settlement, settle_calls
+from ..report.clock import ServerClock
+from ..report.event_log import EventLog
+from ..report.notifications import Notifier
+from ..report.recent_successes import RecentStep
+from ..report.statistics import MOST_LAST_REPORTS, ReportStep, Statistics
+from ..supervise.shared_state import SharedState
+
+logger = get_logger(__name__)
+
+#: Exchanges in a row that may fail while the last outcomes of a worker are carried out.
+MOST_LAST_FAILURES = 2
+
+
+class QueueSource:
+    """Works on some queues of one connection, in the order given: the first queue's messages come first."""
+
+    def __init__(
+        self,
+        client: Client,
+        queues: Sequence[WorkQueue],
+        *,
+        notifier: Notifier,
+        poll_interval_s: float,
+        wake: Callable[[], None],
+        shared_state: SharedState | None = None,
+        idle_turns: IdleTurn | None = None,
+        connection_number: int = 0,
+    ) -> None:
+        self.client = client
+        self.selector = QueueSelector(client, queues)
+        self.inflight_key = worker_key(client.namespace, notifier.worker_id)
+        self.notifier = notifier
+        self.leases = Leases()
+        self.clock = ServerClock()
+        #: None when they are switched off.
+        self.statistics = Statistics.from_settings(client.namespace, notifier.worker_id, now_ms=self.clock.now_ms)
+        self.event_log = EventLog.from_settings(get_settings().events, notifier.worker_id, client.namespace)
+        self.backoff = Backoff(f"{client.connection!r}", server=client.connection)
+        self.poll_schedule = PollSchedule(
+            poll_interval_s=poll_interval_s, idle_turns=idle_turns, connection_number=connection_number
+        )
+        self.pending = PendingSettlements(client)
+        self.cancellations = Cancellations(client)
+        self._wake = wake
+        self._shared_state = shared_state
+        self._pauses = Backoff(f"key {paused_key(client.namespace)!r}")
+        self._start_notes = StartNotes()
+        self._undelivered = Undelivered(client, self.inflight_key)
+        self._fetch_numbers = itertools.count(1)
+        self._prepared_fetch = PreparedFetch(self)
+        #: The exchange that is under way.
+        self._pending_exchange: PendingExchange | None = None
+        #: When to send the next heartbeat, on the monotonic clock; without a supervisor there is none to send.
+        self.next_beat_at = 0.0 if shared_state is not None else math.inf
+        #: How many messages the last look brought, if that was all it asked for.
+        self._filled = 0
+        #: The last look found no message at all, neither ready nor hidden; None before the first look.
+        self.is_empty: bool | None = None
+        #: The last look found nothing ready.
+        self.is_drained: bool | None = None
+
+    @property
+    def queues(self) -> Sequence[WorkQueue]:
+        """Return the queues and their priority bands, in the order of the worker's list."""
+        return self.selector.queues
+
+    # -- What others tell it, from any thread -------------------------------------------------------------------------
+
+    def began(self, execution: Execution) -> None:
+        """Take over that an attempt began, to be noted in its result record if it runs for long."""
+        delivery, limit_s, began_at = execution.delivery, execution.hard_timeout_s, execution.began_at
+        delivery.started_ms, delivery.execution = began_at * 1000 + self.clock.offset_ms, execution
+        if self._shared_state is not None:
+            run_by = 0.0 if limit_s is None else began_at + limit_s
+            delivery.slot = self._shared_state.enter(delivery.message.id, began_at=began_at, run_by=run_by)
+        if self.statistics is not None and execution.may_run:
+            self.statistics.began(delivery.work_queue.name, execution.path)
+
+    def settle(self, execution: Execution, outcome: Outcome) -> None:
+        """Take over an outcome; the next exchange carries it out. Whoever runs executions wakes the worker after it."""
+        if execution.hard_timeout_s is not None:
+            self._lift_limit(execution)
+        execution.finished_ms = (execution.ended_at or time.monotonic()) * 1000 + self.clock.offset_ms
+        self.pending.settlements.append(Settlement(execution, outcome))
+
+    def note_interruption(self, execution: Execution) -> None:
+        """Count that a function was interrupted."""
+        if self.statistics is not None:
+            self.statistics.interrupted(execution.delivery.work_queue.name, execution.path)
+
+    def flush_soon(self) -> None:
+        """Let the next exchange come soon."""
+        self._wake()
+
+    def abandon(self, execution: Execution) -> None:
+        """Stop renewing the lease of a message that will have no outcome here, so that it comes back."""
+        self._lift_limit(execution)
+        self.pending.abandon([execution.delivery])
+        self._wake()
+
+    def _lift_limit(self, execution: Execution) -> None:
+        slot = execution.delivery.slot
+        if slot is not None and self._shared_state is not None:
+            self._shared_state.lift_limit(slot)
+
+    def heard(self) -> None:
+        """Look for messages soon, because one was published: at once, or when others have had their turn."""
+        if self.poll_schedule.heard():
+            self._wake()
+
+    @property
+    def was_told_to_look(self) -> bool:
+        """Say whether somebody sent a message that was not looked for yet."""
+        return self.poll_schedule.was_told
+
+    def get_ready(self, room: int, *, at_most: int = MAX_BATCH) -> None:
+        """Put the next look together, if nothing else would have to go with it: the worker is about to sleep."""
+        if room > 0 and self.is_idle and self.selector.is_settled and self.selector.scan is None:
+            self._prepared_fetch.get_ready(room, min(at_most, MAX_BATCH))
+        else:
+            self._prepared_fetch.put_aside()
+
+    @property
+    def is_looking(self) -> bool:
+        """Say whether a look was sent of which the next exchange reads the answer."""
+        return self._pending_exchange is not None
+
+    def ask_early(self) -> bool:
+        """Send the look that is ready, because something was published; the next exchange reads the answer.
+
+        Returns False when nothing is ready, or others have their turn first.
+        """
+        if self.backoff.is_on or self._undelivered.may_be or self.poll_schedule.turn_s > 0:
+            return False
+        try:
+            self._pending_exchange = self._prepared_fetch.send()
+        except RsmqError as error:
+            self._lose((), error)
+            self._undelivered.suspect(are_likely=True)
+            return True
+        if self._pending_exchange is not None:
+            self.poll_schedule.was_told = True
+            self.poll_schedule.begin()
+        return self.is_looking
+
+    def ask_ahead(self, room: int, *, at_most: int) -> None:
+        """Send the next exchange before what the last one brought is handed out: the answer comes meanwhile.
+
+        Only when the last look was filled, and there is room for as much again.
+        """
+        if not 0 < self._filled <= room or self._needs_more_than_an_exchange() or not self.poll_schedule.is_time():
+            return
+        steps, fetch = self._steps(room, min(at_most, MAX_BATCH))
+        assert fetch is not None  # or outcomes would be taken out, and nobody would carry them
+        pending_exchange = PendingExchange(self.client, steps, fetch)
+        try:
+            self._pending_exchange = pending_exchange if pending_exchange.begin() else None
+        except RsmqError as error:
+            self._lose(steps, error)
+        else:
+            if self._pending_exchange is None:
+                self._put_back_steps(steps, ConnectionFailed("no socket is open"))
+
+    def _needs_more_than_an_exchange(self) -> bool:
+        scan, pending = self.selector.scan, self.pending
+        is_settled = self.selector.is_settled and not pending.refused and not pending.late.settlements
+        is_scan_due = scan is not None and scan.is_due(time.monotonic())
+        return self.backoff.is_on or not is_settled or self._undelivered.is_due() or is_scan_due
+
+    def look_now(self) -> None:
+        """Look for messages at the next exchange: somebody sent one."""
+        self.poll_schedule.was_told = True
+        self._wake()
+
+    def suspect_cancellations(self) -> None:
+        """Ask at the next exchange whether something that is held here was cancelled."""
+        self.cancellations.suspect_all()
+        self._wake()
+
+    @property
+    def has_settlements(self) -> bool:
+        """Say whether Redis does not know yet how something went, as far as anybody has heard."""
+        return bool(self.pending.count) or self.is_looking
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether nothing is held and nothing waits to be carried out."""
+        return self.pending.is_empty and not len(self.leases) and not self.is_looking
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Say whether it is certain that no message has to come back from here."""
+        return self.is_idle and not self._undelivered.are_likely
+
+    @property
+    def unreported(self) -> int:
+        """Return how many outcomes of tasks that have run Redis does not know."""
+        return sum(not isinstance(each.outcome, Released) for each in self.pending.all_settlements())
+
+    def take_cancelled(self) -> list[Execution]:
+        """Return the runs of messages that were cancelled since this was last asked."""
+        cancelled = self.cancellations.take(self.leases.held)
+        return [delivery.execution for delivery in cancelled if delivery.execution is not None]
+
+    @property
+    def is_stuck(self) -> bool:
+        """Say whether nothing is left but outcomes that a damaged queue has refused for a while."""
+        return self.pending.is_stuck(len(self.leases))
+
+    def forget(self, deliveries: Sequence[Delivery], *, struck: Sequence[str]) -> None:
+        """Hold messages no longer: Redis knows their outcomes, or there will be none."""
+        self.pending.over += [batch for batch in self.leases.drop(deliveries) if batch not in struck]
+        slots = []
+        for delivery in deliveries:
+            delivery.execution = None
+            if delivery.ack_waiter is not None:
+                delivery.tell_outcome()
+            if delivery.slot is not None:
+                slots.append(delivery.slot)
+                delivery.slot = None
+        if self._shared_state is not None:
+            self._shared_state.leave(*slots)
+
+    def next_fetch_number(self) -> int:
+        """Return a number that no other fetch of this worker has."""
+        return next(self._fetch_numbers)
+
+    # -- The exchange -------------------------------------------------------------------------------------------------
+
+    def exchange(self, room: int, *, at_most: int = MAX_BATCH) -> list[Delivery]:
+        """Carry out what ended, renew leases, and take messages for `room` calls: one round trip, or none when idle.
+
+        A call takes one message, or a batch of them; in all they are `at_most`.
+
+        Never raises for the server's troubles: what could not be carried out stays for a later exchange.
+        """
+        self._filled = 0
+        if self._pending_exchange is not None:
+            return self._land(self._pending_exchange)
+        if time.monotonic() < self.backoff.next_try_at:
+            self.leases.expire(time.monotonic())
+            return []
+        if room > 0:
+            self.poll_schedule.take_turn()
+        return self._exchange(room, at_most)
+
+    def flush(self) -> None:
+        """Carry out all that ended, now: it is the last chance. What cannot be carried out comes back by itself."""
+        if (
+            self._pending_exchange is not None
+        ):  # nobody will run what it brings: it is given back as what was never known here
+            self.forget(self._land(self._pending_exchange), struck=())
+            self._undelivered.suspect(are_likely=True)
+        left, failures = -1, 0
+        while left and failures < MOST_LAST_FAILURES:  # once in any case: messages that nobody here knows go back, too
+            before = self.pending.count
+            self.pending.late.next_try_at = 0.0
+            self._exchange(0)
+            left = self.pending.count
+            failures = 0 if left < before else failures + 1
+        self._report_the_rest()
+
+    def _report_the_rest(self) -> None:
+        if self.statistics is None:
+            return
+        for _ in range(MOST_LAST_REPORTS):
+            if self.statistics.is_empty or self.backoff.is_on:
+                return
+            self.statistics.flush_soon()
+            self._exchange(0)
+
+    def _exchange(self, room: int, at_most: int = MAX_BATCH) -> list[Delivery]:
+        self.pending.offer_refused_again(time.monotonic())
+        steps: list[Step] = []
+        fetch = None
+        try:
+            self.selector.provision()
+            if self._undelivered.is_due():
+                self._undelivered.release(self.queues, self.leases.held())
+            self._scan(room)
+            steps, fetch = self._steps(room, min(at_most, MAX_BATCH))
+            replies = self.client.run_many([step.call for step in steps]) if steps else []
+        except RsmqError as error:
+            self._lose(steps, error)
+            return []
+        self._read(steps, replies)
+        return fetch.deliveries if fetch is not None else []
+
+    def _land(self, pending_exchange: PendingExchange) -> list[Delivery]:
+        self._pending_exchange = None
+        try:
+            results = pending_exchange.results()
+        except RsmqError as error:
+            self._lose(pending_exchange.steps, error)
+            return []
+        self._read(pending_exchange.steps, results)
+        return pending_exchange.fetch.deliveries
+
+    def _put_back_steps(self, steps: Iterable[Step], error: RsmqError) -> None:
+        for step in steps:
+            if not isinstance(step, CleanupStep):  # it comes again with its ending
+                step.failed(error)
+
+    def _lose(self, steps: Sequence[Step], error: RsmqError) -> None:
+        """Keep what nobody knows to be carried out for a later exchange."""
+        self._put_back_steps(steps, error)
+        # Also when the error says that nothing was sent: that may be about a second try of some of the calls.
+        if any(isinstance(step, FetchStep) for step in steps):
+            self._undelivered.suspect(are_likely=not isinstance(error, ConnectionFailed))
+        self.poll_schedule.look_within(0)  # whoever told us to look was not heard yet
+        self.backoff.note(error, at_most_s=self.leases.longest_wait_s())
+        self.leases.expire(time.monotonic())
+
+    def _scan(self, room: int) -> None:
+        """Find out which of very many queues have something; when none has, that was the look."""
+        scan = self.selector.scan
+        if scan is None or room <= 0 or not self.poll_schedule.is_time() or not scan.is_due(time.monotonic()):
+            return
+        self.poll_schedule.begin()
+        asked_at = time.monotonic()
+        found = self.client.run(scan.call)
+        scan.scanned(found, time.monotonic())
+        if scan.ready:
+            self.poll_schedule.look_soon()
+        else:
+            self.clock.set(found.server_ms, asked_at=asked_at)
+            nothing = Fetched(found.server_ms, found.next_ms, found.queue_count, [], [])
+            self.looked(nothing, FetchOrder(room, self.queues, [], None))
+
+    def _let_go_steps(self) -> list[AbandonStep]:
+        deliveries = self.pending.take_abandoned()
+        self.forget(deliveries, struck=())
+        over = self.pending.take_over()
+        return [AbandonStep(self, deliveries, over)] if deliveries or over else []
+
+    def _steps_for_held(self, settlements: Sequence[Settlement], now: float) -> list[Step]:
+        # Renewing a message whose outcome is decided could undo it: a retry would come a lease later.
+        settled = self.pending.settled(settlements)
+        steps: list[Step] = [RenewStep(self, *renewal) for renewal in renewal_calls(self.leases.due(now, settled))]
+        to_note = starts_to_note(self.leases.held(), settled, now_ms=self.clock.now_ms())
+        return steps + [StartStep(settlement) for settlement in to_note]
+
+    def _steps(self, room: int, at_most: int) -> tuple[list[Step], FetchStep | None]:
+        now, settlements = time.monotonic(), self.pending.take_settlements()
+        calls = settle_calls(settlements, self.leases.settle_batches, self.event_log)
+        steps: list[Step] = [SettleStep(self, each) for each in calls]
+        steps += [CleanupStep(call) for call in cleanup_calls(settlements)]
+        if self._start_notes.is_time(now) or self.leases.may_be_due(now):
+            self._start_notes.looked(now)
+            steps += self._steps_for_held(settlements, now)
+        if now >= self.next_beat_at:
+            steps.append(BeatStep(self))
+        steps += self._let_go_steps()
+        question = self.cancellations.question(self.leases.held)
+        if question is not None:
+            steps.append(AskStep(self, *question))
+        if self.statistics is not None:
+            steps += self.statistics.steps()
+        if self.event_log is not None and self.event_log.recent is not None:
+            steps += self.event_log.recent.steps()
+        if room <= 0 or self.pending.tries_late or not self.poll_schedule.is_time():
+            return steps, None
+        self.poll_schedule.begin()
+        fetch = FetchStep(self, min(room, at_most), at_most)
+        return [*steps, fetch], fetch
+
+    def _read(self, steps: Sequence[Step], replies: Sequence[Any]) -> None:
+        failures: list[tuple[Step, RsmqError]] = []
+        for step, reply in zip(steps, replies, strict=True):
+            if isinstance(reply, RsmqError):
+                step.failed(reply)
+                failures.append((step, reply))
+            else:
+                step.done(reply)
+        if any(isinstance(error, QueueNotFound) for _, error in failures):
+            self.selector.is_provisioned = False  # somebody deleted a queue: it is created again
+        # A damaged queue refuses outcomes of its own; renewals and looks have no other queue to go on with. Counters
+        # that cannot be written, locks and tags that cannot be removed, or cancellations of which nobody can tell never
+        # stop the work.
+        trouble = [error for step, error in failures if not _is_apart(step, error)]
+        if trouble:
+            self.backoff.note(trouble[0], at_most_s=self.leases.longest_wait_s())
+        elif steps:
+            self.backoff.over()
+            if self._shared_state is not None:
+                self._shared_state.beat()
+        if not self.pending.refused:
+            self.pending.damage.over()
+        if self.is_idle and any(isinstance(step, SettleStep) for step in steps):
+            # What has ended may have been the last message: who waits for that wants to know. What a look in the same
+            # exchange has found does not tell: a script that the server did not know yet is carried out after it.
+            self.poll_schedule.look_soon()
+            self.is_drained = self.is_empty = False
+
+    def looked(self, fetched: Fetched, look: FetchOrder) -> None:
+        """Note what a look found, and when the next one makes sense."""
+        served = Counter[WorkQueue]()
+        for portion in fetched.portions:  # of one queue there may be two
+            served[look.queues[portion.position - 1]] += len(portion.ids)
+        self.selector.looked(look, served)
+        found, next_s = served.total(), fetched.next_ms / 1000
+        self._filled = found if found >= look.room else 0
+        # What is due in less than a millisecond is as good as ready: a retry without a wait, for example.
+        self.is_drained = found == 0 and next_s != 0 and not look.is_partial
+        self.is_empty = self.is_drained and next_s < 0
+        self._note_pauses(are_readable=0 not in fetched.unreadable)
+        if unreadable := [position for position in fetched.unreadable if position]:
+            names = ", ".join(look.queues[position - 1].name for position in unreadable)
+            logger.error("queue %s is gone or damaged; a missing one is created again", names)
+            self.selector.is_provisioned = self.is_drained = self.is_empty = False
+        if fetched.queue_count != self.selector.known_count:
+            self.selector.bands_are_known = self.is_drained = self.is_empty = False
+        may_be_more = not self.selector.bands_are_known
+        self.poll_schedule.looked(found=found, next_s=next_s, is_partial=look.is_partial, may_be_more=may_be_more)
+
+    def _note_pauses(self, *, are_readable: bool) -> None:
+        if are_readable:
+            self._pauses.over()
+        else:
+            self._pauses.note(BrokenQueue("it is no set, so nothing counts as paused; delete it and pause again"))
+
+    # -- How long to wait ---------------------------------------------------------------------------------------------
+
+    def next_exchange_at(self, room: int, *, patience_s: float = 0.0) -> float | None:
+        """Return when there is something to do, on the monotonic clock; None when only an event can tell.
+
+        Outcomes may wait for `patience_s`, so that more of them go out together.
+        """
+        if self.is_looking:
+            return 0.0
+        times = [self.next_beat_at]
+        if self.pending.settlements:
+            times.append(time.monotonic() + patience_s if patience_s else 0.0)
+        if self.pending.late.settlements:
+            times.append(self.pending.late.next_try_at)
+        if self.pending.refused:
+            times.append(self.pending.damage.next_try_at)
+        if room > 0:
+            times += self.poll_schedule.times()
+        renewal_at = self.leases.next_renewal_at()
+        if renewal_at is not None:
+            times.append(renewal_at)
+        if self.pending.over or self.cancellations.has_suspects:
+            times.append(0.0)
+        report_at = self.statistics.next_report_at() if self.statistics is not None else None
+        if report_at is not None:
+            times.append(report_at)
+        if self.leases.has_unnoted_start():
+            times.append(self._start_notes.next_look_at(time.monotonic()))
+        soonest = max(min(times), self.backoff.next_try_at)
+        return soonest if soonest < math.inf else None
+
+
+def _is_apart(step: Step, error: RsmqError) -> bool:
+    """Say whether a failure keeps nothing else from going on."""
+    is_of_one_queue = isinstance(step, SettleStep | AskStep) and is_damage(error)
+    return is_of_one_queue or isinstance(step, ReportStep | CleanupStep | BeatStep | RecentStep)

@@ -1,0 +1,453 @@
+"""The worker's conversation with one Redis server about reliable queues: acknowledge, extend, recover, pop.
+
+Stands beside Fetcher and looks the same from outside. What a worker holds is on record in the queue itself, under the
+worker's id, and is extended at a tenth of the queue's lease; what nobody has extended for a whole lease is recovered by
+whichever worker looks next. Tasks in reliable queues keep no results.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ...conf import ReliableQueueSettings, get_settings
+from ...core import Client, Message, RsmqError, SettleResult
+from ...core.backoff import Backoff
+from ...core.limits import MAX_BATCH
+from ...core.log_lines import get_logger
+from ...core.reliable import Popped, ReliableMessage
+from ...queues import get_client
+from ..execute.execution import Execution
+from ..execute.outcomes import Dead, Outcome, Postponed, Released, RetryIn, Succeeded
+from ..fetch.steps import is_damage
+from ..lease.delivery import Delivery
+from ..lease.leases import Leases
+from ..lease.pending import GIVE_UP_REFUSED_AFTER_S
+from ..report.clock import ServerClock
+from ..report.error_text import one_line
+from ..report.event_log import EventLog, line_of
+from ..report.notifications import Notifier, event_name
+from ..report.statistics import Statistics
+from ..supervise.shared_state import SharedState
+from .reliable_queue import ReliableWork, Settled, make_work
+from .reliable_wakeup import ReliableWakeUp
+
+logger = get_logger(__name__)
+
+MAX_REASON_LENGTH = 200
+
+
+class ReliableSource:
+    """Works on some reliable queues of one connection, in the order given: the first queue's messages come first."""
+
+    #: Its wake-ups are no published messages: no look is ready before a turn of the worker.
+    is_looking = False
+
+    def __init__(
+        self,
+        client: Client,
+        works: Sequence[ReliableWork],
+        *,
+        notifier: Notifier,
+        poll_interval_s: float,
+        wake: Callable[[], None],
+        shared_state: SharedState | None = None,
+    ) -> None:
+        self.client = client
+        self.works = {work.settings.name: work for work in works}
+        self.notifier = notifier
+        self.leases = Leases()
+        self.clock = ServerClock()
+        self.backoff = Backoff(f"reliable queues on {client.connection!r}", server=client.connection)
+        self.wake_up = ReliableWakeUp([work.queue for work in works], on_token=self.look_now)
+        self._poll_interval_s = poll_interval_s
+        self._wake = wake
+        self._shared_state = shared_state
+        #: None when they are switched off.
+        self.statistics = Statistics.from_settings(client.namespace, notifier.worker_id, now_ms=self.clock.now_ms)
+        self.event_log = EventLog.from_settings(get_settings().events, notifier.worker_id, client.namespace)
+        self._settled: deque[Settled] = deque()
+        self._abandon: deque[Delivery] = deque()
+        #: Their settling may have been carried out although its reply was lost.
+        self._uncertain: set[Delivery] = set()
+        self._look_at = 0.0
+        self._was_told_to_look = False
+        #: The last look found no message at all; None before the first look.
+        self.is_empty: bool | None = None
+        #: The last look found nothing to pop.
+        self.is_drained: bool | None = None
+
+    # -- What others tell it, from any thread -------------------------------------------------------------------------
+
+    def began(self, execution: Execution) -> None:
+        """Take over that an attempt began: the supervisor limits it. The delivery is on record already."""
+        delivery, limit_s = execution.delivery, execution.hard_timeout_s
+        began_at = execution.began_at
+        delivery.started_ms = began_at * 1000 + self.clock.offset_ms
+        if self._shared_state is not None:
+            run_by = 0.0 if limit_s is None else began_at + limit_s
+            delivery.slot = self._shared_state.enter(delivery.message.id, began_at=began_at, run_by=run_by)
+        if self.statistics is not None and execution.may_run:
+            self.statistics.began(delivery.work_queue.name, execution.path)
+
+    def settle(self, execution: Execution, outcome: Outcome) -> None:
+        """Take over an outcome; the next exchange carries it out. Whoever runs executions wakes the worker after it."""
+        slot = execution.delivery.slot
+        if self._shared_state is not None and slot is not None and execution.hard_timeout_s is not None:
+            self._shared_state.lift_limit(slot)
+        execution.finished_ms = self.clock.now_ms()
+        self._settled.append(Settled(execution, outcome))
+
+    def note_interruption(self, execution: Execution) -> None:
+        """Count that a function was interrupted."""
+        if self.statistics is not None:
+            self.statistics.interrupted(execution.delivery.work_queue.name, execution.path)
+
+    def flush_soon(self) -> None:
+        """Let the next exchange come soon."""
+        self._wake()
+
+    def abandon(self, execution: Execution) -> None:
+        """Extend a message no longer that will have no outcome here, so that it is recovered."""
+        self._abandon.append(execution.delivery)
+        self._wake()
+
+    def ask_ahead(self, room: int, *, at_most: int) -> None:
+        """Do nothing; see Fetcher."""
+
+    def get_ready(self, room: int, *, at_most: int = MAX_BATCH) -> None:
+        """Do nothing; see Fetcher."""
+
+    def look_now(self) -> None:
+        """Look for messages at the next exchange: there is one."""
+        self._was_told_to_look = True
+        self._wake()
+
+    @property
+    def has_settlements(self) -> bool:
+        """Say whether Redis does not know yet how something went."""
+        return bool(self._settled)
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether nothing is held and nothing waits to be carried out."""
+        return not self._settled and not self._refused and not len(self.leases)
+
+    @property
+    def _refused(self) -> list[Settled]:
+        """Return the outcomes that damaged queues did not take."""
+        return [settled for work in self.works.values() for settled in work.refused]
+
+    @property
+    def is_stuck(self) -> bool:
+        """Say whether nothing is left but outcomes that a damaged queue has refused for a while."""
+        refused = self._refused
+        longest_s = max(work.damage.lasts_s for work in self.works.values())
+        only_refused = bool(refused) and not self._settled and len(self.leases) == len(refused)
+        return only_refused and longest_s > GIVE_UP_REFUSED_AFTER_S
+
+    @property
+    def unreported(self) -> int:
+        """Return how many outcomes of tasks that have run Redis does not know."""
+        return sum(not isinstance(each.outcome, Released) for each in [*self._settled, *self._refused])
+
+    def take_cancelled(self) -> list[Execution]:
+        """Return none: tasks in reliable queues cannot be cancelled."""
+        return []
+
+    # -- The exchange -------------------------------------------------------------------------------------------------
+
+    def exchange(self, room: int, *, at_most: int = MAX_BATCH) -> list[Delivery]:
+        """Carry out what ended, extend what is held, and take up to `room` messages; never more than `at_most`.
+
+        Never raises for the server's troubles: what could not be carried out stays for a later exchange.
+        """
+        if time.monotonic() < self.backoff.next_try_at:
+            self.leases.expire(time.monotonic())
+            return []
+        taken: list[Delivery] = []
+        try:
+            self._provision()
+            self._settle()
+            self._extend()
+            self._take(min(room, at_most), taken)
+            if self.statistics is not None:
+                self.statistics.report_to(self.client)
+        except RsmqError as error:
+            self.backoff.note(error, at_most_s=self.leases.longest_wait_s())
+            self.leases.expire(time.monotonic())
+        else:
+            self.backoff.over()
+            if self._shared_state is not None:
+                self._shared_state.beat()
+        return taken
+
+    def flush(self) -> None:
+        """Carry out all that ended, now: it is the last chance. What cannot be carried out is recovered."""
+        left = math.inf
+        while len(self._settled) < left:
+            left = len(self._settled)
+            try:
+                self._settle()
+            except RsmqError as error:
+                self.backoff.note(error)
+        if self.statistics is not None and not self.backoff.is_on:
+            try:
+                self.statistics.report_the_rest(self.client)
+            except RsmqError as error:
+                self.backoff.note(error)
+
+    def _provision(self) -> None:
+        for work in self.works.values():
+            if not work.is_provisioned and work.is_usable:
+                with work.apart():
+                    work.provision()
+
+    def _settle(self) -> None:
+        while self._abandon:
+            self._drop(self._abandon.popleft())
+        for work in self.works.values():
+            if work.is_usable:
+                self._settled.extend(work.refused)
+                work.refused.clear()
+        groups: dict[tuple[str, object], list[Settled]] = {}
+        for _ in range(min(len(self._settled), MAX_BATCH)):
+            settled = self._settled.popleft()
+            groups.setdefault(settled.group, []).append(settled)
+        while groups:
+            key = next(iter(groups))
+            try:
+                self._carry_out(groups[key])
+            except RsmqError as error:
+                if not is_damage(error):
+                    self._uncertain |= {settled.delivery for settled in groups[key]}
+                    self._settled.extendleft(reversed([settled for group in groups.values() for settled in group]))
+                    raise
+                work = self.works[groups[key][0].delivery.work_queue.name]
+                work.damage.note(error)
+                work.refused += groups[key]
+                for settled in work.refused:
+                    settled.delivery.tell_outcome()  # see Tray.refuse()
+            del groups[key]
+
+    def _drop(self, delivery: Delivery) -> None:
+        self.leases.drop([delivery])
+        delivery.tell_outcome()
+        if self._shared_state is not None and delivery.slot is not None:
+            self._shared_state.leave(delivery.slot)
+            delivery.slot = None
+
+    def _carry_out(self, group: Sequence[Settled]) -> None:
+        outcome, queue = group[0].outcome, self.works[group[0].delivery.work_queue.name].queue
+        receipts = [_receipt(settled.delivery) for settled in group]
+        match outcome:
+            case Succeeded():
+                done = queue.ack(*receipts)
+            case RetryIn(after_s):
+                done = queue.nack(*receipts, delay_s=after_s)
+            case Postponed(after_s):
+                done = queue.nack(*receipts, delay_s=after_s, is_unused=True)
+            case Released():
+                done = queue.nack(*receipts, is_unused=True)
+            case Dead(reason, error):
+                done = queue.bury(*receipts, reason=_printable(f"{reason}: {one_line(error)}"))
+        known = set(done or ())
+        verdicts = [
+            SettleResult.DONE
+            if settled.delivery.message.id in known or settled.delivery in self._uncertain
+            else SettleResult.LEASE_LOST
+            for settled in group
+        ]
+        if self.statistics is not None:
+            self.statistics.settled(group, verdicts)
+        if self.event_log is not None:
+            self._log(self.event_log, group, verdicts)
+        for settled, verdict in zip(group, verdicts, strict=True):
+            if verdict is SettleResult.LEASE_LOST:
+                self.notifier.lost(settled.delivery)
+            self._uncertain.discard(settled.delivery)
+            self._drop(settled.delivery)
+        if self.is_idle:
+            self._look_at = 0.0  # that may have been the last message: who waits for that wants to know
+
+    def _log(self, log: EventLog, group: Sequence[Settled], verdicts: Sequence[SettleResult]) -> None:
+        """Write the events of outcomes of one kind, which have just been carried out."""
+        outcome, queue_name = group[0].outcome, group[0].delivery.work_queue.name
+        if isinstance(outcome, Postponed) and not outcome.has_run:
+            return  # it asks again and again
+        error = outcome.error if isinstance(outcome, (RetryIn, Dead)) else None
+        for verdict in set(verdicts):
+            is_lost = verdict is SettleResult.LEASE_LOST
+            if is_lost and isinstance(outcome, Released):
+                continue  # given back, and somebody has it already
+            part = [settled.execution for settled, own in zip(group, verdicts, strict=True) if own is verdict]
+            lines = [(execution.path, line_of(execution)) for execution in part]
+            log.write(self.client, queue_name, "lost" if is_lost else event_name(outcome), lines, error)
+
+    def _extend(self) -> None:
+        now = time.monotonic()
+        if not self.leases.may_be_due(now):
+            return
+        ended = {settled.delivery for settled in [*self._settled, *self._refused]}
+        due: dict[str, list[Delivery]] = {}
+        for held in self.leases.due(now, ended):
+            due.setdefault(held.work_queue.name, []).append(held)
+        for name, deliveries in due.items():
+            # What a damaged queue holds cannot be kept, and may be handed out again as soon as it is mended.
+            extended: set[str] = set()
+            with self.works[name].apart():
+                extended = set(self.works[name].queue.extend(*map(_receipt, deliveries)) or ())
+            verdicts = [
+                SettleResult.DONE if delivery.message.id in extended else SettleResult.LEASE_LOST
+                for delivery in deliveries
+            ]
+            self.leases.renewed(deliveries, verdicts, now)
+
+    # -- Taking messages ----------------------------------------------------------------------------------------------
+
+    def _take(self, room: int, taken: list[Delivery]) -> None:
+        if room <= 0:
+            if self._was_told_to_look:
+                # The token of this look is in our hands, and there is no room: somebody else may have some.
+                self._was_told_to_look = False
+                self._look_at = 0.0
+                self._pop(0)
+            return
+        if not (self._was_told_to_look or time.monotonic() >= self._next_look_at()):
+            return
+        self._was_told_to_look = False
+        room = min(room, MAX_BATCH)
+        self._recover(room, taken)
+        began_at = time.monotonic()
+        popped = self._pop(room - len(taken))
+        taken += self._held(popped.messages, began_at)
+        self._note_look(len(taken), room, popped.next_due_ms)
+
+    def _recover(self, room: int, taken: list[Delivery]) -> None:
+        for work in self.works.values():
+            if time.monotonic() < work.next_recovery_at() or len(taken) == room:
+                continue
+            began_at, recovered = time.monotonic(), list[ReliableMessage]()
+            with work.apart():
+                recovered = work.queue.recover_messages(room - len(taken), work.settings.lease_s * 1000)
+            if len(recovered) < room - len(taken):
+                work.choose_recovery()
+            if recovered:
+                logger.warning("queue %s: %d messages of silent consumers", work.queue.name, len(recovered))
+            taken += self._held(recovered, began_at)
+
+    def _pop(self, room: int) -> Popped:
+        works = [work for work in self.works.values() if work.is_usable]
+        if not works:
+            return Popped([], None)
+        try:
+            popped = self.client.run(works[0].queue.pop_call(room, [work.queue for work in works[1:]]))
+        except RsmqError as error:
+            if not is_damage(error):
+                raise
+            # The script looks at all queues before it takes anything, and does not say which of them is damaged.
+            for work in works:
+                with work.apart():
+                    work.is_any_delivered()
+            if all(work.is_usable for work in works):
+                raise
+            return self._pop(room)
+        for work in works:
+            if not work.refused:
+                work.damage.over()  # the script has looked at all keys of all of them
+        return popped
+
+    def _held(self, messages: Sequence[ReliableMessage], began_at: float) -> list[Delivery]:
+        deliveries = [
+            Delivery(
+                self.works[each.queue].work_queue,
+                Message(each.id, each.body, each.deliveries, None),
+                each.attempt,
+                began_at,
+                batch=each.queue,  # those of one queue have one lease
+            )
+            for each in messages
+        ]
+        self.leases.hold(deliveries)
+        return deliveries
+
+    def _note_look(self, found: int, room: int, next_due_ms: int | None) -> None:
+        is_damaged = any(work.damage.is_on for work in self.works.values())
+        self.is_drained = found == 0 and not is_damaged
+        self.is_empty = self.is_drained and next_due_ms is None and not self._is_any_delivered()
+        wait_s = 0.0 if found == room else self._poll_interval_s
+        if next_due_ms is not None:
+            wait_s = min(wait_s, next_due_ms / 1000)
+        self._look_at = time.monotonic() + wait_s
+        if found < room:
+            self.wake_up.expect()
+
+    def _is_any_delivered(self) -> bool:
+        for work in self.works.values():
+            with work.apart():
+                if work.is_any_delivered():
+                    return True
+        return False
+
+    # -- How long to wait ---------------------------------------------------------------------------------------------
+
+    def _next_look_at(self) -> float:
+        return min(self._look_at, *(work.next_recovery_at() for work in self.works.values()))
+
+    def next_exchange_at(self, room: int, *, patience_s: float = 0.0) -> float | None:
+        """Return when there is something to do, on the monotonic clock; None when only an event can tell.
+
+        Outcomes may wait for `patience_s`, so that more of them go out together.
+        """
+        times = []
+        if self._settled:
+            times.append(time.monotonic() + patience_s if patience_s else 0.0)
+        times += [work.damage.next_try_at for work in self.works.values() if work.refused]
+        if self._was_told_to_look:
+            times.append(0.0)
+        if room > 0:
+            times.append(self._next_look_at())
+        renewal_at = self.leases.next_renewal_at()
+        if renewal_at is not None:
+            times.append(renewal_at)
+        report_at = self.statistics.next_report_at() if self.statistics is not None else None
+        if report_at is not None:
+            times.append(report_at)
+        return max(min(times), self.backoff.next_try_at) if times else None
+
+
+def _receipt(delivery: Delivery) -> str:
+    return f"{delivery.message.id}:{delivery.message.receive_count}"
+
+
+def _printable(text: str) -> str:
+    shown = "".join(letter if letter.isprintable() else " " for letter in text)
+    return shown[:MAX_REASON_LENGTH]
+
+
+def make_reliable_sources(
+    names: Sequence[str],
+    *,
+    notifier: Notifier,
+    poll_interval_s: float,
+    wake: Callable[[], None],
+    shared_state: SharedState | None = None,
+) -> list[ReliableSource]:
+    """Return a fetcher for each connection that these reliable queues are on."""
+    by_connection: dict[str, list[ReliableQueueSettings]] = {}
+    for name in names:
+        settings = get_settings().reliable[name]
+        by_connection.setdefault(settings.connection, []).append(settings)
+    return [
+        ReliableSource(
+            get_client(alias),
+            [make_work(each, notifier.worker_id) for each in group],
+            notifier=notifier,
+            poll_interval_s=poll_interval_s,
+            wake=wake,
+            shared_state=shared_state,
+        )
+        for alias, group in by_connection.items()
+    ]

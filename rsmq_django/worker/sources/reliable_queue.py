@@ -1,0 +1,126 @@
+"""One reliable queue as a worker sees it: when to look after it, and what it does not take because it is damaged."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from ...conf import QueueSettings, ReliableQueueSettings
+from ...core import Queue, RsmqError
+from ...core.backoff import Backoff
+from ...core.errors import QueueFull, QueueNotFound
+from ...core.log_lines import get_logger
+from ...core.reliable import ReliableQueue
+from ...queues import get_client
+from ..execute.execution import Execution
+from ..execute.outcomes import Dead, Outcome, Postponed, RetryIn
+from ..fetch.steps import is_damage
+from ..lease.delivery import Delivery, WorkQueue
+from ..report.error_text import one_line
+
+logger = get_logger(__name__)
+
+#: Abandoned messages are looked for after a quarter to a half of a lease, at random: workers should
+#: not do it in step.
+RECOVERIES_PER_LEASE = (2.0, 4.0)
+#: For messages that may be delivered as often as it takes.
+NO_LIMIT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An outcome on its way to Redis."""
+
+    execution: Execution
+    outcome: Outcome
+
+    @property
+    def delivery(self) -> Delivery:
+        """Return what the outcome is of."""
+        return self.execution.delivery
+
+    @property
+    def group(self) -> tuple[str, object]:
+        """Return what those have in common that can go out together."""
+        match self.outcome:
+            case RetryIn(after_s) | Postponed(after_s):
+                return self.delivery.work_queue.name, f"{type(self.outcome).__name__} {after_s}"
+            case Dead(reason, error):
+                return self.delivery.work_queue.name, f"{reason}: {one_line(error)}"
+        return self.delivery.work_queue.name, type(self.outcome)
+
+
+@dataclass(slots=True)
+class ReliableWork:
+    """One reliable queue that this worker takes messages from."""
+
+    settings: ReliableQueueSettings
+    queue: ReliableQueue
+    #: The same queue as executions know it: a name, and how many attempts there are.
+    work_queue: WorkQueue
+    #: Its keys cannot be used; the other queues of the connection go on.
+    damage: Backoff
+    #: Outcomes that it did not take while it was damaged.
+    refused: list[Settled] = field(default_factory=list)
+    recover_at: float = 0.0
+    is_provisioned: bool = False
+
+    @property
+    def is_usable(self) -> bool:
+        """Say whether it makes sense to ask the queue for anything now."""
+        return time.monotonic() >= self.damage.next_try_at
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Keep damage of this queue from the others; what the server as a whole cannot do is raised."""
+        try:
+            yield
+        except RsmqError as error:
+            if not is_damage(error):
+                raise
+            self.damage.note(error)
+        else:
+            self.damage.over()
+
+    def provision(self) -> None:
+        """Store how often its messages may be delivered, for consumers in other languages, too."""
+        try:
+            self.queue.configure(max_deliveries=self.settings.max_deliveries)
+        except QueueFull:
+            logger.warning("queue %s: the server is full; its limit of deliveries is not stored yet", self.queue.name)
+        self.is_provisioned = True
+
+    def is_any_delivered(self) -> bool:
+        """Say whether somebody works on a message of the queue."""
+        try:
+            return bool(self.queue.info()[3])
+        except QueueNotFound:
+            self.is_provisioned = False  # somebody deleted it: it is made again
+            return False
+
+    def choose_recovery(self) -> None:
+        """Choose when to look for abandoned messages next."""
+        self.recover_at = time.monotonic() + self.settings.lease_s / random.uniform(*RECOVERIES_PER_LEASE)  # noqa: S311
+
+    def next_recovery_at(self) -> float:
+        """Return when to look for abandoned messages, on the monotonic clock."""
+        return max(self.recover_at, self.damage.next_try_at)
+
+
+def make_work(settings: ReliableQueueSettings, worker_id: str) -> ReliableWork:
+    """Return what a worker of this id has to do with a queue."""
+    client = get_client(settings.connection)
+    as_executions_know_it = QueueSettings(
+        name=settings.name,
+        connection=settings.connection,
+        visibility_timeout_s=settings.lease_s,
+        max_attempts=settings.max_deliveries or NO_LIMIT,
+        dead_letter=settings.name,
+    )
+    # The Queue only gives its name; nothing is ever sent to it.
+    work_queue = WorkQueue(as_executions_know_it, Queue(settings.name, client), float(settings.lease_s), "")
+    queue = work_queue.reliable = ReliableQueue(settings.name, client, consumer=worker_id)
+    return ReliableWork(settings, queue, work_queue, Backoff(f"reliable queue {settings.name!r}"))

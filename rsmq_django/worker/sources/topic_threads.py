@@ -1,0 +1,155 @@
+"""The topics that a worker process follows: a thread for each consumer, and one that looks after them.
+
+Topics stand beside the queues: their consumers read, run and acknowledge by themselves, on threads and sockets of their
+own, so that a quiet topic costs nothing and a busy queue does not wait for one. What a process holds when it dies comes
+again after its visibility timeout.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ...core import Client, RsmqError
+from ...core.backoff import Backoff
+from ...core.log_lines import get_logger
+from ...core.topics import Bridge, Group, Topic
+from ...core.topics.lag import group_statuses, note_lag_call
+from ...queues import get_client, get_queue
+from ...tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
+from .topic import BridgeThread, ConsumerThread, TopicPlan
+from .topic_report import TopicReport
+
+logger = get_logger(__name__)
+
+#: How often what is held is renewed; a third of the shortest timeout in sensible use.
+TEND_EVERY_S = 1.0
+#: How often topics drop what their settings let go, and forget idle groups.
+SWEEP_EVERY_S = 60.0
+#: How often the lag of all groups of the followed topics is noted for charts, whose finest points are minutes.
+NOTE_LAG_EVERY_S = 15.0
+#: After the time that running functions have to end, their threads have so long to notice.
+STOP_WITHIN_S = 2.0
+
+
+class TopicThreads:
+    """Everything that one process does for topics. Without topic tasks it does nothing at all."""
+
+    def __init__(self, plan: TopicPlan, *, names: Sequence[str] | None = None, worker_id: str = "") -> None:
+        self._worker_id = worker_id
+        #: By client.
+        self._accounts: dict[int, TopicReport] = {}
+        declared = [each for each in registered_topic_tasks() if names is None or each.topic in names]
+        self.threads: list[ConsumerThread | BridgeThread] = []
+        for each in declared:
+            self.threads += self._make_threads(each, plan)
+        self._stopping = threading.Event()
+        self._maintenance = threading.Thread(target=self._tend, name="rsmq-topics", daemon=True)
+        self._sweep_at = 0.0
+        self._note_lag_at = 0.0
+        #: One for each thing that can fail, so that each failure is told once and not once a second.
+        self._backoffs: dict[str, Backoff] = {}
+
+    def start(self) -> None:
+        """Start all threads."""
+        for thread in self.threads:
+            thread.start()
+        if self.threads:
+            self._maintenance.start()
+
+    @property
+    def is_drained(self) -> bool:
+        """Say whether all threads have ended because there is nothing left."""
+        return all(thread.has_ended for thread in self.threads)
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether no function is running."""
+        return not any(thread.is_busy for thread in self.threads)
+
+    def stop_soon(self) -> None:
+        """Read no more; what runs may end."""
+        for thread in self.threads:
+            thread.stopping.set()
+
+    def stop(self) -> bool:
+        """End: give back what still runs. Returns whether every function that was begun could end.
+
+        May be called again, and does nothing then.
+        """
+        if self._stopping.is_set() or not self.threads:
+            return True
+        self.stop_soon()
+        unfinished = [thread for thread in self.threads if thread.is_busy]
+        for thread in unfinished:
+            thread.give_back()
+        deadline = time.monotonic() + STOP_WITHIN_S
+        for thread in self.threads:
+            if thread not in unfinished and thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        self._stopping.set()
+        for account in self._accounts.values():
+            self._do("counters of topic tasks", account.report_the_rest, account.client)
+        if unfinished:
+            logger.warning("%d topic tasks were given back unfinished", len(unfinished))
+        return not unfinished
+
+    # -- Looking after them -------------------------------------------------------------------------------------------
+
+    def _tend(self) -> None:
+        while not self._stopping.wait(TEND_EVERY_S):
+            for thread in self.threads:
+                self._do(f"what {thread.name} holds", thread.renew, thread.group.client)
+            for account in self._accounts.values():
+                self._do("counters of topic tasks", account.report, account.client)
+            if time.monotonic() >= self._sweep_at:
+                self._sweep_at = time.monotonic() + SWEEP_EVERY_S
+                for topic in self._topics():
+                    self._do(f"old messages of {topic!r}", topic.trim, topic.client)
+            if time.monotonic() >= self._note_lag_at:
+                self._note_lag_at = time.monotonic() + NOTE_LAG_EVERY_S
+                for topic in self._topics():
+                    self._do(f"the lag of groups of {topic!r}", partial(note_lag, topic), topic.client)
+
+    def _do(self, what: str, step: Callable[[], object], client: Client) -> None:
+        """Do something for one of them: what fails for it must not keep the others waiting."""
+        backoff = self._backoffs.setdefault(what, Backoff(what, server=client.connection))
+        try:
+            step()
+        except RsmqError as error:
+            backoff.note(error)
+        except Exception:  # a mistake of ours: this thread keeps the messages of all consumers of the process
+            logger.exception("%s: looking after them failed; trying again later", what)
+        else:
+            backoff.over()
+
+    def _topics(self) -> Sequence[Topic]:
+        topics = {(thread.group.topic.name, id(thread.group.client)): thread.group.topic for thread in self.threads}
+        return list(topics.values())
+
+    # -- Making them --------------------------------------------------------------------------------------------------
+
+    def _make_threads(
+        self, declared: TopicTask | TopicBridge, plan: TopicPlan
+    ) -> Sequence[ConsumerThread | BridgeThread]:
+        if isinstance(declared, TopicBridge):
+            queue = get_queue(declared.queue)
+            group = Group(Topic(declared.topic, queue.client), declared.group, declared.options)
+            return [BridgeThread(Bridge(group, queue), plan)]
+        client = get_client(declared.connection)
+        account = self._accounts.setdefault(id(client), TopicReport(client, self._worker_id))
+        return [
+            ConsumerThread(
+                declared, Group(Topic(declared.topic, client), declared.group, declared.options), plan, account
+            )
+            for _ in range(declared.consumers)
+        ]
+
+
+def note_lag(topic: Topic) -> None:
+    """Note how far all groups of a topic are behind, also those that others serve, or nobody."""
+    lags = {group.name: group.lag for group in group_statuses(topic)}
+    if lags:
+        topic.client.run(note_lag_call(topic, lags, at_s=time.time()))

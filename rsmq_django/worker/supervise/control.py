@@ -1,0 +1,111 @@
+"""What the outside world sees of a supervisor's processes, and may order them to do: see core/processes.py."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable, Sequence, Set
+
+from ... import __version__
+from ...conf import get_settings
+from ...core import Client, RsmqError
+from ...core.listing import workers
+from ...core.log_lines import get_logger
+from ...core.processes import SILENT_AFTER_S, ProcessRecord, Running, describe, read_processes, with_different_tasks
+from ...tasks.registry import digest_of_tasks
+from ..lease.inflight import BEAT_EVERY_S
+from .process import Child, resident_bytes
+
+logger = get_logger(__name__)
+
+
+class ProcessControl:
+    """The processes of one supervisor."""
+
+    def __init__(self, children: Iterable[Child], *, shutdown_timeout_s: float) -> None:
+        #: The supervisor's own list, which changes.
+        self._children = children
+        self._shutdown_timeout_s = shutdown_timeout_s
+        self._host = socket.gethostname()
+        #: The last order of each server to each worker that was carried out.
+        self._obeyed: dict[tuple[Client, str], str] = {}
+        #: The same of requests for stacks.
+        self._asked: dict[tuple[Client, str], str] = {}
+        #: What tasks this project has; they are imported before the first process begins.
+        self._tasks = ""
+        #: The servers whose other workers were looked at.
+        self._compared: set[Client] = set()
+
+    def present(self, client: Client, queues: Sequence[str], reliable: Sequence[str] = ()) -> float:
+        """Tell one server about all processes and the queues there, and carry out what it orders.
+
+        Returns when to do that again.
+        """
+        children, self._tasks = list(self._children), self._tasks or digest_of_tasks()
+        names = tuple(queues), tuple(reliable)
+        calls = [describe(client.namespace, child.worker_id, self._record(child, *names)) for child in children]
+        alive = {child.worker_id for child in children}
+        self._obeyed = {key: order for key, order in self._obeyed.items() if key[1] in alive}
+        self._asked = {key: request for key, request in self._asked.items() if key[1] in alive}
+        for child, heard in zip(children, client.run_many(calls), strict=True):
+            if isinstance(heard, RsmqError):
+                raise heard
+            order, request = heard
+            if request and request != self._asked.get((client, child.worker_id)):
+                self._asked[client, child.worker_id] = request
+                child.ask_for_stacks()
+            if order and order != self._obeyed.get((client, child.worker_id)):
+                self._obeyed[client, child.worker_id] = order
+                self._obey(child, order.partition(" ")[0])
+        if children and client not in self._compared:
+            self._compared.add(client)
+            self._compare_tasks(client, alive)
+        return BEAT_EVERY_S
+
+    def _compare_tasks(self, client: Client, own: Set[str]) -> None:
+        """Warn of live workers on the same queues that know other tasks; asked once, when the processes have begun."""
+        beats = client.run(workers(client.namespace))
+        live = [beat.worker_id for beat in beats if beat.now_ms - beat.beat_ms < SILENT_AFTER_S * 1000]
+        records = client.run(read_processes(client.namespace, live)) if live else {}
+        found = with_different_tasks(records)
+        names = [name for name, by_tasks in found.items() if own & set(by_tasks.get(self._tasks, ()))]
+        others = {each for name in names for tasks, ids in found[name].items() if tasks != self._tasks for each in ids}
+        if names:
+            logger.warning(
+                "%s: shared with workers that know other tasks (%s); a worker gives back what it does not know, for up "
+                "to %.0f s; then it is a dead letter",
+                ", ".join(names),
+                ", ".join(sorted(others)[:5]),
+                get_settings().tasks.unknown_task_grace_s,
+            )
+
+    def _record(self, child: Child, queues: tuple[str, ...], reliable: tuple[str, ...]) -> ProcessRecord:
+        now = time.monotonic()
+        since = sorted(child.shared_state.running_since().items(), key=lambda item: item[1])
+        return ProcessRecord(
+            host=self._host,
+            pid=child.pid,
+            version=__version__,
+            age_ms=_ms(now - child.started_at),
+            memory_bytes=resident_bytes(child.pid),
+            state="stopping" if child.asked_to_stop else "quiet" if child.shared_state.is_quiet else "working",
+            queues=queues,
+            reliable=reliable,
+            tasks=self._tasks,
+            running=tuple(Running(message_id, _ms(now - began_at)) for message_id, began_at in since),
+        )
+
+    def _obey(self, child: Child, word: str) -> None:
+        logger.info("process %d (%s) is ordered to %s", child.pid, child.worker_id, word)
+        if word in ("quiet", "resume"):
+            child.shared_state.tell_quiet(word == "quiet")
+        elif word in ("restart", "stop"):
+            child.is_dismissed = child.is_dismissed or word == "stop"
+            if not child.asked_to_stop:
+                child.ask_to_stop(by=time.monotonic() + self._shutdown_timeout_s)
+        else:
+            logger.warning("%r is no order that this version knows; nothing was done", word)
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))

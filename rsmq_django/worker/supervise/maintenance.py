@@ -1,0 +1,307 @@
+"""What a supervisor does on one connection: heartbeats and renewals of its children, and freeing what the dead held.
+
+Each connection has a keeper of its own, so that a server that cannot be reached holds up nothing on another one. Its
+calls wait two seconds at most: the supervisor has one thread, and a stop must not wait. What grows with the number of
+queues is read in slices, or last.
+
+Notes the lengths of queues for charts of their past, one slice of the queues at a time: nothing waits for all.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from ...conf import QueueSettings, get_settings
+from ...core import Client, Queue, RsmqError
+from ...core.backoff import LONGEST_WAIT_S, Backoff
+from ...core.counters import sample
+from ...core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueNotFound, RedisFailure
+from ...core.keys import worker_key
+from ...core.log_lines import get_logger
+from ...queues import get_client
+from ..lease.delivery import WorkQueue
+from ..lease.inflight import (
+    BEAT_EVERY_S,
+    DEAD_AFTER_S,
+    StillAlive,
+    beat,
+    expire_inflight,
+    forget_dead,
+    held_queues,
+    read_inflight,
+)
+from ..lease.renewal import Renewal
+from ..report.statistics import Statistics
+from .control import ProcessControl
+from .recovery import Death, recover
+from .scheduler import Scheduler
+
+logger = get_logger(__name__)
+
+#: The longest wait for a reply.
+CALL_TIMEOUT_S = 2.0
+#: Who was cut off for so long assumes that the others were, too (the server was down or full, its clock jumped) ...
+CUT_OFF_S = DEAD_AFTER_S / 2
+#: ... and gives them this time to say that they live.
+RETURN_WAIT_S = 2 * BEAT_EVERY_S
+#: The last fetch of a killed child may still wait in the server's socket when its record is read: look again then.
+LOOK_AGAIN_AFTER_S = (1.0, 5.0)
+
+
+class PeriodicJob:
+    """Something to be done again and again. It takes the ids of the living children and says when to do it next."""
+
+    def __init__(
+        self, what: str, do: Callable[[Sequence[str]], float], *, at_most_s: Callable[[], float] | None = None
+    ) -> None:
+        self.do = do
+        #: Returns the longest wait after a failure.
+        self._at_most_s = at_most_s or (lambda: LONGEST_WAIT_S)
+        self._due_at = 0.0
+        self._backoff = Backoff(what)
+
+    @property
+    def due_at(self) -> float:
+        """When to do it, on the monotonic clock."""
+        return max(self._due_at, self._backoff.next_try_at)
+
+    def run(self, living: Sequence[str]) -> None:
+        """Do it. Raises what says that the server cannot be reached; everything else concerns this chore alone."""
+        try:
+            self._due_at = time.monotonic() + self.do(living)
+        except (ConnectionFailed, OutcomeUnknown):
+            raise
+        except RsmqError as error:
+            self._backoff.note(error, at_most_s=self._at_most_s())
+        except Exception as error:  # a mistake of ours: the other chores, above all the renewal, must go on
+            if not self._backoff.is_on:
+                logger.exception("supervisor maintenance failed")
+            self._backoff.note(error, at_most_s=self._at_most_s())
+        else:
+            self._backoff.over()
+
+
+class Maintenance:
+    """Looks after the children's messages and records on one connection."""
+
+    def __init__(
+        self,
+        client: Client,
+        queues: Sequence[QueueSettings],
+        *,
+        max_crashes: int,
+        fires_schedules: bool = False,
+        process_control: ProcessControl | None = None,
+        reliable: Sequence[str] = (),
+    ) -> None:
+        connection = client.connection.with_timeout(min(client.connection.timeout_s, CALL_TIMEOUT_S))
+        self._client = Client(connection, namespace=client.namespace)
+        self._connection = queues[0].connection if queues else ""
+        #: Queues by name, as far as they were asked for; None for those that are not of this connection.
+        self._found: dict[str, tuple[QueueSettings, Queue] | None] = {}
+        self._max_crashes = max_crashes
+        reporter = f"supervisor-{os.getpid()}-{secrets.token_hex(4)}"
+        self._statistics = Statistics.from_settings(client.namespace, reporter, now_ms=lambda: time.time() * 1000)
+        self._deaths: list[Death] = []
+        #: Monotonic time at which to look once more, and at whose record.
+        self._later: list[tuple[float, Death]] = []
+        #: Server time of the latest beat (ms), and from when on the silence of others means that they are dead.
+        self._last_beat_ms: int | None = None
+        self._silence_tells_from_ms = 0.0
+        self._backoff = Backoff(f"supervisor, {connection!r}", server=connection)
+        self._renewal = Renewal(self._client, queues, self._work_queues)
+        self._chores = [PeriodicJob("beats of workers", self._beat)]
+        if queues:
+            self._chores.append(
+                PeriodicJob("renewal of leases", self._renewal.look, at_most_s=lambda: self._renewal.wait_s)
+            )
+        if queues and fires_schedules:
+            self._chores.append(PeriodicJob("schedules", Scheduler(self._client, self._connection).look))
+        names = [settings.name for settings in queues]
+        if process_control is not None:
+            self._chores.append(
+                PeriodicJob("records of processes", lambda _: process_control.present(self._client, names, reliable))
+            )
+        if queues and get_settings().statistics.enabled:  # last: nothing waits for a slice of them
+            names_of_all = sorted(
+                {name for each in queues for name in (each.name, each.dead_letter) if name is not None}
+            )
+            lengths = DepthSampler(self._client, names_of_all, now_ms=lambda: self._last_beat_ms or time.time() * 1000)
+            self._chores.append(PeriodicJob("lengths of queues", lengths.look))
+
+    def note_death(self, death: Death) -> None:
+        """Take over the messages of a child that died; look() frees them, as soon as the server can be reached."""
+        self._deaths.append(death)
+        if death.was_sudden:
+            self._later += [(death.died_at + after_s, death) for after_s in LOOK_AGAIN_AFTER_S]
+
+    def look(self, living: Sequence[str]) -> None:
+        """Do what is due. Never raises for the server's troubles."""
+        now = time.monotonic()
+        if now < self._backoff.next_try_at:
+            return
+        self._deaths += [death for at, death in self._later if now >= at]
+        self._later = [(at, death) for at, death in self._later if now < at]
+        due = [chore for chore in self._chores if living and now >= chore.due_at]
+        if not due and not self._deaths:
+            return
+        try:
+            self._free_the_dead()
+            for chore in due:
+                chore.run(living)
+            self._report()
+        except RsmqError as error:
+            self._backoff.note(error, at_most_s=self._renewal.wait_s if living else LONGEST_WAIT_S)
+        else:
+            self._backoff.over()
+
+    def next_look_at(self, *, has_children: bool) -> float | None:
+        """Return when something is due, on the monotonic clock; None when nothing is."""
+        times = [0.0] if self._deaths else [at for at, _ in self._later]
+        times += [chore.due_at for chore in self._chores] if has_children else []
+        return max(min(times), self._backoff.next_try_at) if times else None
+
+    def close(self) -> None:
+        """Say which messages have to wait for the end of their leases because the server cannot be reached."""
+        for death in self._deaths:
+            if not death.held_nothing:
+                logger.error("what %s held comes back when its leases are over", death.worker_id)
+        self._client.connection.close()
+
+    # -- The chores ---------------------------------------------------------------------------------------------------
+
+    def _free_the_dead(self) -> None:
+        for death in list(self._deaths):
+            try:
+                recover(
+                    self._client,
+                    self._held_queues(death.worker_id),
+                    death,
+                    max_crashes=self._max_crashes,
+                    statistics=self._statistics,
+                )
+            except RedisFailure as error:
+                if time.monotonic() < death.died_at + self._renewal.longest_s:
+                    raise  # later, when the server can do it
+                logger.error("what %s held has come back by itself: %s", death.worker_id, error)
+            except RsmqError as error:
+                logger.error("what %s held comes back when its leases are over: %s", death.worker_id, error)
+            self._deaths.remove(death)
+
+    def _report(self) -> None:
+        """Report what became of the messages of dead children."""
+        if self._statistics is None or self._statistics.is_empty:
+            return
+        self._statistics.flush_soon()
+        self._statistics.report_to(self._client)
+
+    def _beat(self, living: Sequence[str]) -> float:
+        known = {*living, *(death.worker_id for death in self._deaths)}
+        server_ms, silent = beat(self._client, living)
+        if self._last_beat_ms is not None and server_ms - self._last_beat_ms > CUT_OFF_S * 1000:
+            self._silence_tells_from_ms = server_ms + RETURN_WAIT_S * 1000
+        self._last_beat_ms = server_ms
+        for worker_id in silent if server_ms >= self._silence_tells_from_ms else ():
+            if worker_id not in known:
+                self._free_stranger(worker_id)
+        return BEAT_EVERY_S
+
+    def _free_stranger(self, worker_id: str) -> None:
+        """Free the messages of a worker that is silent as its supervisor is, perhaps with its whole machine."""
+        inflight_key = worker_key(self._client.namespace, worker_id)
+        count = 0
+        try:
+            holds = read_inflight(self._client, inflight_key)
+            if holds and not self._connection:
+                return  # who works on reliable queues only can free nothing, and leaves the record to others
+            queues = self._work_queues(inflight_key, {entry.queue_name for entry in holds})
+            count = expire_inflight(self._client, queues, worker_id, holds)
+        except StillAlive:
+            return
+        except (BrokenQueue, QueueNotFound) as error:
+            logger.error("what worker %s held comes back when its leases are over: %s", worker_id, error)
+        forget_dead(self._client, worker_id)
+        logger.warning("worker %s has been silent for too long; %d messages of it are free again", worker_id, count)
+
+    # -- Queues -------------------------------------------------------------------------------------------------------
+
+    def _held_queues(self, worker_id: str) -> list[WorkQueue]:
+        """Return the queues of which a worker holds messages."""
+        inflight_key = worker_key(self._client.namespace, worker_id)
+        (names,) = held_queues(self._client, [inflight_key])
+        return self._work_queues(inflight_key, names)
+
+    def _work_queues(self, inflight_key: str, names: Iterable[str]) -> list[WorkQueue]:
+        found = [each for each in map(self._find, names) if each is not None]
+        return [WorkQueue(each, queue, float(each.visibility_timeout_s), inflight_key) for each, queue in found]
+
+    def _find(self, name: str) -> tuple[QueueSettings, Queue] | None:
+        if name not in self._found:
+            settings = get_settings().queue(name) if get_settings().knows_queue(name) else None
+            self._found[name] = None
+            if settings is not None and settings.connection == self._connection:
+                queue = Queue(name, self._client, realtime=True, vt_unit=settings.vt_unit)
+                self._found[name] = settings, queue
+        return self._found[name]
+
+
+def make_keepers(
+    queues: Sequence[QueueSettings],
+    *,
+    max_crashes: int,
+    fires_schedules: bool = False,
+    process_control: ProcessControl | None = None,
+    reliable: Sequence[str] = (),
+) -> list[Maintenance]:
+    """Return a keeper for each connection that these queues, and reliable queues of these names, are on."""
+    by_connection: dict[str, list[QueueSettings]] = {}
+    for settings in queues:
+        by_connection.setdefault(settings.connection, []).append(settings)
+    reliable_by_connection: dict[str, list[str]] = {}
+    for name in reliable:
+        reliable_by_connection.setdefault(get_settings().reliable[name].connection, []).append(name)
+    return [
+        Maintenance(
+            get_client(alias),
+            by_connection.get(alias, []),
+            max_crashes=max_crashes,
+            fires_schedules=fires_schedules,
+            process_control=process_control,
+            reliable=reliable_by_connection.get(alias, []),
+        )
+        for alias in {**by_connection, **reliable_by_connection}
+    ]
+
+
+#: How often the lengths of queues are noted: a few times in each minute, so that peaks show.
+EVERY_S = 15.0
+#: Queues that are noted in one round trip.
+SLICE = 250
+
+
+class DepthSampler:
+    """Notes the lengths of these queues on one connection; `now_ms` is the server's time."""
+
+    def __init__(self, client: Client, names: Sequence[str], *, now_ms: Callable[[], float]) -> None:
+        self._client = client
+        self._names = names
+        self._now_ms = now_ms
+        #: Which queue is next, and when this round began.
+        self._at = 0
+        self._began_at = 0.0
+
+    def look(self, living: Sequence[str] = ()) -> float:
+        """Note the lengths of the next queues and return in how many seconds to go on."""
+        if self._at == 0:
+            self._began_at = time.monotonic()
+        part = self._names[self._at : self._at + SLICE]
+        at_s = self._now_ms() / 1000
+        replies = self._client.run_many([sample(self._client.namespace, name, at_s=at_s) for name in part])
+        self._at = self._at + SLICE if self._at + SLICE < len(self._names) else 0
+        for reply in replies:
+            if isinstance(reply, RsmqError):  # a damaged queue, say: the next look goes on behind this slice
+                raise reply
+        return 0.0 if self._at else max(0.0, self._began_at + EVERY_S - time.monotonic())

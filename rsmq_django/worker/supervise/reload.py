@@ -1,0 +1,183 @@
+"""Development: a worker that starts again when a source file changes.
+
+Django's own reloader runs the program on a thread beside the one that watches. A supervisor forks and handles signals,
+so it gets a process of its own, forked by the one that watches. After a change that one starts the same command line
+anew, because its own imports are old by then, and waits: the new process watches for itself, and ends with the status
+CHANGED after the next change. One that cannot even start (an error was saved meanwhile) is started again after another
+change.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from django.utils.autoreload import StatReloader, autoreload_started, get_child_arguments
+
+from ...core.log_lines import get_logger
+from ..fetch.wakeup import Wakeup
+from ..stopping import STOP_SIGNALS
+
+logger = get_logger(__name__)
+
+LOOK_EVERY_S = 1.0
+#: How long tasks may go on after a change; then they are given back, and run again in the new worker.
+PATIENCE_S = 3.0
+#: Exit status of a process that was started anew, when a source file has changed again.
+CHANGED = 3
+#: Tells a process that was started anew which of its file descriptors is closed when the one that started it is gone.
+LIFELINE = "RSMQ_RELOAD_LIFELINE"
+
+#: Runs a worker until the other end of the pipe is closed, and returns its exit status.
+RunWorker = Callable[[int], int]
+
+
+def run_with_reload(run_worker: RunWorker) -> int:
+    """Run a worker, and one in a new process of the same command line whenever a source file changes.
+
+    Returns the worker's exit status when it ended well or was told to stop. After a failure it waits for a change.
+    """
+    watcher = Watcher(run_worker, lifeline=os.environ.pop(LIFELINE, None))
+    logger.info("watching for changes of source files; the worker starts again after one")
+    return watcher.run()
+
+
+class Watcher:
+    """The worker process that is to be replaced, and the files that it was made of."""
+
+    def __init__(self, run_worker: RunWorker, *, lifeline: str | None) -> None:
+        self._run_worker = run_worker
+        #: This process was started anew by another one, which is gone when this can be read.
+        self._starter = None if lifeline is None else int(lifeline)
+        #: The worker is a process that was started anew, and watches for itself.
+        self._is_anew = False
+        self._reloader = StatReloader()
+        autoreload_started.send(sender=self._reloader)
+        self._seen = self._snapshot()
+        self._wakeup = Wakeup()
+        self._lifeline, self._lifeline_writer = os.pipe()
+        self._pid: int | None = None
+        self._status = 0
+        self._is_told_to_stop = False
+
+    def run(self) -> int:
+        """Return the exit status of the worker; CHANGED when the process that started this one should start another."""
+        self._pid = self._start()
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._pass_on)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only to wake up
+        self._wakeup.watch_signals()
+        if self._starter is not None:
+            self._wakeup.watch(self._starter, lambda: self._pass_on(signal.SIGTERM, None))
+        try:
+            while not self._is_over():
+                changed = self._changed() if self._watches else None
+                if changed is not None:
+                    logger.info("%s has changed; the worker starts again", changed)
+                    self._end_worker()
+                    if self._starter is not None:
+                        return CHANGED
+                    self._start_anew()
+                self._wakeup.sleep(lambda: None, at_most_s=LOOK_EVERY_S)
+        finally:
+            self._wakeup.close()
+        return self._status
+
+    @property
+    def _watches(self) -> bool:
+        is_anew = self._is_anew and self._pid is not None
+        return not (self._is_told_to_stop or is_anew)
+
+    def _start_anew(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._is_anew = True
+        os.set_inheritable(self._lifeline, True)
+        arguments = get_child_arguments()
+        environment = {**os.environ, LIFELINE: str(self._lifeline)}
+        # A group of its own: a Ctrl-C reaches the one that waits here, which passes it on.
+        self._pid = os.posix_spawn(arguments[0], arguments, environment, setpgroup=0)
+
+    def _start(self) -> int:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid:
+            return pid
+        status = 1
+        try:
+            os.setpgid(0, 0)  # a Ctrl-C reaches the one that watches, which passes it on
+            os.close(self._lifeline_writer)
+            status = self._run_worker(self._lifeline)
+        except BaseException:
+            logger.exception("the worker failed")
+        finally:
+            try:
+                logging.shutdown()
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(status)
+
+    def _is_over(self) -> bool:
+        if self._pid is not None and self._reap(os.WNOHANG) and self._status and not self._is_told_to_stop:
+            if self._is_anew and self._status == CHANGED:
+                self._seen |= self._snapshot()
+                self._start_anew()
+            else:
+                logger.error("the worker ended with status %d; it starts again after a change", self._status)
+        return self._pid is None and (self._is_told_to_stop or self._status == 0)
+
+    def _reap(self, options: int) -> bool:
+        assert self._pid is not None
+        pid, status = os.waitpid(self._pid, options)
+        if pid:
+            self._pid = None
+            self._status = abs(os.waitstatus_to_exitcode(status))
+        return bool(pid)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self._is_told_to_stop = True
+        if self._pid is not None:
+            os.kill(self._pid, number)
+
+    def _end_worker(self) -> None:
+        if self._pid is None:
+            return
+        os.kill(self._pid, signal.SIGTERM)
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._reap(os.WNOHANG):
+            if time.monotonic() >= deadline:
+                os.kill(self._pid, signal.SIGTERM)  # the second one gives back what runs
+                self._reap(0)
+                return
+            self._wakeup.sleep(lambda: deadline, at_most_s=LOOK_EVERY_S)
+
+    # -- Files --------------------------------------------------------------------------------------------------------
+
+    def _snapshot(self) -> dict[Path, float]:
+        return dict(self._reloader.snapshot_files())
+
+    def _changed(self) -> Path | None:
+        """Return a file that is new or has changed and can be compiled: half an edit is no reason to stop working."""
+        seen = self._snapshot()
+        changed = [path for path, modified in seen.items() if self._seen.get(path, modified) != modified]
+        self._seen = {**self._seen, **seen}
+        return next((path for path in changed if _compiles(path)), None)
+
+
+def _compiles(path: Path) -> bool:
+    if path.suffix != ".py":
+        return True
+    try:
+        compile(path.read_bytes(), str(path), "exec")
+    except (OSError, SyntaxError, ValueError) as error:
+        logger.error("%s has changed, but cannot be imported: %s", path, error)
+        return False
+    return True

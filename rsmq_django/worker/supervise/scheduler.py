@@ -1,0 +1,221 @@
+"""Fires schedules. Every supervisor does it, none of them leads: the script that fires lets only the first one win.
+
+Not in the hot loop: a keeper looks once a second, and at the time of the next tick. All times are the Redis server's;
+this machine's clock is used for nothing but to notice that the server's has jumped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+
+from ...core import Client
+from ...core.call import Call
+from ...core.errors import ConnectionFailed, OutcomeUnknown, QueueNotFound, RsmqError
+from ...core.log_lines import get_logger
+from ...core.schedule import (
+    DueEntry,
+    Firing,
+    Listing,
+    find_due,
+    fire,
+    list_entries,
+    note_synced,
+    plan_entry,
+    put_entry,
+    remove_entry,
+)
+from ...queues import create_as_configured
+from ...schedule_entry import Schedule, from_json
+from ...tasks.results import UNFINISHED_TTL_S
+from ...tasks.route import result_ttl_s
+from ...tasks.schedule import (
+    UnusableSchedule,
+    check_origin,
+    connection_of,
+    declared_schedules,
+    owner,
+    prepare_ticks,
+    tick_ids,
+)
+from ...timetable import missed_and_late
+from ...tracing import sending
+
+logger = get_logger(__name__)
+
+#: The longest wait between two looks: how late an entry is noticed that was added at run time.
+LOOK_EVERY_S = 1.0
+#: The server's clock was put back, not merely corrected a little: planned times may lie too far in the future now.
+CLOCK_JUMP_MS = 2000
+
+
+class Scheduler:
+    """Fires the entries of one connection."""
+
+    def __init__(self, client: Client, alias: str) -> None:
+        self._client = client
+        self._namespace = client.namespace
+        self._alias = alias
+        self._owner = owner()
+        self._is_synced = False
+        #: Server time of the last look in ms, and monotonic time then.
+        self._last_look: tuple[int, float] | None = None
+        #: What was last said about an entry that cannot fire, so that it is said once.
+        self._complaints: dict[str, str] = {}
+
+    def look(self, living: Sequence[str] = ()) -> float:
+        """Fire what is due and return in how many seconds to look again. Raises the errors of the connection."""
+        if not self._is_synced:
+            self.sync()
+        moment = self._client.run(find_due(self._namespace, self._owner))
+        if not moment.is_synced or self._clock_went_back(moment.now_ms):
+            self.sync()  # the server has lost its data, or its clock was put back
+        for entry in moment.due:
+            self._fire(entry, moment.now_ms)
+        wait_s = LOOK_EVERY_S if moment.next_ms is None else (moment.next_ms - moment.now_ms) / 1000
+        return min(LOOK_EVERY_S, wait_s)
+
+    def _clock_went_back(self, now_ms: int) -> bool:
+        before, self._last_look = self._last_look, (now_ms, time.monotonic())
+        if before is None:
+            return False
+        passed_ms = (self._last_look[1] - before[1]) * 1000
+        return now_ms - before[0] < passed_ms - CLOCK_JUMP_MS
+
+    # -- Firing -------------------------------------------------------------------------------------------------------
+
+    def _fire(self, due: DueEntry, now_ms: int) -> None:
+        """Fire the ticks of an entry. What is wrong with one entry stops no other one."""
+        try:
+            entry = from_json(due.name, due.definition)
+            check_origin(entry, due.definition)
+            self._fire_ticks(entry, due, now_ms)
+        except (ConnectionFailed, OutcomeUnknown):
+            raise
+        except (ValueError, RsmqError) as error:
+            self._complain(due.name, error)
+        else:
+            self._complaints.pop(due.name, None)
+
+    def _fire_ticks(self, entry: Schedule, due: DueEntry, now_ms: int) -> None:
+        missed, late = missed_and_late(
+            entry.timetable,
+            planned_ms=due.planned_ms,
+            now_ms=now_ms,
+            missed_after_ms=round(entry.missed_after_s * 1000),
+        )
+        made_up = missed[max(0, len(missed) - entry.missed_fire) :]
+        ticks = [*made_up, *late]
+        ids = tick_ids(entry, self._namespace, ticks)
+        outgoing = prepare_ticks(entry, ids)
+        firing = Firing(
+            entry=due,
+            next_ms=entry.timetable.after(now_ms),
+            skipped=len(missed) - len(made_up),
+            ticks=ticks,
+            task_ids=ids,
+            bodies=outgoing.bodies,
+            delay_ms=jitter_ms(entry, ids),
+            unfinished_ttl_s=UNFINISHED_TTL_S if result_ttl_s(outgoing.task) else 0,
+        )
+        queue = outgoing.queue
+        call = fire(self._namespace, queue.keys, queue.name, firing, channel=outgoing.route.channel)
+        if self._run_with_queue(call, queue.name):
+            with sending(outgoing.span):
+                self._tell(entry, firing, made_up)
+
+    def _run_with_queue(self, call: Call[bool], queue_name: str) -> bool:
+        try:
+            return self._client.run(call)
+        except QueueNotFound:  # nothing was changed
+            create_as_configured(queue_name, self._client)
+            return self._client.run(call)
+
+    def _tell(self, entry: Schedule, firing: Firing, made_up: Sequence[int]) -> None:
+        logger.debug("schedule %s fired: %s", entry.name, ", ".join(firing.task_ids) or "nothing")
+        if made_up or firing.skipped:
+            logger.warning(
+                "schedule %s: nobody fired it when it was due; %d missed ticks are made up for, %d are skipped",
+                entry.name,
+                len(made_up),
+                firing.skipped,
+            )
+
+    def _complain(self, name: str, error: Exception) -> None:
+        if self._complaints.get(name) != str(error):
+            self._complaints[name] = str(error)
+            logger.error("%s; it does not fire here, the other schedules do", str(error).rstrip("."))
+
+    # -- What the code declares ---------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Make the entries that this project declares what its code says, and repair next times that cannot be right.
+
+        Safe to repeat and to do at the same time as others: each write compares what it replaces.
+        """
+        here, elsewhere = self._declared()
+        listing = self._client.run(list_entries(self._namespace))
+        calls = [*self._puts(listing, here), *self._removals(listing, {*here, *elsewhere})]
+        calls += self._corrections(listing)
+        for start in range(0, len(calls), 100):
+            for answer in self._client.run_many(calls[start : start + 100]):
+                if isinstance(answer, RsmqError):
+                    raise answer  # the server is full, say: not synced, and done again
+        self._client.run(note_synced(self._namespace, self._owner))
+        self._is_synced = True
+
+    def _declared(self) -> tuple[dict[str, Schedule], set[str]]:
+        """Return the entries of this connection, and the names of those that nobody can tell the connection of."""
+        here, unknown = {}, set()
+        for name, entry in declared_schedules().items():
+            try:
+                if connection_of(entry) == self._alias:
+                    here[name] = entry
+            except UnusableSchedule as error:
+                unknown.add(name)
+                self._complain(name, error)
+        return here, unknown
+
+    def _puts(self, listing: Listing, here: dict[str, Schedule]) -> list[Call[int]]:
+        calls = []
+        for name, entry in here.items():
+            definition, stored = entry.as_json(), listing.entries.get(name)
+            if stored is not None and stored.definition == definition and stored.owner == self._owner:
+                continue
+            if stored is not None and not stored.owner:
+                logger.warning("schedule %s was added at run time; now the code declares it and wins", name)
+            next_ms = entry.timetable.after(listing.now_ms)
+            if stored is not None and stored.next_ms is not None:
+                next_ms = min(next_ms, stored.next_ms)  # what is due already stays due
+            seen = stored.definition if stored is not None else ""
+            calls.append(put_entry(self._namespace, name, definition, seen=seen, owner=self._owner, next_ms=next_ms))
+        return calls
+
+    def _removals(self, listing: Listing, kept: set[str]) -> list[Call[int]]:
+        gone = [each for each in listing.entries.values() if each.owner == self._owner and each.name not in kept]
+        for entry in gone:
+            logger.info("schedule %s is not declared any more; it is removed", entry.name)
+        return [remove_entry(self._namespace, entry.name, seen=entry.definition) for entry in gone]
+
+    def _corrections(self, listing: Listing) -> list[Call[int]]:
+        """Return calls that bring back next times that are lost or too far away, after the clock was put back."""
+        calls = []
+        for stored in listing.entries.values():
+            if stored.is_paused:
+                continue
+            try:
+                next_ms = from_json(stored.name, stored.definition).timetable.after(listing.now_ms)
+            except ValueError:
+                continue  # said when it is due, and in every list
+            if stored.next_ms is None or stored.next_ms > next_ms:
+                calls.append(plan_entry(self._namespace, stored, next_ms))
+        return calls
+
+
+def jitter_ms(entry: Schedule, ids: Sequence[str]) -> int:
+    """Return by how much these ticks are delayed: at random, but the same for everybody who fires them."""
+    longest_ms = round(entry.jitter_s * 1000)
+    if not longest_ms or not ids:
+        return 0
+    return int.from_bytes(hashlib.sha256(ids[-1].encode()).digest()[:8]) % (longest_ms + 1)

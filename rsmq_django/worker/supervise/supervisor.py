@@ -1,0 +1,434 @@
+"""The supervisor: forks worker processes, keeps their number, and ends them. What concerns Redis, its keepers do.
+
+It runs no task, so nothing a task does can stop it; a task that holds the interpreter lock of its process for an hour
+keeps its lease, and one that runs longer than its `hard_timeout_s` is ended with its process. It has one thread,
+because it forks.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from django.db import connections
+
+from ...conf import QueueSettings
+from ...core.log_lines import get_logger
+from ...tasks.registry import largest_batch
+from ..fetch.idle_turns import IdleTurn, IdleTurns
+from ..fetch.provision import SettingsMismatch
+from ..fetch.queues import connections_of
+from ..fetch.wakeup import Wakeup
+from ..health import Report, make_report
+from ..stopping import STOP_SIGNALS
+from ..worker import Worker, WorkerOptions, random_worker_id
+from .control import ProcessControl
+from .maintenance import make_keepers
+from .pidfile import ProbeOptions, Probes
+from .process import (
+    BROKEN,
+    ENDED,
+    INTERRUPTED,
+    MISCONFIGURED,
+    UNFINISHED,
+    UNKNOWN_END,
+    USED_UP,
+    Child,
+    ProcessSlot,
+    describe_exit,
+    flush_output,
+    resident_bytes,
+)
+from .recovery import Death
+from .shared_state import SharedState
+
+if TYPE_CHECKING:
+    from ...outbox.relay_process import RelayProcess
+
+logger = get_logger(__name__)
+
+#: How often children are looked after when no signal asks for it earlier.
+LOOK_EVERY_S = 1.0
+#: A child that lived for less than this ended too soon: the next one waits, longer each time.
+SHORT_LIFE_S = 1.0
+FIRST_RESTART_WAIT_S = 0.1
+LONGEST_RESTART_WAIT_S = 5.0
+#: After the time that running tasks have to end, children have this long to give the rest back before they are killed.
+KILL_AFTER_S = 5.0
+#: A main loop that stands still is not taken for frozen before this, whatever the maximum age of health is: it sleeps
+#: for five seconds at a time.
+SHORTEST_FREEZE_S = 10.0
+#: Nor before it can have waited so many times for each of its servers in one turn: to connect and for a reply, and once
+#: more for both.
+WAITS_PER_TURN = 4
+#: Of the time between two looks at the main loops, this much counts: the supervisor itself may have been stopped.
+MOST_COUNTED_S = 5.0
+#: So many messages of a process can be noted as running at most, however large the batches are.
+MOST_NOTED = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisorOptions:
+    """How many processes there are, and how they live."""
+
+    processes: int
+    worker: WorkerOptions
+    #: A process that uses more memory is replaced once its tasks have ended; None for no limit.
+    max_memory_bytes: int | None = None
+    #: Each process may take up to so many messages more than `worker.max_tasks`, so that not all are replaced at once.
+    max_tasks_jitter: int = 0
+    #: Deaths in the middle of a message after which it goes to the dead-letter queue.
+    max_crashes: int = 3
+    #: Fire schedules, as long as there are processes.
+    fires_schedules: bool = False
+    #: Have a process beside the others that relays the outbox.
+    relays_outbox: bool = False
+    probes: ProbeOptions = field(default_factory=ProbeOptions)
+
+
+class Supervisor:
+    """Keeps worker processes running until it is told to stop, or until they are done.
+
+    Raises OSError or PidFileTaken when the machine does not let it show what it was asked to show.
+    """
+
+    def __init__(self, queues: Sequence[QueueSettings], options: SupervisorOptions) -> None:
+        self.queues = list(queues)
+        self.options = options
+        self.children: list[Child] = []
+        self.exit_status = 0
+        self._maintenance = make_keepers(
+            self.queues,
+            max_crashes=options.max_crashes,
+            fires_schedules=options.fires_schedules,
+            process_control=ProcessControl(self.children, shutdown_timeout_s=options.worker.shutdown_timeout_s),
+            reliable=options.worker.reliable,
+        )
+        self._wakeup = Wakeup()
+        self._lifeline, self._lifeline_writer = os.pipe()
+        self._free_seats = [ProcessSlot(number) for number in range(options.processes)]
+        self._idle_turns = IdleTurns(options.processes)
+        self._short_lives = 0
+        self._start_at = 0.0
+        self._stop_by: float | None = None
+        timeouts = [each.timeout_s for each in connections_of(self.queues, options.worker.reliable)]
+        #: How long the main loop of a child may stand still.
+        self._freeze_s = max(options.probes.health_max_age_s, SHORTEST_FREEZE_S, WAITS_PER_TURN * sum(timeouts))
+        #: When the main loops of children were last looked at.
+        self._looked_at = time.monotonic()
+        self._probes = Probes(options.probes, self.report)
+        self._relay_process: RelayProcess | None = None
+        if options.relays_outbox:
+            # Only here: its tables belong to an application that most projects do not install.
+            from ...outbox.relay_process import RelayProcess
+
+            self._relay_process = RelayProcess()
+
+    def run(self) -> int:
+        """Work until stopped or done, and return the exit status: 0 when every task that began could end, else 1."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only to wake up
+        self._wakeup.watch_signals()
+        self._probes.watch(self._wakeup)
+        try:
+            while self.children or self._wants_more:
+                self._start_missing()
+                self._wakeup.sleep(self._next_look_at, at_most_s=LOOK_EVERY_S)
+                self._bury_the_dead()
+                self._attend()
+                self._probes.look()  # before the keepers: one of them may wait for a server that does not answer
+                living = [child.worker_id for child in self.children]
+                for maintenance in self._maintenance:
+                    maintenance.look(living)
+                self._limit_time()
+                self._replace_frozen()
+                self._limit_memory()
+                self._replace_interrupted()
+                self._enforce_end()
+        finally:
+            if self._relay_process is not None:
+                self._relay_process.stop(within_s=KILL_AFTER_S)
+            for maintenance in self._maintenance:
+                maintenance.close()
+            self._probes.close()
+            self._wakeup.close()
+        return self.exit_status
+
+    def end_with(self, lifeline: int) -> None:
+        """Stop when the other end of this pipe is closed: whoever started the supervisor is gone."""
+        self._wakeup.watch(lifeline, lambda: self._stop(by=time.monotonic() + self.options.worker.shutdown_timeout_s))
+
+    def report(self) -> Report:
+        """Return how the processes are, for probes."""
+        processes: list[tuple[int | None, float]] = [(child.pid, child.last_poll) for child in self.children]
+        processes += [(None, process_slot.last_poll) for process_slot in self._free_seats]
+        return make_report(
+            self.options.worker.worker_id,
+            processes,
+            max_age_s=self.options.probes.health_max_age_s,
+            is_stopping=self._stop_by is not None,
+        )
+
+    @property
+    def _wants_more(self) -> bool:
+        return bool(self._free_seats) and self._stop_by is None
+
+    # -- Children ------------------------------------------------------------------------------------------------------
+
+    def _start_missing(self) -> None:
+        # One that arrived after a fork and before the child is in the list would not be passed on to it.
+        with signals_held():
+            while self._wants_more and time.monotonic() >= self._start_at:
+                try:
+                    self.children.append(self._fork(self._free_seats[0]))
+                except OSError as error:
+                    logger.error("cannot start a process: %s; trying again in %.0f s", error, LONGEST_RESTART_WAIT_S)
+                    self._start_at = time.monotonic() + LONGEST_RESTART_WAIT_S
+                    return
+                del self._free_seats[0]
+
+    def _fork(self, process_slot: ProcessSlot) -> Child:
+        options = self._options_of_a_child()
+        shared_state = SharedState(min((options.threads + options.async_tasks) * largest_batch(), MOST_NOTED))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        reader, writer = os.pipe()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(reader)
+            os.close(writer)
+            raise
+        if pid == 0:
+            os.close(writer)
+            self._be_a_child(options, shared_state, self._idle_turns.member(process_slot.number), reader)
+        os.close(reader)
+        os.set_blocking(writer, False)
+        logger.info("started process %d as worker %s", pid, options.worker_id)
+        return Child(pid, options.worker_id, shared_state, process_slot, stack_requests=writer)
+
+    def _options_of_a_child(self) -> WorkerOptions:
+        options = self.options.worker
+        max_tasks = options.max_tasks
+        if max_tasks is not None:
+            max_tasks += random.randint(0, self.options.max_tasks_jitter)  # noqa: S311 - spreads load
+        return replace(options, worker_id=f"{options.worker_id}-{random_worker_id()[-6:]}", max_tasks=max_tasks)
+
+    def _be_a_child(
+        self, options: WorkerOptions, shared_state: SharedState, idle_turns: IdleTurn, stack_requests: int
+    ) -> None:
+        status, holds_nothing = BROKEN, False
+        try:
+            os.close(self._lifeline_writer)
+            for sibling in self.children:
+                sibling.close_pipe()
+            self._probes.leave_to_parent()
+            connections.close_all()
+            random.seed()  # forked processes must not back off in step
+            # What was imported lives as long as the process: the garbage collector need not look at it again and again.
+            gc.freeze()
+            worker = Worker(self.queues, options, shared_state=shared_state, idle_turns=idle_turns)
+            worker.obey_supervisor(self._lifeline)
+            worker.tell_stacks(stack_requests)
+            # Signals waited until now: they must not run the supervisor's handlers here.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+            has_finished = worker.run()
+            holds_nothing = worker.holds_nothing
+            is_used_up = options.max_tasks is not None and worker.taken >= options.max_tasks
+            was_interrupted = shared_state.interrupted_at is not None
+            status = INTERRUPTED if was_interrupted else USED_UP if is_used_up else ENDED
+            status = status if has_finished else UNFINISHED
+        except SettingsMismatch as error:
+            status = MISCONFIGURED
+            logger.critical("%s", error)
+        except BaseException:
+            logger.exception("the worker's main loop failed; its messages are given back")
+        finally:
+            try:
+                flush_output(may_hang=shared_state.interrupted_at is not None)
+            finally:  # whatever happened to the output: nothing of the supervisor may run here
+                shared_state.note_end(holds_nothing=holds_nothing)
+                os._exit(status)
+
+    def _attend(self) -> None:
+        """Have the outbox relayed by a process of its own."""
+        if self._relay_process is None:
+            return
+        self._relay_process.look()
+        if not self._relay_process.is_due or self._stop_by is not None:
+            return
+        with signals_held():
+            try:
+                pid = os.fork()
+            except OSError as error:
+                logger.error("cannot start a process to relay the outbox: %s", error)
+                return
+            if pid == 0:
+                self._be_the_relay_process(self._relay_process)
+            self._relay_process.started(pid)
+
+    def _be_the_relay_process(self, relay_process: RelayProcess) -> None:
+        try:
+            os.close(self._lifeline_writer)
+            self._probes.leave_to_parent()
+            connections.close_all()
+            random.seed()
+            relay_process.be(self._lifeline)
+        except BaseException:
+            logger.exception("relaying the outbox failed; what waits there is sent later")
+        finally:
+            logging.shutdown()
+            os._exit(ENDED)
+
+    def _bury_the_dead(self) -> None:
+        for child in list(self.children):
+            with signals_held():  # a signal must not be passed on to a pid that is free again
+                code = child.reap()
+                if code is not None:
+                    self.children.remove(child)
+            if code is not None:
+                child.close_pipe()
+                self._on_death(child, code)
+
+    def _on_death(self, child: Child, code: int) -> None:
+        child.note_interruption()
+        ended = child.shared_state.has_ended and code >= 0  # else a task may have chosen the status
+        as_planned = ended and code in (ENDED, UNFINISHED, USED_UP, INTERRUPTED, UNKNOWN_END)
+        is_expected = as_planned or bool(child.overdue)
+        how = describe_exit(code) + (", because its main loop stood still" if child.is_frozen else "")
+        level = logging.INFO if is_expected else logging.ERROR
+        logger.log(level, "process %d (%s) ended with %s", child.pid, child.worker_id, how)
+        is_innocent = is_expected or child.killed
+        running = frozenset() if is_innocent else child.shared_state.running()
+        death = Death(
+            worker_id=child.worker_id,
+            how=how,
+            running=running,
+            overdue=child.overdue,
+            was_sudden=not ended,
+            held_nothing=ended and child.shared_state.holds_nothing,
+        )
+        for maintenance in self._maintenance:
+            maintenance.note_death(death)
+        misconfigured = ended and code == MISCONFIGURED
+        if misconfigured or child.killed or (ended and code == UNFINISHED):
+            self.exit_status = 1
+        if misconfigured and self._stop_by is None:
+            self._stop(by=time.monotonic() + self.options.worker.shutdown_timeout_s)  # the others would find the same
+        is_done = code == ENDED or (code == UNFINISHED and not child.asked_to_stop)
+        if not (child.is_dismissed or (ended and is_done and self._ends_when_done)):
+            is_at_fault = code == UNKNOWN_END or not (is_expected or running or child.asked_to_stop)
+            self._restart(child, is_at_fault=is_at_fault or child.interruption_is_noted)
+
+    @property
+    def _ends_when_done(self) -> bool:
+        return self.options.worker.until_drained or self.options.worker.until_empty
+
+    def _restart(self, child: Child, *, is_at_fault: bool) -> None:
+        """Start another one: at once, but later each time when processes end before they begin to work.
+
+        A message that kills its process waits by itself, so the other messages need not.
+        """
+        lived_s = time.monotonic() - child.started_at
+        self._short_lives = self._short_lives + 1 if is_at_fault and lived_s < SHORT_LIFE_S else 0
+        if self._short_lives > 1:
+            wait_s = min(LONGEST_RESTART_WAIT_S, FIRST_RESTART_WAIT_S * 2 ** min(self._short_lives, 10))
+            self._start_at = time.monotonic() + wait_s
+        process_slot = child.process_slot
+        self._idle_turns.leave(process_slot.number)
+        self._free_seats.append(
+            ProcessSlot(process_slot.number, last_poll=child.last_poll, replaced=process_slot.replaced + 1)
+        )
+
+    # -- Limits and the end --------------------------------------------------------------------------------------------
+
+    def _limit_time(self) -> None:
+        """End processes whose tasks run longer than their `hard_timeout_s`: nothing inside them may be able to."""
+        now = time.monotonic()
+        for child in self.children:
+            overdue = child.shared_state.overdue(now)
+            if overdue and not (child.killed or child.overdue):
+                names = ", ".join(sorted(overdue))
+                logger.error("process %d is killed: message %s runs longer than its hard_timeout_s", child.pid, names)
+                child.kill_for(overdue)
+
+    def _replace_frozen(self) -> None:
+        """End processes whose main loop stands still: nothing in them renews leases, hears a stop or reports outcomes.
+
+        Only time in which this process itself was running counts, so that a machine that was suspended kills nothing.
+        """
+        now = time.monotonic()
+        looked_s, self._looked_at = min(now - self._looked_at, MOST_COUNTED_S), now
+        for child in self.children:
+            if child.stands_still(looked_s) > self._freeze_s and not (child.killed or child.overdue or child.is_frozen):
+                logger.error(
+                    "process %d is killed and replaced: its main loop has stood still for %.0f s; its messages go back",
+                    child.pid,
+                    self._freeze_s,
+                )
+                child.kill_frozen()
+
+    def _limit_memory(self) -> None:
+        limit = self.options.max_memory_bytes
+        for child in self.children if limit is not None else ():
+            used = resident_bytes(child.pid)
+            if not child.asked_to_stop and used is not None and used > (limit or 0):
+                logger.info("process %d uses %d MiB; it is replaced when its tasks have ended", child.pid, used >> 20)
+                child.ask_to_stop(by=math.inf)
+
+    def _replace_interrupted(self) -> None:
+        """Kill processes that do not end although a function was interrupted in them: a lost lock may hang them."""
+        now, grace_s = time.monotonic(), self.options.worker.shutdown_timeout_s + KILL_AFTER_S
+        for child in self.children:
+            child.note_interruption()
+            at = child.shared_state.interrupted_at
+            if at is not None and now >= at + grace_s and not (child.killed or child.overdue):
+                logger.error("process %d does not end after an interruption; it is killed", child.pid)
+                child.kill()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        grace_s = self.options.worker.shutdown_timeout_s if self._stop_by is None else 0.0
+        self._stop(by=time.monotonic() + grace_s)  # before the log line: writing it may take long
+        name = signal.Signals(number).name
+        logger.info("%s: %s", name, f"tasks may run for {grace_s:.0f} s more" if grace_s else "stopping now")
+
+    def _stop(self, *, by: float) -> None:
+        self._stop_by = by if self._stop_by is None else min(by, self._stop_by)
+        for child in self.children:
+            child.ask_to_stop(by=self._stop_by)
+
+    def _enforce_end(self) -> None:
+        if self._stop_by is None or time.monotonic() < self._stop_by + KILL_AFTER_S:
+            return
+        for child in self.children:
+            logger.error("process %d does not end; it is killed", child.pid)
+            child.kill()
+
+    def _next_look_at(self) -> float | None:
+        times = [maintenance.next_look_at(has_children=bool(self.children)) for maintenance in self._maintenance]
+        times += [child.shared_state.next_limit() for child in self.children if not child.overdue]
+        if self._wants_more:
+            times.append(self._start_at)
+        return min((when for when in times if when is not None), default=None)
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Let stop signals wait until the end of the block. What arrived before has been handled when it begins."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

@@ -1,0 +1,92 @@
+"""An outage: one line in the log of each process for each server, however many connections notice it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from rsmq_django.core import Connection
+from rsmq_django.core import backoff as backoff
+from rsmq_django.core.backoff import Backoff
+from rsmq_django.core.errors import BrokenQueue, ConnectionFailed
+from tests.fault_proxy import FaultProxy
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.workshop import Configure, working
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(backoff, "_said_at", {})
+    caplog.set_level(logging.INFO, logger="rsmq_django")
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+def test_server_that_is_away_is_said_once_for_all_that_use_it(caplog: pytest.LogCaptureFixture):
+    server = Connection("redis://cache:6379/0")
+    fetches, wake_ups = Backoff("fetches", server=server), Backoff("wake-ups", server=server.with_timeout(0.5))
+
+    for each in (fetches, wake_ups, fetches, wake_ups):
+        each.note(ConnectionFailed("away"))
+    for each in (wake_ups, fetches):
+        each.over()
+
+    assert lines(caplog, logging.ERROR) == ["fetches: away. Trying again until it works, at least every 5 s."]
+    assert len(lines(caplog, logging.INFO)) == 1 and "works again after" in caplog.text
+
+
+def test_servers_are_told_apart_and_damage_of_a_queue_is_no_outage_of_the_server(caplog: pytest.LogCaptureFixture):
+    one, other = Connection("redis://one"), Connection("redis://other")
+
+    Backoff("one", server=one).note(ConnectionFailed("away"))
+    Backoff("other", server=other).note(ConnectionFailed("away"))
+    Backoff("queue", server=one).note(BrokenQueue("damaged"))
+
+    assert len(lines(caplog, logging.ERROR)) == 3
+
+
+def test_next_outage_is_said_again_although_the_last_one_ended_with_damage(caplog: pytest.LogCaptureFixture):
+    fetches = Backoff("fetches", server=Connection("redis://one"))
+    fetches.note(ConnectionFailed("away"))
+    fetches.note(BrokenQueue("damaged"))
+    fetches.over()
+
+    fetches.note(ConnectionFailed("away"))
+
+    assert len(lines(caplog, logging.ERROR)) == 2
+
+
+def test_next_outage_of_a_server_is_said_again(caplog: pytest.LogCaptureFixture):
+    fetches = Backoff("fetches", server=Connection("redis://one"))
+
+    for _ in range(2):
+        fetches.note(ConnectionFailed("away"))
+        fetches.over()
+
+    assert len(lines(caplog, logging.ERROR)) == len(lines(caplog, logging.INFO)) == 2
+
+
+def test_process_says_one_line_when_its_server_is_away(
+    configure: Configure, server: PrivateServer, caplog: pytest.LogCaptureFixture
+):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url, timeout_s=0.5)
+        with working() as worker:
+            wait_until(lambda: worker.sources[0].is_empty)
+            (subscription,) = worker.wakeup._subscriptions
+            caplog.clear()
+
+            proxy.refuse()
+            proxy.reset_connections()
+            wait_until(lambda: worker.sources[0].backoff._failures > 3 and subscription._backoff._failures > 3)
+            errors = lines(caplog, logging.ERROR) + lines(caplog, logging.WARNING)
+            proxy.release()
+            wait_until(lambda: not worker.sources[0].backoff.is_on and not subscription._backoff.is_on)
+
+    assert len(errors) == 1
+    assert "Trying again until it works" in errors[0]
+    assert caplog.text.count("works again after") == 1

@@ -1,0 +1,142 @@
+"""One message wakes one of many idle processes, and never none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+import redis
+
+from rsmq_django.core.call import load_script
+from rsmq_django.worker.fetch.idle_turns import MAX_CONNECTIONS, TURN_S, IdleTurns
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.processes import StartWorker
+from tests.worker.site import tasks
+from tests.worker.site.journal import Journal
+from tests.worker.workshop import Configure
+
+# -- Whose turn it is ------------------------------------------------------------------------------------------------
+
+
+def test_the_first_idle_one_looks_at_once_and_the_others_in_turn():
+    idle_turns = IdleTurns(3)
+    members = [idle_turns.member(process_slot) for process_slot in range(3)]
+    for member in members:
+        member.note_idle(True)
+
+    assert [member.turn_s() for member in members] == pytest.approx([0, TURN_S, 2 * TURN_S])
+
+
+@pytest.mark.parametrize("why", ["busy", "gone"])
+def test_nobody_waits_for_one_that_is_busy_or_gone(why: str):
+    idle_turns = IdleTurns(2)
+    first, second = idle_turns.member(0), idle_turns.member(1)
+    first.note_idle(True)
+    if why == "busy":
+        first.note_idle(False)
+    else:
+        idle_turns.leave(0)
+
+    assert second.turn_s() == 0
+
+
+def test_nobody_waits_for_one_that_has_not_passed_by_for_long(monkeypatch: pytest.MonkeyPatch):
+    idle_turns = IdleTurns(2)
+    first, second = idle_turns.member(0), idle_turns.member(1)
+    first.note_idle(True)
+    now = time.monotonic()
+    monkeypatch.setattr("rsmq_django.worker.fetch.idle_turns.time.monotonic", lambda: now + 11)
+
+    assert second.turn_s() == 0
+
+
+def test_only_a_look_that_began_after_the_message_was_published_counts():
+    idle_turns = IdleTurns(2)
+    first, second = idle_turns.member(0), idle_turns.member(1)
+    first.note_drained(0, 100.0)
+
+    assert second.is_drained_since(0, 99.9)
+    assert not second.is_drained_since(0, 100.0)
+    assert not second.is_drained_since(1, 99.9), "another connection"
+
+
+def test_a_connection_that_the_memory_of_all_has_no_place_for_is_looked_at_each_time():
+    member = IdleTurns(1).member(0)
+    member.note_drained(MAX_CONNECTIONS, 100.0)
+
+    assert not member.is_drained_since(MAX_CONNECTIONS, 0.0)
+
+
+# -- With real processes ---------------------------------------------------------------------------------------------
+
+PROCESSES = 6
+_LAST = "that-is-all"
+
+
+class Fetches:
+    """Counts the calls of the fetch script while its `with` block runs."""
+
+    def __init__(self, server: PrivateServer) -> None:
+        self._redis = server.redis
+        self._monitor = redis.Redis.from_url(server.url, socket_timeout=None).monitor()
+        self._calls = f"EVALSHA {load_script('worker/fetch').sha1}"
+        self._reader = threading.Thread(target=self._count)
+        self.count = 0
+
+    def __enter__(self) -> Fetches:
+        self._monitor.__enter__()
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._redis.echo(_LAST)
+        self._reader.join()
+        self._monitor.__exit__()
+
+    def _count(self) -> None:
+        for command in self._monitor.listen():
+            if command["command"].endswith(_LAST):
+                return
+            self.count += command["command"].startswith(self._calls)
+
+
+@pytest.mark.slow
+def test_one_message_is_asked_for_by_about_one_of_many_idle_processes(
+    project: Configure, server: PrivateServer, start_worker: StartWorker, journal: Journal
+):
+    tasks.write.enqueue("first")
+    start_worker("--processes", str(PROCESSES), "--poll-interval", "600", turn_s="20")
+    wait_until(lambda: journal.names("end") == ["first"])
+    wait_until(lambda: server.redis.pubsub_numsub("rsmq:rt:default")[0][1] == PROCESSES)
+
+    with Fetches(server) as fetches:
+        for number in range(20):
+            tasks.write.enqueue(f"m{number}")
+            wait_until(lambda: len(journal.names("end")) == number + 2)  # noqa: B023
+
+    # One look finds it, another goes out with the outcome. All processes together would have made 7 for each.
+    assert fetches.count < 20 * 4
+
+
+@pytest.mark.slow
+def test_a_message_is_taken_although_the_first_in_turn_stands_still(
+    project: Configure, server: PrivateServer, start_worker: StartWorker, journal: Journal
+):
+    tasks.wait_at_gate.enqueue_many([[f"warm-{number}"] for number in range(4)])
+    start_worker("--processes", "2", "--threads", "2", "--poll-interval", "60")
+    wait_until(lambda: len(journal.names("start")) == 4)  # so each of them has two
+    pids = {int(line[2]) for line in journal.lines("start")}
+    journal.open_gate()
+    wait_until(lambda: len(journal.names("end")) == 4)
+    assert len(pids) == 2
+
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+        name = f"while {pid} stands still".replace(" ", "-")
+        tasks.write.enqueue(name)
+        wait_until(lambda: name in journal.names("end"))  # noqa: B023
+        os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,134 @@
+"""A worker on very many queues asks which of them have something before it fetches."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import pytest
+
+from rsmq_django.queues import get_queue
+from rsmq_django.tasks import consumer
+from rsmq_django.worker.fetch.queue_probe import MANY, QueueProbe
+from rsmq_django.worker.fetch.queues import queue_settings, work_queues_by_client
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.workshop import Configure, declare, send_raw, work, working
+
+NAMES = [f"q{number:03}" for number in range(MANY + 30)]
+
+
+@pytest.fixture
+def seen(configure: Configure) -> list[str]:
+    """A project with many queues, and what its consumers got, in order."""
+    configure(**{name: {} for name in NAMES})
+    got: list[str] = []
+    for name in NAMES:
+        consumer(name)(lambda message: got.append(message.text()))
+    return got
+
+
+def send_to(names: Sequence[str]) -> None:
+    for name in names:
+        send_raw(name, name)
+
+
+def test_messages_of_all_queues_are_worked_off_in_the_order_of_the_queues(seen: list[str]):
+    send_to(reversed(NAMES))
+
+    assert work(threads=1)
+
+    assert seen == NAMES
+
+
+def test_queue_with_more_than_there_is_room_for_is_worked_off_before_the_next(seen: list[str]):
+    send_to([NAMES[3]] * 20 + [NAMES[60]] * 2 + [NAMES[70]])
+
+    assert work(threads=2)
+
+    # Two threads: the last one of a queue may end after the first one of the next.
+    assert sorted(seen) == [NAMES[3]] * 20 + [NAMES[60]] * 2 + [NAMES[70]]
+    assert seen[:19] == [NAMES[3]] * 19
+
+
+def test_idle_worker_is_woken_by_any_of_the_queues(seen: list[str]):
+    with working(poll_interval_s=600.0) as worker:
+        for name in (NAMES[0], NAMES[-1]):
+            wait_until(lambda: worker.wakeup._is_asleep and worker.sources[0].is_empty)
+            send_raw(name, name)
+            wait_until(lambda: name in seen)  # noqa: B023 - asked in the same round
+
+
+def test_delayed_message_is_taken_when_it_is_due(project: Configure, configure: Configure):
+    configure(**{name: {} for name in NAMES})
+    seen: list[int] = []
+    with working(poll_interval_s=600.0) as worker:
+        wait_until(lambda: worker.wakeup._is_asleep and worker.sources[0].is_empty)
+        task = declare(queue_name=NAMES[-1])(lambda: seen.append(1))
+        task.using(run_after=dt.timedelta(seconds=0.3)).enqueue()
+
+        wait_until(lambda: seen)
+
+
+def test_paused_queue_is_left_alone_and_the_others_are_not(seen: list[str], server: PrivateServer):
+    send_to(NAMES[:3])
+    server.redis.sadd("rsmq::paused", NAMES[1])
+
+    with working(poll_interval_s=600.0) as worker:
+        wait_until(lambda: len(seen) == 2 and worker.wakeup._is_asleep)
+
+        assert sorted(seen) == [NAMES[0], NAMES[2]]
+        assert get_queue(NAMES[1]).attributes().ready_messages == 1
+
+
+def test_pauses_that_cannot_be_read_stop_nobody(seen: list[str], server: PrivateServer):
+    send_to(NAMES[:3])
+    server.redis.set("rsmq::paused", "of another program")
+
+    assert work(threads=1)
+
+    assert seen == NAMES[:3]
+
+
+def test_damaged_queue_does_not_keep_the_others_from_being_worked_on(seen: list[str], server: PrivateServer):
+    send_to(NAMES[:3])
+    server.redis.delete(f"rsmq:{NAMES[1]}")
+    server.redis.set(f"rsmq:{NAMES[1]}", "not a sorted set")
+
+    with working(poll_interval_s=600.0):
+        wait_until(lambda: sorted(seen) == [NAMES[0], NAMES[2]])
+
+
+def test_fetch_names_only_queues_that_have_something(seen: list[str], server: PrivateServer):
+    with working(poll_interval_s=600.0) as worker:
+        wait_until(lambda: worker.wakeup._is_asleep and worker.sources[0].is_empty)
+        server.redis.config_set("slowlog-max-len", 10_000)
+        server.redis.config_set("slowlog-log-slower-than", 0)
+        server.redis.slowlog_reset()
+        try:
+            send_raw("x", NAMES[7])
+            wait_until(lambda: seen)
+        finally:
+            server.redis.config_set("slowlog-log-slower-than", 10_000)
+            server.redis.config_set("slowlog-max-len", 128)
+
+    named = [
+        entry["command"].split()[2] for entry in server.redis.slowlog_get(10_000) if b"EVALSHA" in entry["command"]
+    ]
+    assert str(3 + 4).encode() in named
+    assert max(int(keys) for keys in named) == 2 + len(NAMES)
+
+
+def test_scan_of_very_many_queues_leaves_out_those_that_are_paused(project: Configure, server: PrivateServer):
+    project(first={}, second={}, third={})
+    send_to(["first", "second", "third"])
+    ((client, queues),) = work_queues_by_client(queue_settings(["first", "second", "third"]), "w1")
+    scan = QueueProbe("rsmq", queues, in_turn=list)
+    assert client.run(scan.call).positions == [1, 2, 3]
+
+    server.redis.sadd("rsmq::paused", "second")
+    assert client.run(scan.call).positions == [1, 3]
+
+    server.redis.sadd("rsmq::paused", "first", "third")
+    found = client.run(scan.call)
+    assert (found.positions, found.next_ms) == ([], -1)

@@ -1,0 +1,96 @@
+"""Very many queues: which of them the next fetch asks, and when all of them are looked through again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rsmq_django.worker.fetch.queue_probe import LOOK_AT_ALL_EVERY_S, MANY, SCAN_EVERY_S, ProbeResult, QueueProbe
+from rsmq_django.worker.lease.delivery import WorkQueue
+from tests.worker.workshop import Configure, new_worker
+
+
+@pytest.fixture
+def scan(configure: Configure) -> QueueProbe:
+    """The scan of a worker on a hundred queues that has just looked at all of them, at the time 1000."""
+    configure(**{f"q{number:02}": {} for number in range(100)})
+    (source,) = new_worker().sources
+    scan: Any = source.selector.scan  # type: ignore[union-attr]
+    assert scan.choose(1000.0) is scan.queues
+    return scan  # type: ignore[no-any-return]
+
+
+def found(*positions: int) -> ProbeResult:
+    return ProbeResult(0, -1, 100, list(positions))
+
+
+def names(queues: Any) -> list[str]:
+    return [work_queue.name for work_queue in queues]
+
+
+def test_first_look_and_one_every_ten_seconds_are_at_all_queues(scan: QueueProbe):
+    assert not scan.looks_at_all(1000.0 + LOOK_AT_ALL_EVERY_S - 0.001)
+    assert scan.choose(1001.0) == []
+    assert scan.looks_at_all(1000.0 + LOOK_AT_ALL_EVERY_S)
+    assert not scan.is_due(1000.0 + LOOK_AT_ALL_EVERY_S), "the fetch looks at all of them"
+    scan.scanned(found(1), 1009.0)
+
+    assert scan.choose(1000.0 + LOOK_AT_ALL_EVERY_S) is scan.queues
+
+    assert scan.choose(1011.0) == [], "what was found before is old"
+
+
+def test_queues_are_scanned_when_none_is_known_to_have_something_and_now_and_then(scan: QueueProbe):
+    assert scan.is_due(1000.0)
+    scan.scanned(found(3), 1000.0)
+    assert not scan.is_due(1000.0 + SCAN_EVERY_S - 0.001)
+    assert scan.is_due(1000.0 + SCAN_EVERY_S)
+    scan.scanned(found(), 1001.0)
+    assert scan.is_due(1001.0)
+
+
+def test_only_what_has_something_is_asked_in_the_order_of_the_queues(scan: QueueProbe):
+    scan.scanned(found(1, 5, 100), 1000.0)
+
+    assert names(scan.choose(1000.0)) == ["q00", "q04", "q99"]
+
+
+def test_a_fetch_asks_a_limited_number_of_queues(scan: QueueProbe):
+    scan.scanned(found(*range(1, 101)), 1000.0)
+
+    chosen = scan.choose(1000.0)
+    assert len(chosen) == MANY
+    scan.fetched(chosen, chosen[-1], is_full=False)
+
+    assert names(scan.choose(1000.0)) == [f"q{number}" for number in range(MANY, 100)]
+
+
+@pytest.mark.parametrize(
+    ("last", "is_full", "left"),
+    [
+        (1, True, ["q04", "q99"]),  # it may have others
+        (1, False, []),
+        (None, False, []),
+        (None, True, []),
+        (0, True, ["q00", "q04", "q99"]),
+    ],
+)
+def test_without_room_for_more_the_queue_of_the_last_message_is_asked_again(
+    scan: QueueProbe, last: int | None, is_full: bool, left: list[str]
+):
+    scan.scanned(found(1, 5, 100), 1000.0)
+    chosen = scan.choose(1000.0)
+    queue: WorkQueue | None = None if last is None else chosen[last]
+
+    scan.fetched(chosen, queue, is_full=is_full)
+
+    assert names(scan.choose(1000.0)) == left
+
+
+def test_a_look_at_all_queues_changes_nothing_about_what_is_known(scan: QueueProbe):
+    scan.scanned(found(1), 1000.0)
+
+    scan.fetched(scan.queues, scan.queues[7], is_full=True)
+
+    assert names(scan.choose(1000.0)) == ["q00"]

@@ -1,0 +1,185 @@
+"""What a worker tells: Django's signals about tasks, ours about messages, and one log line for each outcome."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.dispatch import Signal
+
+from rsmq_django.core import Queue
+from rsmq_django.signals import message_dead_lettered
+from rsmq_django.tasks import TaskContext, TaskResultStatus, consumer, fixed
+from rsmq_django.tasks.backend import RSMQBackend
+from rsmq_django.tasks.compat import task_finished, task_started
+from tests.worker.workshop import Configure, declare, send_raw, work
+
+
+@contextmanager
+def hearing(signal: Signal) -> Iterator[list[dict[str, Any]]]:
+    """Listen to a signal within the block."""
+    heard: list[dict[str, Any]] = []
+
+    def listen(**arguments: Any) -> None:
+        heard.append(arguments)
+
+    signal.connect(listen)
+    try:
+        yield heard
+    finally:
+        signal.disconnect(listen)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_start_and_end_are_told_by_the_class_of_the_backend(project: Configure, is_async: bool):
+    async def aproduce(number: int) -> int:
+        return number * 2
+
+    sent = declare(aproduce if is_async else lambda number: number * 2).enqueue(21)
+
+    with hearing(task_started) as started, hearing(task_finished) as finished:
+        work(worker_id="painter")
+
+    ((first,), (last,)) = started, finished
+    assert first["sender"] is last["sender"] is RSMQBackend
+    assert first["task_result"].id == last["task_result"].id == sent.id
+    assert last["task_result"].status == TaskResultStatus.SUCCESSFUL
+    assert (last["task_result"].return_value, last["task_result"].args) == (42, [21])
+    assert last["task_result"].worker_ids == ["painter"]
+    assert last["task_result"].started_at <= last["task_result"].finished_at
+
+
+def test_listener_at_the_start_sees_a_running_task(project: Configure):
+    seen = []
+
+    def look(task_result: Any, **_: Any) -> None:
+        seen.append((task_result.status, task_result.finished_at, task_result.attempts))
+
+    declare(lambda: None).enqueue()
+    task_started.connect(look)
+
+    work()
+
+    task_started.disconnect(look)
+    assert seen == [(TaskResultStatus.RUNNING, None, 1)]
+
+
+def test_each_attempt_starts_and_only_the_last_one_is_the_end(project: Configure):
+    def fail() -> None:
+        raise OSError("no paint left")
+
+    declare(max_attempts=3, backoff=fixed(0))(fail).enqueue()
+
+    with hearing(task_started) as started, hearing(task_finished) as finished:
+        work()
+
+    (end,) = finished
+    assert [told["task_result"].attempts for told in started] == [1, 2, 3]
+    assert end["task_result"].status == TaskResultStatus.FAILED
+    assert end["task_result"].errors[-1].exception_class is OSError
+    assert "no paint left" in end["task_result"].errors[-1].traceback
+
+
+def test_context_and_listeners_share_one_result(project: Configure):
+    results: list[Any] = []
+
+    def note(context: TaskContext) -> None:
+        results.append(context.task_result)
+
+    declare(takes_context=True)(note).enqueue()
+
+    with hearing(task_started) as started, hearing(task_finished) as finished:
+        work()
+
+    assert results[0] is started[0]["task_result"] is finished[0]["task_result"]
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_dead_letter_is_told_with_its_reason(project: Configure, is_async: bool):
+    async def afail() -> None:
+        raise OSError
+
+    def fail() -> None:
+        raise OSError
+
+    declared = declare(max_attempts=1)(afail if is_async else fail)
+    declared.enqueue()
+
+    with hearing(message_dead_lettered) as heard:
+        work()
+
+    (told,) = heard
+    assert told["sender"] is Queue
+    assert (told["queue_name"], told["reason"], told["task_path"]) == (
+        "default",
+        "attempts_used_up",
+        declared.module_path,
+    )
+    assert told["message"].body.startswith(b'{"task"')
+
+
+def test_message_that_nothing_can_run_has_no_task_to_tell_of(project: Configure):
+    send_raw(b"plain text")
+
+    with hearing(task_started) as started, hearing(task_finished) as finished, hearing(message_dead_lettered) as dead:
+        work()
+
+    assert (started, finished) == ([], [])
+    assert [(told["reason"], told["task_path"]) for told in dead] == [("undecodable", "")]
+
+
+def test_raw_messages_are_no_tasks(project: Configure):
+    consumer("default")(lambda message: None)
+    send_raw(b"hello")
+
+    with hearing(task_started) as started, hearing(task_finished) as finished:
+        work()
+
+    assert (started, finished) == ([], [])
+
+
+# -- The log -------------------------------------------------------------------------------------------------------
+
+
+def test_failure_is_logged_with_what_happens_next(project: Configure, caplog):
+    attempts = []
+
+    def fail() -> None:
+        attempts.append(1)
+        raise OSError(f"attempt {len(attempts)}")
+
+    declared = declare(max_attempts=2, backoff=fixed(0))(fail)
+    declared.enqueue()
+
+    work()
+
+    # The second attempt, on another thread, may be told of before the first one is.
+    told = [record for record in caplog.records if record.name.endswith("notifications")]
+    retry, end = sorted(told, key=lambda record: record.levelno)
+    path = declared.module_path
+    assert retry.levelno == logging.WARNING
+    assert retry.getMessage().startswith(f"{path} failed on attempt 1 of 2, retry in 0.0 s: OSError: attempt 1 [")
+    assert end.levelno == logging.ERROR
+    assert end.getMessage().startswith(
+        f"{path} failed for good (attempts_used_up) on attempt 2, moved to its dead-letter queue: OSError: attempt 2 ["
+    )
+    assert end.exc_text is not None and end.exc_text.startswith("Traceback")
+    assert "Traceback" in logging.Formatter().format(end)
+
+
+def test_success_is_worth_a_line_only_to_those_who_debug(project: Configure, caplog):
+    declared = declare(lambda: None)
+    declared.enqueue()
+    with caplog.at_level(logging.INFO, "rsmq_django"):
+        work()
+    assert [r for r in caplog.records if r.name.endswith("notifications")] == []
+
+    declared.enqueue()
+    with caplog.at_level(logging.DEBUG, "rsmq_django"):
+        work()
+
+    (line,) = [record.getMessage() for record in caplog.records if record.name.endswith("notifications")]
+    assert line.startswith(f"{declared.module_path} succeeded on attempt 1 [")

@@ -1,0 +1,439 @@
+"""Topic tasks in a worker: batches, failures, dead letters, several groups, stopping, dying, bridges."""
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from rsmq_django.core import Message
+from rsmq_django.core.counters import Counts, read_totals
+from rsmq_django.core.events import following
+from rsmq_django.core.past import window_of
+from rsmq_django.core.topics import Topic, TopicMessage
+from rsmq_django.core.topics.lag import lag_calls, lags_of
+from rsmq_django.management.commands.rsmq_worker import chosen_topics
+from rsmq_django.queues import get_client, get_queue
+from rsmq_django.tasks import bridge_topic, consumer, fixed, topic_task
+from rsmq_django.topics import get_topic
+from rsmq_django.worker.sources.topic_threads import note_lag
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.processes import StartWorker
+from tests.worker.site.journal import Journal
+from tests.worker.workshop import work, working
+
+pytestmark = pytest.mark.usefixtures("project")
+
+
+@pytest.fixture
+def topic() -> Iterator[Topic]:
+    """The topic "orders"."""
+    yield get_topic("orders")
+
+
+def test_function_gets_one_message_at_a_time(topic: Topic):
+    got: list[TopicMessage] = []
+    topic_task("orders", group="billing")(got.append)
+    topic.publish("a", "b", key="k", headers={"x": "y"})
+
+    assert work()
+
+    assert [(message.body, message.key, message.headers) for message in got] == [
+        (b"a", "k", {"x": "y"}),
+        (b"b", "k", {"x": "y"}),
+    ]
+    assert topic.group("billing").status().held == topic.group("billing").lag() == 0
+
+
+def test_function_with_batch_gets_lists(topic: Topic):
+    sizes: list[int] = []
+
+    @topic_task("orders", group="billing", batch=100)
+    def bill(messages: list[TopicMessage]) -> None:
+        sizes.append(len(messages))
+
+    topic.publish(*map(str, range(250)))
+    work()
+
+    assert sizes == [100, 100, 50]
+
+
+def test_coroutine_is_run(topic: Topic):
+    got: list[bytes] = []
+
+    @topic_task("orders", group="billing")
+    async def bill(message: TopicMessage) -> None:
+        await asyncio.sleep(0)
+        got.append(message.body)
+
+    topic.publish("a")
+    work()
+
+    assert got == [b"a"]
+
+
+def test_every_group_gets_all_messages(topic: Topic):
+    got: dict[str, list[bytes]] = {"billing": [], "stock": []}
+    topic_task("orders", group="billing")(lambda message: got["billing"].append(message.body))
+    topic_task("orders", group="stock")(lambda message: got["stock"].append(message.body))
+    topic.publish("a", "b")
+
+    work()
+
+    assert got == {"billing": [b"a", b"b"], "stock": [b"a", b"b"]}
+
+
+def test_batch_that_fails_is_tried_message_by_message(topic: Topic):
+    calls: list[list[bytes]] = []
+
+    @topic_task("orders", group="billing", batch=10, max_deliveries=2, backoff=fixed(0))
+    def bill(messages: list[TopicMessage]) -> None:
+        calls.append([message.body for message in messages])
+        if b"bad" in calls[-1]:
+            raise ValueError("cannot bill this")
+
+    topic.publish("a", "bad", "b")
+    work()
+
+    assert calls == [[b"a", b"bad", b"b"], [b"a"], [b"bad"], [b"b"], [b"bad"]]
+    (dead,) = get_topic("orders.dlt").group("look").read(10)
+    assert (dead.body, dead.headers["group"], dead.headers["deliveries"]) == (b"bad", "billing", "2")
+    assert topic.group("billing").status().lag == topic.group("billing").status().held == 0
+
+
+@pytest.mark.slow
+def test_whatever_a_function_raises_the_worker_goes_on(topic: Topic):
+    got: list[bytes] = []
+
+    @topic_task("orders", group="billing", max_deliveries=1)
+    def bill(message: TopicMessage) -> None:
+        if message.body == b"exit":
+            raise SystemExit(3)
+        got.append(message.body)
+
+    topic.publish("exit", "good")
+    work()
+
+    assert got == [b"good"]
+    assert get_topic("orders.dlt").status().last == 1
+
+
+def test_backoff_that_fails_is_replaced(topic: Topic, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rsmq_django.worker.sources.topic.exponential", lambda: lambda delivery: 0)
+    deliveries: list[int] = []
+
+    @topic_task("orders", group="billing", max_deliveries=2, backoff=lambda delivery: "soon")  # type: ignore[arg-type, return-value]
+    def bill(message: TopicMessage) -> None:
+        deliveries.append(message.deliveries)
+        raise ValueError
+
+    topic.publish("a")
+    work()
+
+    assert deliveries == [1, 2]
+
+
+def test_batch_mode_ends_although_a_message_waits_to_be_tried_again(topic: Topic):
+    @topic_task("orders", group="billing", backoff=fixed(3600))
+    def bill(message: TopicMessage) -> None:
+        raise ValueError
+
+    topic.publish("a")
+
+    assert work(until_empty=False, until_drained=True)
+    assert topic.group("billing").status().held == 1
+
+
+@pytest.fixture
+def all_events(project: object, settings: Any) -> None:
+    settings.RSMQ = {**settings.RSMQ, "EVENTS": {"RECORD": "all"}}
+
+
+def counted() -> Counts:
+    """Return the counts of the one task of the group "billing"."""
+    ((task, counts),) = read_totals(get_client(), ["orders:billing"])["orders:billing"].items()
+    assert task.endswith("bill")
+    return counts
+
+
+@pytest.mark.usefixtures("all_events")
+def test_attempts_are_counted_and_logged_as_those_of_a_queue(topic: Topic):
+    @topic_task("orders", group="billing", max_deliveries=2, backoff=fixed(0))
+    def bill(message: TopicMessage) -> None:
+        if message.body == b"bad":
+            raise ValueError("no")
+
+    topic.publish("good", "bad")
+
+    work()
+
+    counts = counted()
+    assert (counts.sent, counts.started, counts.succeeded, counts.retried, counts.dead) == (2, 3, 1, 1, 1)
+    assert (counts.run.count, counts.wait.count) == (3, 0)
+    events = get_client().run(following("rsmq"))
+    assert [(event.message_id, event.attempt, event.kind) for event in events] == [
+        ("1", 1, "succeeded"),
+        ("2", 1, "retried"),
+        ("2", 2, "dead"),
+    ]
+    for event in events:
+        assert (event.queue, event.task.rpartition(".")[2], event.task_id) == ("orders:billing", "bill", "")
+        assert (event.enqueued_ms, event.wait_us) == (None, None)
+        assert event.run_us is not None and event.body_bytes in (3, 4) and event.worker
+        failure = ("", "") if event.kind == "succeeded" else ("builtins.ValueError", "no")
+        assert (event.error_type, event.error) == failure
+
+
+@pytest.mark.usefixtures("all_events")
+def test_messages_of_a_batch_are_counted_one_by_one(topic: Topic):
+    @topic_task("orders", group="billing", batch=10, backoff=fixed(0))
+    def bill(messages: list[TopicMessage]) -> None:
+        if len(messages) > 1:
+            raise ValueError("too many")
+
+    topic.publish("a", "b", "c")
+
+    work()
+
+    counts = counted()
+    assert (counts.sent, counts.started, counts.retried, counts.succeeded) == (3, 6, 3, 3)
+    kinds = [event.kind for event in get_client().run(following("rsmq"))]
+    assert kinds == ["retried"] * 3 + ["succeeded"] * 3
+
+
+def test_what_a_group_does_not_hold_any_more_is_counted_as_lost(topic: Topic):
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None:
+        topic.group("billing").seek("latest", force=True)
+
+    topic.publish("a")
+
+    work()
+
+    assert (counted().succeeded, counted().lost) == (0, 1)
+
+
+def test_what_is_given_back_is_counted_as_released(topic: Topic):
+    begun, may_end = threading.Event(), threading.Event()
+
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None:
+        begun.set()
+        may_end.wait(60)
+
+    topic.publish("a")
+    with working() as worker:
+        assert begun.wait(60)
+        worker.stop(within_s=0)
+    may_end.set()
+
+    assert (counted().started, counted().released, counted().ended) == (1, 1, 1)
+
+
+def test_only_chosen_topics_are_followed(topic: Topic):
+    got: list[bytes] = []
+    topic_task("orders", group="billing")(lambda message: got.append(message.body))
+    topic_task("other", group="billing")(lambda message: got.append(message.body))
+    topic.publish("a")
+    get_topic("other").publish("b")
+
+    work(topics=("other",))
+
+    assert got == [b"b"]
+
+
+def test_waiting_worker_gets_messages_as_they_come(topic: Topic):
+    got: list[bytes] = []
+    topic_task("orders", group="billing")(lambda message: got.append(message.body))
+
+    with working():
+        for n in range(20):
+            topic.publish(str(n))
+            wait_until(lambda: len(got) == n + 1)  # noqa: B023 - it is called before n changes
+
+    assert got == [str(n).encode() for n in range(20)]
+
+
+@pytest.mark.slow
+def test_function_that_runs_long_keeps_its_message(topic: Topic, server: PrivateServer):
+    began, go_on = threading.Event(), threading.Event()
+
+    @topic_task("orders", group="billing", visibility_timeout_s=5)
+    def bill(message: TopicMessage) -> None:
+        began.set()
+        assert go_on.wait(60)
+
+    topic.publish("a")
+    due = topic.group("billing").keys.due
+    with working():
+        assert began.wait(60)
+        first = server.redis.zscore(due, "1")
+        wait_until(lambda: (server.redis.zscore(due, "1") or 0) > first)
+        assert topic.group("billing").status().live_consumers == 1
+        go_on.set()
+
+    assert topic.group("billing").status().position == 1
+
+
+def test_stopping_worker_lets_the_function_end(topic: Topic):
+    began, go_on = threading.Event(), threading.Event()
+
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None:
+        began.set()
+        assert go_on.wait(60)
+
+    topic.publish("a", "b")
+    with working() as worker:
+        assert began.wait(60)
+        worker.stop(within_s=60)
+        wait_until(lambda: all(thread.stopping.is_set() for thread in worker.topics.threads))
+        go_on.set()
+
+    status = topic.group("billing").status()
+    assert (status.position, status.held, status.live_consumers) == (1, 0, 0)
+
+
+def test_what_does_not_end_in_time_is_given_back(topic: Topic):
+    began, go_on = threading.Event(), threading.Event()
+
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None:
+        began.set()
+        assert go_on.wait(60)
+
+    topic.publish("a")
+    with working() as worker:
+        assert began.wait(60)
+        worker.stop(within_s=0)
+    try:
+        (again,) = topic.group("billing", at_least_once=True).read()
+        assert again.deliveries == 2, "at once, and not when its time is over"
+    finally:
+        go_on.set()
+
+
+@pytest.mark.slow
+def test_worker_outlives_a_restart_of_the_server(topic: Topic, server: PrivateServer):
+    got: list[bytes] = []
+    topic_task("orders", group="billing")(lambda message: got.append(message.body))
+    topic.publish("before")
+
+    with working():
+        wait_until(lambda: got == [b"before"] and topic.group("billing").status().position == 1)
+        server.restart()
+        topic.publish("after")
+        wait_until(lambda: got == [b"before", b"after"])
+
+
+def test_queue_is_fed_from_a_topic(topic: Topic, project):
+    project(**{"default": {}, "node": {"MAX_SIZE_BYTES": 1024}})
+    bridge_topic("orders", group="to-node", queue="node")
+    got: list[bytes] = []
+
+    @consumer("node")
+    def follow(message: Message) -> None:
+        got.append(message.body)
+
+    topic.publish("a", "x" * 2000, "b")
+    work()  # feeds the queue; its consumer may have ended before
+    work()
+
+    assert sorted(got) == [b"a", b"b"]
+    assert get_topic("orders.dlt").status().last == 1
+    assert get_queue("node").attributes().messages == 0
+
+
+def test_damaged_topic_is_reported_and_the_others_go_on(
+    topic: Topic, server: PrivateServer, caplog: pytest.LogCaptureFixture
+):
+    got: list[bytes] = []
+    topic_task("orders", group="billing")(lambda message: got.append(message.body))
+    topic_task("other", group="billing")(lambda message: got.append(message.body))
+    server.redis.set("orders:nextIndex", "broken")
+    get_topic("other").publish("b")
+
+    with working():
+        wait_until(lambda: got == [b"b"])
+        wait_until(lambda: "'orders:nextIndex', is 'broken'" in caplog.text)
+        server.redis.delete("orders:nextIndex")
+        topic.publish("a")
+        wait_until(lambda: got == [b"b", b"a"])
+
+
+def test_rest_of_a_batch_is_handed_out_again_when_the_server_was_away(
+    topic: Topic, server: PrivateServer, caplog: pytest.LogCaptureFixture
+):
+    calls: list[list[bytes]] = []
+
+    @topic_task("orders", group="billing", batch=3, backoff=fixed(0))
+    def bill(messages: list[TopicMessage]) -> None:
+        calls.append([message.body for message in messages])
+        if len(messages) == 3:
+            raise ValueError("try them one by one")
+        if len(calls) == 2:
+            server.kill()
+
+    topic.publish("a", "b", "c")
+    with working() as worker:
+        wait_until(lambda: "3 messages are tried one by one" in caplog.text and len(calls) == 2)
+        wait_until(lambda: not worker.topics.threads[0].is_busy)
+        server.start()
+        due = topic.group("billing").keys.due
+        for index in server.redis.zrange(due, 0, -1):
+            server.redis.zincrby(due, -40_000, index)
+
+        wait_until(lambda: topic.group("billing").status().held == 0)
+
+    assert {body for bodies in calls[2:] for body in bodies} == {b"a", b"b", b"c"}
+
+
+@pytest.mark.slow
+def test_killed_worker_loses_no_message(server: PrivateServer, start_worker: StartWorker, journal: Journal):
+    topic = get_topic("noted")
+    topic.publish(*map(str, range(40)))
+    first = start_worker("--processes", "1", topic=topic.name)
+    wait_until(lambda: len(journal.names("message")) > 5)
+    first.send_to_all(signal.SIGKILL)
+    first.wait()
+    topic.group("site").retry(range(1, 41))  # the time of what it held is over
+
+    second = start_worker("--processes", "1", "--burst", topic=topic.name)
+
+    assert second.wait() == 0, second.output
+    assert set(journal.names("message")) == {str(n) for n in range(40)}
+
+
+def test_worker_notes_the_lag_of_all_groups_also_of_those_it_does_not_serve(topic: Topic):
+    topic_task("orders", group="billing")(print)
+    topic.publish(*map(str, range(10)))
+    topic.group("shipping").read(3)
+
+    note_lag(topic)
+    note_lag(get_topic("empty"))  # nobody reads from it: there is nothing to note
+
+    spans = topic.client.run_many(lag_calls(topic, window_of(60, time.time())))
+    assert [lag for lag in lags_of("shipping", spans) if lag is not None] == [7]
+
+
+def test_followed_topics_are_looked_at_for_their_lag(topic: Topic, server: PrivateServer):
+    topic_task("orders", group="billing")(lambda message: None)
+    topic.publish("a")
+
+    with working():
+        wait_until(lambda: server.redis.keys("rsmqt:orders:lag:60:*"))
+
+
+def test_command_refuses_topics_that_nothing_is_declared_for(topic: Topic):
+    topic_task("orders", group="billing")(print)
+
+    assert chosen_topics(None, no_topics=False) == ("orders",)
+    assert chosen_topics("orders", no_topics=False) == ("orders",)
+    assert chosen_topics(None, no_topics=True) == ()
+    with pytest.raises(ImproperlyConfigured, match="Topic 'order' has no declared topic task. Did you mean 'orders'"):
+        chosen_topics("order", no_topics=False)

@@ -1,0 +1,264 @@
+"""Heartbeats say that a worker lives: only messages of one that has been silent for long are freed by others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from rsmq_django.core import Connection, Message
+from rsmq_django.queues import ensure_queue, get_queue
+from rsmq_django.worker.fetch.queues import queue_settings
+from rsmq_django.worker.lease.inflight import DEAD_AFTER_S
+from rsmq_django.worker.supervise.maintenance import SLICE, Maintenance, make_keepers
+from rsmq_django.worker.supervise.process import Child, ProcessSlot
+from rsmq_django.worker.supervise.shared_state import SharedState
+from rsmq_django.worker.worker import Worker
+from tests.fault_proxy import FaultProxy
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.processes import StartWorker
+from tests.worker.site import tasks
+from tests.worker.site.journal import Journal
+from tests.worker.workshop import Configure, declare, new_worker
+
+MANY = 3 * SLICE
+
+
+def now_ms(server: PrivateServer) -> float:
+    seconds, microseconds = server.redis.time()
+    return float(seconds) * 1000 + float(microseconds) / 1000
+
+
+def heartbeat_ms(server: PrivateServer, worker_id: str) -> float:
+    return float(server.redis.zscore("rsmq::workers", worker_id) or 0)
+
+
+def maintenance_of(*queue_names: str, fires_schedules: bool = False) -> Maintenance:
+    (maintenance,) = make_keepers(queue_settings(queue_names), max_crashes=3, fires_schedules=fires_schedules)
+    return maintenance
+
+
+def held_by(worker_id: str, server: PrivateServer, queue_name: str = "default", *, batch: int = 1) -> Message:
+    """Let a worker have received a message, and its record list it."""
+    queue = ensure_queue(queue_name)
+    queue.send(b"x")
+    message = queue.receive(visibility_timeout_s=1000)
+    assert message is not None
+    server.redis.hset(f"rsmq::worker:{worker_id}", f"{batch} {queue_name}", f"\n{message.id} {message.receive_count}")
+    return message
+
+
+# -- Who is dead -------------------------------------------------------------------------------------------------------
+
+
+def test_worker_process_sends_its_own_heartbeat(project: Configure, server: PrivateServer):
+    options = replace(new_worker().options, worker_id="w1")
+    worker = Worker(queue_settings([]), options, shared_state=SharedState(1))
+    (source,) = worker.sources
+    source.exchange(1)
+    server.redis.zadd("rsmq::workers", {"w1": 1})
+
+    source.exchange(0)
+    assert heartbeat_ms(server, "w1") == 1, "not with every exchange"
+    source.next_beat_at = 0.0
+    assert source.next_exchange_at(0) == 0.0
+    source.exchange(0)
+
+    assert heartbeat_ms(server, "w1") > now_ms(server) - DEAD_AFTER_S * 1000
+    worker.wakeup.close()
+
+
+def test_list_of_workers_that_another_program_uses_stops_no_worker(project: Configure, server: PrivateServer):
+    server.redis.set("rsmq::workers", "foreign")
+    declare(lambda: None).enqueue()
+    worker = Worker(queue_settings([]), replace(new_worker().options, worker_id="w1"), shared_state=SharedState(1))
+    (source,) = worker.sources
+
+    assert len(source.exchange(1)) == 1
+    assert not source.backoff.is_on
+    worker.wakeup.close()
+
+
+def test_worker_that_has_sent_a_heartbeat_since_it_seemed_dead_keeps_its_messages(
+    project: Configure, server: PrivateServer
+):
+    message = held_by("w1", server)
+    server.redis.zadd("rsmq::workers", {"w1": now_ms(server)})
+
+    maintenance_of()._free_stranger("w1")
+
+    assert get_queue("default").receive() is None
+    assert server.redis.exists("rsmq::worker:w1") and server.redis.zscore("rsmq::workers", "w1")
+    assert get_queue("default").delete(message)
+
+
+def test_messages_of_a_dead_worker_are_freed_and_its_record_is_gone(project: Configure, server: PrivateServer):
+    message = held_by("w1", server)
+    server.redis.zadd("rsmq::workers", {"w1": now_ms(server) - DEAD_AFTER_S * 1000 - 1})
+
+    maintenance_of().look(["w2"])
+
+    again = get_queue("default").receive()
+    assert again is not None and again.id == message.id
+    assert not server.redis.exists("rsmq::worker:w1")
+    assert server.redis.zrange("rsmq::workers", 0, -1) == [b"w2"]
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_messages_of_a_worker_whose_supervisor_alone_stands_still_are_left_alone(
+    project: Configure, start_worker: StartWorker, journal: Journal, server: PrivateServer
+):
+    queues = {"default": {"VISIBILITY_TIMEOUT_S": 3600}}
+    project(**queues)
+    tasks.wait_at_gate.enqueue("slow")
+    stopped = start_worker("--processes", "1", "--threads", "1", queues=queues)
+    wait_until(lambda: journal.names("start"))
+    stopped.send(signal.SIGSTOP)
+    since_ms = now_ms(server)
+
+    other = start_worker("--processes", "1", "--threads", "1", queues=queues)
+    wait_until(lambda: now_ms(server) > since_ms + (DEAD_AFTER_S + 10) * 1000)
+
+    assert journal.names("start") == ["slow"]
+    assert "free again" not in other.output
+    stopped.send(signal.SIGCONT)
+
+
+# -- A process that stands still ---------------------------------------------------------------------------------------
+
+
+def child_with(shared_state: SharedState) -> Child:
+    return Child(os.getpid(), "w1", shared_state, ProcessSlot())
+
+
+def test_main_loop_that_takes_turns_does_not_stand_still():
+    shared_state = SharedState(1)
+    child = child_with(shared_state)
+
+    still_s = []
+    for _ in range(5):
+        shared_state.note_turn()
+        still_s.append(child.stands_still(100.0))
+
+    assert still_s == [0.0] * 5
+
+
+def test_main_loop_stands_still_for_as_long_as_the_supervisor_has_seen_no_turn():
+    child = child_with(SharedState(1))
+
+    assert [child.stands_still(2.0) for _ in range(3)] == [2.0, 4.0, 6.0]
+
+
+@pytest.mark.slow
+def test_process_that_stands_still_is_replaced_and_its_messages_go_back(
+    project: Configure, start_worker: StartWorker, journal: Journal
+):
+    queues = {"default": {"VISIBILITY_TIMEOUT_S": 3600}}
+    project(**queues)
+    tasks.wait_at_gate.enqueue("slow")
+    arguments = ("--processes", "1", "--threads", "1", "--health-max-age", "1")
+    worker = start_worker(*arguments, queues=queues, timeout_s="1")
+    wait_until(lambda: journal.names("start"))
+    (first,) = journal.lines("start")
+
+    os.kill(int(first[2]), signal.SIGSTOP)
+
+    wait_until(lambda: len(journal.names("start")) == 2)
+    assert journal.lines("start")[1][2] != first[2]
+    assert "its main loop has stood still for 10 s; its messages go back" in worker.output
+    wait_until(lambda: "because its main loop stood still, 1 of 3 times" in worker.output)
+
+
+@pytest.mark.slow
+def test_process_that_waits_for_a_server_does_not_stand_still(
+    project: Configure, start_worker: StartWorker, journal: Journal, server: PrivateServer
+):
+    queues = {"default": {"VISIBILITY_TIMEOUT_S": 3600}}
+    project(**queues)
+    tasks.wait_at_gate.enqueue("slow")
+    with FaultProxy(server.url) as proxy:
+        arguments = ("--processes", "1", "--threads", "1", "--health-max-age", "1")
+        worker = start_worker(*arguments, queues=queues, url=proxy.url)
+        wait_until(lambda: journal.names("start"))
+
+        proxy.black_hole()
+        over_at = time.monotonic() + 25  # longer than the connection's TIMEOUT_S, which is longer than --health-max-age
+        wait_until(lambda: time.monotonic() > over_at or "stood still" in worker.output)
+        proxy.release()
+        journal.open_gate()
+        wait_until(lambda: journal.names("end"))
+
+    assert "stood still" not in worker.output
+    assert journal.names("start") == ["slow"]
+
+
+# -- Very many queues --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many commands each exchange had."""
+    counts: list[int] = []
+    exchange = Connection.exchange
+
+    def count(connection: Connection, commands: Sequence[object]) -> list[object]:
+        counts.append(len(commands))
+        return exchange(connection, commands)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Connection, "exchange", count)
+    return counts
+
+
+def test_very_many_queues_are_provided_in_a_round_trip_per_slice(
+    configure: Configure, server: PrivateServer, exchanges: list[int]
+):
+    configure(**{f"q{number}": {} for number in range(MANY)})
+    worker = new_worker()
+
+    worker.sources[0].selector.provision()  # type: ignore[union-attr]
+
+    assert server.redis.scard("rsmq:QUEUES") == 2 * MANY, "with their dead-letter queues"
+    assert len(exchanges) < 20
+    assert get_queue(f"q{MANY - 1}-dead").attributes().visibility_timeout_s == 30
+    worker.wakeup.close()
+
+
+def test_schedules_do_not_wait_for_the_lengths_of_very_many_queues(
+    configure: Configure, server: PrivateServer, exchanges: list[int]
+):
+    configure(**{f"q{number}": {} for number in range(MANY)})
+    maintenance = maintenance_of(fires_schedules=True)
+
+    maintenance.look(["w1"])
+
+    assert max(exchanges) <= SLICE + 1  # and a script to load
+    assert len(exchanges) < 20
+    *others, lengths = maintenance._chores
+    assert lengths.due_at < time.monotonic() < min(chore.due_at for chore in others), "the other slices come later"
+
+
+def test_leases_are_renewed_whatever_the_number_of_queues_and_however_damaged_others_are(
+    configure: Configure, server: PrivateServer, exchanges: list[int]
+):
+    configure(**{f"q{number}": {} for number in range(MANY)})
+    for batch, name in enumerate(("q7", "q8", "q9")):
+        held_by("w1", server, name, batch=batch)
+    server.redis.zadd("rsmq:q7", dict.fromkeys(server.redis.zrange("rsmq:q7", 0, -1), 1))
+    server.redis.zadd("rsmq:q9", dict.fromkeys(server.redis.zrange("rsmq:q9", 0, -1), 1))
+    server.redis.delete("rsmq:q8")
+    server.redis.set("rsmq:q8", "of another program")
+    exchanges.clear()
+
+    wait_s = maintenance_of()._renewal.look(["w1"])
+
+    for name in ("q7", "q9"):
+        ((_, until_ms),) = server.redis.zrange(f"rsmq:{name}", 0, -1, withscores=True)
+        assert until_ms > now_ms(server) + 25_000
+    assert wait_s == 3.0
+    assert len(exchanges) <= 6  # half of them load scripts

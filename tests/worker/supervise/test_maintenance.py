@@ -1,0 +1,85 @@
+"""The chores of a supervisor."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from rsmq_django.core.call import load_script
+from rsmq_django.core.errors import ConnectionFailed
+from rsmq_django.worker.fetch.queues import queue_settings
+from rsmq_django.worker.supervise.maintenance import PeriodicJob, make_keepers
+from rsmq_django.worker.supervise.recovery import Death
+from tests.fault_proxy import FaultProxy
+from tests.redis_server import PrivateServer
+from tests.support import wait_until
+from tests.worker.workshop import Configure, new_worker, send_raw
+
+
+def test_a_chore_that_raises_stops_no_other_and_is_tried_again(caplog: pytest.LogCaptureFixture):
+    failures = [KeyError("ours"), KeyError("ours"), None]
+
+    def do(_: Sequence[str]) -> float:
+        if failure := failures.pop(0):
+            raise failure
+        return 10.0
+
+    chore = PeriodicJob("schedules", do)
+
+    for _ in range(3):
+        chore.run(["w1"])
+
+    assert failures == []
+    assert [record.levelname for record in caplog.records if record.exc_info] == ["ERROR"], "told once, with its place"
+    assert "schedules: 'ours'. Trying again" in caplog.text
+
+
+def test_a_server_that_is_away_is_the_trouble_of_all_chores():
+    def do(_: Sequence[str]) -> float:
+        raise ConnectionFailed("away")
+
+    with pytest.raises(ConnectionFailed):
+        PeriodicJob("schedules", do).run(["w1"])
+
+
+# -- What it says at the end ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("held_nothing", [True, False])
+def test_only_what_may_be_held_is_said_to_come_back(
+    project: Configure, caplog: pytest.LogCaptureFixture, held_nothing: bool
+):
+    (maintenance,) = make_keepers(queue_settings([]), max_crashes=3)
+    maintenance.note_death(Death(worker_id="w7", how="status 0", running=frozenset(), held_nothing=held_nothing))
+
+    maintenance.close()
+
+    assert ("what w7 held comes back" in caplog.text) is not held_nothing
+
+
+def test_worker_at_rest_holds_nothing_when_the_server_goes_away(configure: Configure, server: PrivateServer):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url)
+        worker = new_worker()
+        assert worker.sources[0].exchange(1) == []
+
+    worker.sources[0].look_now()
+    worker.sources[0].exchange(1)
+
+    assert worker.sources[0].backoff.is_on
+    assert worker.holds_nothing
+
+
+def test_worker_whose_fetch_was_not_answered_may_hold_something(configure: Configure, server: PrivateServer):
+    with FaultProxy(server.url) as proxy:
+        configure(url=proxy.url)
+        worker = new_worker()
+        source = worker.sources[0]
+        assert source.exchange(1) == []
+        send_raw(b"hello")
+
+        proxy.lose_reply_to(load_script("worker/fetch").sha1.encode())
+        source.look_now()
+        assert source.exchange(1) == []
+        assert not worker.holds_nothing
+
+        wait_until(lambda: source.exchange(0) == [] and worker.holds_nothing)

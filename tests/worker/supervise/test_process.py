@@ -1,0 +1,292 @@
+"""The rules of a supervisor for its worker processes, on processes that exist only as records."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rsmq_django.worker.fetch.queues import queue_settings
+from rsmq_django.worker.supervise import supervisor as module
+from rsmq_django.worker.supervise.process import (
+    BROKEN,
+    ENDED,
+    INTERRUPTED,
+    MISCONFIGURED,
+    UNFINISHED,
+    UNKNOWN_END,
+    Child,
+    ProcessSlot,
+)
+from rsmq_django.worker.supervise.shared_state import SharedState
+from rsmq_django.worker.supervise.supervisor import Supervisor, SupervisorOptions
+from rsmq_django.worker.worker import Worker, WorkerOptions
+from tests.worker.still_clock import StillClock
+from tests.worker.workshop import Configure, declare
+
+#: Above the largest pid of any Linux: a signal to it finds no process.
+NO_PID = 2**22 + 1
+NOW = StillClock.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
+    return StillClock(monkeypatch, module)
+
+
+MakeSupervisor = Callable[..., Supervisor]
+
+
+@pytest.fixture
+def make_supervisor(project: Configure, clock: StillClock) -> Iterator[MakeSupervisor]:
+    made = []
+
+    def make(*, max_memory_bytes: int | None = None, **options: object) -> Supervisor:
+        defaults = {"threads": 1, "async_tasks": 1, "poll_interval_s": 1.0, "shutdown_timeout_s": 7.0}
+        worker = WorkerOptions(**(defaults | options))
+        supervisor = Supervisor(
+            queue_settings([]), SupervisorOptions(processes=3, worker=worker, max_memory_bytes=max_memory_bytes)
+        )
+        supervisor._free_seats.clear()  # as if all had been started
+        for maintenance in supervisor._maintenance:
+            maintenance.close()
+        supervisor._maintenance.clear()  # which take care of messages, not of processes
+        made.append(supervisor)
+        return supervisor
+
+    yield make
+    for supervisor in made:
+        supervisor._probes.close()
+        supervisor._wakeup.close()
+        os.close(supervisor._lifeline)
+        os.close(supervisor._lifeline_writer)
+
+
+def new_child(number: int = 0, *, started_at: float = NOW) -> Child:
+    return Child(NO_PID, f"worker-{number}", SharedState(4), ProcessSlot(number), started_at=started_at)
+
+
+def wait_after(supervisor: Supervisor, code: int, *, lived_s: float = 0.0, ended: bool = False) -> float:
+    """Return how long the supervisor waits before it starts the next process after one that ended like this."""
+    child = new_child(started_at=NOW - lived_s)
+    if ended:
+        child.shared_state.note_end()
+    supervisor._on_death(child, code)
+    return max(0.0, supervisor._start_at - NOW)
+
+
+def test_wait_doubles_with_each_process_that_ends_at_once_up_to_five_seconds(make_supervisor: MakeSupervisor):
+    supervisor = make_supervisor()
+
+    waits = [wait_after(supervisor, BROKEN) for _ in range(8)]
+
+    assert waits == pytest.approx([0, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0])
+
+
+@pytest.mark.parametrize(
+    ("code", "ended", "waits"),
+    [
+        (BROKEN, True, True),
+        (UNKNOWN_END, False, True),
+        (-9, False, True),
+        (INTERRUPTED, True, False),
+        (ENDED, True, False),
+    ],
+)
+def test_only_a_process_that_failed_by_itself_makes_the_next_one_wait(
+    make_supervisor: MakeSupervisor, code: int, ended: bool, waits: bool
+):
+    supervisor = make_supervisor()
+
+    seconds = [wait_after(supervisor, code, ended=ended) for _ in range(3)]
+
+    assert seconds[0] == 0 and (seconds[2] > 0) == waits
+
+
+def test_process_that_lived_for_a_second_ends_the_waiting(make_supervisor: MakeSupervisor):
+    supervisor = make_supervisor()
+    wait_after(supervisor, BROKEN)
+
+    assert wait_after(supervisor, BROKEN, lived_s=1.0) == 0
+    assert wait_after(supervisor, BROKEN) == 0
+    assert wait_after(supervisor, BROKEN) > 0
+
+
+def test_process_that_was_killed_by_its_message_makes_no_other_wait(make_supervisor: MakeSupervisor):
+    supervisor = make_supervisor()
+
+    for number in range(3):
+        child = new_child(number)
+        child.shared_state.enter("m" * 32, began_at=NOW)
+        supervisor._on_death(child, -11)
+
+    assert supervisor._start_at == 0
+    assert [process_slot.replaced for process_slot in supervisor._free_seats] == [1, 1, 1]
+
+
+def test_misconfigured_process_stops_the_others_and_the_exit_status_says_so(make_supervisor: MakeSupervisor):
+    supervisor = make_supervisor()
+    other, child = new_child(1), new_child(2)
+    supervisor.children.append(other)
+    child.shared_state.note_end()
+
+    supervisor._on_death(child, MISCONFIGURED)
+
+    assert supervisor.exit_status == 1
+    assert other.asked_to_stop and other.shared_state.stop_by == NOW + 7.0
+
+
+def test_task_that_chooses_the_status_of_a_misconfigured_process_stops_no_other(make_supervisor: MakeSupervisor):
+    supervisor = make_supervisor()
+    other = new_child(1)
+    supervisor.children.append(other)
+
+    supervisor._on_death(new_child(2), MISCONFIGURED)
+
+    assert not other.asked_to_stop and supervisor.exit_status == 0
+
+
+@pytest.mark.parametrize(("code", "is_replaced"), [(ENDED, False), (UNFINISHED, False), (INTERRUPTED, True)])
+def test_burst_replaces_only_processes_that_are_not_done(make_supervisor: MakeSupervisor, code: int, is_replaced: bool):
+    supervisor = make_supervisor(until_empty=True)
+    child = new_child()
+    child.shared_state.note_end()
+
+    supervisor._on_death(child, code)
+
+    assert bool(supervisor._free_seats) == is_replaced
+
+
+def test_second_signal_gives_the_tasks_no_more_time_and_a_later_one_does_not_give_it_back(
+    make_supervisor: MakeSupervisor, clock: StillClock
+):
+    supervisor, child = make_supervisor(), new_child()
+    supervisor.children.append(child)
+
+    supervisor._on_signal(15, None)
+    first = child.shared_state.stop_by
+    clock.now += 2
+    supervisor._on_signal(15, None)
+    second = child.shared_state.stop_by
+    clock.now += 2
+    supervisor._on_signal(15, None)
+
+    assert (first, second, child.shared_state.stop_by) == (NOW + 7, NOW + 2, NOW + 2)
+
+
+def test_process_that_does_not_end_is_killed_five_seconds_after_the_time_of_its_tasks(
+    make_supervisor: MakeSupervisor, clock: StillClock
+):
+    supervisor, child = make_supervisor(), new_child()
+    supervisor.children.append(child)
+    supervisor._enforce_end()
+    assert not child.killed, "no stop was asked for"
+
+    supervisor._on_signal(15, None)
+    clock.now = NOW + 7 + 4.9
+    supervisor._enforce_end()
+    before = child.killed
+    clock.now = NOW + 7 + 5
+    supervisor._enforce_end()
+
+    assert (before, child.killed) == (False, True)
+
+
+def test_task_is_ended_when_its_hard_limit_is_over_and_the_process_only_once(
+    make_supervisor: MakeSupervisor, clock: StillClock
+):
+    supervisor, child = make_supervisor(), new_child()
+    supervisor.children.append(child)
+    child.shared_state.enter("a", began_at=NOW, run_by=NOW + 3)
+    child.shared_state.enter("b", began_at=NOW, run_by=NOW + 4)
+
+    supervisor._limit_time()
+    assert child.overdue == frozenset() and supervisor._next_look_at() == NOW + 3
+    clock.now = NOW + 3
+    supervisor._limit_time()
+    clock.now = NOW + 5
+    supervisor._limit_time()
+
+    assert child.overdue == {"a"}, "the other one was not to blame when the process was killed"
+
+
+def test_process_whose_main_loop_stands_still_is_replaced_but_not_when_the_supervisor_stood_still(
+    make_supervisor: MakeSupervisor, clock: StillClock
+):
+    supervisor, child = make_supervisor(), new_child()
+    supervisor.children.append(child)
+    supervisor._looked_at = NOW
+    supervisor._replace_frozen()
+
+    clock.now += 10 * supervisor._freeze_s
+    supervisor._replace_frozen()
+    after_a_pause = child.is_frozen
+    for _ in range(math.ceil(supervisor._freeze_s)):
+        clock.now += 1
+        supervisor._replace_frozen()
+
+    assert (after_a_pause, child.is_frozen) == (False, True)
+
+
+def test_process_in_which_a_function_was_interrupted_is_killed_when_it_does_not_end(
+    make_supervisor: MakeSupervisor, clock: StillClock
+):
+    supervisor, child, other = make_supervisor(), new_child(), new_child(1)
+    supervisor.children += [child, other]
+    child.shared_state.note_interruption()
+    interrupted_at = child.shared_state.interrupted_at
+    assert interrupted_at is not None
+
+    clock.now = interrupted_at + 7 + 4.9
+    supervisor._replace_interrupted()
+    before = child.killed
+    clock.now = interrupted_at + 7 + 5
+    supervisor._replace_interrupted()
+
+    assert (before, child.killed, other.killed) == (False, True, False)
+
+
+@pytest.mark.parametrize(("used", "is_replaced"), [(100, False), (101, True), (None, False)])
+def test_process_is_replaced_only_above_the_memory_limit(
+    make_supervisor: MakeSupervisor, monkeypatch: pytest.MonkeyPatch, used: int | None, is_replaced: bool
+):
+    monkeypatch.setattr(module, "resident_bytes", lambda pid: used)
+    supervisor, child = make_supervisor(max_memory_bytes=100), new_child()
+    supervisor.children.append(child)
+
+    supervisor._limit_memory()
+
+    assert child.asked_to_stop == is_replaced
+
+
+def test_message_whose_outcome_redis_knows_shows_as_running_no_more(project: Configure):
+    shared_state, shown = SharedState(1), list[frozenset[str]]()
+    declare(lambda number: shown.append(shared_state.running())).enqueue_many([[number] for number in range(3)])
+    options = WorkerOptions(threads=1, async_tasks=1, poll_interval_s=0.05, shutdown_timeout_s=5, until_empty=True)
+
+    assert Worker(queue_settings([]), options, shared_state=shared_state).run()
+
+    assert all(shown) and shared_state.running() == frozenset()
+    assert len(shared_state._free) == 1 + 500, "the place of each message is free again"
+
+
+def test_process_that_cannot_be_started_leaves_no_pipe_open(
+    make_supervisor: MakeSupervisor, monkeypatch: pytest.MonkeyPatch
+):
+    def fork() -> int:
+        raise BlockingIOError("no more processes")
+
+    supervisor = make_supervisor()
+    gc.collect()  # what earlier tests left closes now, not while we count
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(os, "fork", fork)
+
+    for number in range(3):
+        supervisor._free_seats[:] = [ProcessSlot(number)]
+        supervisor._start_at = 0.0
+        supervisor._start_missing()
+
+    assert len(os.listdir("/proc/self/fd")) == len(before)
