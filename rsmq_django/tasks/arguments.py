@@ -36,7 +36,7 @@ def check_arguments(
 
 
 def surely_fit(function: Function, positional: int, kwargs: Mapping[str, Any]) -> bool:
-    """Say whether so many positional arguments and these others fit without doubt; False asks for a closer look."""
+    """Return whether this number of positional arguments and these others certainly fit; False: check further."""
     takes = _takes(function)
     if not kwargs:
         return positional in takes.positional
@@ -66,7 +66,7 @@ def misfit(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], *
 
 @dataclass(frozen=True, slots=True)
 class _Takes:
-    """What a function takes, as far as a quick look can tell."""
+    """The parameters of a function, for a quick check."""
 
     #: How many positional arguments always fit when there are no others.
     positional: range

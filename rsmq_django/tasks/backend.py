@@ -264,7 +264,7 @@ def _check_types(task: Any) -> None:
 
 @contextmanager
 def _in_order_of(ids: Sequence[str], batches: Sequence[Outgoing]) -> Iterator[None]:
-    """Let PartlyDone count calls in the order of `ids`, which is that of the caller; lanes are sent in another one."""
+    """Renumber PartlyDone in the order of `ids`, which is that of the caller; lanes are sent in another order."""
     try:
         yield
     except PartlyDone as error:
@@ -297,7 +297,7 @@ def _next_of(record: Mapping[str, str], result_id: str, passed: set[str]) -> str
 
 
 def _is_elsewhere(record: Mapping[str, str]) -> bool:
-    """Say whether the body of a result's message is still in the queue, as far as the record says where."""
+    """Return whether the body of a result's message is still in the queue, as far as the record says where."""
     return "body" not in record and "queue" in record and "message" in record
 
 

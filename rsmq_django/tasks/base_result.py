@@ -1,4 +1,4 @@
-"""What our task results have in common beside Django's: they are equal by their fields, and name the words of ours."""
+"""The common base of our task results: they are equal by their fields, and suggest names of this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tells calls of one task apart: the arguments with certain names, or what a function makes of them."""
+"""Keys that distinguish calls of one task: the values of some arguments, or the result of a function of them."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _signals_logger = logging.getLogger("django.tasks" if HAS_NATIVE_TASKS else "dja
 
 
 def anybody_listens(signal: Signal) -> bool:
-    """Say whether sending a task signal would have an effect.
+    """Return whether sending a task signal would have an effect.
 
     Django connects a receiver of its own to each, which only logs. Where that log is off without other receivers, a
     worker need not make a `TaskResult` for every message, nor a sender call the receiver.

@@ -1,4 +1,4 @@
-"""How a task call travels: one JSON object that a program in any language can write by hand.
+"""The encoded form of a call: one JSON object that a program in any language can write by hand.
 
     {"task": "shop.tasks.send_receipt", "id": "pLq0...", "args": [], "kwargs": {"order_id": 7}}
 

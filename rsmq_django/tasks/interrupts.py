@@ -1,4 +1,4 @@
-"""What stops a running task from outside."""
+"""The exceptions that interrupt a running task."""
 
 from __future__ import annotations
 

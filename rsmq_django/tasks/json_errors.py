@@ -1,4 +1,4 @@
-"""Which argument of a call JSON lacks, and what to pass instead: the words of an error."""
+"""Explanations for arguments that JSON cannot represent, and what to pass instead: the texts of an error."""
 
 from __future__ import annotations
 

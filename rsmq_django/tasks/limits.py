@@ -46,7 +46,7 @@ class Concurrency:
 
     @property
     def holds_places(self) -> bool:
-        """Say whether a run occupies a place until it has ended."""
+        """Return whether an attempt occupies a slot until it has ended."""
         return True
 
 

@@ -1,4 +1,4 @@
-"""What a call says about the workflow that it belongs to: `meta["workflow"]` of its envelope.
+"""The place of a call in its workflow: `meta["workflow"]` of its envelope.
 
 Small, because every member carries it: which workflow, which member, and the next calls. These are
 stored in Redis (core/workflows.py); here are only their ids and queues, so that scripts can be given keys.
@@ -42,7 +42,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """How a call belongs to a workflow."""
+    """The place of a call in a workflow."""
 
     workflow_id: str
     #: None for a callback, whose end the workflow does not wait for.

@@ -1,4 +1,4 @@
-"""What a task or consumer may ask for beyond Django's own options: one frozen object, checked where it is declared."""
+"""The options of a task or consumer beyond Django's own: one frozen object, checked at the declaration."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def is_number_of_attempts(value: object) -> TypeGuard[int]:
 
 
 def is_tag(value: object) -> bool:
-    """Say whether this may be a tag."""
+    """Return whether this may be a tag."""
     return isinstance(value, str) and 1 <= len(value) <= MAX_TAG_LENGTH and value.isprintable()
 
 

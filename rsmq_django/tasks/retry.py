@@ -90,7 +90,7 @@ class exponential:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """What a task does about its failures."""
+    """The retry policy of a task."""
 
     #: Runs in all; 1 means no retry.
     max_attempts: int

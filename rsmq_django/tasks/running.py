@@ -41,7 +41,7 @@ _not_noted_until: WeakKeyDictionary[Client, float] = WeakKeyDictionary()
 
 
 def _is_not_noted(client: Client) -> bool:
-    """Say whether noting progress has failed a moment ago."""
+    """Return whether storing progress has failed a moment ago."""
     return time.monotonic() < _not_noted_until.get(client, 0.0)
 
 
@@ -96,7 +96,7 @@ def current_task() -> CurrentTask:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a task was when it last said so."""
+    """The last reported progress of a task."""
 
     done: float
     total: float | None

@@ -54,7 +54,7 @@ class Outgoing:
 
     @property
     def is_plain(self) -> bool:
-        """Say whether it is one call with nothing that others could not share when they are sent together."""
+        """Return whether it is a single call that can be sent together with others."""
         return len(self.ids) == 1 and not self.digests and self.span is None
 
     @property
@@ -275,12 +275,12 @@ def _if_in_transaction(do: Callable[[], object]) -> bool:
 
 
 def is_in_transaction() -> bool:
-    """Say whether a transaction is open whose commit enqueue() would wait for."""
+    """Return whether a transaction is open whose commit enqueue() would wait for."""
     return _in_transaction() is not None
 
 
 def is_only_of_test() -> bool:
-    """Say whether the open transaction is that of a TestCase, in which the code itself has opened no block."""
+    """Return whether the open transaction is that of a TestCase, in which the code itself has opened no block."""
     connection = _in_transaction()
     blocks = connection.atomic_blocks if connection is not None else []
     return bool(blocks) and all(getattr(block, "_from_testcase", False) for block in blocks)

@@ -61,7 +61,7 @@ class TopicTask:
 
     @property
     def is_async(self) -> bool:
-        """Say whether the function is a coroutine function."""
+        """Return whether the function is a coroutine function."""
         return inspect.iscoroutinefunction(self.func)
 
 

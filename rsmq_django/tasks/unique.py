@@ -26,7 +26,7 @@ MAX_DIGEST_LENGTH = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unique:
-    """Which calls of a task are equal, until when they are duplicates, and what to do with a duplicate.
+    """The rule for duplicates: which calls of a task are equal, until when, and what to do with the next one.
 
     `by`: names of the arguments that distinguish calls, or a function of the arguments that returns a value JSON can
     represent; default: all arguments.
@@ -164,7 +164,7 @@ class UniqueCall:
 
 
 def is_digest(value: object) -> TypeGuard[str]:
-    """Say whether a lock may have this name. Ours are 32 hexadecimal digits; other senders may choose other texts."""
+    """Return whether a lock may have this name. Ours are 32 hexadecimal digits; other senders may use other texts."""
     return isinstance(value, str) and 1 <= len(value) <= MAX_DIGEST_LENGTH and value.isprintable()
 
 

@@ -1,4 +1,4 @@
-"""How far a workflow has been sent, and what its sender is told when that fails.
+"""The progress of sending a workflow, and the errors for its sender.
 
 A workflow of which only a part was sent is cancelled, so that nothing follows it; the error carries its id in any case.
 """
@@ -22,7 +22,7 @@ class WorkflowStopped(RsmqError):
 
 
 class Progress:
-    """How far a workflow has been sent. Without a number of members it is a map, which may have millions."""
+    """The progress of sending a workflow. Without a number of members it is a map, which may have millions."""
 
     def __init__(self, plan: Plan, members: int | None = None) -> None:
         self._plan, self._members = plan, members

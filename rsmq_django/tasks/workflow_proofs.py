@@ -28,7 +28,7 @@ MOST_PROOFS = 4
 
 
 class ForgedArgument(Exception):
-    """What a call on a sealed queue should get from its workflow was not written by a process with the queue's keys."""
+    """The value for a call on a sealed queue was not written by a process with the queue's keys."""
 
 
 def proven(said: str, membership: Membership, kind: Kind, *, queue_name: str = "") -> str:

@@ -141,7 +141,7 @@ async def amap_items(
 
 
 class _Mapping:
-    """How far a map has been sent."""
+    """The progress of sending a map."""
 
     def __init__(self, plan: Plan, task: Task[..., Any], window: int) -> None:
         if isinstance(window, bool) or not isinstance(window, int) or window < 1:
@@ -172,7 +172,7 @@ class _Mapping:
         return await_room(self.plan.client.namespace, self.plan.workflow.id, low=self.low)
 
     def has_room(self, left: int) -> bool:
-        """Say whether the next slice may be sent. Raises WorkflowStopped."""
+        """Return whether the next slice may be sent. Raises WorkflowStopped."""
         if left < 0:
             raise WorkflowStopped(f"workflow {self.plan.workflow.id} was cancelled after {self.sent} items")
         return left <= self.low

@@ -50,7 +50,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a workflow is made of."""
+    """The structure of a workflow."""
 
     runs: tuple[Run, ...] = ()
     then: str = ""

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a member of a workflow failed for good."""
+    """The final failure of a member of a workflow."""
 
     member: int
     task_id: str
