@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import threading
 from collections.abc import Sequence
@@ -19,11 +20,12 @@ from django.core.management import call_command
 from django.db import connections, transaction
 from django.utils import timezone
 
-from rsmq_django.core import Queue
+from rsmq_django.core import Client, Queue
 from rsmq_django.core.outbox import Relayed, RelayItem, confirm, relay
 from rsmq_django.outbox.batch_size import BatchSize
 from rsmq_django.outbox.models import OutboxMessage
 from rsmq_django.outbox.relay import Relay, prune
+from rsmq_django.outbox.replicas import Replicas
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Task, TaskCancelled, acancel, cancel
 from rsmq_django.tasks.compat import TaskResultDoesNotExist, task_enqueued
@@ -508,6 +510,27 @@ def test_single_row_that_does_not_fit_gets_more_time(with_outbox: Configure, gre
         wait_until(lambda: relay.relay_waiting() and not rows().filter(sent_at=None).exists())
 
     assert [len(name) for name in sent_names(server)] == [1_000_000, 6]
+
+
+@pytest.mark.parametrize("patience", [1, 4])
+def test_a_row_that_did_not_fit_alone_has_more_time(
+    greet: Task, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, patience: int
+):
+    greet.enqueue("Ada")
+    relay, run, waits_s = Relay(), Replicas.run, list[float]()
+    batch_size = relay._portions["default"] = BatchSize()
+    batch_size.rows, batch_size.patience, batch_size._grow_at = 1, patience, math.inf
+
+    def run_and_note(replicas: Replicas, client: Client, call: Any) -> Any:
+        waits_s.append(client.connection.timeout_s)
+        return run(replicas, client, call)
+
+    monkeypatch.setattr(Replicas, "run", run_and_note)
+
+    assert relay.relay_waiting() == 1
+
+    assert set(waits_s) == {get_client().connection.timeout_s * patience}
+    assert sent_names(server) == ["Ada"]
 
 
 def test_portions_follow_the_rows_and_what_the_network_carries():

@@ -18,6 +18,8 @@ from rsmq_django.core.errors import (
 )
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import amap_tasks, call, chain, get_workflow, group, map_tasks, workflow_plan, workflow_sending
+from rsmq_django.tasks.backend import RSMQBackend
+from rsmq_django.tasks.compat import InvalidTask
 from rsmq_django.tasks.workflow_progress import WorkflowStopped
 from tests.exchanges import Exchanges
 from tests.redis_server import PrivateServer
@@ -305,3 +307,18 @@ def test_calls_for_several_queues_of_a_workflow_arrive_with_and_without_results(
 
     assert [get_queue(name).attributes().messages for name in tasks] == [2, 2, 2]
     assert len(server.redis.keys("rsmq::result:*")) == (6 if ttl_s else 0)
+
+
+def test_a_task_that_its_backend_refuses_is_in_no_workflow(
+    project: Configure, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(backend: RSMQBackend, task: Any) -> None:
+        raise InvalidTask("not here")
+
+    task = declare(lambda: None)
+    monkeypatch.setattr(RSMQBackend, "validate_task", refuse)
+
+    with pytest.raises(InvalidTask, match="not here"):
+        group([call(task)]).enqueue()
+
+    assert server.redis.zcard("rsmq:default") == 0

@@ -1,6 +1,8 @@
 """A client that knows only the three kinds of keys shares a topic with us, in both directions."""
 
-from rsmq_django.core.topics import Topic
+import pytest
+
+from rsmq_django.core.topics import Group, Topic
 from tests.core.topics.conftest import bodies, indexes
 from tests.core.topics.plain_client import PlainClient
 from tests.redis_server import PrivateServer
@@ -96,3 +98,17 @@ def test_messages_of_a_plain_client_are_seen_by_a_waiting_reader(topic: Topic, p
     plain.send("silent")
 
     assert bodies(group.read(block_ms=5000)) == [b"silent"]
+
+
+@pytest.mark.parametrize(("set_back_to", "acknowledged"), [(2, 2), (1, 0), (0, 0)])
+def test_acknowledging_does_not_undo_that_a_plain_client_set_the_group_back(
+    topic: Topic, careful: Group, server: PrivateServer, set_back_to: int, acknowledged: int
+):
+    topic.publish(*"abcd")
+    careful.ack(careful.read(2))
+    held = careful.read(2)
+    server.redis.set(careful.keys.cursor, set_back_to)
+
+    assert careful.ack(held) == acknowledged
+
+    assert int(server.redis.get(careful.keys.cursor)) == (4 if acknowledged else set_back_to)
