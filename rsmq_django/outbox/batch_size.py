@@ -15,7 +15,7 @@ from ..core.portions import portions
 #: Rows that are sent in one round trip and noted in one transaction.
 MAX_ROWS = 500
 MIN_BYTES = 16 * 1024
-#: After a time-out nothing grows for so long.
+#: Time after a timeout in which the batch size does not grow.
 STAY_SMALL_S = 60.0
 #: A row that is sent alone gets up to so many times the time-out of its connection.
 MAX_PATIENCE = 64
@@ -40,7 +40,7 @@ class BatchSize:
         return [key for key, _ in first]
 
     def halve(self, rows_sent: int) -> None:
-        """Take less after a time-out of so many rows."""
+        """Reduce the batch size after a timeout with a number of rows."""
         if rows_sent <= 1:
             self.patience = min(MAX_PATIENCE, self.patience * 2)
         self.rows = max(1, min(self.rows, rows_sent) // 2)

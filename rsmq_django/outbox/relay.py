@@ -42,7 +42,7 @@ PRUNE_BATCH = 1000
 
 
 class Relay:
-    """Sends what waits in the outbox of one database."""
+    """Sends the messages in the outbox of one database."""
 
     def __init__(self) -> None:
         self.database = outbox_database()
@@ -156,7 +156,7 @@ class Relay:
     def _refuse(self, rows: Sequence[OutboxMessage], reason: str) -> None:
         if rows:
             logger.error(
-                "%d messages of the outbox cannot be sent: %s. Mend that, then `manage.py rsmq_outbox retry`",
+                "%d messages of the outbox cannot be sent: %s. Fix the cause, then run `manage.py rsmq_outbox retry`",
                 len(rows),
                 reason.rstrip("."),
             )

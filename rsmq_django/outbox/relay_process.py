@@ -45,7 +45,7 @@ class StopRequest:
 
     @property
     def watched(self) -> list[int]:
-        """Return the file descriptors that can be read once somebody asks."""
+        """Return the file descriptors that become readable on a request."""
         return [self._reader] if self._lifeline is None else [self._reader, self._lifeline]
 
     @property
@@ -115,7 +115,7 @@ class RelayProcess:
             self._failures += 1
 
     def stop(self, *, within_s: float) -> None:
-        """Ask it to end, and end it when it does not. Whatever it did not send waits for the next one."""
+        """Stop the process, by force if needed. The next one sends the remaining messages."""
         if self.pid is None:
             return
         _send(self.pid, signal.SIGTERM)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 PROBE_EVERY_S = 5.0
 #: The longest wait for a replica.
 WAIT_MS = 1000
-#: A server whose last replica has been gone for so long counts as one that has none.
+#: After this time without a replica, a server counts as a server without replicas.
 WITHOUT_REPLICA_S = 60.0
 #: A call is sent again when its script had to be loaded, or another node of a cluster has its keys.
 TRIES = 3
@@ -35,7 +35,7 @@ class NotReplicated(RedisFailure):
 
 
 class Replicas:
-    """Whether the server of a client has replicas, and whether one of them has what was written."""
+    """The replicas of a client's server, and whether a replica has the latest writes."""
 
     def __init__(self) -> None:
         #: Monotonic time at which a replica was last there; None when the server has none.
