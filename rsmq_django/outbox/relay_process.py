@@ -15,7 +15,6 @@ from django.db import Error, connections
 
 from ..conf import get_settings
 from ..core.log_lines import get_logger
-from ..worker.supervise.process import UNKNOWN_END
 from .listening import RowListener
 from .relay import Relay, prune
 
@@ -26,6 +25,9 @@ PRUNE_EVERY_S = 60.0
 #: After trouble with the database.
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
 LOG_EVERY_S = 60.0
+
+#: The exit status of a process whose status other code has read; no real status is that large.
+UNKNOWN_END = 256
 
 
 class StopRequest:

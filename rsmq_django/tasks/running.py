@@ -17,21 +17,18 @@ from collections.abc import Mapping, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from ..conf import get_settings
-from ..core import Client, RsmqError, SettleResult
+from ..core import Client, Message, Queue, RsmqError, SettleResult
 from ..core.call import Call
 from ..core.keys import result_key
 from ..core.limits import milliseconds
 from ..core.log_lines import get_logger
+from ..core.reliable import ReliableQueue
 from ..queues import get_client
 from .compat import BaseTaskContext
-
-if TYPE_CHECKING:
-    from ..worker.lease.delivery import Delivery
-
 
 logger = get_logger(__name__)
 
@@ -45,13 +42,40 @@ def _is_not_noted(client: Client) -> bool:
     return time.monotonic() < _not_noted_until.get(client, 0.0)
 
 
+class Source(Protocol):
+    """The queue of a received message, as its worker has it."""
+
+    name: str
+    lease_s: float
+    queue: Queue
+    reliable: ReliableQueue | None
+
+
+class Received(Protocol):
+    """A received message and the lease on it, as its worker has them."""
+
+    attempt: int
+    message: Message
+    renewed_at: float
+    lease_lost: bool
+    cancelled: bool
+
+    @property
+    def work_queue(self) -> Source: ...
+
+    @property
+    def receipt(self) -> tuple[str, int]: ...
+
+
 class Run(Protocol):
     """One run of a task, as its worker sees it."""
 
-    delivery: Delivery
     keep_result_s: int
     meta: dict[str, Any] | None
     run_us: int | None
+
+    @property
+    def delivery(self) -> Received: ...
 
     @property
     def path(self) -> str: ...
