@@ -17,6 +17,7 @@ CLEAN = (
     ("rsmq_django/core/topics", "rsmq_django/core/reliable"),
     ("rsmq_django/core/lua/topic", "rsmq_django/core/lua/reliable"),
     ("rsmq_django/tasks",),
+    ("rsmq_django/live",),
 )
 CLEAN_LIMIT = 1.5
 

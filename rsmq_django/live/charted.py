@@ -1,4 +1,4 @@
-"""What happened lately in some queues, for the charts of a page about them or about one of their tasks."""
+"""The recent history of queues, for the charts of a page about them or about one of their tasks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .places import Place, by_client
 from .remembered import moments_that_are_over, remember_moments
 from .servers import answers_of
 
-#: Pages wait for so long for the charts of all queues.
+#: How long pages wait for the charts of all queues.
 WAIT_S = 0.5
 
 
 def past_of(places: Sequence[Place], span: str, *, task: str | None = None) -> Past:
-    """Read the last hour, day or week of queues. With a task, of it alone."""
+    """Read the last hour, day or week of queues. With a task, only its attempts."""
     now_s = time.time()
     window = window_of(SPANS_S[span], now_s)
     past = Past.empty(window)
@@ -42,7 +42,7 @@ def past_of(places: Sequence[Place], span: str, *, task: str | None = None) -> P
 
 
 def past_together(places: Sequence[Place], span: str) -> Past:
-    """Read the last hour, day or week of any number of queues together; nothing is told of a single one."""
+    """Read the last hour, day or week of any number of queues together, without numbers for single queues."""
     now_s = time.time()
     window = window_of(SPANS_S[span], now_s)
     past = Past.empty(window)
@@ -56,7 +56,7 @@ def past_together(places: Sequence[Place], span: str) -> Past:
 
 
 class _Reading(threading.Thread):
-    """One reading of queues together, which goes on when the page that began it does not wait any longer."""
+    """One reading of queues together, which continues when the page that started it stops waiting."""
 
     def __init__(self, places: Sequence[Place], span: str) -> None:
         super().__init__(name="rsmq-charts", daemon=True)
@@ -76,9 +76,9 @@ _lock = threading.Lock()
 
 
 def past_together_soon(places: Sequence[Place], span: str) -> Past | None:
-    """Return what `past_together` does; None while that takes longer than WAIT_S, and a later call may have it.
+    """Return the result of `past_together`; None while it takes longer than WAIT_S: a later call may get it.
 
-    The first reading of a process takes seconds with a thousand queues; what is over is remembered from then on.
+    The first reading of a process takes seconds with a thousand queues; complete spans are remembered from then on.
     """
     key = (os.getpid(), id(get_settings()), span, *places)
     with _lock:

@@ -1,7 +1,7 @@
-"""Filters of a QuerySet without a database: which lookups there are, what a row must fulfil, what a source can use.
+"""Filters of a QuerySet without a database: the supported lookups, the check of a row, and the part for a source.
 
-A condition is Django's `Q`. Most of what the admin asks for are equalities joined by AND; those are handed to the
-source, which can turn them into keys. The rest is looked at row by row.
+A condition is Django's `Q`. Most conditions of the admin are equalities joined by AND; those are passed to the
+source, which can turn them into keys. The rest is checked row by row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOOKUPS: dict[str, Callable[[Any, Any], bool]] = {
     "lte": lambda a, b: a is not None and a <= b,
     "isnull": lambda a, b: (a is None) is bool(b),
 }
-#: The value comes from a URL, as text, and is compared as what the field holds.
+#: The value comes from a URL, as text, and is converted to the type of the field.
 TYPED = {"exact", "gt", "gte", "lt", "lte"}
 
 Model = type[models.Model]
@@ -38,30 +38,30 @@ Model = type[models.Model]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows a queryset wants, as far as a source can make use of it."""
+    """The rows that a queryset selects, as far as a source can use the conditions."""
 
-    #: Field -> the values it may have. All of them must fit.
+    #: Field -> its allowed values. All fields must match.
     equal: Mapping[str, frozenset[Any]]
-    #: Whether that is all; else the queryset looks at each row of a scan.
+    #: Whether there are no other conditions; else the queryset checks each row of a scan.
     is_exact: bool
-    #: Words that must all be found somewhere in what the row stands for.
+    #: Words that must all occur in the searched texts of the row.
     words: tuple[str, ...]
-    #: Whether words are looked for in what only some may read.
+    #: Whether words are also searched in texts that need a permission.
     searches_bodies: bool
     #: Names of fields, with "-" for descending.
     order_by: tuple[str, ...]
-    #: What is asked beside the fields, of rows that are messages.
+    #: Further conditions, for rows that are messages.
     narrowing: Narrowing = NO_NARROWING
-    #: Where looking begins: what an earlier scan has returned as its end, "" for the first row.
+    #: Where a scan begins: the end of an earlier scan, "" for the first row.
     begin: str = ""
 
     def values(self, field: str) -> frozenset[Any] | None:
-        """Return the values that a field may have; None for any."""
+        """Return the allowed values of a field; None for any value."""
         return self.equal.get(field)
 
 
 def checked(model: Model, condition: Q) -> Q:
-    """Return the condition. Raises FieldDoesNotExist or FieldError for what no row could be asked."""
+    """Return the condition. Raises FieldDoesNotExist or FieldError when rows cannot be compared with it."""
     for child in condition.children:
         if isinstance(child, Q):
             checked(model, child)
@@ -85,7 +85,7 @@ def fits(row: models.Model, condition: Q) -> bool:
 
 
 def equalities(model: Model, conditions: Sequence[Q]) -> tuple[dict[str, frozenset[Any]], bool]:
-    """Return the equalities that all rows must fulfil, and whether there is nothing beside them."""
+    """Return the equalities that all rows must fulfil, and whether there are no other conditions."""
     equal: dict[str, frozenset[Any]] = {}
     is_exact = True
     for condition in conditions:
@@ -138,5 +138,5 @@ def field_named(model: Model, name: str) -> models.Field[Any, Any]:
     pk = model._meta.pk
     field = pk if name == "pk" else model._meta.get_field(name)
     if not isinstance(field, models.Field):
-        raise FieldError(f"{name!r} is no plain field of {model._meta.label}")
+        raise FieldError(f"{name!r} is not a plain field of {model._meta.label}")
     return field

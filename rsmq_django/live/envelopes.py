@@ -1,4 +1,4 @@
-"""The call in a body of which perhaps only the beginning was read, for showing only: no signature is checked."""
+"""The call in a body, which may be incomplete; for display only: signatures are not checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from typing import Any, Literal, NamedTuple
 
 _TASK = re.compile(rb'"task"\s*:\s*("(?:[^"\\]|\\.){1,500}")')
-#: The text that was signed, perhaps without its end.
+#: The signed text, which may be incomplete.
 _SIGNED = re.compile(rb'"signed"\s*:\s*"((?:[^"\\]++|\\.)*+)("?)', re.DOTALL)
 
 Seal = Literal["", "signed", "encrypted"]
@@ -16,16 +16,16 @@ Seal = Literal["", "signed", "encrypted"]
 class Sealed(NamedTuple):
     """A body without its seal."""
 
-    #: "" for a body without one.
+    #: "" for a body without a seal.
     seal: Seal
-    #: The body inside; of an encrypted one, and of one without a seal, the body as it is.
+    #: The body inside the signature; for an encrypted body and a body without a seal, the unchanged body.
     body: bytes
     #: Whether the end of the body inside is missing.
     is_cut: bool
 
 
 def seal_of(body: bytes, *, is_cut: bool = False) -> Sealed:
-    """Return how a body is sealed, and what is inside a signature."""
+    """Return the seal of a body, and the body inside a signature."""
     if body.lstrip()[:1] != b"{" or (b'"signed"' not in body and b'"encrypted"' not in body):
         return Sealed("", body, is_cut)
     wrapper = _parsed(body)
@@ -58,7 +58,7 @@ def _parsed(body: bytes) -> dict[str, Any] | None:
 
 
 def task_name(body: bytes) -> str:
-    """Return the dotted path that a body names, or "" when it is not a call of a task. Nothing is looked up."""
+    """Return the dotted path in a body, or "" when it is not a call of a task. The task is not looked up."""
     inside = seal_of(body).body
     found = _TASK.search(inside) if inside.lstrip()[:1] == b"{" else None
     if found is None:

@@ -1,4 +1,4 @@
-"""The queues of the settings, as the doctor and the admin expect to find them."""
+"""The queues of the settings, as the doctor and the admin expect them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ..conf import QueueSettings, Settings, get_settings
 from ..core.doctor import ExpectedQueue
 from ..core.doctor.finding import DEFAULT_TARGET_S
 
-#: Of the settings that were asked about last, by alias: thousands of queues are not put together for each page.
+#: Of the settings that were used last, by alias: thousands of queues are not collected again for each page.
 _last: tuple[Settings | None, dict[str, dict[str, ExpectedQueue]]] = (None, {})
 
 
 def expected_queues(alias: str) -> Mapping[str, ExpectedQueue]:
-    """Return what the settings say about the queues and dead-letter queues of a connection."""
+    """Return the queues and dead-letter queues of a connection according to the settings."""
     global _last
     settings = get_settings()
     known, by_alias = _last

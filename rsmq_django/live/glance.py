@@ -1,8 +1,8 @@
-"""What the list of queues shows, read in one round trip per server when it is the list of a moment ago.
+"""The contents of the list of queues, read in one round trip per server when the list has not changed.
 
-Which queues a page shows, and which workers there are, is certain only after their names were read. So all that the
-page was about the last time is read together with the names (`remembered.py`), and only what turns out to be missing
-is asked for once more: at the first look, and when queues or workers have come or gone.
+The queues and workers of a page are known only after their names were read. So the names are read together with
+everything that the page needed the last time (`remembered.py`), and only missing data takes a second round trip: at the
+first request, and when queues or workers were added or removed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .processes import is_alive
 from .remembered import Guess, moments_that_are_over, remember_moments
 from .servers import from_each, overview_call
 
-#: A call, and what its answer is given to.
+#: A call, and the function that receives its reply.
 Step = tuple[Call[Any], Callable[[Any], None]]
 
 
 class Glance:
-    """One look at all servers: the names at once, the rest as far as it was guessed, or when it is asked for."""
+    """One reading of all servers: the names first, the rest as far as it was expected, or when it is requested."""
 
     def __init__(self, guess: Guess, span: str, notes: list[str]) -> None:
         self.span, self.now_s = span, time.time()
@@ -67,7 +67,7 @@ class Glance:
         try:
             run(client, steps)
         except RedisFailure:
-            self._moments.pop(alias, None)  # what is remembered of it must not look like what is so
+            self._moments.pop(alias, None)  # remembered data must not look like current data
             raise
         return [Place(alias, name) for name in names]
 
@@ -101,10 +101,10 @@ class Glance:
         if worker_ids:
             yield read_processes(client.namespace, worker_ids), self._records.setdefault(alias, {}).update
 
-    # -- What is asked for ---------------------------------------------------------------------------------------------
+    # -- Data of the pages --------------------------------------------------------------------------------------------
 
     def summaries_of(self, places: Sequence[Place]) -> dict[Place, QueueSummary]:
-        """Return what lists show of queues; what was not guessed is read now."""
+        """Return the data of queues for lists; data that was not expected is read now."""
         self._asked |= dict.fromkeys(places)
         missing = [place for place in places if place not in self._summaries]
         for group in by_client(missing).values():
@@ -112,11 +112,11 @@ class Glance:
         return {place: self._summaries[place] for place in places}
 
     def is_paused(self, place: Place) -> bool:
-        """Return whether workers take nothing from a queue. A priority band pauses with its queue."""
+        """Return whether workers receive nothing from a queue. A priority band pauses with its queue."""
         return get_settings().base_name(place.name) in self._paused_names.get(place.alias, ())
 
     def show(self, places: Sequence[Place]) -> None:
-        """Read what only the rows of a page need, unless it was read already. A server that is away has none of it."""
+        """Read the data of the rows on a page, unless it was read already. Servers that do not answer have none."""
         shown = by_client(places)
         self._moments = {alias: found for alias, found in self._moments.items() if alias in shown}
         for alias, group in shown.items():
@@ -134,13 +134,13 @@ class Glance:
                 self._moments.pop(alias, None)
 
     def dead(self, place: Place) -> int | None:
-        """Return how many dead letters of a queue there are; None where it is not known where they lie."""
+        """Return the number of dead letters of a queue; None when its dead-letter queue is unknown."""
         dead_letters = place.dead_letters
         summary = self._summaries.get(dead_letters) if dead_letters is not None else None
         return summary.attributes.messages if summary is not None and summary.attributes is not None else None
 
     def past(self) -> Past:
-        """Return what happened in the queues that are shown."""
+        """Return the recent history of the queues on the page."""
         window = window_of(SPANS_S[self.span], self.now_s)
         past = Past.empty(window)
         for alias, (group, found) in self._moments.items():
@@ -150,7 +150,7 @@ class Glance:
         return past
 
     def processes(self, place: Place) -> int:
-        """Return how many living processes take messages from a queue; from a priority band as from its queue."""
+        """Return how many live processes consume a queue; for a priority band, how many consume its queue."""
         return self._serving[place.alias, get_settings().base_name(place.name)]
 
     @cached_property
@@ -164,7 +164,7 @@ class Glance:
         return found
 
     def guess(self, shown: Iterable[Place]) -> Guess:
-        """Return what the same page will be about the next time, as far as one can tell."""
+        """Return the expected contents of the next request for the same page."""
         return Guess(
             get_settings(),
             tuple(self._asked),
@@ -174,7 +174,7 @@ class Glance:
 
 
 def run(client: Client, steps: Sequence[Step]) -> None:
-    """Run calls in one round trip and give each answer to whom it is for. Raises the first error."""
+    """Run calls in one round trip and pass each reply to its receiver. Raises the first error."""
     if not steps:
         return
     for (_call, keep), answer in zip(steps, client.run_many([call for call, _keep in steps]), strict=True):

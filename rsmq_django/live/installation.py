@@ -1,9 +1,9 @@
-"""The state of the whole installation in a few numbers: what is ready, what failed, who works, which queues need
+"""The state of the whole installation in a few numbers: backlog, dead letters, workers, and the queues that need
 attention. The admin shows it on its index and above the list of queues, `rsmq_doctor` prints it.
 
-Of each queue two or three numbers are read, of an empty one none. `read_installation()` reads now. `current()` is for
-pages that must not wait for Redis: it reads in a thread, one reading at a time for the whole process, waits a moment
-for it, and shows the last one meanwhile.
+Two or three numbers are read for each queue, none for an empty queue. `read_installation()` reads now. `current()` is
+for pages that must not wait for Redis: it reads in a thread, one reading at a time for the whole process, waits a
+moment for it, and otherwise shows the last one.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from .servers import answers_of, answers_that_came
 
 logger = get_logger(__name__)
 
-#: Pages wait for so long; what is not known by then is said to be unknown.
+#: How long pages wait; numbers that arrive later are shown as unknown.
 WAIT_S = 0.5
 #: A reading that took one second is shown for ten: a process spends at most a tenth of its time on it.
 KEEP_FACTOR, KEEP_AT_MOST_S = 10.0, 10.0
-#: Of so many dead letters per queue the kind is looked at, once a minute unless their number changes.
+#: The number of dead letters per queue whose kind is read, once a minute unless their number changes.
 MAX_LOOKED_AT, KEEP_KINDS_S = MAX_BATCH, 60.0
 MAX_KINDS_REMEMBERED = 1_000
 
@@ -51,38 +51,38 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What was read of all connections of the settings that answered."""
+    """The totals of all connections of the settings that replied."""
 
     read_at_s: float
     #: Dead letters are left out.
     ready: int
-    #: The queue whose first message has been ready for longest, and for how long.
+    #: The queue with the oldest ready message, and the age of that message.
     oldest: Place | None
     oldest_s: float
     dead: int
-    #: Dead letters of one task with one error are one kind; True: not all of them were looked at.
+    #: Dead letters of one task with one error are one kind; True: not all of them were read.
     kinds: int
     are_more_kinds: bool
     #: Live worker processes.
     workers: int
-    #: What needs attention first comes first.
+    #: The most urgent problems first.
     troubles: tuple[tuple[Place, Trouble], ...]
-    #: Connections that did not answer, or refused.
+    #: Connections that did not reply, or refused.
     unknown: tuple[str, ...]
 
     @property
     def is_known(self) -> bool:
-        """Return whether any connection answered."""
+        """Return whether any connection replied."""
         return len(self.unknown) < len(get_settings().connections)
 
     def queues_with(self, *ids: str) -> list[Place]:
-        """Return the queues with one of these kinds of trouble: of dead letters, the queues that they are in."""
+        """Return the queues with one of these kinds of trouble; for dead letters, the queues that contain them."""
         return [place for place, trouble in self.troubles if trouble.id in ids]
 
 
 @dataclass(slots=True)
 class _Part:
-    """What was read of one connection."""
+    """The totals of one connection."""
 
     depths: dict[Place, QueueDepth] = field(default_factory=dict)
     dead: dict[Place, int] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class _Part:
 
 
 def read_installation() -> Installation:
-    """Read all connections of the settings. One that does not answer is named in the answer."""
+    """Read all connections of the settings. Connections that do not reply are listed in the result."""
     parts, unknown = [], []
     for alias in get_settings().connections:
         try:
@@ -151,7 +151,7 @@ def _joined(client: Client, calls: Sequence[Call[dict[str, T]]]) -> dict[str, T]
 
 @dataclass(frozen=True, slots=True)
 class _Kinds:
-    """The fingerprints of a queue that had so many dead letters, and until when to believe it (monotonic time)."""
+    """The fingerprints of a queue with this number of dead letters, and until when they are valid (monotonic time)."""
 
     messages: int
     until_s: float
@@ -168,7 +168,7 @@ def _read_kinds(client: Client, part: _Part) -> None:
         known = _known_kinds.recall(key)
         if known is None or known.messages != messages or known.until_s < now_s:
             (page,) = answers_that_came(client, [digest(client.namespace, place.name, count=MAX_LOOKED_AT)])
-            if page is None:  # deleted meanwhile, or broken: the other queues are told of
+            if page is None:  # deleted meanwhile, or broken: the other queues are still shown
                 continue
             kinds = frozenset(fingerprint_of(message.failure()) for message in page.messages)
             known = _Kinds(messages, now_s + KEEP_KINDS_S, kinds)
@@ -200,7 +200,7 @@ class _Reading:
 
 
 class _Board:
-    """The last reading of the connections of some settings, and the one that is under way."""
+    """The last reading of the connections of some settings, and the current one."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.pid = settings, os.getpid()
@@ -210,14 +210,14 @@ class _Board:
         self._reading: _Reading | None = None
 
     def put(self, reading: _Reading, found: Installation | None) -> None:
-        """Take the result of a reading. What nobody answered to replaces nothing that is known."""
+        """Store the result of a reading. A reading without any reply does not replace known numbers."""
         with self._lock:
             self._latest = found or self._latest
             self._reading = None
             self._read_next_s = time.monotonic() + min(KEEP_FACTOR * reading.took_s, KEEP_AT_MOST_S)
 
     def get(self, wait_s: float) -> Installation | None:
-        """Return the last reading; begin another one when it is old, and wait for it until `wait_s` after its begin."""
+        """Return the last reading; start another one when it is old, and wait up to `wait_s` from its start."""
         with self._lock:
             reading = self._reading
             if reading is None and time.monotonic() >= self._read_next_s:

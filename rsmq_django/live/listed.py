@@ -1,4 +1,4 @@
-"""What is listed by name and read one by one, as rows: topics and reliable queues of all connections."""
+"""Objects that are listed by name and read one by one, as rows: topics and reliable queues of all connections."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .times import as_datetime
 
 
 class ListedSource:
-    """Reads names first, and the rest only of what is shown."""
+    """Reads names first, and further data only for the rows on the page."""
 
-    #: Which names there are on a server.
+    #: Returns the names on a server.
     names: Callable[[Client], list[str]]
-    #: What reads one of them. Raises InvalidName.
+    #: Returns the call that reads one of them. Raises InvalidName.
     call: Callable[[str, Client], Call[Any]]
-    #: What the reply is as fields of the model; None stands for one that cannot be read, and is answered with None
-    #: when there is no such thing.
+    #: Returns the reply as fields of the model. It receives None for an object that cannot be read, and returns None
+    #: when the object does not exist.
     fields: Callable[[Any], dict[str, Any] | None]
 
     def __init__(self, model: type[models.Model]) -> None:
@@ -121,7 +121,7 @@ class TopicSource(ListedSource):
 
 def _reliable_fields(statistics: ReliableStatistics | None) -> dict[str, Any] | None:
     if statistics is None:
-        return None  # nobody has pushed yet, or it was deleted
+        return None  # no message was pushed yet, or it was deleted
     oldest_ms = statistics.oldest_delivery_ms
     return {
         "waiting": statistics.undelivered,

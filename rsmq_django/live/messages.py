@@ -1,7 +1,7 @@
-"""The messages of all queues as rows, read where they lie and never received.
+"""The messages of all queues as rows, read in place and never received.
 
-Redis can count and cut a queue, its ready messages and a dead-letter queue, however long they are. What it cannot
-(words, and whether a hidden message was received before) is found by looking at messages one by one, up to a limit.
+Redis can count and page a queue, its ready messages and a dead-letter queue of any length. Other conditions (words, and
+whether a hidden message was received before) need a scan: messages are read one by one, up to a limit.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ from .times import as_datetime
 
 READY, DELAYED, IN_FLIGHT, DEAD = "ready", "delayed", "in_flight", "dead"
 STATES = {StoredState.READY: READY, StoredState.DELAYED: DELAYED, StoredState.IN_FLIGHT: IN_FLIGHT}
-#: The states that only looking at each hidden message tells apart.
+#: The states that only a scan of the hidden messages can distinguish.
 RECEIVED: dict[str, Literal["received", "new"]] = {DELAYED: "new", IN_FLIGHT: "received"}
 
 #: Enough of a body for a line of a list, and for the name of its task.
 PREVIEW_BYTES = 1000
-#: A page answers within this, however slow looking is.
+#: The time limit of a scan for a page.
 SCAN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """One queue, and how many of the messages that are asked for it has."""
+    """One queue, and how many of the selected messages it has."""
 
     place: Place
     are_dead: bool
     size: int
-    #: The server's time when that was so.
+    #: The server's time of the count.
     now_ms: int
 
 
 _SCORE = re.compile(rb"-?\d{1,20}(\.\d{1,20})?(e[+-]?\d{1,3})?|[+]inf")
-#: Behind every message of a queue.
+#: After every message of a queue.
 LAST = Position(b"+inf", b"\x7f")
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a scan ended: so that the next page goes on there, as text in its address."""
+    """The end of a scan, as text in the address of the next page, which continues there."""
 
-    #: Messages looked at so far, in all pages.
+    #: Messages scanned so far, in all pages.
     looked_at: int
     #: Key of the queue.
     key: str
@@ -72,7 +72,7 @@ class Cursor:
 
     @classmethod
     def from_text(cls, text: str) -> Cursor | None:
-        """Return the cursor of a text; None for what is not one."""
+        """Return the cursor of a text; None when the text is not a cursor."""
         try:
             looked_at, score, message_id, key = text.split("-", 3)
             position = Position(bytes.fromhex(score), bytes.fromhex(message_id))
@@ -83,7 +83,7 @@ class Cursor:
             return None
 
     def rest_of(self, shelves: Sequence[Shelf]) -> Sequence[Shelf]:
-        """Return the queues that are left, beginning with that of the cursor; all when it is not among them."""
+        """Return the remaining queues, beginning with that of the cursor; all when it is not among them."""
         keys = [shelf.place.key for shelf in shelves]
         return shelves[keys.index(self.key) :] if self.key in keys else shelves
 
@@ -103,7 +103,7 @@ class MessageSource:
         return all_places(self.notes)
 
     def _shelves(self, selection: Selection) -> list[Shelf]:
-        """Return the queues that may hold what is selected, in order, with how many messages they have of that kind."""
+        """Return the queues that may contain selected messages, in order, with the number of messages of that kind."""
         keys = selection.values("queue")
         places = self._places if keys is None else in_order({p for p in map(place_of, keys) if p})
         missing = [place for place in places if place not in self._summaries]
@@ -122,7 +122,7 @@ class MessageSource:
         sizes = {READY: ready, DELAYED: hidden, IN_FLIGHT: hidden}
         return Shelf(place, are_dead, sizes.get(state or "", attributes.messages), summary.now_ms)
 
-    # -- What Redis can count and cut ---------------------------------------------------------------------------------
+    # -- Counted and paged by Redis -----------------------------------------------------------------------------------
 
     def can_page(self, selection: Selection) -> bool:
         """See Source."""
@@ -147,7 +147,7 @@ class MessageSource:
 
     def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
         """See Source."""
-        # Without an end, all would mean a million: nothing asks for more than a scan may look at.
+        # Without an end, there could be a million rows: no caller needs more than the limit of a scan.
         stop = min(stop if stop is not None else start + scan_limit(), start + scan_limit())
         rows: list[Any] = []
         for cuts in self._batches(self._cuts(selection, start, stop)):
@@ -159,7 +159,7 @@ class MessageSource:
         return rows
 
     def _cuts(self, selection: Selection, start: int, stop: int) -> Iterator[tuple[Shelf, int, int]]:
-        """Return from which queue how many messages are to be read, and how many to be left out before."""
+        """Return from which queues how many messages are to be read, and how many are to be skipped before them."""
         behind = 0
         for shelf in self._shelves(selection):
             low, high = max(start - behind, 0), min(stop - behind, shelf.size)
@@ -195,7 +195,7 @@ class MessageSource:
             body_bytes=PREVIEW_BYTES,
         )
 
-    # -- What only looking tells --------------------------------------------------------------------------------------
+    # -- Found by a scan ----------------------------------------------------------------------------------------------
 
     def scan(self, selection: Selection) -> Scan:
         """See Source."""
@@ -225,7 +225,7 @@ class MessageSource:
         return rows
 
     def _with_id(self, selection: Selection) -> list[Any]:
-        """Return the messages whose id is the word: Redis finds them at once in however long a queue."""
+        """Return the messages whose id is the word: Redis finds them at once in a queue of any length."""
         rows: list[Any] = []
         for alias, group in by_client(shelf.place for shelf in self._shelves(selection)).items():
             client, names = group[0].client, [place.name for place in group]
@@ -263,7 +263,7 @@ class MessageSource:
                 break
         seen = looked_before + looked_at
         of = max(seen, sum(shelf.size for shelf in shelves)) if is_enough else seen
-        # What was found is what was selected, in the order of the queues, when nothing but those was asked for.
+        # The rows are exactly the selected ones, in the order of the queues, when only queues were selected.
         is_plain = selection.is_exact and set(selection.equal) <= {"queue", "state"} and state != ""
         is_final = is_plain and selection.order_by in ((), ("queue", "visible_at"))
         return Scan(LazyRows(found, self._found_row), looked_at, of, is_final, end if is_enough else "", looked_before)
@@ -273,7 +273,7 @@ class MessageSource:
         return self._row(shelf.place, message, now_ms, shelf.are_dead)
 
     def _looks(self, selection: Selection, shelf: Shelf, limit: int, begin: Cursor | None = None) -> Iterator[Found]:
-        """Look at the messages of one queue, a slice at a time."""
+        """Scan the messages of one queue, a slice at a time."""
         state, client, narrowing = _only(selection, "state"), shelf.place.client, selection.narrowing
         after: Position | None = START
         if state in RECEIVED:
@@ -330,12 +330,12 @@ class MessageSource:
 
 
 def scan_limit() -> int:
-    """Return how many messages a page may look at."""
+    """Return how many messages a page may scan."""
     return get_settings().admin.search_limit
 
 
 def _only(selection: Selection, field: str) -> str | None:
-    """Return the one value that a field must have; "" when there are several, None for any."""
+    """Return the required value of a field; "" when there are several, None for any value."""
     values = selection.values(field)
     if values is None:
         return None

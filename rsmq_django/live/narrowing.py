@@ -1,7 +1,7 @@
-"""Which messages of a list are meant, by what is written in them: task, error, tag and time of sending.
+"""Conditions on the contents of messages in a list: task, error, tag and time of sending.
 
-Redis narrows a slice down by words that such a message must have, and by the beginning of its id, which is when it was
-sent; what it returns is read here, field by field.
+Redis preselects messages by words that they must contain, and by the beginning of the id, which is the time of sending;
+the returned messages are checked here, field by field.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """What is asked of a message; "" and None ask for nothing."""
+    """The conditions on a message; "" and None match everything."""
 
     #: Parts of the dotted paths of the task and of the exception, in any case.
     task: str = ""
@@ -36,19 +36,19 @@ class Narrowing:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Return texts that the body or the failure record of such a message has."""
-        # As JSON writes them, which is how they stand in both. A signed body holds JSON within JSON.
+        """Return texts that the body or the failure record of a matching message contains."""
+        # Escaped as in JSON, because both are JSON. A signed body contains JSON within JSON.
         words = (json.dumps(word, ensure_ascii=word.isascii())[1:-1] for word in (self.task, self.error) if word)
         tag = [self.tag] if self.tag.isascii() and self.tag.isprintable() and not set(self.tag) & {'"', "\\"} else []
         return tuple(word for word in (*words, *tag) if "\\" not in word)
 
     @property
     def ids(self) -> tuple[str, str]:
-        """Return the least and the greatest beginning of the ids that were drawn in that time."""
+        """Return the lowest and the highest beginning of the ids that were created in that time."""
         return _id_time(self.sent_from_ms), _id_time(self.sent_until_ms)
 
     def fits(self, message: StoredMessage) -> bool:
-        """Return whether a message is meant."""
+        """Return whether a message matches."""
         return self._fits_time(message) and self._fits_names(message) and (not self.tag or self.tag in tags_in(message))
 
     def _fits_time(self, message: StoredMessage) -> bool:
@@ -72,7 +72,7 @@ NO_NARROWING = Narrowing()
 
 
 def tags_in(message: StoredMessage) -> list[Any]:
-    """Return the tags that a call carries; none of a body that was not read to its end, where they are."""
+    """Return the tags of a call; none of a body that was not read completely, because tags are at its end."""
     try:
         call = json.loads(seal_of(message.body).body)
         tags = call["meta"]["tags"]
@@ -82,7 +82,7 @@ def tags_in(message: StoredMessage) -> list[Any]:
 
 
 def _id_time(epoch_ms: float | None) -> str:
-    """Return a time as ids begin with it: ten base-36 digits of microseconds."""
+    """Return a time as the first ten characters of an id: base-36 digits of microseconds."""
     if epoch_ms is None:
         return ""
     number, digits = max(0, int(epoch_ms * 1000)), ""

@@ -1,4 +1,4 @@
-"""What the queues of the settings' connections hold and what workers did with it: what `rsmq_stats` shows."""
+"""The contents and counters of the queues of the settings' connections, as shown by `rsmq_stats`."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ..queues import get_client
 from .processes import worker_counts
 from .tasks import known_names
 
-#: A message that is ready for so long should have been taken.
+#: A message that has been ready for longer is late.
 LATE_AFTER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """What is shown of one queue, reliable queue or group of a topic."""
+    """The numbers of one queue, reliable queue or group of a topic."""
 
     connection: str
     name: str
     now: Statistics | RsmqError
     slots: list[Slot]
     kind: str = "queue"
-    #: How many live worker processes take messages from it; None when that is not known.
+    #: How many live worker processes consume it; None when that is not known.
     workers: int | None = None
-    #: What is wrong with it, in a few words each.
+    #: Its problems, in a few words each.
     trouble: tuple[str, ...] = ()
 
     @property
@@ -43,7 +43,7 @@ class QueueView:
 
 
 def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueView]:
-    """Read the queues of one connection; those of these names, or all."""
+    """Read the queues of one connection: the queues with these names, or all."""
     client = get_client(alias)
     found = [name for name in list_queues(client) if not names or name in names]
     now = client.run_many([statistics(client.namespace, name) for name in found]) if found else []
@@ -63,7 +63,7 @@ def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueView]
 def _backlogs_at(
     alias: str, names: Sequence[str] | None, since_s: float, serving: Mapping[str, int] | None
 ) -> list[QueueView]:
-    """Read the reliable queues and the groups of topics of one connection; those of these names, or all."""
+    """Read the reliable queues and the groups of topics of one connection: those with these names, or all."""
     client = get_client(alias)
     if names is not None and not names:
         return []
@@ -93,7 +93,7 @@ def _view_of(alias: str, backlog: Backlog, slots: list[Slot], serving: Mapping[s
 
 
 def _serving(client: Client) -> Mapping[str, int] | None:
-    """Return how many workers take from each queue; None when another program has overwritten what tells it."""
+    """Return the number of workers per queue; None when another program has overwritten the list of workers."""
     try:
         return worker_counts(client)
     except BrokenQueue:
@@ -101,7 +101,7 @@ def _serving(client: Client) -> Mapping[str, int] | None:
 
 
 def _trouble(name: str, seen: Statistics | RsmqError, *, workers: int | None, is_paused: bool) -> Iterator[str]:
-    """Yield what is wrong with a queue."""
+    """Yield the problems of a queue."""
     settings = get_settings()
     if isinstance(seen, RsmqError):
         yield "broken"

@@ -1,4 +1,4 @@
-"""The last hour, day or week of the queues that a page shows, on whichever connection they are."""
+"""The last hour, day or week of the queues on a page, on any connection."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .places import Place
 
 HOUR, DAY, WEEK = "1h", "24h", "7d"
 SPANS_S = {HOUR: 3600, DAY: 86_400, WEEK: 7 * 86_400}
-#: Rates beside a queue are those of so many spans at the end: five minutes, fifty minutes, five hours.
+#: The number of spans at the end from which the rates of a queue are calculated: 5 minutes, 50 minutes, 5 hours.
 RECENT = 5
-#: How often workers look. Shorter times say little about a rate.
+#: How often workers sample queues. Shorter times say little about a rate.
 LOOK_EVERY_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What somebody saw of a queue at a time: how many messages any client had ever sent to it."""
+    """A sample of a queue: how many messages all clients had ever sent to it by that time."""
 
     at_s: float
     total_sent: int
@@ -34,7 +34,7 @@ class QueuePast:
     step_s: int
     ends: list[Ends] = field(default_factory=list)
     sent: list[int | None] = field(default_factory=list)
-    #: In the order of time. Workers look every few seconds, and so does who asks for this.
+    #: In the order of time. Workers sample every few seconds; the current request adds a sample.
     looks: list[Look] = field(default_factory=list)
 
     @property
@@ -44,17 +44,17 @@ class QueuePast:
 
     @property
     def handled_per_min(self) -> float:
-        """Return how many attempts a minute ended lately."""
+        """Return how many attempts per minute ended recently."""
         return self._per_minute(self.handled)
 
     @property
     def sent_per_min(self) -> float | None:
-        """Return how many messages a minute were sent lately; None when no count of that time is known."""
+        """Return how many messages per minute were sent recently; None when no count of that time is known."""
         if len(self.looks) < 2:
             return None
         last = self.looks[-1]
         recent_s = last.at_s - RECENT * self.step_s
-        # Workers may have stopped meanwhile: an average since an older count is not the rate of the last minutes.
+        # Workers may have stopped since: an average since an older count is not the rate of the last minutes.
         looks = [look for look in self.looks[:-1] if look.at_s > recent_s - RECENT * self.step_s]
         if not looks:
             return None
@@ -64,8 +64,8 @@ class QueuePast:
         return grown * 60 / max(last.at_s - first.at_s, LOOK_EVERY_S)
 
     def look_now(self, total_sent: int, created_s: float | None, now_s: float) -> None:
-        """Add the count of this moment, and that of the queue's creation, when it began at 0."""
-        # When the looks of the current span were taken is not known.
+        """Add the current count, and the count 0 at the queue's creation."""
+        # The times of the samples in the current span are not known.
         self.looks = [look for look in self.looks if look.at_s <= now_s]
         if created_s is not None and created_s <= (self.looks[0].at_s if self.looks else now_s):
             self.looks.insert(0, Look(created_s, 0))
@@ -73,7 +73,7 @@ class QueuePast:
 
     @property
     def failed_share(self) -> float | None:
-        """Return which share of the attempts of all spans failed; None when there were none."""
+        """Return the share of failed attempts in all spans; None when there were none."""
         handled = sum(self.handled)
         return sum(ends.failed for ends in self.ends) / handled if handled else None
 
@@ -99,7 +99,7 @@ class Past:
 
     @classmethod
     def empty(cls, window: Window) -> Past:
-        """Return a past in which nothing happened."""
+        """Return a history without attempts and messages."""
         begins = range(window.begins_s, window.ends_s, window.step_s)
         return cls(
             step_s=window.step_s,
@@ -112,7 +112,7 @@ class Past:
         )
 
     def add(self, at: int, moment: Moment, group: Sequence[Place]) -> None:
-        """Take in what happened in queues of one connection in one span."""
+        """Add the counters of queues of one connection in one span."""
         self.wait[at].add(moment.wait)
         self.run[at].add(moment.run)
         for place, ends, sent in zip(group, moment.queues, moment.sent, strict=True):

@@ -1,10 +1,10 @@
-"""Where a queue or a message is, and the text that stands for it in URLs, logs of the admin and forms.
+"""The location of a queue or a message, and its key: a text for URLs, logs of the admin and forms.
 
     mail                 the queue `mail`, on the connection that the settings give it, or on the default one
     billing/mail         a queue of that name on another connection
     mail/dliw0h...       a message
 
-Names and ids of other programs may hold anything, so all but letters, digits and a few signs is percent-encoded.
+Names and ids of other programs may contain any byte, so all but letters, digits and a few signs is percent-encoded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Place:
 
     @property
     def key(self) -> str:
-        """Return the text that stands for it."""
+        """Return the key of the queue."""
         name = quote(self.name, safe="", errors="surrogateescape")
         return name if self.alias == home_of(self.name) else f"{quote(self.alias, safe='')}/{name}"
 
@@ -41,18 +41,18 @@ class Place:
 
     @property
     def is_configured(self) -> bool:
-        """Return whether the settings name it, as a queue, one of its priority bands, or for dead letters."""
+        """Return whether the settings name it, as a queue, one of its priority bands, or a dead-letter queue."""
         found = _settings_of(self.name)
         return found is not None and found.connection == self.alias
 
     @property
     def holds_dead_letters(self) -> bool:
-        """Return whether the settings send dead letters there."""
+        """Return whether it is a dead-letter queue of the settings."""
         return (self.alias, self.name) in get_settings().dead_letter_places
 
     @property
     def dead_letters(self) -> Place | None:
-        """Return where the settings send its dead letters; None when they are deleted.
+        """Return the dead-letter queue of the settings; None when its dead letters are deleted.
 
         None for a priority band as well: its dead letters are those of its queue.
         """
@@ -67,16 +67,16 @@ class Place:
         return get_settings().queue(self.name).vt_unit if self.is_configured else "s"
 
     def queue(self) -> Queue:
-        """Return the queue. Raises InvalidName for a name that only other programs give."""
+        """Return the queue. Raises InvalidName for a name that only other programs accept."""
         return get_queue(self.name) if self.is_configured else Queue(self.name, self.client, realtime=True)
 
     def message_key(self, message_id: bytes) -> str:
-        """Return the text that stands for one of its messages."""
+        """Return the key of one of its messages."""
         return f"{self.key}/{quote_from_bytes(message_id, safe=':')}"
 
 
 def home_of(name: str) -> str:
-    """Return the alias of the connection on which a queue is looked for when none is named."""
+    """Return the alias of the connection of a queue when none is named."""
     settings, found = get_settings(), _settings_of(name)
     if found is not None:
         return found.connection
@@ -89,7 +89,7 @@ def _settings_of(name: str) -> QueueSettings | None:
 
 
 def place_of(key: str) -> Place | None:
-    """Return the queue that a text stands for; None when it stands for none."""
+    """Return the queue with this key; None when the key is not valid."""
     alias, slash, name = key.rpartition("/")
     name = unquote(name, errors="surrogateescape")
     place = Place(unquote(alias) if slash else home_of(name), name)
@@ -97,7 +97,7 @@ def place_of(key: str) -> Place | None:
 
 
 def message_place_of(key: str) -> tuple[Place, bytes] | None:
-    """Return the queue and the id of the message that a text stands for; None when it stands for none."""
+    """Return the queue and the id of the message with this key; None when the key is not valid."""
     queue_key, slash, message_id = key.rpartition("/")
     place = place_of(queue_key) if slash else None
     return (place, unquote_to_bytes(message_id)) if place is not None else None

@@ -1,4 +1,4 @@
-"""The records of worker processes on all connections, beside their beats."""
+"""The records of worker processes on all connections, and their heartbeats."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from .places import Place
 
 
 def processes_of(client: Client) -> list[tuple[WorkerBeat, ProcessRecord | None]]:
-    """Return all workers of a server, those heard of last first, with their records as far as they have one."""
+    """Return all workers of a server, the latest heartbeats first, with their records if they have one."""
     beats = client.run(workers(client.namespace))
     records = client.run(read_processes(client.namespace, [beat.worker_id for beat in beats])) if beats else {}
     return [(beat, records.get(beat.worker_id)) for beat in beats]
 
 
 def serving(place: Place) -> list[str]:
-    """Return the living processes that take messages from a queue; from a priority band as from its queue."""
+    """Return the live processes that consume a queue; for a priority band, those of its queue."""
     name = get_settings().base_name(place.name)
     return [worker_id for worker_id, record in _at_work(place.client) if name in record.queues]
 
 
 def served_names(client: Client) -> set[str]:
-    """Return the names of all queues of a server that living processes take messages from."""
+    """Return the names of all queues of a server that live processes consume."""
     return {name for _worker_id, record in _at_work(client) for name in record.queues}
 
 
 def worker_counts(client: Client) -> Counter[str]:
-    """Return how many living processes take messages from each queue and each reliable queue."""
+    """Return how many live processes consume each queue and each reliable queue."""
     return Counter(name for _worker_id, record in _at_work(client) for name in {*record.queues, *record.reliable})
 
 
@@ -42,5 +42,5 @@ def _at_work(client: Client) -> Iterator[tuple[str, ProcessRecord]]:
 
 
 def is_alive(beat: WorkerBeat) -> bool:
-    """Return whether a worker was heard of lately."""
+    """Return whether the heartbeat of a worker is recent."""
     return (beat.now_ms - beat.beat_ms) / 1000 < SILENT_AFTER_S

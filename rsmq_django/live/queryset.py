@@ -1,8 +1,9 @@
 """A QuerySet that reads Redis instead of a table.
 
-The admin wants a real `QuerySet` (deleting selected rows asks for one), so `LiveQuerySet` is a subclass. It replaces
-what would run SQL and makes every other such method raise NotSupportedError: one that was forgotten fails loudly, and
-never asks a table that does not exist. Rows come from a `Source`, which knows how to find them in Redis.
+The admin needs a real `QuerySet` (the deletion of selected rows requires one), so `LiveQuerySet` is a subclass. It
+replaces methods that would run SQL, and makes all others of them raise NotSupportedError: a method without a
+replacement fails with an error and does not query a table that does not exist. Rows come from a `Source`, which finds
+them in Redis.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from .narrowing import NO_NARROWING, Narrowing
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The rows that a source found by looking at one after the other."""
+    """The rows that a source found by a scan."""
 
     rows: Sequence[Any]
-    #: How many it looked at, and how many there are; fewer when it reached its limit.
+    #: The number of scanned rows, and the number of all rows; fewer were scanned when it reached its limit.
     looked_at: int
     of: int
-    #: Whether they are exactly what was selected, in its order; else the queryset filters and sorts them.
+    #: Whether the rows are exactly the selected ones, in the right order; else the queryset filters and sorts them.
     is_final: bool = False
-    #: Where to go on looking, "" when nothing is left; and how many were looked at before this scan.
+    #: Where to continue, "" at the end; and how many rows were scanned before this scan.
     end: str = ""
     looked_before: int = 0
 
     @property
     def is_complete(self) -> bool:
-        """Return whether everything was looked at."""
+        """Return whether all rows were scanned."""
         return self.looked_before + self.looked_at >= self.of
 
 
 class LazyRows(Sequence[Any]):
-    """Rows that are made when somebody looks at them: of thousands that were found a page shows some dozens."""
+    """Rows that are created when they are used: of thousands that were found a page shows some dozens."""
 
     def __init__(self, found: list[Any], make: Callable[[Any], Any]) -> None:
         self._found = found
@@ -55,13 +56,13 @@ class LazyRows(Sequence[Any]):
 
 
 class Source(Protocol):
-    """Where rows come from. One is made for each chain of querysets, so it may remember what it has read."""
+    """The origin of rows. Each chain of querysets has its own, so it may remember its replies."""
 
-    #: What the operator should know beside the rows, for example that a server cannot be reached.
+    #: Notes for the operator above the rows, for example that a server cannot be reached.
     notes: list[str]
 
     def can_page(self, selection: Selection) -> bool:
-        """Return whether Redis can count and cut what is selected, in its order, without looking at each row."""
+        """Return whether Redis can count and page the selection, in its order, without a scan of the rows."""
 
     def count(self, selection: Selection) -> int:
         """Return the number of rows; asked only when can_page()."""
@@ -70,7 +71,7 @@ class Source(Protocol):
         """Return the rows from `start` to `stop`; asked only when can_page()."""
 
     def scan(self, selection: Selection) -> Scan:
-        """Return the rows that may fit. It keeps to a limit, and may return more than are selected."""
+        """Return the rows that may match. It has a limit, and may return more rows than are selected."""
 
 
 class Query:
@@ -82,7 +83,7 @@ class Query:
 
     def __init__(self, order_by: tuple[str, ...] = (), where: Q | None = None) -> None:
         self.order_by = order_by
-        self.where = where or Q()  # the counts beside list filters read it
+        self.where = where or Q()  # read by the counts of list filters
 
     def clone(self) -> Query:
         """Return a copy."""
@@ -96,7 +97,7 @@ class Query:
 
 @dataclass(slots=True)
 class Memory:
-    """What was read for one selection; shared by the slices of a queryset, so that a page scans once."""
+    """The replies for one selection; shared by the slices of a queryset, so that a page scans once."""
 
     scan: Scan | None = None
     count: int | None = None
@@ -104,7 +105,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a queryset was asked for so far."""
+    """The selection of a queryset so far."""
 
     conditions: tuple[Q, ...] = ()
     words: tuple[str, ...] = ()
@@ -160,7 +161,7 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
     # -- Filters and order --------------------------------------------------------------------------------------------
 
     def _filter_or_exclude(self, negate: bool, args: Any, kwargs: Any) -> Self:
-        # ChangeList always calls filter(Q()); such a condition says nothing.
+        # ChangeList always calls filter(Q()), which is not a condition.
         condition = Q(*[arg for arg in args if arg], **kwargs)
         if not condition:
             return self._copy()
@@ -178,16 +179,16 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
         return self._filter_or_exclude(False, (), filter_obj)
 
     def search(self, text: str, *, in_bodies: bool = True) -> Self:
-        """Return the rows in which each word of the text is found, whatever the case of its letters."""
+        """Return the rows in which each word of the text is found. Upper and lower case are the same."""
         words = (*self._wanted.words, *text.split())
         return self._copy(words=words, searches_bodies=in_bodies, memory=Memory())
 
     def narrow(self, **asked: Any) -> Self:
-        """Return the messages of which all of this is true, too: see Narrowing."""
+        """Return the messages that also match these conditions: see Narrowing."""
         return self._copy(narrowing=replace(self._wanted.narrowing, **asked), memory=Memory())
 
     def begin_at(self, end: str) -> Self:
-        """Return the rows behind the end of an earlier scan."""
+        """Return the rows after the end of an earlier scan."""
         return self._copy(begin=end, memory=Memory())
 
     def order_by(self, *names: Any) -> Self:
@@ -205,9 +206,9 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
 
     @property
     def selection(self) -> Selection:
-        """Return what the source is asked for."""
+        """Return the selection for the source."""
         equal, is_exact = equalities(self.model, self._wanted.conditions)
-        # ChangeList appends the primary key to have a total order; a queue's own order is one.
+        # ChangeList appends the primary key to have a total order; the own order of a queue is total.
         order_by = self._own_query.order_by
         if len(order_by) > 1 and order_by[-1] in ("pk", "-pk"):
             order_by = order_by[:-1]
@@ -219,7 +220,7 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
     # -- Rows ---------------------------------------------------------------------------------------------------------
 
     def scanned(self) -> Scan | None:
-        """Return what looking at rows one by one has found; None when Redis can do without."""
+        """Return the result of a scan; None when Redis can page the selection."""
         memory, selection = self._wanted.memory, self.selection
         if memory.scan is None and not self._wanted.is_none and not self.source.can_page(selection):
             scan = self.source.scan(selection)
@@ -276,7 +277,7 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
         return copy if isinstance(key, slice) else list(copy)[0]
 
     def count(self) -> int:
-        """Return the number of rows: of those that were looked at, when only looking tells."""
+        """Return the number of rows; after a scan, the number of matching rows among the scanned ones."""
         wanted = self._wanted
         if self._result_cache is not None:
             return len(self._result_cache)
@@ -325,7 +326,7 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
         return ValueList(row[0] for row in rows) if flat else ValueList(rows)
 
     def aggregate(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Count rows per condition: what the counts beside list filters ask for."""
+        """Count rows per condition, for the counts of list filters."""
         counts = {}
         for alias, expression in kwargs.items():
             if args or not isinstance(expression, models.Count):
@@ -337,12 +338,12 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
         return counts
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Refuse: deleting is for the admin, which compares with what was seen."""
+        """Refuse: only the admin deletes, because it compares messages with their state on the page."""
         raise _unsupported(self, "delete")
 
 
 class ValueList(list[Any]):
-    """Values with what the admin's list filters do to them."""
+    """Values with the methods that the admin's list filters call."""
 
     def distinct(self) -> ValueList:
         """Return each value once."""
@@ -361,7 +362,7 @@ def _none_first(attribute: str) -> Callable[[Any], tuple[bool, Any]]:
     return key
 
 
-# -- What needs SQL ---------------------------------------------------------------------------------------------------
+# -- Methods that need SQL --------------------------------------------------------------------------------------------
 
 SQL_ONLY = (
     "annotate alias bulk_create bulk_update contains create dates datetimes difference earliest explain "

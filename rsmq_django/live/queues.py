@@ -18,7 +18,7 @@ from .queryset import Scan
 from .servers import all_places, summaries_of
 from .times import as_datetime
 
-#: Fields by which queues are ordered without making a row of each.
+#: Fields by which queues are sorted without creating a row for each.
 ORDERS: Mapping[str, Callable[[QueueSummary], float | None]] = {
     "ready": lambda summary: summary.attributes.ready_messages if summary.attributes is not None else 0,
     "oldest_ready_s": lambda summary: summary.oldest_ready_s,
@@ -27,16 +27,16 @@ ORDERS: Mapping[str, Callable[[QueueSummary], float | None]] = {
 
 
 class QueueSource:
-    """Reads names first, and what a queue holds only for those that are shown."""
+    """Reads names first, and the contents of queues only for the rows on the page."""
 
     def __init__(self, model: type[models.Model]) -> None:
         self.model = model
         self.notes: list[str] = []
-        #: What a page has read of the servers beforehand.
+        #: The replies of the servers that a page has read before.
         self.glance: Glance | None = None
-        #: Leave out queues whose messages are counted as the dead letters of another one.
+        #: Leave out queues whose messages are counted as the dead letters of another queue.
         self.folds_dead_letters = False
-        #: Queues that need attention, which come first unless another order was asked for; the worst has 0.
+        #: Queues that need attention, which come first unless another order was selected; the worst has 0.
         self.ranks: Mapping[Place, int] | None = None
 
     @cached_property
@@ -46,21 +46,21 @@ class QueueSource:
 
     @cached_property
     def unfolded(self) -> list[Place]:
-        """Return all queues that are rows when nothing is asked for, sorted by name."""
+        """Return the queues of a list without filters, sorted by name."""
         return without_dead_letters(self.places) if self.folds_dead_letters else self.places
 
     def _chosen(self, selection: Selection) -> list[Place]:
         keys = selection.values("key")
         if keys is None:
-            # Named by a search or a filter, queues of dead letters are rows as others are.
+            # When a search or a filter names them, dead-letter queues are rows like other queues.
             is_asked_for = selection.words or "holds_dead_letters" in selection.equal
             return self.places if is_asked_for else self.unfolded
-        # Only those: a page about one queue must not list a thousand.
+        # Only these: a page about one queue must not list a thousand.
         named = summaries_of(in_order({place for place in map(place_of, keys) if place}))
         return [place for place, summary in named.items() if summary.attributes is not None or place in self.places]
 
     def _found(self, selection: Selection) -> list[Place]:
-        """Return those that are chosen and have all words of a search in their names."""
+        """Return the selected queues that have all words of a search in their names."""
         words = [word.lower() for word in selection.words]
         places = self._chosen(selection)
         return [place for place in places if all(word in place.name.lower() for word in words)] if words else places
@@ -80,7 +80,7 @@ class QueueSource:
         places, name = self._found(selection), "".join(selection.order_by)
         order, is_reversed = ORDERS.get(name.lstrip("-")), name.startswith("-")
         if order is not None:
-            # What each of a thousand queues holds is read in a few milliseconds; rows are made of those that are shown.
+            # The contents of a thousand queues are read in a few milliseconds; rows are created only for the page.
             summaries = self._summaries_of(places)
             places = sorted(places, key=lambda place: _none_first(order(summaries[place])), reverse=is_reversed)
         elif is_reversed:
@@ -99,7 +99,7 @@ class QueueSource:
         return Scan(fitting, len(places), len(places), is_final=True)
 
     def _worst_first(self, places: list[Place]) -> list[Place]:
-        """Return those that need attention, then those of the settings, then those of others, each by name."""
+        """Return the queues that need attention, then the other queues of the settings, then unknown queues."""
         settings, ranks = get_settings(), self.ranks or {}
         last = max(ranks.values(), default=0) + 1
 
@@ -123,13 +123,13 @@ class QueueSource:
 
 
 def without_dead_letters(places: list[Place]) -> list[Place]:
-    """Return queues without those whose messages are shown as the dead letters of another one among them."""
+    """Return queues without dead-letter queues whose messages are shown with another queue of the list."""
     folded = {place.dead_letters for place in places}
     return [place for place in places if place not in folded]
 
 
 def paused_places(places: list[Place]) -> set[Place]:
-    """Return which of the queues are paused. A priority band pauses with its queue."""
+    """Return the paused queues. A priority band pauses with its queue."""
     found: set[Place] = set()
     for group in by_client(places).values():
         names = group[0].client.run(paused(group[0].client.namespace))

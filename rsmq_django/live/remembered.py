@@ -1,7 +1,7 @@
-"""What a process remembers of the pages that it has shown, so that showing them again costs little.
+"""Data of earlier pages that a process remembers, so that the same page costs little the next time.
 
-Nothing here is shown before it was compared with what is so now: names only say what to read at once, and counters are
-kept only of spans of time that are over.
+Remembered data is compared with the current state before it is shown: names only select the data that is read at once,
+and counters are kept only of complete spans of time.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..core.counters import Window
 from ..core.past import Moment
 from .places import Place
 
-#: Pages whose names are remembered; each holds at most some thousand.
+#: Number of pages whose names are remembered; each has up to some thousand names.
 MAX_PAGES = 32
-#: Lists of queues whose counters are remembered; each takes up to a few megabytes.
+#: Number of lists of queues whose counters are remembered; each takes up to a few megabytes.
 MAX_PASTS = 32
-#: A worker that was cut off reports what it counted when it is back, also for spans that are over.
+#: A worker that lost its connection reports its counters when it is back, also for complete spans.
 KEEP_PAST_S = 300
-#: A span is over when all workers must have reported: they do so once a second.
+#: A span is complete when all workers must have reported: they report once a second.
 REPORTED_WITHIN_S = 5
 
 T = TypeVar("T")
@@ -32,10 +32,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What a page was about the last time."""
+    """The contents of a page at the last request."""
 
     settings: Settings | None = None
-    #: Queues that were read to choose from, and those that were shown.
+    #: Queues that were read for the selection, and the queues on the page.
     read: tuple[Place, ...] = ()
     shown: tuple[Place, ...] = ()
     #: By alias of the connection.
@@ -43,7 +43,7 @@ class Guess:
 
 
 class Memory(Generic[T]):
-    """Some values by key. The one that nobody has asked for longest is forgotten first."""
+    """Values by key. The least recently used value is forgotten first."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -72,7 +72,7 @@ pages: Memory[Guess] = Memory(MAX_PAGES)
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """What was counted in spans that were over, by their begin, and until when to believe it (monotonic time)."""
+    """The counters of complete spans, by their begin, and until when they are valid (monotonic time)."""
 
     until_s: float
     moments: dict[int, Moment]
@@ -82,7 +82,7 @@ _pasts: Memory[_Past] = Memory(MAX_PASTS)
 
 
 def moments_that_are_over(client: Hashable, names: Hashable, window: Window) -> Mapping[int, Moment]:
-    """Return what is known of queues in spans of a window, by their begin."""
+    """Return the remembered counters of queues in spans of a window, by their begin."""
     past = _pasts.recall((client, names, window.step_s))
     return past.moments if past is not None and time.monotonic() < past.until_s else {}
 
@@ -90,7 +90,7 @@ def moments_that_are_over(client: Hashable, names: Hashable, window: Window) -> 
 def remember_moments(
     client: Hashable, names: Hashable, window: Window, now_s: float, found: Mapping[int, Moment]
 ) -> None:
-    """Remember those that are over."""
+    """Remember the complete spans."""
     key, over_s = (client, names, window.step_s), now_s - REPORTED_WITHIN_S
     past = _pasts.recall(key)
     until_s = past.until_s if past is not None and time.monotonic() < past.until_s else time.monotonic() + KEEP_PAST_S

@@ -1,4 +1,4 @@
-"""Result records of tasks as rows. Redis knows them by task id only, so there is no list of all of them."""
+"""Result records of tasks as rows. Redis knows them by task id only, so they cannot be listed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .servers import from_each
 from .texts import visible
 from .times import as_datetime
 
-#: Ids that one page looks for.
+#: The number of ids that one page looks up.
 MAX_IDS = 100
 
 
@@ -21,14 +21,14 @@ class ResultSource(ScannedSource):
     """See the module."""
 
     def scan(self, selection: Selection) -> Scan:
-        """Look for the ids that are named; a word of a search may be one."""
+        """Look up the selected ids; a word of a search may be an id."""
         ids = sorted({*(selection.values("task_id") or ()), *selection.words})[:MAX_IDS]
         found = from_each(lambda alias, client: self._read(alias, client, ids), self.notes) if ids else []
         rows = [row for rows in found for row in rows]
         return Scan(rows, len(rows), len(rows))
 
     def _read(self, alias: str, client: Client, ids: list[str]) -> list[Any]:
-        # Here, because a model may be imported before the tasks framework can be.
+        # Imported here, because a model may be imported before the tasks framework can be.
         from ..tasks.results import read_record
 
         named = [task_id for task_id in ids if task_id and task_id.isprintable()]

@@ -1,4 +1,4 @@
-"""Keys of rows for what has an id on a connection and no name in the settings: workers and workflows."""
+"""Keys of rows that have an id on a connection and no name in the settings: workers and workflows."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ..conf import get_settings
 
 
 def row_key(alias: str, own_id: str) -> str:
-    """Return the text that stands for an id on a connection."""
+    """Return the key of an id on a connection."""
     return f"{quote(alias, safe='')}/{quote(own_id, safe='', errors='surrogateescape')}"
 
 
 def parts_of_key(key: str) -> tuple[str, str] | None:
-    """Return the alias and the id that a text stands for; None when it stands for none."""
+    """Return the alias and the id of a key; None when the key is not valid."""
     alias, slash, own_id = key.partition("/")
     alias = unquote(alias)
     known = slash and alias in get_settings().connections

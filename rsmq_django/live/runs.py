@@ -1,7 +1,7 @@
-"""Runs as rows: a page of the event log of one connection, newest first.
+"""Attempts as rows: a page of the event log of one connection, newest first.
 
-A log has no numbered pages: a page begins behind the last run of the one before it. So the source is told what is asked
-for by the page itself, and returns the rows of that page only.
+A log has no numbered pages: a page begins after the last attempt of the page before it. So the page itself passes the
+selection to the source, which returns the rows of that page only.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from .times import as_datetime
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which runs a page shows."""
+    """The attempts on a page."""
 
     alias: str
     wanted: RunFilter = field(default_factory=RunFilter)
-    #: Where the page before it ended.
+    #: The end of the previous page.
     before: str = "+"
 
 
 class RunSource(ScannedSource):
-    """Reads one page, or runs by their keys."""
+    """Reads one page, or attempts by their keys."""
 
     def __init__(self, model: type[models.Model]) -> None:
         super().__init__(model)
         self.asked: Asked | None = None
-        #: What was found.
+        #: The page that was read.
         self.page_of_runs: RunPage | None = None
 
     def scan(self, selection: Selection) -> Scan:
@@ -96,17 +96,17 @@ class RunSource(ScannedSource):
 
 
 def key_of(alias: str, event: Event) -> str:
-    """Return the text that stands for a run."""
+    """Return the key of an attempt."""
     return row_key(alias, f"{event.entry_id}/{event.message_id}/{event.task}")
 
 
 def default_alias() -> str:
-    """Return the connection whose runs are shown when none is named."""
+    """Return the connection whose attempts are shown when none is named."""
     connections = get_settings().connections
     return DEFAULT_ALIAS if DEFAULT_ALIAS in connections else next(iter(connections))
 
 
 def dead_letters_of(alias: str, event: Event) -> str | None:
-    """Return the queue that the settings send the dead letters of the run's queue to."""
+    """Return the dead-letter queue of the attempt's queue."""
     place = Place(alias, get_settings().base_name(event.queue)).dead_letters
     return place.name if place is not None and place.alias == alias else None

@@ -11,7 +11,7 @@ from .queryset import Scan
 
 
 class ScannedSource:
-    """Leaves it to the queryset to filter, order and cut; see Source. A subclass says in scan() how rows are read."""
+    """The queryset filters, sorts and pages the rows; see Source. A subclass reads the rows in scan()."""
 
     def __init__(self, model: type[models.Model]) -> None:
         self.model = model

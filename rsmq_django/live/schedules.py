@@ -1,4 +1,4 @@
-"""The schedules of all connections as rows, those included that the code declares and no worker has seen yet."""
+"""The schedules of all connections as rows, including schedules in code that no worker has registered yet."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _TIMES = ("next_at", "last_planned_at", "last_fired_at")
 
 
 class ScheduleSource(ScannedSource):
-    """Reads all of them: there are at most a thousand."""
+    """Reads all of them: there are up to a thousand."""
 
     def scan(self, selection: Selection) -> Scan:
         """See Source."""
-        # Here, because a model may be imported before the tasks framework can be.
+        # Imported here, because a model may be imported before the tasks framework can be.
         from ..schedules import entries
         from ..tasks.catalogue import known_tasks
 
-        known_tasks()  # so that schedules are known which the code declares, and what is wrong with others
+        known_tasks()  # registers the schedules in code, and finds the errors of others
         return all_of([self._row(entry) for entry in entries()], selection, "name", "task")
 
     def _row(self, entry: Any) -> Any:

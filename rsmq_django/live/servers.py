@@ -1,4 +1,4 @@
-"""Reading from all connections of the project at once: one that cannot be reached must not hide the others."""
+"""Reading from all connections of the project at once: a connection that fails must not hide the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def from_each(read: Callable[[str, Client], T], notes: list[str]) -> list[T]:
-    """Return what each connection answers. Those that fail are noted; when all fail the first error is raised."""
+    """Return the result of each connection. Failed connections are noted; when all fail the first error is raised."""
     answers, errors = [], []
     for alias in get_settings().connections:
         try:
@@ -40,7 +40,7 @@ def all_places(notes: list[str]) -> list[Place]:
 
 
 def summaries_of(places: Sequence[Place]) -> dict[Place, QueueSummary]:
-    """Read what lists show of queues, in one round trip per connection."""
+    """Read the data of queues for lists, in one round trip per connection."""
     found: dict[Place, QueueSummary] = {}
     for group in by_client(places).values():
         parts = [group[at : at + MAX_QUEUES] for at in range(0, len(group), MAX_QUEUES)]
@@ -51,13 +51,13 @@ def summaries_of(places: Sequence[Place]) -> dict[Place, QueueSummary]:
 
 
 def overview_call(places: Sequence[Place]) -> Call[list[QueueSummary]]:
-    """Return the call that reads what lists show of up to 300 queues of one connection."""
+    """Return the call that reads the data of up to 300 queues of one connection."""
     units = {place.name: place.unit for place in places}
     return overview(places[0].client.namespace, [place.name for place in places], units=units)
 
 
 def answers_of(client: Client, calls: Sequence[Call[T]]) -> Iterator[T]:
-    """Run calls in one round trip; an error of one is an error of all."""
+    """Run calls in one round trip; an error of one call is an error of all."""
     for answer in client.run_many(calls) if calls else ():
         if isinstance(answer, RsmqError):
             raise answer
@@ -65,7 +65,7 @@ def answers_of(client: Client, calls: Sequence[Call[T]]) -> Iterator[T]:
 
 
 def answers_that_came(client: Client, calls: Iterable[Call[T]]) -> list[T | None]:
-    """Run calls in one round trip; None stands for a queue that is gone or broken."""
+    """Run calls in one round trip; the result is None for a queue that is deleted or broken."""
     sent = list(calls)
     answers: list[T | None] = []
     for answer in client.run_many(sent) if sent else ():

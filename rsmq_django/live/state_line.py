@@ -27,12 +27,12 @@ NEXT = " · "
 class Part:
     """A part of the line."""
 
-    #: What it is about: ready, oldest, dead, workers, unknown, or the id of a trouble.
+    #: Its subject: ready, oldest, dead, workers, unknown, or the id of a trouble.
     about: str
     text: str
-    #: The queues it is about; none for all of them.
+    #: The queues that it names; empty for all of them.
     places: tuple[Place, ...] = ()
-    #: What stands before and behind it.
+    #: The text before and after it.
     before: str = NEXT
     behind: str = ""
 

@@ -1,4 +1,4 @@
-"""The registered tasks as rows, with what workers counted of each in all; and those that are only counted."""
+"""The registered tasks as rows, with the totals of their counters; and tasks that have only counters."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .texts import visible
 
 
 class TaskSource(ScannedSource):
-    """Reads the totals of all queues of the settings, of their priority bands, and of the topics that are followed: one
-    small hash each.
+    """Reads the totals of all queues of the settings, of their priority bands, and of the consumed topics: one small
+    hash each.
     """
 
     def scan(self, selection: Selection) -> Scan:
         """See Source."""
-        # Here, because a model may be imported before the tasks framework can be.
+        # Imported here, because a model may be imported before the tasks framework can be.
         from ..tasks.catalogue import known_functions, known_tasks
 
         tasks, functions, counted = known_tasks(), known_functions(), self._counted()
@@ -36,7 +36,7 @@ class TaskSource(ScannedSource):
         return all_of(rows, selection, "path", "queue")
 
     def _counted(self) -> dict[str, dict[str, Counts]]:
-        """Return what was counted: path of the task -> queue -> counts."""
+        """Return the counters: path of the task -> queue -> counts."""
         found: dict[str, dict[str, Counts]] = {}
         known = known_names()
         for totals in from_each(lambda alias, client: _totals_of(alias, client, known), self.notes):
@@ -69,7 +69,7 @@ class TaskSource(ScannedSource):
 def _totals_of(alias: str, client: Client, known: Container[str]) -> dict[str, dict[str, Counts]]:
     settings = get_settings()
     names = {queue.name for queue in settings.queues.values() if queue.connection == alias}
-    # A call that was sent with a priority is counted where it lay.
+    # A call that was sent with a priority is counted in its priority band.
     bands = [name for name in list_queues(client) if settings.base_name(name) in names] if names else []
     others = [name for name, home in _other_homes().items() if home == alias]
     return read_totals(client, sorted({*names, *bands, *others}), known=known)
@@ -77,7 +77,7 @@ def _totals_of(alias: str, client: Client, known: Container[str]) -> dict[str, d
 
 def known_names() -> set[str]:
     """Return the names under which attempts of this project are counted."""
-    # Here, because a model may be imported before the tasks framework can be.
+    # Imported here, because a model may be imported before the tasks framework can be.
     from ..tasks.catalogue import known_functions, known_tasks
 
     return {*known_tasks(), *known_functions()}

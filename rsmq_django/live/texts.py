@@ -1,17 +1,17 @@
-"""Texts of other programs, made so that every sign in them can be seen."""
+"""Texts of other programs, changed so that every character is visible."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-#: Signs that change the direction of what follows: with them a text can look like another one.
+#: Characters that change the direction of the following text: with them a text can look like another one.
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _MAYBE_INVISIBLE = re.compile(r"[^\x20-\x7e\n\t]")
 
 
 def visible(text: str) -> str:
-    """Return text in which control and direction signs are written out, so that they stay text."""
+    """Return text with visible escapes in place of control and direction characters."""
     return _MAYBE_INVISIBLE.sub(_written_out, text)
 
 

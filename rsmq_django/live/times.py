@@ -1,4 +1,4 @@
-"""Times of Redis as Django's: aware or naive as the project wants them, and None for what is no time."""
+"""Times of Redis as Django's: aware or naive according to the settings, and None for an invalid time."""
 
 from __future__ import annotations
 

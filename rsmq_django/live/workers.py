@@ -17,7 +17,7 @@ from .times import as_datetime
 
 
 class WorkerSource(ScannedSource):
-    """Reads all of them: there are as many as processes."""
+    """Reads all of them: there are as many rows as processes."""
 
     def scan(self, selection: Selection) -> Scan:
         """See Source."""

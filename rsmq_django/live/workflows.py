@@ -19,7 +19,7 @@ from .times import as_datetime
 
 
 class WorkflowSource(ScannedSource):
-    """Reads the ids of those that were made last, and of each one hash of a dozen fields."""
+    """Reads the ids of the newest workflows, and a hash of a dozen fields for each."""
 
     def can_page(self, selection: Selection) -> bool:
         """See Source. The list of one server is in the order of their creation."""
