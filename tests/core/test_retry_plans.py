@@ -281,3 +281,31 @@ def test_probe_whose_queue_does_not_exist_says_so(client: Client, queue: Queue, 
 
     assert plan is not None and (plan.sent, plan.missing, plan.is_finished) == (0, 1, True)
     assert len(stored(queue)) == 1
+
+
+@pytest.mark.parametrize("forged", ["", "many", "nan", "inf", "-inf", "1e400", "-3", "9" * 400])
+@pytest.mark.parametrize("field", ["sent", "gap_ms", "next_ms"])
+def test_numbers_of_a_plan_that_another_program_wrote_do_not_stop_it(
+    client: Client, queue: Queue, home: Queue, server: PrivateServer, field: str, forged: str
+):
+    bury(server, queue, 3)
+    plan_id = planned(queue, limit=1000, sends=False)
+    server.redis.hset(f"rsmq::retry:{plan_id}", field, forged)
+
+    plans = list(go_on(client, plan_id, lambda message: True))
+
+    assert (plans[-1].state, plans[-1].sent, home.attributes().messages) == ("sent", 3, 3)
+    assert server.redis.ttl(f"rsmq::retry:{plan_id}:open") > 0
+
+
+@pytest.mark.parametrize("forged", ["", "many", "nan", "9" * 400])
+def test_a_limit_of_a_plan_that_is_not_readable_is_no_limit(
+    client: Client, queue: Queue, home: Queue, server: PrivateServer, forged: str
+):
+    bury(server, queue, 3)
+    plan_id = planned(queue, limit=1, sends=False)
+    server.redis.hset(f"rsmq::retry:{plan_id}", "limit", forged)
+
+    plans = list(go_on(client, plan_id, lambda message: True))
+
+    assert (plans[-1].state, plans[-1].sent) == ("sent", 3)

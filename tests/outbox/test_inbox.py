@@ -172,3 +172,12 @@ def test_once_without_its_table_is_refused_where_it_is_declared(add_group: Task,
 
         @declare(once=True)
         def never() -> None: ...
+
+
+def test_traceback_of_a_task_that_has_its_effect_once_begins_with_the_task(add_group: Task):
+    add_group.enqueue("team", fails=99)
+
+    work()
+
+    first_frame = the_dead_letter()[1]["traceback"].splitlines()[1]
+    assert (__file__ in first_frame, first_frame.endswith("in add_group")) == (True, True)

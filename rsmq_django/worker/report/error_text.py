@@ -14,7 +14,7 @@ MAX_LINE_CHARACTERS = 500
 
 def traceback_of(error: BaseException) -> str:
     """Return the traceback from the task's first frame on, cut at its beginning when it is long."""
-    frame, ours = error.__traceback__, __package__.rpartition(".")[0] + "."
+    frame, ours = error.__traceback__, __package__.partition(".")[0] + "."
     while frame is not None and frame.tb_frame.f_globals.get("__name__", "").startswith(ours):
         frame = frame.tb_next
     try:

@@ -9,12 +9,18 @@
 --
 -- Returns what moves/redrive does; an empty list when the plan is not sending, or may not send so many more.
 --#include moves/redriving
+--#include shared/whole
 local plan, open, records = KEYS[8], KEYS[9], KEYS[10]
-local state, gap_ms, next_ms, limit, sent = unpack(redis.call("HMGET", plan, "state", "gap_ms", "next_ms", "limit", "sent"))
-local left = tonumber(limit) and limit - (sent or 0) or math.huge
+local state, gap, next_due, limit, sent = unpack(redis.call("HMGET", plan, "state", "gap_ms", "next_ms", "limit", "sent"))
+-- Any program may have written the numbers. Instead of a step that no plan has, it is a second.
+local MAX_GAP_MS, MAX_MS = 1e6, 1e15
+local gap_ms, next_ms, sent_before = tonumber(gap), tonumber(next_due), tonumber(whole(sent))
+if not (gap_ms and gap_ms > 0 and gap_ms <= MAX_GAP_MS) then gap_ms = 1000 end
+if not (next_ms and next_ms < MAX_MS) then next_ms = 0 end
+local left = tonumber(limit) and limit - sent_before or math.huge
 if state ~= "sending" or (#ARGV - 4) / 5 > left then return {} end
 
-local due_ms, entries, kept = math.max(now_ms, tonumber(next_ms) or 0), {}, {}
+local due_ms, entries, kept = math.max(now_ms, next_ms), {}, {}
 local reply = redrive(10, 4, function(old, id)
   local due = integer(due_ms)
   due_ms = due_ms + gap_ms
@@ -26,8 +32,7 @@ end)
 if #entries == 0 then return reply end
 redis.call("ZADD", open, unpack(entries))
 redis.call("HSET", records, unpack(kept))
-redis.call("HSET", plan, "next_ms", string.format("%.3f", due_ms))
-redis.call("HINCRBY", plan, "sent", #entries / 2)
+redis.call("HSET", plan, "next_ms", string.format("%.3f", due_ms), "sent", integer(sent_before + #entries / 2))
 local keep_s = math.ceil((due_ms - now_ms) / 1000) + ARGV[4]
 for _, key in ipairs({plan, open, records}) do redis.call("EXPIRE", key, keep_s) end
 return reply
