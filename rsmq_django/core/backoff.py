@@ -27,7 +27,7 @@ _said_at: dict[str, float] = {}
 os.register_at_fork(after_in_child=_said_at.clear)
 
 
-class Backoff:
+class ReconnectBackoff:
     """The trouble with one server, or none."""
 
     def __init__(self, where: str, *, server: Connection | None = None) -> None:

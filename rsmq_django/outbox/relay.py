@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from ..conf import get_settings
 from ..core import Client, Queue, RsmqError
-from ..core.backoff import Backoff
+from ..core.backoff import ReconnectBackoff
 from ..core.bands import split_band
 from ..core.call import Argument
 from ..core.errors import OutcomeUnknown, QueueNotFound
@@ -46,7 +46,7 @@ class Relay:
 
     def __init__(self) -> None:
         self.database = outbox_database()
-        self._backoffs: dict[str, Backoff] = {}
+        self._backoffs: dict[str, ReconnectBackoff] = {}
         self._portions: dict[str, BatchSize] = {}
         self._replicas: dict[Client, Replicas] = {}
 
@@ -69,7 +69,7 @@ class Relay:
 
     def _relay_queue(self, name: str) -> int:
         server = get_queue(name).client.connection if get_settings().knows_queue(name) else None
-        backoff = self._backoffs.setdefault(name, Backoff(f"outbox of queue {name}", server=server))
+        backoff = self._backoffs.setdefault(name, ReconnectBackoff(f"outbox of queue {name}", server=server))
         count = 0
         while time.monotonic() >= backoff.next_try_at:
             try:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from rsmq_django.core import backoff as backoff
-from rsmq_django.core.backoff import Backoff
+from rsmq_django.core.backoff import ReconnectBackoff
 from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.outbox import batch_size as batch_size
 from rsmq_django.outbox import relay_process as relay_process
@@ -33,7 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
     return StillClock(monkeypatch, backoff, batch_size, time_limit)
 
 
-def waits_of(trouble: Backoff, clock: StillClock, *at_most_s: float) -> list[float]:
+def waits_of(trouble: ReconnectBackoff, clock: StillClock, *at_most_s: float) -> list[float]:
     waits = []
     for most_s in at_most_s:
         trouble.note(ConnectionFailed("no route"), at_most_s=most_s)
@@ -44,7 +44,7 @@ def waits_of(trouble: Backoff, clock: StillClock, *at_most_s: float) -> list[flo
 def test_longest_wait_for_a_server_doubles_up_to_five_seconds(clock: StillClock, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rsmq_django.core.backoff.random.uniform", lambda least, most: most)
 
-    waits = waits_of(Backoff("redis"), clock, *[math.inf] * 8)
+    waits = waits_of(ReconnectBackoff("redis"), clock, *[math.inf] * 8)
 
     assert waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
 
@@ -54,11 +54,11 @@ def test_wait_for_a_server_is_any_between_a_twentieth_of_a_second_and_the_longes
 ):
     monkeypatch.setattr("rsmq_django.core.backoff.random.uniform", lambda least, most: least)
 
-    assert waits_of(Backoff("redis"), clock, 60, 60, 0.02) == pytest.approx([0.05, 0.05, 0.01])
+    assert waits_of(ReconnectBackoff("redis"), clock, 60, 60, 0.02) == pytest.approx([0.05, 0.05, 0.01])
 
 
 def test_outage_lasts_from_its_first_failure_until_a_success(clock: StillClock):
-    trouble = Backoff("redis")
+    trouble = ReconnectBackoff("redis")
     lasts = [trouble.lasts_s]
     for _ in range(2):
         trouble.note(ConnectionFailed("no route"))
@@ -72,7 +72,7 @@ def test_outage_lasts_from_its_first_failure_until_a_success(clock: StillClock):
 def test_failures_of_one_thing_are_logged_at_first_and_then_once_a_minute(
     clock: StillClock, caplog: pytest.LogCaptureFixture
 ):
-    trouble, lines = Backoff("the outbox"), []
+    trouble, lines = ReconnectBackoff("the outbox"), []
     for seconds in (0, 59, 1, 59.9, 0.1):
         clock.now += seconds
         trouble.note(ConnectionFailed("no route"))

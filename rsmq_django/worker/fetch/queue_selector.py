@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ...conf import get_settings
 from ...core import Client
-from ...core.backoff import Backoff
+from ...core.backoff import ReconnectBackoff
 from ...core.bands import bands_of, by_queue
 from ...core.call import Call
 from ...core.errors import BrokenQueue
@@ -60,7 +60,7 @@ class QueueSelector:
         self._weights = Weights({name: weight or 1 for name, weight in weights.items()}) if is_weighted else None
         #: How many queues Redis had when the bands were read.
         self.known_count = NO_LIST
-        self._list = Backoff("list of queues")
+        self._list = ReconnectBackoff("list of queues")
         self._lane_rotation = LaneRotation()
         #: Whether the queues exist and were compared with the settings, as far as anybody has noticed.
         self.is_provisioned = False

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 
 from ...core import Client, RsmqError
-from ...core.backoff import Backoff
+from ...core.backoff import ReconnectBackoff
 from ...core.errors import PermissionDenied
 from ...core.keys import cancellations_channel
 from ...core.listener import Listener
@@ -164,7 +164,7 @@ class Subscription:
         #: Says that what was published would be no news: nothing is listened to then.
         self._is_told = is_told
         self._namespace = client.namespace
-        self._backoff = Backoff(f"wake-ups from {client.connection!r}", server=client.connection)
+        self._backoff = ReconnectBackoff(f"wake-ups from {client.connection!r}", server=client.connection)
         #: Monotonic time at which to ask for rights again that were missing.
         self._refused_until = 0.0
         self._has_said_so = False

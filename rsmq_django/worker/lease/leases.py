@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from operator import attrgetter
 
 from ...core import Client, RsmqError, SettleResult
-from ...core.backoff import Backoff
+from ...core.backoff import ReconnectBackoff
 from ...core.call import Call
 from ...core.keys import cancelled_key
 from ...core.limits import MAX_BATCH, batches
@@ -137,7 +137,7 @@ class Cancellations:
         #: Messages of which somebody should ask whether they were cancelled.
         self._suspects: list[str] = []
         self._suspects_all = False
-        self._backoff = Backoff(f"cancellations on {client.connection!r}", server=client.connection)
+        self._backoff = ReconnectBackoff(f"cancellations on {client.connection!r}", server=client.connection)
 
     def suspect(self, deliveries: Iterable[Delivery]) -> None:
         """Ask about messages that are gone although they are worked on here."""

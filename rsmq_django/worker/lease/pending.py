@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Set
 
 from ...core import Client, RsmqError
-from ...core.backoff import Backoff
+from ...core.backoff import ReconnectBackoff
 from ...core.limits import MAX_BATCH
 from ..execute.outcomes import NOTHING_RETURNED, Released, Succeeded
 from .delivery import Delivery
@@ -78,7 +78,7 @@ class PendingSettlements:
         self.settlements: deque[Settlement] = deque()
         #: Outcomes that a damaged queue refused, to be tried again later; everything else goes on.
         self.refused: list[Settlement] = []
-        self.damage = Backoff(f"outcomes on {client.connection!r}")
+        self.damage = ReconnectBackoff(f"outcomes on {client.connection!r}")
         self.late = LateSettlements()
         #: The exchange under way carries late outcomes.
         self.tries_late = False

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...conf import get_settings
 from ...core import Client, RsmqError
-from ...core.backoff import Backoff
+from ...core.backoff import ReconnectBackoff
 from ...core.errors import BrokenQueue, ConnectionFailed, QueueNotFound
 from ...core.keys import paused_key, worker_key
 from ...core.limits import MAX_BATCH
@@ -78,7 +78,7 @@ class QueueSource:
         #: None when they are switched off.
         self.statistics = Statistics.from_settings(client.namespace, notifier.worker_id, now_ms=self.clock.now_ms)
         self.event_log = EventLog.from_settings(get_settings().events, notifier.worker_id, client.namespace)
-        self.backoff = Backoff(f"{client.connection!r}", server=client.connection)
+        self.backoff = ReconnectBackoff(f"{client.connection!r}", server=client.connection)
         self.poll_schedule = PollSchedule(
             poll_interval_s=poll_interval_s, idle_turns=idle_turns, connection_number=connection_number
         )
@@ -86,7 +86,7 @@ class QueueSource:
         self.cancellations = Cancellations(client)
         self._wake = wake
         self._shared_state = shared_state
-        self._pauses = Backoff(f"key {paused_key(client.namespace)!r}")
+        self._pauses = ReconnectBackoff(f"key {paused_key(client.namespace)!r}")
         self._start_notes = StartNotes()
         self._undelivered = Undelivered(client, self.inflight_key)
         self._fetch_numbers = itertools.count(1)

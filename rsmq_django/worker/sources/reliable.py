@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from ...conf import ReliableQueueSettings, get_settings
 from ...core import Client, Message, RsmqError, SettleResult
-from ...core.backoff import Backoff
+from ...core.backoff import ReconnectBackoff
 from ...core.limits import MAX_BATCH
 from ...core.log_lines import get_logger
 from ...core.reliable import Popped, ReliableMessage
@@ -60,7 +60,7 @@ class ReliableSource:
         self.notifier = notifier
         self.leases = Leases()
         self.clock = ServerClock()
-        self.backoff = Backoff(f"reliable queues on {client.connection!r}", server=client.connection)
+        self.backoff = ReconnectBackoff(f"reliable queues on {client.connection!r}", server=client.connection)
         self.wake_up = ReliableWakeUp([work.queue for work in works], on_token=self.look_now)
         self._poll_interval_s = poll_interval_s
         self._wake = wake

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ...conf import QueueSettings, ReliableQueueSettings
 from ...core import Queue, RsmqError
-from ...core.backoff import Backoff
+from ...core.backoff import ReconnectBackoff
 from ...core.errors import QueueFull, QueueNotFound
 from ...core.log_lines import get_logger
 from ...core.reliable import ReliableQueue
@@ -62,7 +62,7 @@ class ReliableWork:
     #: The same queue as executions know it: a name, and how many attempts there are.
     work_queue: WorkQueue
     #: Its keys cannot be used; the other queues of the connection go on.
-    damage: Backoff
+    damage: ReconnectBackoff
     #: Outcomes that it did not take while it was damaged.
     refused: list[Settled] = field(default_factory=list)
     recover_at: float = 0.0
@@ -123,4 +123,4 @@ def make_work(settings: ReliableQueueSettings, worker_id: str) -> ReliableWork:
     # The Queue only gives its name; nothing is ever sent to it.
     work_queue = WorkQueue(as_executions_know_it, Queue(settings.name, client), float(settings.lease_s), "")
     queue = work_queue.reliable = ReliableQueue(settings.name, client, consumer=worker_id)
-    return ReliableWork(settings, queue, work_queue, Backoff(f"reliable queue {settings.name!r}"))
+    return ReliableWork(settings, queue, work_queue, ReconnectBackoff(f"reliable queue {settings.name!r}"))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import redis
 
 from ...core import RsmqError
-from ...core.backoff import Backoff
+from ...core.backoff import ReconnectBackoff
 from ...core.errors import ConnectionFailed
 from ...core.reliable import ReliableQueue
 from ...core.reliable.waiting import take_token, wake_keys
@@ -32,7 +32,7 @@ class ReliableWakeUp:
         self._on_token = on_token
         self._is_expected = threading.Event()
         self._is_stopping = False
-        self._backoff = Backoff(f"wake-ups from {self._connection!r}", server=self._connection)
+        self._backoff = ReconnectBackoff(f"wake-ups from {self._connection!r}", server=self._connection)
         self._thread = threading.Thread(target=self._wait, name="rsmq-reliable-wake-up", daemon=True)
 
     def start(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from asgiref.sync import async_to_sync
 
 from ...core import RsmqError
-from ...core.backoff import Backoff
+from ...core.backoff import ReconnectBackoff
 from ...core.errors import QueueNotFound
 from ...core.limits import MAX_SECONDS
 from ...core.log_lines import get_logger
@@ -64,7 +64,7 @@ class TopicThread(threading.Thread):
         self.has_ended = False
         self._plan = plan
         self._block_ms = 0 if plan.ends else READ_WITHIN_MS
-        self._backoff = Backoff(
+        self._backoff = ReconnectBackoff(
             f"topic {group.topic.name!r}, group {group.name!r}", server=group.topic.client.connection
         )
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ...core import Client, RsmqError
-from ...core.backoff import Backoff
+from ...core.backoff import ReconnectBackoff
 from ...core.log_lines import get_logger
 from ...core.topics import Bridge, Group, Topic
 from ...core.topics.lag import group_statuses, note_lag_call
@@ -50,7 +50,7 @@ class TopicThreads:
         self._sweep_at = 0.0
         self._note_lag_at = 0.0
         #: One for each thing that can fail, so that each failure is told once and not once a second.
-        self._backoffs: dict[str, Backoff] = {}
+        self._backoffs: dict[str, ReconnectBackoff] = {}
 
     def start(self) -> None:
         """Start all threads."""
@@ -115,7 +115,7 @@ class TopicThreads:
 
     def _do(self, what: str, step: Callable[[], object], client: Client) -> None:
         """Do something for one of them: what fails for it must not keep the others waiting."""
-        backoff = self._backoffs.setdefault(what, Backoff(what, server=client.connection))
+        backoff = self._backoffs.setdefault(what, ReconnectBackoff(what, server=client.connection))
         try:
             step()
         except RsmqError as error:

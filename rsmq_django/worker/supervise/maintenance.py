@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...conf import QueueSettings, get_settings
 from ...core import Client, Queue, RsmqError
-from ...core.backoff import LONGEST_WAIT_S, Backoff
+from ...core.backoff import LONGEST_WAIT_S, ReconnectBackoff
 from ...core.counters import sample
 from ...core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueNotFound, RedisFailure
 from ...core.keys import worker_key
@@ -61,7 +61,7 @@ class PeriodicJob:
         #: Returns the longest wait after a failure.
         self._at_most_s = at_most_s or (lambda: LONGEST_WAIT_S)
         self._due_at = 0.0
-        self._backoff = Backoff(what)
+        self._backoff = ReconnectBackoff(what)
 
     @property
     def due_at(self) -> float:
@@ -111,7 +111,7 @@ class Maintenance:
         #: Server time of the latest beat (ms), and from when on the silence of others means that they are dead.
         self._last_beat_ms: int | None = None
         self._silence_tells_from_ms = 0.0
-        self._backoff = Backoff(f"supervisor, {connection!r}", server=connection)
+        self._backoff = ReconnectBackoff(f"supervisor, {connection!r}", server=connection)
         self._renewal = Renewal(self._client, queues, self._work_queues)
         self._chores = [PeriodicJob("beats of workers", self._beat)]
         if queues:

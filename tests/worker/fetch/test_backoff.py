@@ -8,7 +8,7 @@ import pytest
 
 from rsmq_django.core import Connection
 from rsmq_django.core import backoff as backoff
-from rsmq_django.core.backoff import Backoff
+from rsmq_django.core.backoff import ReconnectBackoff
 from rsmq_django.core.errors import BrokenQueue, ConnectionFailed
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
@@ -28,7 +28,10 @@ def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
 
 def test_server_that_is_away_is_said_once_for_all_that_use_it(caplog: pytest.LogCaptureFixture):
     server = Connection("redis://cache:6379/0")
-    fetches, wake_ups = Backoff("fetches", server=server), Backoff("wake-ups", server=server.with_timeout(0.5))
+    fetches, wake_ups = (
+        ReconnectBackoff("fetches", server=server),
+        ReconnectBackoff("wake-ups", server=server.with_timeout(0.5)),
+    )
 
     for each in (fetches, wake_ups, fetches, wake_ups):
         each.note(ConnectionFailed("away"))
@@ -42,15 +45,15 @@ def test_server_that_is_away_is_said_once_for_all_that_use_it(caplog: pytest.Log
 def test_servers_are_told_apart_and_damage_of_a_queue_is_no_outage_of_the_server(caplog: pytest.LogCaptureFixture):
     one, other = Connection("redis://one"), Connection("redis://other")
 
-    Backoff("one", server=one).note(ConnectionFailed("away"))
-    Backoff("other", server=other).note(ConnectionFailed("away"))
-    Backoff("queue", server=one).note(BrokenQueue("damaged"))
+    ReconnectBackoff("one", server=one).note(ConnectionFailed("away"))
+    ReconnectBackoff("other", server=other).note(ConnectionFailed("away"))
+    ReconnectBackoff("queue", server=one).note(BrokenQueue("damaged"))
 
     assert len(lines(caplog, logging.ERROR)) == 3
 
 
 def test_next_outage_is_said_again_although_the_last_one_ended_with_damage(caplog: pytest.LogCaptureFixture):
-    fetches = Backoff("fetches", server=Connection("redis://one"))
+    fetches = ReconnectBackoff("fetches", server=Connection("redis://one"))
     fetches.note(ConnectionFailed("away"))
     fetches.note(BrokenQueue("damaged"))
     fetches.over()
@@ -61,7 +64,7 @@ def test_next_outage_is_said_again_although_the_last_one_ended_with_damage(caplo
 
 
 def test_next_outage_of_a_server_is_said_again(caplog: pytest.LogCaptureFixture):
-    fetches = Backoff("fetches", server=Connection("redis://one"))
+    fetches = ReconnectBackoff("fetches", server=Connection("redis://one"))
 
     for _ in range(2):
         fetches.note(ConnectionFailed("away"))
