@@ -36,9 +36,9 @@ def test_doctor_names_what_is_wrong_why_and_what_can_be_done(rsmqctl: Run, wound
     seen = rsmqctl("doctor")
 
     assert seen.exit_code == 1
-    assert "error    half: it lacks delay, maxsize (half-created)\n         other clients say both" in seen.output
+    assert "error    half: it lacks delay, maxsize (half-created)\n         for some calls" in seen.output
     assert f"examples: {PHANTOM}\n" in seen.output
-    assert "         repair: take it off the list\n" in seen.output
+    assert "         repair: remove it from the list\n" in seen.output
     assert re.fullmatch(r"Error: \d of \d findings are warnings or errors; --repair repairs 3 of all\n", seen.errors)
 
 

@@ -35,7 +35,7 @@ def _project(settings: Any, server: PrivateServer, monkeypatch: pytest.MonkeyPat
     server.redis.sadd("rsmq:QUEUES", "mail")
     monkeypatch.setattr(repairs_module, "GRACE_S", 0)
     # The tests also run on old servers.
-    monkeypatch.setattr(server_module, "holes_of", lambda *_: [])
+    monkeypatch.setattr(server_module, "vulnerabilities_of", lambda *_: [])
 
 
 def damage(server: PrivateServer) -> None:
@@ -68,9 +68,9 @@ def test_finding_is_printed_with_reason_and_remedy_and_an_error_ends_badly(serve
     assert text.splitlines() == [
         "connection default: 1 finding",
         "error    mail: vt is 'abc'  [broken-attribute]",
-        "         no client can work with it: receives or sends fail, or limits are ignored",
+        "         no client can use it: receives or sends fail, or limits are ignored",
         "         examples: vt",
-        "         --repair: set it as the settings say, or to RSMQ's default",
+        "         --repair: set it to the value of the settings, or to RSMQ's default",
     ]
     assert server.redis.hget("rsmq:mail:Q", "vt") == b"abc"
 
@@ -148,7 +148,7 @@ def test_repair_asks_on_a_terminal(
 
     text, status = run("--repair")
 
-    assert "mail: set it as the settings say" in text
+    assert "mail: set it to the value of the settings" in text
     assert (server.redis.hget("rsmq:mail:Q", "vt") == b"30") is is_mended
     assert status == (0 if is_mended else 1)
 
@@ -202,8 +202,8 @@ def test_findings_are_given_as_json(server: PrivateServer):
             "severity": "error",
             "subject": "mail",
             "what": "vt is 'abc'",
-            "why": "no client can work with it: receives or sends fail, or limits are ignored",
-            "repair": "set it as the settings say, or to RSMQ's default",
+            "why": "no client can use it: receives or sends fail, or limits are ignored",
+            "repair": "set it to the value of the settings, or to RSMQ's default",
             "examples": ["vt"],
         }
     ]
@@ -260,7 +260,7 @@ def test_queue_with_a_backlog_and_no_worker_is_named(server: PrivateServer):
     assert status == 0
     assert re.search(
         r"^warning  mail: 3 messages are ready, the oldest for \d+ s, "
-        r"and no live worker takes messages from the queue  \[unserved\]$",
+        r"and no live worker consumes the queue  \[unserved\]$",
         text,
         re.MULTILINE,
     )
@@ -300,7 +300,7 @@ def test_queue_whose_workers_know_different_tasks_is_named():
     text, _ = run()
 
     assert ids(text) == ["mixed-tasks"]
-    assert "live workers on it know different tasks (7 tasks: old-1, old-2; 8 tasks: new-1)" in text
+    assert "its live workers know different tasks (7 tasks: old-1, old-2; 8 tasks: new-1)" in text
 
 
 def test_paused_queue_with_a_backlog_is_a_note():
@@ -353,5 +353,5 @@ def test_evicted_keys_are_named(server: PrivateServer, monkeypatch: pytest.Monke
 
     text, status = run()
 
-    assert "warning  server: it has evicted 12 keys since it started  [evicted-keys]" in text
+    assert "warning  server: it has evicted 12 keys since its start  [evicted-keys]" in text
     assert status == 0

@@ -15,7 +15,7 @@ from rsmq_django.core.doctor import ExpectedQueue, Finding, Severity, examine
 from rsmq_django.core.doctor import messages as messages_module
 from rsmq_django.core.doctor import survey as survey_module
 from rsmq_django.core.doctor.catalogue import KINDS
-from rsmq_django.core.doctor.versions import HOLES, Version, holes_of, parse_version
+from rsmq_django.core.doctor.versions import VULNERABILITIES, Version, parse_version, vulnerabilities_of
 from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.core.workflows import create
 from tests.redis_server import PrivateServer
@@ -48,7 +48,7 @@ def test_key_of_ours_that_another_program_uses_is_named(server: PrivateServer, c
     finding = found(client)["wrong-type"]
 
     assert (finding.subject, finding.severity) == (key, Severity.ERROR)
-    assert finding.what.startswith("it is a list, it should be a ")
+    assert finding.what.startswith("it is a list, but should be a ")
 
 
 def test_workflow_whose_sender_is_at_work_is_left_alone(client: Client):
@@ -77,9 +77,9 @@ def test_every_finding_says_what_is_wrong_why_it_matters_and_what_a_repair_does(
         "missing-queue",
         Severity.WARNING,
         "gone",
-        "it is on the list, and nothing of it exists",
-        "every call on it fails although it is listed",
-        "take it off the list",
+        "it is on the list, but has no keys",
+        "it is listed, but every call on it fails",
+        "remove it from the list",
         (),
     )
 
@@ -306,7 +306,7 @@ def test_records_of_messages_that_another_client_deleted_are_found(server: Priva
 
     finding = found(client)["stale-side-data"]
 
-    assert finding.what == "2 of 3 records are of messages that are gone"
+    assert finding.what == "2 of 3 records belong to messages that no longer exist"
     assert set(finding.examples) == {OLD_ID}
 
 
@@ -419,7 +419,7 @@ def test_replica_is_reported_with_its_primary(server: PrivateServer, client: Cli
     assert "127.0.0.1:1" in finding.what
 
 
-@pytest.mark.parametrize(("ahead_s", "words"), [(-3600, "ahead of ours"), (3600, "behind ours")])
+@pytest.mark.parametrize(("ahead_s", "words"), [(-3600, "ahead of the local clock"), (3600, "behind the local clock")])
 def test_clock_that_differs_from_the_servers_is_reported(
     client: Client, monkeypatch: pytest.MonkeyPatch, ahead_s: float, words: str
 ):
@@ -477,13 +477,13 @@ def test_huge_key_space_is_walked_only_by_a_deep_examination(
         ("valkey", (9, 1, 2), 0),
     ],
 )
-def test_holes_of_a_version_are_those_that_its_branch_did_not_mend(flavour: str, version: Version, count: int):
-    assert len(holes_of(flavour, version)) == count
+def test_vulnerabilities_of_a_version_are_those_without_a_fix_in_its_branch(flavour: str, version: Version, count: int):
+    assert len(vulnerabilities_of(flavour, version)) == count
 
 
-@pytest.mark.parametrize("hole", HOLES, ids=lambda hole: hole.id)
-def test_table_of_holes_is_in_order(hole: Any):
-    for versions in (hole.redis, hole.valkey):
+@pytest.mark.parametrize("known", VULNERABILITIES, ids=lambda known: known.id)
+def test_table_of_vulnerabilities_is_in_order(known: Any):
+    for versions in (known.redis, known.valkey):
         assert list(versions) == sorted(versions)
         assert len({version[:2] for version in versions}) == len(versions)
 
@@ -564,7 +564,7 @@ def test_workflows_that_a_viewer_may_not_read_are_said(server: PrivateServer, cl
 def test_fields_of_no_known_kind_are_counted(client: Client, queue: Queue, server: PrivateServer):
     server.redis.hset("rsmq:jobs:Q", mapping={"one": "1", "two": "2"})
 
-    assert found(client)["foreign-fields"].what.startswith("2 fields of no known kind")
+    assert found(client)["foreign-fields"].what.startswith("2 fields of an unknown kind")
 
 
 @pytest.mark.parametrize("name", ["vt", "delay", "totalsent"])

@@ -413,7 +413,7 @@ def test_attribute_that_was_mended_meanwhile_is_left_alone(server: PrivateServer
 def test_attribute_that_changes_between_reading_and_mending_is_left_alone(server: PrivateServer, client: Client):
     broken_attribute(server)
 
-    assert client.run(calls.mend_attribute(queue_keys("rsmq", "q"), "vt", "what was read", 30)) == 0
+    assert client.run(calls.repair_attribute(queue_keys("rsmq", "q"), "vt", "what was read", 30)) == 0
 
     assert server.redis.hget("rsmq:q:Q", "vt") == b"abc"
 

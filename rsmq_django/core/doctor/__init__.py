@@ -1,7 +1,7 @@
-"""The doctor: what is wrong with a server and the queues on it, and how to mend it.
+"""The doctor: checks a server and its queues for inconsistencies, and repairs them.
 
-`examine()` only looks, `repair()` mends what it found. Both work on queues of a million messages without holding up
-other clients, and read what any RSMQ client has left behind. Neither knows Django: settings are passed in.
+`examine()` only reads, `repair()` repairs its findings. Both work on queues of a million messages without blocking
+other clients, and read data of any RSMQ client. Neither uses Django: settings are passed in.
 """
 
 from .examination import examine

@@ -12,18 +12,18 @@ from ..limits import MAX_SECONDS
 from ..replies import read_message_id
 from .finding import ExpectedQueue
 
-#: A client that sends in two steps may be between them for that long; what stays unchanged for longer was left behind.
+#: Maximum time that a client needs between the two steps of a send; data unchanged for longer is incomplete.
 GRACE_S = 5.0
 #: A sender of a chain or group sends all of it within seconds.
 UNSENT_AFTER_S = 5 * 60
-#: That of a map may wait for an item, or for a member that runs for hours.
+#: The sender of a map may wait for an item, or for a member that runs for hours.
 STUCK_AFTER_S = 6 * 3600
-#: Members may take that long. What waits for a later time lengthens the life of its workflow and counts as no silence.
+#: Members may take that long. A delayed member extends the life of its workflow, which is then not idle.
 QUIET_AFTER_S = 24 * 3600
-#: Messages or fields that one script looks at: a few milliseconds during which other clients wait.
+#: Messages or fields that one script reads: a few milliseconds during which other clients wait.
 LOOKED_AT_A_TIME = 500
-#: Messages that one script mends: it writes several times for each, and bodies pass through it.
-MENDED_AT_A_TIME = 100
+#: Messages that one script repairs: it writes several times for each, and copies bodies.
+REPAIRED_AT_A_TIME = 100
 
 #: The subject of a finding about several workflows.
 ALL_WORKFLOWS = "workflows"
@@ -32,13 +32,13 @@ ATTRIBUTES = ("vt", "delay", "maxsize", "created", "modified", "totalrecv", "tot
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What look() tells about a queue."""
+    """The result of look(): facts about a queue."""
 
     index_type: str
     hash_type: str
-    #: The shorter of the two keys' remaining lives; None when both live for ever.
+    #: The shorter time to live of the two keys; None when neither expires.
     expires_ms: int | None
-    #: Stored text of each attribute that is there.
+    #: Stored text of each attribute that exists.
     attributes: dict[str, str]
     fields: int
     messages: int
@@ -51,17 +51,17 @@ class Facts:
 
     @property
     def has_index(self) -> bool:
-        """Say whether there are messages."""
+        """Return whether there are messages."""
         return self.index_type == "zset"
 
     @property
     def has_hash(self) -> bool:
-        """Say whether there are attributes or bodies."""
+        """Return whether there are attributes or bodies."""
         return self.hash_type == "hash"
 
 
 def look(keys: QueueKeys) -> Call[Facts]:
-    """Return the call that reads what needs no walk through the messages."""
+    """Return the call that reads the facts about a queue that need no walk through its messages."""
     longest_ms = MAX_SECONDS * 1000
     return Call("doctor/look", (keys.messages, keys.settings, keys.phantoms), (longest_ms,), _read_facts, True)
 
@@ -87,14 +87,14 @@ def _read_facts(reply: list[Any]) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class RunningWorkflow:
-    """A workflow that is not over: how many members it has, for how long nothing has happened to it."""
+    """A workflow that has not ended: how many members it has, and how long it has been idle."""
 
     id: str
     #: False while its sender may still add members.
     is_sealed: bool
     members: int
     idle_ms: int
-    #: A map, whose sender may wait for its next item for long; one of a chain or group sends what it has.
+    #: Whether it is a map: its sender may wait for its next item for a long time, that of a chain or group does not.
     is_map: bool
 
     @property
@@ -105,7 +105,7 @@ class RunningWorkflow:
 
 
 def running_workflows(namespace: str, workflow_ids: Sequence[str]) -> Call[list[RunningWorkflow]]:
-    """Return the call that finds which of these workflows are not over."""
+    """Return the call that finds which of these workflows have not ended."""
 
     def read(reply: list[int]) -> list[RunningWorkflow]:
         rows = [reply[at : at + 5] for at in range(0, len(reply), 5)]
@@ -130,7 +130,7 @@ def cancel_workflow(namespace: str, state_key: str) -> Call[int]:
 
 @dataclass(frozen=True, slots=True)
 class MessageSlice:
-    """What a slice of a queue's messages holds."""
+    """Counts and phantoms of a slice of a queue's messages."""
 
     cursor: str
     looked: int
@@ -144,7 +144,7 @@ class MessageSlice:
 
 @dataclass(frozen=True, slots=True)
 class FieldSlice:
-    """What a slice of a queue's hash holds."""
+    """Orphaned and unknown fields of a slice of a queue's hash."""
 
     cursor: str
     looked: int
@@ -156,7 +156,7 @@ class FieldSlice:
 
 @dataclass(frozen=True, slots=True)
 class SideSlice:
-    """What a slice of our side data holds."""
+    """Stale entries of a slice of our side data."""
 
     cursor: str
     looked: int
@@ -164,7 +164,7 @@ class SideSlice:
 
 
 def scan_messages(keys: QueueKeys, cursor: str, *, grace_s: float) -> Call[MessageSlice]:
-    """Return the call that looks at a slice of the messages."""
+    """Return the call that reads a slice of the messages."""
     args = (cursor, LOOKED_AT_A_TIME, round(grace_s * 1000))
     return Call("doctor/scan_messages", (keys.messages, keys.settings), args, _read_message_slice, True)
 
@@ -183,7 +183,7 @@ def _read_message_slice(reply: list[Any]) -> MessageSlice:
 
 
 def scan_fields(keys: QueueKeys, cursor: str, *, grace_s: float) -> Call[FieldSlice]:
-    """Return the call that looks at a slice of the hash."""
+    """Return the call that reads a slice of the hash."""
     args = (cursor, LOOKED_AT_A_TIME, round(grace_s * 1000))
     return Call("doctor/scan_fields", (keys.messages, keys.settings), args, _read_field_slice, True)
 
@@ -202,7 +202,7 @@ def _read_field_slice(reply: list[Any]) -> FieldSlice:
 
 
 def scan_side(keys: QueueKeys, side: str, cursor: str) -> Call[SideSlice]:
-    """Return the call that looks at a slice of side data whose fields are message ids."""
+    """Return the call that reads a slice of side data whose fields are message ids."""
     return Call("doctor/scan_side", (keys.messages, side), (cursor, LOOKED_AT_A_TIME), _read_side_slice, True)
 
 
@@ -210,63 +210,63 @@ def _read_side_slice(reply: list[Any]) -> SideSlice:
     return SideSlice(reply[0].decode(), reply[1], list(map(read_message_id, reply[2:])))
 
 
-# -- Mending: every one checks again, in the same step, that there is something to mend -------------------------------
+# -- Repairs: each script checks again, in the same step, that the repair is still needed -----------------------------
 
 
 def remove_phantoms(keys: QueueKeys, phantoms: Sequence[tuple[str, str]]) -> Call[int]:
     """Return the call that removes ids without a body."""
     args = tuple(word for phantom in phantoms for word in phantom)
-    return _mend("remove_phantoms", (keys.messages, keys.settings, keys.phantoms), args)
+    return _repair("remove_phantoms", (keys.messages, keys.settings, keys.phantoms), args)
 
 
 def move_orphans(keys: QueueKeys, target: QueueKeys, name: str, ids: Sequence[str]) -> Call[int]:
-    """Return the call that moves bodies without an id to the queue `name`, which holds bodies of any size."""
+    """Return the call that moves bodies without an id to the queue `name`, which accepts bodies of any size."""
     all_keys = (keys.messages, keys.settings, target.messages, target.settings, keys.queues)
-    return _mend("move_orphans", all_keys, (name, 30, 0, -1, *ids))
+    return _repair("move_orphans", all_keys, (name, 30, 0, -1, *ids))
 
 
 def remove_counters(keys: QueueKeys, ids: Sequence[str]) -> Call[int]:
-    """Return the call that removes counters that belong to nothing."""
-    return _mend("remove_counters", (keys.messages, keys.settings), tuple(ids))
+    """Return the call that removes counters that belong to no message."""
+    return _repair("remove_counters", (keys.messages, keys.settings), tuple(ids))
 
 
 def complete(keys: QueueKeys, name: str, expected: ExpectedQueue) -> Call[int]:
-    """Return the call that fills in missing attributes and lists the queue."""
-    return _mend("complete", (keys.messages, keys.settings, keys.queues), (name, *expected.stored.values()))
+    """Return the call that adds missing attributes and lists the queue."""
+    return _repair("complete", (keys.messages, keys.settings, keys.queues), (name, *expected.stored.values()))
 
 
 def unlist(keys: QueueKeys, name: str) -> Call[int]:
-    """Return the call that takes the name of a missing queue off the list."""
-    return _mend("unlist", (keys.messages, keys.settings, keys.queues), (name,))
+    """Return the call that removes the name of a missing queue from the list."""
+    return _repair("unlist", (keys.messages, keys.settings, keys.queues), (name,))
 
 
 def remove_reserved(keys: QueueKeys, name: str) -> Call[int]:
     """Return the call that removes a queue whose messages could never be received."""
-    return _mend("remove_reserved", (keys.settings, keys.queues), (name,))
+    return _repair("remove_reserved", (keys.settings, keys.queues), (name,))
 
 
 def stop_expiry(keys: QueueKeys) -> Call[int]:
-    """Return the call that lets a queue live for ever."""
-    return _mend("stop_expiry", (keys.messages, keys.settings), ())
+    """Return the call that removes the expiry from the keys of a queue."""
+    return _repair("stop_expiry", (keys.messages, keys.settings), ())
 
 
-def mend_attribute(keys: QueueKeys, field: str, broken: str, value: int) -> Call[int]:
+def repair_attribute(keys: QueueKeys, field: str, broken: str, value: int) -> Call[int]:
     """Return the call that replaces an attribute."""
-    return _mend("mend_attribute", (keys.settings,), (field, broken, value))
+    return _repair("mend_attribute", (keys.settings,), (field, broken, value))
 
 
 def remove_side_data(keys: QueueKeys) -> Call[int]:
-    """Return the call that removes our side data of a queue that is gone."""
+    """Return the call that removes our side data of a queue that no longer exists."""
     all_keys = (keys.messages, keys.settings, keys.failures, keys.releases, keys.phantoms)
-    return _mend("remove_side_data", all_keys, ())
+    return _repair("remove_side_data", all_keys, ())
 
 
 def remove_side_entries(keys: QueueKeys, side: str, ids: Sequence[str]) -> Call[int]:
-    """Return the call that removes our side data of messages that are gone."""
-    return _mend("remove_side_entries", (keys.messages, side), tuple(ids))
+    """Return the call that removes our side data of messages that no longer exist."""
+    return _repair("remove_side_entries", (keys.messages, side), tuple(ids))
 
 
-def _mend(script: str, keys: tuple[str, ...], args: tuple[Argument, ...]) -> Call[int]:
+def _repair(script: str, keys: tuple[str, ...], args: tuple[Argument, ...]) -> Call[int]:
     return Call(f"doctor/{script}", keys, args, _read_number, True)
 
 

@@ -9,13 +9,13 @@ from .finding import Finding, Severity
 
 NOTE, WARNING, ERROR = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
-#: So many ids or fields are shown of what may be a million.
+#: Number of ids or fields that a finding shows, of possibly a million.
 EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What all findings of one kind have in common."""
+    """Severity, reason and repair of all findings of one kind."""
 
     severity: Severity
     why: str
@@ -24,157 +24,164 @@ class Kind:
 
 KINDS = {
     # -- The server ---------------------------------------------------------------------------------------------------
-    "not-allowed": Kind(NOTE, "the server's user may not look there, so nothing is known about it"),
+    "not-allowed": Kind(NOTE, "the server's user may not read this, so nothing is known about it"),
     "old-server": Kind(ERROR, "the scripts of this package need Redis 6.2 or Valkey"),
     "known-vulnerability": Kind(
-        WARNING, "whoever may send commands could break into the server; a distribution may have mended its package"
+        WARNING, "users who may send commands could take over the server; a distribution may have fixed its package"
     ),
-    "replica": Kind(ERROR, "a replica takes no writes, so nothing can be sent or received here"),
+    "replica": Kind(ERROR, "a replica accepts no writes, so nothing can be sent or received here"),
     "evicting-policy": Kind(
         WARNING,
-        "at its memory limit the server would drop whole queues without a word; set maxmemory-policy noeviction",
+        "at its memory limit the server would delete whole queues without an error; set maxmemory-policy noeviction",
     ),
-    "memory-almost-full": Kind(WARNING, "at its limit the server refuses new messages; receiving goes on"),
-    "no-persistence": Kind(WARNING, "a restart of the server loses every message; switch appendonly on"),
-    "persistence-failing": Kind(ERROR, "the server may refuse writes, and a restart loses what came since"),
+    "memory-almost-full": Kind(WARNING, "at its limit the server refuses new messages; receiving still works"),
+    "no-persistence": Kind(WARNING, "a restart of the server loses every message; set appendonly yes"),
+    "persistence-failing": Kind(ERROR, "the server may refuse writes, and a restart loses all messages since"),
     "evicted-keys": Kind(
         WARNING,
         "queues, messages or results may be gone; raise maxmemory, and set maxmemory-policy noeviction, which refuses "
         "new messages instead",
     ),
-    "clock-differs": Kind(WARNING, "tasks with a time to run start early or late; queues use the server's clock only"),
+    "clock-differs": Kind(
+        WARNING, "tasks with a scheduled time start early or late; queues use the server's clock only"
+    ),
     # -- Which queues there are ---------------------------------------------------------------------------------------
-    "not-scanned": Kind(NOTE, "queues that no list names and data of deleted queues stay unseen"),
-    "not-created": Kind(NOTE, "the settings name it; the first send or a worker creates it"),
+    "not-scanned": Kind(NOTE, "unlisted queues and data of deleted queues are not found"),
+    "not-created": Kind(NOTE, "it is in the settings; the first send or a worker creates it"),
     "unlisted": Kind(
         WARNING,
-        "it works, but no client lists it: its creation was cut off, or its client keeps no list",
-        "put it on the list",
+        "it works, but no client lists it: its creation was interrupted, or its client keeps no list",
+        "add it to the list",
     ),
     "half-created": Kind(
         ERROR,
-        "other clients say both that it exists and that it does not",
-        "fill in what is missing, from the settings or RSMQ's defaults, and put it on the list",
+        "for some calls of other clients it exists, for others it does not",
+        "add the missing attributes, from the settings or RSMQ's defaults, and add it to the list",
     ),
     "ghost": Kind(
         ERROR,
-        "its messages are unreachable: it was deleted while somebody sent, or a client removed its attributes",
-        "give it attributes, from the settings or RSMQ's defaults, and list it: its messages can be received",
+        "its messages are unreachable: it was deleted during a send, or a client removed its attributes",
+        "add attributes, from the settings or RSMQ's defaults, and list it, so that its messages can be received",
     ),
-    "missing-queue": Kind(WARNING, "every call on it fails although it is listed", "take it off the list"),
+    "missing-queue": Kind(WARNING, "it is listed, but every call on it fails", "remove it from the list"),
     "stray-index": Kind(
         WARNING,
-        "a client deleted the queue and left its index: a new queue of that name would begin with phantoms",
-        "remove the ids that no body belongs to",
+        "a client deleted the queue but not its index: a new queue of that name would start with phantoms",
+        "remove the ids without a body",
     ),
     "reserved-name": Kind(
         ERROR,
-        "the list of queues has the key of its messages, so what is sent to it is lost although its sender gets an id",
-        "move the bodies to a queue that can be read, then remove it, so that senders get an error",
+        "its messages would have the key of the list of queues: they are lost, although their senders get ids",
+        "move the bodies to a readable queue, then remove it, so that senders get an error",
     ),
     "foreign-name": Kind(WARNING, "its name breaks RSMQ's rules: it can be listed, but most clients refuse every call"),
-    "wrong-type": Kind(ERROR, "another program uses its key, so every call on it fails; rename one of the two by hand"),
-    "expiring": Kind(ERROR, "when its time is over the server drops all messages at once", "let it live for ever"),
-    "rbmq": Kind(WARNING, "rbmq's format is another one: neither this package nor any RSMQ client reads its queues"),
+    "wrong-type": Kind(
+        ERROR, "another program uses its key, so every call on it fails; rename one of the two manually"
+    ),
+    "expiring": Kind(ERROR, "when its keys expire, the server deletes all its messages at once", "remove the expiry"),
+    "rbmq": Kind(WARNING, "rbmq has another format: neither this package nor any RSMQ client reads its queues"),
     "keys-without-colon": Kind(
-        WARNING, "rsmq_async before 10 writes its keys without a colon, so no other client sees its queues; update it"
+        WARNING, "rsmq_async before 10 writes its keys without a colon, so no other client finds its queues; update it"
     ),
     # -- Attributes ---------------------------------------------------------------------------------------------------
     "broken-attribute": Kind(
         ERROR,
-        "no client can work with it: receives or sends fail, or limits are ignored",
-        "set it as the settings say, or to RSMQ's default",
+        "no client can use it: receives or sends fail, or limits are ignored",
+        "set it to the value of the settings, or to RSMQ's default",
     ),
     "fractional-attribute": Kind(
         WARNING,
-        "the reference cuts the fraction off (0.5 s means that a message is never hidden), Rust clients fail",
+        "the reference truncates it (with 0.5 s, a message is never invisible), Rust clients fail",
         "round it up to a whole second",
     ),
     "milliseconds": Kind(
         ERROR,
-        "a client that stores milliseconds made it, and all others hide messages a thousand times too long; give it "
-        'VT_UNIT "ms" if all of its clients do that, else set its attributes again',
+        "a client that stores milliseconds created it; others make messages invisible a thousand times too long: "
+        'set VT_UNIT "ms" if all of its clients use milliseconds, else set its attributes again',
     ),
     "perhaps-milliseconds": Kind(
         WARNING,
-        "it is so long, and so round, that a client which stores milliseconds may have made it; then others hide "
-        "messages a thousand times too long",
+        "a long, round value: a client that stores milliseconds may have set it; then for all others, messages "
+        "are invisible a thousand times too long",
     ),
-    "foreign-attributes": Kind(NOTE, "another client stores it in its own way; it is read as far as possible"),
+    "foreign-attributes": Kind(NOTE, "another client stores it in its own format; it is read as far as possible"),
     "differs-from-settings": Kind(
         WARNING, "the stored value is used, because other programs share the queue; set_attributes() changes it"
     ),
     # -- Messages -----------------------------------------------------------------------------------------------------
-    "scores-in-seconds": Kind(ERROR, "a client counts in seconds: for all others its messages are never hidden"),
-    "scores-in-microseconds": Kind(ERROR, "a client counts in microseconds: for all others its messages never appear"),
+    "scores-in-seconds": Kind(
+        ERROR, "a client stores times in seconds: for all others its messages are never invisible"
+    ),
+    "scores-in-microseconds": Kind(
+        ERROR, "a client stores times in microseconds: for all others its messages are never visible"
+    ),
     "far-future": Kind(
-        ERROR, "no delay or visibility timeout is that long: these messages will not be seen for months"
+        ERROR, "no delay or visibility timeout is that long: these messages will be invisible for months"
     ),
     "sent-in-the-future": Kind(
-        WARNING, "the server's clock went back: what was hidden then stays hidden for that much longer"
+        WARNING, "the server's clock was set back: messages that were invisible then stay so for that much longer"
     ),
     "phantoms": Kind(
         WARNING,
-        "they have no body; other clients hand out nothing for them, again and again, or get stuck",
-        "remove them, and remember the last hundred",
+        "they have no body: other clients return nothing for them, repeatedly, or get stuck",
+        "remove them, and record the last hundred",
     ),
     "phantoms-removed": Kind(NOTE, "ids without a body were removed from the queue: a client loses bodies"),
     "orphan-bodies": Kind(
         ERROR,
-        "nobody can receive them: the messages were lost between two steps of a client, or deleted by one that leaves "
-        "the bodies",
-        "move them to the queue with '-orphans' at the end of its name, where they can be read, sent again or purged",
+        "no client can receive them: their messages were lost between two steps of a client, or deleted by a client "
+        "that keeps the bodies",
+        "move them to the queue with the suffix '-orphans', where they can be read, sent again or purged",
     ),
-    "orphan-counters": Kind(NOTE, "they take memory and belong to no message", "remove them"),
+    "orphan-counters": Kind(NOTE, "they use memory and belong to no message", "remove them"),
     "foreign-ids": Kind(NOTE, "the reference can receive these messages but neither delete nor extend them"),
-    "foreign-fields": Kind(NOTE, "another client keeps data of its own in the queue's hash; nothing here touches it"),
-    # -- Whether queues are worked on --------------------------------------------------------------------------------
-    "unserved": Kind(
-        WARNING, "nothing will run until a worker starts that takes messages from it: manage.py rsmq_worker"
+    "foreign-fields": Kind(
+        NOTE, "another client stores its own data in the queue's hash; this package does not change it"
     ),
+    # -- Workers and backlogs --------------------------------------------------------------------------------------
+    "unserved": Kind(WARNING, "no task runs until a worker that consumes this queue is started: manage.py rsmq_worker"),
     "late": Kind(
         WARNING,
-        "more comes in than workers process, or tasks wait for something slow: start more workers, or set another "
-        "target in RSMQ['PIPELINE']['WAIT_TARGETS_S']",
+        "more messages arrive than workers process, or tasks wait for a slow service: start more workers, or set "
+        "another target in RSMQ['PIPELINE']['WAIT_TARGETS_S']",
     ),
-    "failing": Kind(WARNING, "a task, or a service that it calls, is broken; the admin shows the errors"),
+    "failing": Kind(WARNING, "a task, or a service that it calls, fails; the admin shows the errors"),
     "mixed-tasks": Kind(
         WARNING,
-        "a call of a task that one of them does not know is given back for UNKNOWN_TASK_GRACE_S and is a dead "
-        "letter then; it passes with a rolling deployment, and two projects need queues or a NAMESPACE of "
-        "their own",
+        "a worker that does not know the task of a call releases the call for UNKNOWN_TASK_GRACE_S, then makes it a "
+        "dead letter; a rolling deployment ends this by itself, two projects need separate queues or a NAMESPACE each",
     ),
-    "paused-backlog": Kind(NOTE, "workers take nothing from it until it is resumed: rsmqctl queue resume"),
+    "paused-backlog": Kind(NOTE, "workers receive nothing from it until it is resumed: rsmqctl queue resume"),
     "dead-letters": Kind(
         WARNING,
-        "they failed for good and stay there; look at them with rsmqctl message list or in the admin, send them again "
-        "with manage.py rsmq_redrive",
+        "they failed for good and stay there; list them with rsmqctl message list or in the admin, redrive them with "
+        "manage.py rsmq_redrive",
     ),
     "stale-worker": Kind(
         WARNING,
-        "it was killed with its supervisor, its machine is gone, or it cannot reach Redis; another worker on its "
-        "queues gives back the messages that it held",
+        "it was killed with its supervisor, its machine is down, or it cannot reach Redis; another worker on its "
+        "queues recovers the messages that it had leased",
     ),
-    # -- Our own side data --------------------------------------------------------------------------------------------
+    # -- Data of this package -----------------------------------------------------------------------------------------
     "stale-side-data": Kind(
         NOTE,
-        "failure records or counters of messages that another client deleted; they take memory",
+        "failure records or counters of messages that another client deleted; they use memory",
         "remove them",
     ),
     "unsigned-schedule": Kind(
         ERROR,
         "no worker fires it: its queue is signed or encrypted, and the entry is neither declared by the code nor "
-        "signed with a key of the queue. Remove it; if you know it, add it again, otherwise find out what wrote it",
+        "signed with a key of the queue. Remove it; if you know it, add it again, otherwise find out its author",
     ),
     "stuck-workflow": Kind(
         WARNING,
-        "its sender died while it was sending, so it runs for ever: no callback follows, and what was sent runs alone",
-        "cancel it: nothing more can follow, and it expires",
+        "its sender died during the send, so it never ends: no callback is sent, and the sent members run without it",
+        "cancel it: no more members are sent, and it expires",
     ),
     "quiet-workflow": Kind(
         NOTE,
-        "members may run or wait for long, and then all is well; but where messages of members were purged or deleted, "
-        "nothing follows any more, and it counts as running until it expires. End it with Cancel in the admin, or with "
+        "this is normal if its members run or wait for a long time; but if messages of members were purged or deleted, "
+        "it cannot continue and counts as running until it expires. End it with Cancel in the admin, or with "
         "get_workflow(id).cancel()",
     ),
 }
@@ -183,7 +190,7 @@ KINDS = {
 def found(
     kind: str, subject: str, what: str, *, examples: Iterable[str] = (), severity: Severity | None = None
 ) -> Finding:
-    """Return a finding of a kind of the catalogue."""
+    """Return a finding of this kind, with the texts of the catalogue."""
     known = KINDS[kind]
     shown = tuple(examples)[:EXAMPLES]
     return Finding(kind, severity or known.severity, subject, what, known.why, known.repair, shown)

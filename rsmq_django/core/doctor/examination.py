@@ -1,4 +1,4 @@
-"""The examination: one walk over a server and a namespace that changes nothing."""
+"""The examination of a server and a namespace. It changes nothing."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def examine(
     deep: bool = False,
     progress: Progress | None = None,
 ) -> list[Finding]:
-    """Return what is wrong with the client's server and namespace, worst first. Changes nothing.
+    """Return the findings about the client's server and namespace, worst first. Changes nothing.
 
-    `settings` says what each queue should look like. Of a long queue only the first 20,000 messages and fields are
-    looked at unless `deep`. What the server's user may not look at is itself a finding. Raises ConnectionFailed and
-    the other errors of a server that cannot answer.
+    `settings` has the expected attributes of each queue. Of a long queue, only the first 20,000 messages and fields
+    are examined unless `deep`. Data that the server's user may not read is reported as a finding. Raises
+    ConnectionFailed and the other errors of a server that cannot answer.
     """
     expected, report = settings or {}, progress or _silent
     probe = Probe(client)
     findings = list(examine_server(probe))
     seen = survey(probe, deep=deep, progress=report)
     findings += seen.findings
-    findings += [found("rbmq", name, "there is a key of rbmq for it") for name in sorted(seen.rbmq)]
+    findings += [found("rbmq", name, "it has a key of rbmq") for name in sorted(seen.rbmq)]
     facts = _look_at_all(probe, seen)
     for number, (name, known) in enumerate(facts.items()):
         report("queues", number, len(facts))
@@ -60,7 +60,7 @@ def _silent(_what: str, _done: int, _total: int | None) -> None:
 
 
 def _look_at_all(probe: Probe, seen: Survey) -> dict[str, Facts]:
-    """Return the facts about every name that is a queue's."""
+    """Return the facts about every name that is the name of a queue."""
     names = seen.names
     looks = probe.run_many(
         [calls.look(queue_keys(probe.client.namespace, name)) for name in names], about="attributes of queues"

@@ -1,4 +1,4 @@
-"""What is wrong with single messages: a walk through a queue's messages and fields, in bounded slices."""
+"""Findings about single messages: reads a queue's messages and fields in bounded slices."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from .probe import Probe
 #: A slice of one of the walks.
 S = TypeVar("S", bound=MessageSlice | FieldSlice | SideSlice)
 
-#: How many messages and fields of a queue are looked at unless the examination is deep.
+#: How many messages and fields of a queue are examined unless the examination is deep.
 SHALLOW = 20_000
 
 
 class Tally:
-    """Counts what was found and keeps a few examples."""
+    """Counts the finds of one kind and keeps a few examples."""
 
     def __init__(self) -> None:
         self.count = 0
         self.examples: list[str] = []
 
     def add(self, count: int, *examples: str) -> None:
-        """Note `count` more of them."""
+        """Add `count` finds."""
         self.count += count
         if count:
             self.examples += examples[: EXAMPLES - len(self.examples)]
 
 
 def walk(run: Callable[[Call[S]], S | None], scan: Callable[[str], Call[S]]) -> Iterator[S]:
-    """Yield slice after slice until all was looked at, or until one may not be looked at."""
+    """Yield the slices of a walk up to its end, or up to a slice that may not be read."""
     cursor = "0"
     while (piece := run(scan(cursor))) is not None:
         yield piece
@@ -48,7 +48,7 @@ def walk(run: Callable[[Call[S]], S | None], scan: Callable[[str], Call[S]]) -> 
 def examine_messages(
     probe: Probe, name: str, keys: QueueKeys, *, total: int, deep: bool, progress: Progress
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the messages of a queue."""
+    """Yield the findings about the messages of a queue."""
     phantoms, foreign, future = Tally(), Tally(), Tally()
     looked = 0
     run = partial(probe.run, about="single messages")
@@ -65,17 +65,17 @@ def examine_messages(
         said = f"{phantoms.count} ids without a body among {among}"
         yield found("phantoms", name, said, examples=phantoms.examples)
     if foreign.count:
-        said = f"{foreign.count} ids that are no 32 characters among {among}"
+        said = f"{foreign.count} ids that do not have 32 characters among {among}"
         yield found("foreign-ids", name, said, examples=foreign.examples)
     if future.count:
-        said = f"{future.count} messages among {among} were sent later than now"
+        said = f"{future.count} messages among {among} have a send time in the future"
         yield found("sent-in-the-future", name, said, examples=future.examples)
 
 
 def examine_fields(
     probe: Probe, name: str, keys: QueueKeys, *, total: int, deep: bool, progress: Progress
 ) -> Iterator[Finding]:
-    """Yield what lies in the hash of a queue and belongs to no message."""
+    """Yield the findings about fields of a queue's hash that belong to no message."""
     bodies, counters, unknown = Tally(), Tally(), Tally()
     looked = 0
     run = partial(probe.run, about="single fields")
@@ -95,7 +95,7 @@ def examine_fields(
         said = f"{counters.count} counters without a message among {among}"
         yield found("orphan-counters", name, said, examples=counters.examples)
     if unknown.count:
-        said = f"{unknown.count} fields of no known kind among {among}"
+        said = f"{unknown.count} fields of an unknown kind among {among}"
         yield found("foreign-fields", name, said, examples=unknown.examples)
 
 
@@ -104,9 +104,9 @@ def _among(looked: int, total: int, what: str) -> str:
 
 
 def examine_side_data(probe: Probe, name: str, keys: QueueKeys, *, exists: bool, deep: bool) -> Iterator[Finding]:
-    """Yield what we noted about messages or queues that do not exist any more."""
+    """Yield findings about our records of messages or queues that no longer exist."""
     if not exists:
-        yield found("stale-side-data", name, "there is data of ours about it, and no such queue")
+        yield found("stale-side-data", name, "there are records about it, but no such queue")
         return
     stale, looked = Tally(), 0
     for side in (keys.failures, keys.releases):
@@ -116,5 +116,5 @@ def examine_side_data(probe: Probe, name: str, keys: QueueKeys, *, exists: bool,
             if looked >= SHALLOW and not deep:
                 break
     if stale.count:
-        said = f"{stale.count} of {looked} records are of messages that are gone"
+        said = f"{stale.count} of {looked} records belong to messages that no longer exist"
         yield found("stale-side-data", name, said, examples=stale.examples)

@@ -1,4 +1,4 @@
-"""What is wrong with keys of ours that belong to no queue: another program wrote them, or a sender died at its work."""
+"""Findings about our keys that belong to no queue: another program wrote them, or a sender died during a send."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .probe import Probe
 
 
 def examine_own_keys(probe: Probe) -> Iterator[Finding]:
-    """Yield what is wrong with keys that are there once for all queues, and with workflows."""
+    """Yield the findings about keys that all queues share, and about workflows."""
     broken = list(_check_types(probe))
     yield from broken
     if workflows_key(probe.client.namespace) not in {finding.subject for finding in broken}:
@@ -53,7 +53,7 @@ def _check_types(probe: Probe) -> Iterator[Finding]:
         reply = probe.ask("TYPE", key, about="keys of this package")
         kind = read_message_id(reply or b"none")
         if kind not in ("none", wanted):
-            yield found("wrong-type", key, f"it is a {kind}, it should be a {wanted}")
+            yield found("wrong-type", key, f"it is a {kind}, but should be a {wanted}")
 
 
 def _check_workflows(probe: Probe) -> Iterator[Finding]:
@@ -77,5 +77,5 @@ def _check_workflows(probe: Probe) -> Iterator[Finding]:
 
 def _about_workflow(running: calls.RunningWorkflow) -> str:
     if running.is_sealed:
-        return f"none of its members has begun or ended for {running.idle_ms / 3_600_000:.0f} h"
-    return f"its sender has added {running.members} members and no more for {running.idle_ms / 60_000:.0f} min"
+        return f"no member has started or ended for {running.idle_ms / 3_600_000:.0f} h"
+    return f"its sender has added {running.members} members, and no other for {running.idle_ms / 60_000:.0f} min"

@@ -1,4 +1,4 @@
-"""Questions to the server, and which of them its user may not ask. A refusal is noted, never raised."""
+"""Read commands of the doctor. A refusal by the server's ACL is recorded, not raised."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .finding import Finding
 
 T = TypeVar("T")
 
-#: So many queues are looked at in one round trip.
+#: How many queues are examined in one round trip.
 CALLS_AT_A_TIME = 100
 
 
 class Probe:
-    """One client, and what could not be asked with it."""
+    """A client, with a record of the commands that the server refused."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -29,7 +29,7 @@ class Probe:
     def ask(self, *command: str | int, about: str | None) -> Any | None:
         """Return the reply to a plain command, or None when the server refuses it.
 
-        The refusal is a finding that names what it is about, unless that is None.
+        The refusal becomes a finding with `about` as its subject, unless that is None.
         """
         (reply,) = self.client.connection.exchange([command])
         if isinstance(reply, redis.ResponseError):
@@ -39,11 +39,11 @@ class Probe:
         return reply
 
     def run(self, call: Call[T], *, about: str) -> T | None:
-        """Return what a script call reads, or None when the server's user may not run it."""
+        """Return the result of a script call, or None when the server's user may not run it."""
         return next(self.run_many([call], about=about))
 
     def run_many(self, calls: Sequence[Call[T]], *, about: str) -> Iterator[T | None]:
-        """Yield what each call reads, None for those that the server's user may not run."""
+        """Yield the result of each call, None for calls that the server's user may not run."""
         for first in range(0, len(calls), CALLS_AT_A_TIME):
             for result in self.client.run_many(calls[first : first + CALLS_AT_A_TIME]):
                 if isinstance(result, PermissionDenied):
@@ -55,5 +55,5 @@ class Probe:
                     yield result
 
     def findings(self) -> list[Finding]:
-        """Return what could not be looked at."""
-        return [found("not-allowed", about, f"not allowed to look: {said}") for about, said in self._refused.items()]
+        """Return the findings about the refused commands."""
+        return [found("not-allowed", about, f"no permission to read: {said}") for about, said in self._refused.items()]

@@ -1,4 +1,4 @@
-"""What is wrong with a queue as a whole: its keys, its name, its attributes and its scores."""
+"""Findings about a queue as a whole: its keys, its name, its attributes and its scores."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from .catalogue import found
 from .finding import ExpectedQueue, Finding, Severity
 
 NEEDED = ("vt", "delay", "maxsize")
-#: `{ns}:QUEUES` is the list of queues: a queue of this name has no place for its messages.
+#: `{ns}:QUEUES` is the list of queues: a queue of this name has no key for its messages.
 UNUSABLE_NAME = "QUEUES"
 COUNTERS = ("totalrecv", "totalsent")
-#: Of times above this that are whole thousands, 30000 for example, one cannot tell the unit.
+#: Whole thousands from this value on, 30000 for example, may be seconds or milliseconds.
 PERHAPS_MILLISECONDS_FROM = 10_000
 
 
 def is_queue(facts: Facts, *, is_listed: bool) -> bool:
-    """Say whether the keys are those of a queue, and not of some other program."""
-    # Ids that carry a time: nobody else's sorted set may be taken for what a deleted queue left.
+    """Return whether the keys belong to a queue and not to another program."""
+    # The ids contain a time: a sorted set of another program must not be taken for the index of a deleted queue.
     looks_like_one = facts.has_index and all(sent_ms(one) is not None for one in facts.first_ids)
     return is_listed or facts.has_hash or looks_like_one
 
 
 def examine_queue(name: str, facts: Facts, *, is_listed: bool) -> Iterator[Finding]:
-    """Yield what is wrong with the keys, the name and the scores of a queue."""
+    """Yield the findings about the keys, the name and the scores of a queue."""
     yield from _check_name(name)
     broken = list(_check_types(name, facts))
     yield from broken or _check_existence(name, facts, is_listed=is_listed)
     if facts.expires_ms is not None:
-        yield found("expiring", name, f"its keys live for {facts.expires_ms / 1000:.0f} s more")
+        yield found("expiring", name, f"its keys expire in {facts.expires_ms / 1000:.0f} s")
     yield from _check_scores(name, facts)
     if facts.phantoms_removed:
-        said = f"{facts.phantoms_removed} ids without a body were removed so far"
+        said = f"{facts.phantoms_removed} ids without a body have been removed so far"
         yield found("phantoms-removed", name, said, examples=[facts.last_phantom.partition(" ")[2]])
 
 
 def _check_name(name: str) -> Iterator[Finding]:
     if name == UNUSABLE_NAME:
-        yield found("reserved-name", name, "another client made a queue of this name")
+        yield found("reserved-name", name, "another client created a queue of this name")
         return
     try:
         checked_name(name)
@@ -56,24 +56,24 @@ def _check_types(name: str, facts: Facts) -> Iterator[Finding]:
     index_type = "none" if name == UNUSABLE_NAME else facts.index_type
     for what, kind, wanted in (("its messages", index_type, "zset"), ("its attributes", facts.hash_type, "hash")):
         if kind not in ("none", wanted):
-            yield found("wrong-type", name, f"the key of {what} is a {kind}, it should be a {wanted}")
+            yield found("wrong-type", name, f"the key of {what} is a {kind}, but should be a {wanted}")
 
 
 def _check_existence(name: str, facts: Facts, *, is_listed: bool) -> Iterator[Finding]:
     missing = [attribute for attribute in NEEDED if attribute not in facts.attributes]
     if not facts.has_hash and not facts.has_index:
         if is_listed and name != UNUSABLE_NAME:
-            yield found("missing-queue", name, "it is on the list, and nothing of it exists")
+            yield found("missing-queue", name, "it is on the list, but has no keys")
     elif not facts.has_hash and not is_listed:
-        said = f"{facts.messages} ids without any body, and no queue"
+        said = f"{facts.messages} ids without a body, and no queue"
         yield found("stray-index", name, said, examples=facts.first_ids)
     elif len(missing) == len(NEEDED):
-        said = f"it has {facts.messages} messages and none of the attributes of a queue"
+        said = f"it has {facts.messages} messages, but none of the attributes of a queue"
         yield found("ghost", name, said, examples=facts.first_ids)
     elif missing:
         yield found("half-created", name, f"it lacks {', '.join(missing)}")
     elif not is_listed:
-        yield found("unlisted", name, f"it has {facts.messages} messages and is not on the list of queues")
+        yield found("unlisted", name, f"it has {facts.messages} messages, but is not on the list of queues")
 
 
 def _check_scores(name: str, facts: Facts) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def _check_scores(name: str, facts: Facts) -> Iterator[Finding]:
 
 
 def number(text: str | None) -> float | None:
-    """Return an attribute as a number, or None for what no client could use as one."""
+    """Return an attribute as a number, or None when no client could use it as a number."""
     try:
         value = float(text or "")
     except ValueError:
@@ -99,13 +99,13 @@ def number(text: str | None) -> float | None:
 
 
 def broken_attributes(facts: Facts) -> dict[str, str]:
-    """Return the attributes and counters that are there and no numbers, with their texts."""
+    """Return the attributes and counters that exist but are not numbers, with their texts."""
     stored = {name: facts.attributes[name] for name in (*NEEDED, *COUNTERS) if name in facts.attributes}
     return {name: text for name, text in stored.items() if not _is_usable(name, number(text))}
 
 
 def fractional_attributes(facts: Facts) -> dict[str, str]:
-    """Return visibility timeout and delay where they are no whole numbers, with their texts."""
+    """Return visibility timeout and delay if they are not whole numbers, with their texts."""
     stored = {name: facts.attributes[name] for name in ("vt", "delay") if name in facts.attributes}
     return {name: text for name, text in stored.items() if (value := number(text)) is not None and value % 1}
 
@@ -117,7 +117,7 @@ def _is_usable(name: str, value: float | None) -> bool:
 
 
 def examine_attributes(name: str, facts: Facts, expected: ExpectedQueue | None) -> Iterator[Finding]:
-    """Yield what is wrong with a queue's attributes, and where they differ from the caller's settings."""
+    """Yield the findings about a queue's attributes: broken values, and differences from the caller's settings."""
     for kind, odd in (("broken-attribute", broken_attributes), ("fractional-attribute", fractional_attributes)):
         if texts := odd(facts):
             said = ", ".join(f"{attribute} is {text!r}" for attribute, text in texts.items())

@@ -1,8 +1,8 @@
-"""Mending what an examination found. Every step is one script that looks again before it changes anything.
+"""Repairs of findings. Each step is one script that checks again before it changes anything.
 
-A repair never touches what a client could be writing at this moment: a client that sends in two steps is between them
-for milliseconds, so most repairs look twice, five seconds apart, and act on what did not change. They do so together:
-each is a generator that pauses where it has to wait, and one wait serves all of them.
+A repair never changes data that a client may be writing at this moment: a client that sends in two steps is between
+them for milliseconds, so most repairs look twice, five seconds apart, and act on unchanged entries only. All repairs
+share this delay: each is a generator that yields where it has to wait.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ..keys import MAX_NAME_LENGTH, queue_keys, workflow_keys
 from ..limits import batches
 from ..workflows import MAX_LISTED, newest
 from . import calls
-from .calls import GRACE_S, MENDED_AT_A_TIME
+from .calls import GRACE_S, REPAIRED_AT_A_TIME
 from .examination import Settings
 from .finding import ExpectedQueue, Finding, Repair
 from .messages import S, walk
 from .queues import broken_attributes, fractional_attributes
 
 T = TypeVar("T")
-#: Yields where it must wait, returns how much it changed.
+#: Yields where it must wait, returns the number of changes.
 Steps = Generator[None, None, int]
 
-#: So many suspects are remembered from the first look to the second.
+#: How many suspects are kept in memory from the first look to the second.
 SUSPECTS_AT_A_TIME = 100_000
 ORPHANS_SUFFIX = "-orphans"
 
@@ -43,10 +43,10 @@ def repair(
     settings: Settings | None = None,
     wait: Callable[[float], None] = time.sleep,
 ) -> list[Repair]:
-    """Mend those of the findings that can be mended, and return what was done about each.
+    """Repair all findings that can be repaired, and return the result of each.
 
-    Safe to repeat and to interrupt. `settings` says with which attributes broken queues are mended; without it RSMQ's
-    defaults are used. One that fails is reported with its reason and does not keep the others from being mended.
+    Safe to repeat and to interrupt. Broken queues get the attributes of `settings`, or without it RSMQ's defaults. A
+    repair that fails is reported with its reason; it does not prevent the others.
     """
     patients = {
         finding: Patient(client, finding.subject, (settings or {}).get(finding.subject, ExpectedQueue()))
@@ -57,7 +57,7 @@ def repair(
     done: dict[Finding, Repair] = {}
     while running:
         for finding, steps in list(running.items()):
-            result = _go_on(finding, steps)
+            result = _advance(finding, steps)
             if result is not None:
                 done[finding] = result
                 del running[finding]
@@ -66,8 +66,8 @@ def repair(
     return [done[finding] for finding in patients]
 
 
-def _go_on(finding: Finding, steps: Steps) -> Repair | None:
-    """Run a repair to its next pause. Return what it did when it is over, None when it waits."""
+def _advance(finding: Finding, steps: Steps) -> Repair | None:
+    """Run a repair to its next pause. Return its result when it has ended, None when it waits."""
     try:
         next(steps)
     except StopIteration as end:
@@ -78,7 +78,7 @@ def _go_on(finding: Finding, steps: Steps) -> Repair | None:
 
 
 def orphans_queue(name: str) -> str:
-    """Return the queue that takes the orphaned bodies of another; for such a queue itself it is the same one."""
+    """Return the name of the queue for the orphaned bodies of a queue. For such a queue itself it is the same name."""
     return name if name.endswith(ORPHANS_SUFFIX) else name[: MAX_NAME_LENGTH - len(ORPHANS_SUFFIX)] + ORPHANS_SUFFIX
 
 
@@ -104,7 +104,7 @@ class Patient:
         )
 
     def move_orphans(self) -> Steps:
-        """Move bodies that have no id to a queue of their own."""
+        """Move bodies that have no id to a separate queue."""
         name = orphans_queue(self.name)
         target = queue_keys(self.client.namespace, name)
         return (
@@ -115,7 +115,7 @@ class Patient:
         )
 
     def remove_counters(self) -> Steps:
-        """Remove counters that belong to nothing."""
+        """Remove counters that belong to no message."""
         return (
             yield from self._in_two_looks(
                 (counter for piece in self._fields() for counter in piece.counters),
@@ -134,28 +134,28 @@ class Patient:
 
     @staticmethod
     def _in_two_looks(suspects: Iterable[T], act: Callable[[Sequence[T]], int]) -> Steps:
-        """Act on suspects that a script finds unchanged after the pause."""
+        """Call `act` with the suspects after the pause; its script acts on unchanged ones only."""
         rest, changed = iter(suspects), 0
         while noted := list(islice(rest, SUSPECTS_AT_A_TIME)):
             yield
-            for first in range(0, len(noted), MENDED_AT_A_TIME):
-                changed += act(noted[first : first + MENDED_AT_A_TIME])
+            for first in range(0, len(noted), REPAIRED_AT_A_TIME):
+                changed += act(noted[first : first + REPAIRED_AT_A_TIME])
         return changed
 
     # -- The queue itself ---------------------------------------------------------------------------------------------
 
     def complete(self) -> Steps:
-        """Give it the attributes that it lacks and list it."""
+        """Add the missing attributes of the queue and list it."""
         yield  # a client that creates it may be between its two steps
         return self.client.run(calls.complete(self.keys, self.name, self.expected))
 
     def unlist(self) -> Steps:
-        """Take the name of a missing queue off the list."""
+        """Remove the name of a missing queue from the list."""
         yield
         return self.client.run(calls.unlist(self.keys, self.name))
 
     def remove_stray_index(self) -> Steps:
-        """Remove the ids that a deleted queue left, and the note about that."""
+        """Remove the ids of a deleted queue, and the records of their removal."""
         changed = yield from self.remove_phantoms()
         self.client.run(calls.remove_side_data(self.keys))
         return changed
@@ -166,30 +166,30 @@ class Patient:
         return moved + self.client.run(calls.remove_reserved(self.keys, self.name))
 
     def stop_expiry(self) -> Steps:
-        """Let it live for ever."""
+        """Remove the expiry from the keys of the queue."""
         yield from ()
         return self.client.run(calls.stop_expiry(self.keys))
 
     # -- Attributes ---------------------------------------------------------------------------------------------------
 
-    def mend_attributes(self) -> Steps:
-        """Replace what is no number; a counter begins anew."""
+    def repair_attributes(self) -> Steps:
+        """Replace attributes that are not numbers; a counter starts from 0."""
         yield from ()
         defaults = {**self.expected.stored, "totalrecv": 0, "totalsent": 0}
         broken = broken_attributes(self.client.run(calls.look(self.keys)))
-        return sum(self._mend(field, text, defaults[field]) for field, text in broken.items())
+        return sum(self._set(field, text, defaults[field]) for field, text in broken.items())
 
     def round_attributes(self) -> Steps:
-        """Round times up to whole ones."""
+        """Round visibility timeout and delay up to whole numbers."""
         yield from ()
         fractions = fractional_attributes(self.client.run(calls.look(self.keys)))
-        return sum(self._mend(field, text, math.ceil(float(text))) for field, text in fractions.items())
+        return sum(self._set(field, text, math.ceil(float(text))) for field, text in fractions.items())
 
-    def _mend(self, field: str, text: str, value: int) -> int:
-        return self.client.run(calls.mend_attribute(self.keys, field, text, value))
+    def _set(self, field: str, text: str, value: int) -> int:
+        return self.client.run(calls.repair_attribute(self.keys, field, text, value))
 
     def cancel_workflows(self) -> Steps:
-        """Let a workflow, or all that are stuck, take no more members and send nothing more."""
+        """Cancel a workflow, or all stuck workflows: they accept no more members and send nothing more."""
         yield from ()
         namespace, states = self.client.namespace, [self.name]
         if self.name == calls.ALL_WORKFLOWS:
@@ -201,7 +201,7 @@ class Patient:
     # -- Our own side data --------------------------------------------------------------------------------------------
 
     def remove_side_data(self) -> Steps:
-        """Remove what we noted about messages that are gone, or all of it if the queue is."""
+        """Remove our records of messages that no longer exist, or all records if the queue does not exist."""
         yield from ()
         changed = self.client.run(calls.remove_side_data(self.keys))
         for side in (self.keys.failures, self.keys.releases):
@@ -219,7 +219,7 @@ _REPAIRS: dict[str, Callable[[Patient], Steps]] = {
     "stray-index": Patient.remove_stray_index,
     "reserved-name": Patient.remove_reserved,
     "expiring": Patient.stop_expiry,
-    "broken-attribute": Patient.mend_attributes,
+    "broken-attribute": Patient.repair_attributes,
     "fractional-attribute": Patient.round_attributes,
     "phantoms": Patient.remove_phantoms,
     "orphan-bodies": Patient.move_orphans,

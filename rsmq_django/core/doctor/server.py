@@ -1,4 +1,4 @@
-"""What the server itself could do to messages: evict them, lose them at a restart, let strangers in."""
+"""Findings about the server: eviction, persistence, vulnerabilities, its role and its clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..replies import read_message_id
 from .catalogue import found
 from .finding import Finding, Severity
 from .probe import Probe
-from .versions import Version, holes_of, parse_version
+from .versions import Version, parse_version, vulnerabilities_of
 
 OLDEST_SERVER: Version = (6, 2, 0)
 #: Above this share of its memory limit the server is reported.
@@ -21,7 +21,7 @@ Info = dict[str, str]
 
 
 def examine_server(probe: Probe) -> Iterator[Finding]:
-    """Yield what is wrong with the server, as far as its user may look."""
+    """Yield the findings about the server, as far as its user may read them."""
     info = _read_info(probe)
     yield from _check_version(info)
     yield from _check_role(info)
@@ -37,7 +37,7 @@ def _read_info(probe: Probe) -> Info:
 
 
 def _check_version(info: Info) -> Iterator[Finding]:
-    # Valkey says redis_version 7.2.4, whichever it is.
+    # Every version of Valkey reports redis_version 7.2.4.
     flavour = "valkey" if "valkey_version" in info else "redis"
     text = info.get(f"{flavour}_version", "")
     version = parse_version(text)
@@ -46,14 +46,14 @@ def _check_version(info: Info) -> Iterator[Finding]:
     named = f"{flavour.capitalize()} {text}"
     if version < OLDEST_SERVER:
         yield found("old-server", SERVER, f"the server is {named}")
-    for hole in holes_of(flavour, version):
-        yield found("known-vulnerability", SERVER, f"{named} has {hole.id}: {hole.what}; update it")
+    for known in vulnerabilities_of(flavour, version):
+        yield found("known-vulnerability", SERVER, f"{named} has {known.id}: {known.what}; update it")
 
 
 def _check_role(info: Info) -> Iterator[Finding]:
     if info.get("role") == "slave":
         primary = f"{info.get('master_host')}:{info.get('master_port')}"
-        yield found("replica", SERVER, f"the server is a replica of {primary}; connect to that one")
+        yield found("replica", SERVER, f"the server is a replica of {primary}; connect to the primary")
 
 
 def _check_memory(info: Info) -> Iterator[Finding]:
@@ -61,11 +61,11 @@ def _check_memory(info: Info) -> Iterator[Finding]:
     policy = info.get("maxmemory_policy", "noeviction")
     if policy.startswith("allkeys"):
         said = f"maxmemory-policy is {policy}, the memory limit {limit or 'not set'}"
-        # Without a limit nothing is evicted, until somebody sets one.
+        # Without a limit nothing is evicted; a limit may be set later.
         yield found("evicting-policy", SERVER, said, severity=Severity.ERROR if limit else None)
     if evicted := int(info.get("evicted_keys", 0)):
         severity = Severity.ERROR if policy.startswith("allkeys") else None
-        yield found("evicted-keys", SERVER, f"it has evicted {evicted} keys since it started", severity=severity)
+        yield found("evicted-keys", SERVER, f"it has evicted {evicted} keys since its start", severity=severity)
     if limit and used > FULL_FROM * limit:
         yield found("memory-almost-full", SERVER, f"{used} of {limit} bytes are used")
 
@@ -77,7 +77,7 @@ def _check_persistence(probe: Probe, info: Info) -> Iterator[Finding]:
             yield found("no-persistence", SERVER, "the server has neither an append-only file nor snapshots")
     for field in ("aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"):
         if info.get(field, "ok") != "ok":
-            yield found("persistence-failing", SERVER, f"{field} is {info[field]!r}; look at its disk and its log")
+            yield found("persistence-failing", SERVER, f"{field} is {info[field]!r}; check its disk and its log")
 
 
 def _check_clock(probe: Probe) -> Iterator[Finding]:
@@ -88,4 +88,6 @@ def _check_clock(probe: Probe) -> Iterator[Finding]:
     server_s, middle = int(reply[0]) + int(reply[1]) / 1e6, (before + time.time()) / 2
     if abs(server_s - middle) > CLOCK_TOLERANCE_S:
         ahead = "ahead of" if server_s > middle else "behind"
-        yield found("clock-differs", SERVER, f"the server's clock is {abs(server_s - middle):.0f} s {ahead} ours")
+        yield found(
+            "clock-differs", SERVER, f"the server's clock is {abs(server_s - middle):.0f} s {ahead} the local clock"
+        )

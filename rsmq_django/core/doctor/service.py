@@ -1,4 +1,4 @@
-"""Whether the queues are worked on: backlogs without a worker, dead letters, workers without a heartbeat."""
+"""Findings about workers and backlogs: backlogs without a worker, dead letters, workers without a heartbeat."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ABOUT = "workers and backlogs"
 
 
 def examine_service(probe: Probe, expected: Mapping[str, ExpectedQueue], names: Sequence[str]) -> Iterator[Finding]:
-    """Yield what is wrong with how the caller's queues are worked on; `names` are the queues that exist."""
+    """Yield the findings about backlogs and workers of the caller's queues; `names` are the queues that exist."""
     beats = probe.run(workers(probe.client.namespace), about=ABOUT) or []
     live = [beat for beat in beats if _silent_s(beat) < SILENT_AFTER_S]
     for beat in beats:
@@ -31,7 +31,7 @@ def examine_service(probe: Probe, expected: Mapping[str, ExpectedQueue], names: 
         groups = "; ".join(
             f"{tasks.partition(' ')[0]} tasks: {', '.join(sorted(ids)[:3])}" for tasks, ids in sorted(by_tasks.items())
         )
-        yield found("mixed-tasks", name, f"live workers on it know different tasks ({groups})")
+        yield found("mixed-tasks", name, f"its live workers know different tasks ({groups})")
     namespace = probe.client.namespace
     service = Service(
         depths=_joined(probe, depth_calls(namespace, names)),
@@ -44,7 +44,7 @@ def examine_service(probe: Probe, expected: Mapping[str, ExpectedQueue], names: 
 
 
 def served_queues(records: Iterable[ProcessRecord]) -> set[str]:
-    """Return the queues that processes take messages from."""
+    """Return the queues that working processes consume."""
     return {name for record in records if record.state == "working" for name in record.queues}
 
 
@@ -57,7 +57,7 @@ def _sentence(trouble: Trouble) -> str:
     said = f"{_number(trouble.count, 'message')} {are} ready, the oldest for {duration(trouble.oldest_s)}"
     return {
         "paused-backlog": f"{said}, and the queue is paused",
-        "unserved": f"{said}, and no live worker takes messages from the queue",
+        "unserved": f"{said}, and no live worker consumes the queue",
         "late": f"{said}; its target is {duration(trouble.limit)}",
     }[trouble.id]
 
@@ -83,7 +83,7 @@ def _number(count: int, what: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return "36 min": a time in its largest unit."""
+    """Return a time in its largest unit, for example "36 min"."""
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"

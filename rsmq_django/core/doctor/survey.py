@@ -1,6 +1,6 @@
-"""Which queues there are: those on the list, and those whose keys exist without it.
+"""Finds all queues: the listed ones, and unlisted ones by their keys.
 
-The only part that walks the server's keys. It does so from outside, in slices, so that no other client waits for it.
+The only part that scans the server's keys. It does so with SCAN, in slices, so that no other client waits for it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from .catalogue import found
 from .finding import Finding, Progress
 from .probe import Probe
 
-#: Keys that the server looks at for one reply.
+#: Keys that the server scans for one reply.
 KEYS_AT_A_TIME = 1000
-#: Above this a walk through all keys takes seconds: only a deep examination does it.
+#: Above this number a scan of all keys takes seconds: only a deep examination does it.
 MANY_KEYS = 2_000_000
 #: Matches `dead:`, `phantoms:` and `released:` after `{ns}::`, but not `result:`, of which there may be a million.
 SIDE_PATTERN = "[dpr][ehe][al]*:*"
@@ -26,37 +26,37 @@ SIDE_KINDS = ("dead", "phantoms", "released")
 
 @dataclass(slots=True)
 class Survey:
-    """Names of queues, by what gave them away."""
+    """Names of queues, by how they were found."""
 
     listed: set[str] = field(default_factory=set)
     hashes: set[str] = field(default_factory=set)
-    #: Keys that could be the messages of a queue, or anything else.
+    #: Names of keys that may contain the messages of a queue, or data of another program.
     others: set[str] = field(default_factory=set)
     rbmq: set[str] = field(default_factory=set)
-    #: Queues for which there is side data of ours.
+    #: Queues for which our side data exists.
     noted: set[str] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
-        """Return every name that may be a queue's, in order."""
+        """Return every name that may belong to a queue, sorted."""
         return sorted(self.listed | self.hashes | self.others)
 
 
 def survey(probe: Probe, *, deep: bool, progress: Progress) -> Survey:
-    """Find out which queues there are."""
+    """Return the names of all queues, with findings about the search itself."""
     result = Survey()
     _read_list(probe, result)
     _look_for_keys_without_colon(probe, result)
     total = probe.ask("DBSIZE", about="how many keys there are")
     if isinstance(total, int) and total > MANY_KEYS and not deep:
-        said = f"the server has {total} keys, more than {MANY_KEYS}; a deep examination walks through them"
+        said = f"the server has {total} keys, more than {MANY_KEYS}; only a deep examination scans them"
         result.findings.append(found("not-scanned", "server", said))
         return result
     namespace = probe.client.namespace
     escaped = escape_pattern(namespace)
     for key in _scan(probe, f"{escaped}:[^:]*", total, progress):
-        _sort_in(result, key.removeprefix(f"{namespace}:"))
+        _classify(result, key.removeprefix(f"{namespace}:"))
     for key in _scan(probe, f"{escaped}::{SIDE_PATTERN}", total, progress):
         kind, _, name = key.removeprefix(f"{namespace}::").partition(":")
         if kind in SIDE_KINDS:
@@ -76,13 +76,13 @@ def _read_list(probe: Probe, result: Survey) -> None:
         names = probe.ask("SMEMBERS", key, about="the list of queues") or ()
         result.listed = set(map(read_message_id, names))
     elif kind not in (None, b"none"):
-        said = f"the list of queues is a {read_message_id(kind)}; it should be a set"
+        said = f"the list of queues is a {read_message_id(kind)}, but should be a set"
         result.findings.append(found("wrong-type", key, said))
 
 
 def _look_for_keys_without_colon(probe: Probe, result: Survey) -> None:
     key = f"{probe.client.namespace}QUEUES"
-    # A user who may use the keys of this namespace only may not ask about that one, and need not.
+    # A user with rights to the keys of this namespace only may not read that key. That is not a finding.
     if probe.ask("TYPE", key, about=None) == b"set":
         result.findings.append(found("keys-without-colon", key, "there is a list of queues without a colon in its key"))
 
@@ -102,7 +102,7 @@ def _scan(probe: Probe, pattern: str, total: int | None, progress: Progress) -> 
         progress("keys", done, total)
 
 
-def _sort_in(result: Survey, rest: str) -> None:
+def _classify(result: Survey, rest: str) -> None:
     name, colon, suffix = rest.partition(":")
     if not colon:
         if name != "QUEUES":

@@ -1,7 +1,7 @@
-"""Which queues need attention, judged from a few numbers of each.
+"""Finds the queues that need attention, from a few numbers of each.
 
-The doctor makes its findings of it; the admin its first line, the order of its list of queues and the filter beside it.
-So all of them say the same. Plain values: `service.py` and the admin read them.
+The doctor uses it for its findings; the admin for its first line, the order of its list of queues and the filter
+beside it. So all of them agree. Plain values: `service.py` and the admin read them from Redis.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from ..listing import MAX_DEPTHS, QueueDepth, depths
 from ..past import MAX_QUEUES, recent_attempts
 from .finding import ExpectedQueue
 
-#: A queue is failing when so many attempts have ended lately, and this share of them failed.
+#: A queue is failing when at least this number of attempts ended lately, and at least this share of them failed.
 FAILING_LEAST, FAILING_SHARE = 10, 0.25
-#: Kinds of `catalogue.py`, those that need attention first.
+#: Kinds of `catalogue.py`, the most urgent first.
 ORDER = ("unserved", "late", "failing", "dead-letters", "paused-backlog")
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What was read of the queues of one connection."""
+    """State of the queues of one connection."""
 
-    #: Of every queue that has messages.
+    #: Of each queue that has messages.
     depths: Mapping[str, QueueDepth]
-    #: Queues that live workers take messages from.
+    #: Queues that live workers consume.
     served: Collection[str]
     paused: Collection[str]
-    #: Of the last ten to twenty minutes: how many ended, and how many of them failed.
+    #: Of the last ten to twenty minutes: how many attempts ended, and how many of them failed.
     attempts: Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One thing about one queue."""
+    """One problem of one queue."""
 
     #: A kind of `catalogue.py`.
     id: str
     queue: str
     #: Ready messages, dead letters or failed attempts.
     count: int
-    #: Of ready messages, for how long the first has been ready.
+    #: Of ready messages: how long the first has been ready.
     oldest_s: float = 0.0
-    #: Of a backlog, how long its messages may be ready at most; of failed attempts, how many have ended.
+    #: Of a backlog: how long its messages may be ready; of failed attempts: how many attempts have ended.
     limit: float = 0.0
 
     @property
     def rank(self) -> int:
-        """Return 0 for the kind that needs attention first."""
+        """Return the position of its kind in ORDER; 0 is the most urgent."""
         return ORDER.index(self.id)
 
 
@@ -62,13 +62,13 @@ def depth_calls(namespace: str, names: Sequence[str]) -> list[Call[dict[str, Que
 def attempt_calls(
     namespace: str, expected: Mapping[str, ExpectedQueue], names: Sequence[str], now_s: float
 ) -> list[Call[dict[str, tuple[int, int]]]]:
-    """Return the calls that read the recent attempts of those queues that the caller's workers work on."""
+    """Return the calls that read the recent attempts of the queues that the caller's workers consume."""
     worked_on = [name for name in names if name in expected and expected[name].is_worked_on]
     return [recent_attempts(namespace, part, now_s) for part in _parts(worked_on, MAX_QUEUES)]
 
 
 def troubles_of(expected: Mapping[str, ExpectedQueue], service: Service) -> list[Trouble]:
-    """Return what is wrong with the queues of the caller, those that need attention first."""
+    """Return the problems of the caller's queues, the most urgent first."""
     bands = by_queue(service.depths)
     found = [
         each
@@ -83,7 +83,7 @@ def troubles_of(expected: Mapping[str, ExpectedQueue], service: Service) -> list
 
 
 def dead_letter_queues(expected: Mapping[str, ExpectedQueue]) -> set[str]:
-    """Return the queues whose messages are dead letters: no worker is configured to take them."""
+    """Return the queues whose messages are dead letters: no worker is configured to consume them."""
     targets = {queue.dead_letter for queue in expected.values() if queue.dead_letter}
     return {name for name in targets if name not in expected or not expected[name].is_worked_on}
 
@@ -106,7 +106,7 @@ def _about_one(name: str, queue: ExpectedQueue, parts: Sequence[QueueDepth], ser
 def _depths_of(
     name: str, bands: Mapping[str, Sequence[str]], service: Service, expected: Mapping[str, ExpectedQueue]
 ) -> list[QueueDepth]:
-    """Return the depths of a queue and of its bands. A queue of the settings may be called like a band of another."""
+    """Return the depths of a queue and of its bands. A queue of the settings may have the name of a band."""
     names = [part for part in {name, *bands.get(name, ())} if part == name or part not in expected]
     return [service.depths[part] for part in names if part in service.depths]
 
