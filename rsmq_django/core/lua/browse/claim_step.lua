@@ -1,7 +1,7 @@
--- Claim the next step of a job that travels with its page, so that each page is good for one step.
+-- Claim the next step of a job whose state is stored in the page, so that each page can start one step only.
 --
---   KEYS[1]  string  number of steps that were claimed; expires
---   ARGV     number of this step, from 0; milliseconds for which to remember it
+--   KEYS[1]  string  number of claimed steps; expires
+--   ARGV     number of this step, from 0; expiry in ms
 --
 -- Returns 1, or 0 when the step was claimed before.
 local key, step, ttl_ms = KEYS[1], ARGV[1], ARGV[2]

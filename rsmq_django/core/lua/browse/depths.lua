@@ -1,8 +1,8 @@
--- Read how many messages there are in each of many queues, leaving out the empty ones. Nothing is changed.
+-- Read the depths of many queues, without the empty ones. Read-only.
 --
 --   KEYS  per queue: zset of its messages
 --
--- Returns the server's time (ms), then of each queue that has messages: its place in KEYS, all messages, ready messages,
+-- Returns the server's time (ms), then for each queue that has messages: its position in KEYS, all messages, ready messages,
 -- time at which the first one becomes visible (ms). A queue that another program broke (a key of the wrong type) has -1
 -- messages.
 --#include shared/clock

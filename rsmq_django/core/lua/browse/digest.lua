@@ -1,10 +1,10 @@
--- Read why messages died, without bodies and tracebacks. Nothing is changed.
+-- Read the failure records of dead letters, without bodies and tracebacks. Read-only.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> failure record (JSON)
---   ARGV     score and id of the message to begin behind, or "" and ""; score of the last one to read, or "+inf"; how
---            many (1..1000)
+--   ARGV     score and id of the message before the first one, or "" and ""; highest score to read, or "+inf"; number
+--            of messages (1..1000)
 --
 -- Returns the server's time (ms), then per message the seven values of browse/read. Errors: QueueNotFound.
 --#include shared/clock

@@ -1,9 +1,9 @@
--- Ask which worker notes that it holds a message. Nothing is changed.
+-- Find the worker whose record contains a message. Read-only.
 --
---   KEYS     hash per worker: what it holds (shared/strike)
+--   KEYS     hash per worker: messages leased by it (shared/strike)
 --   ARGV     message id, receive count, name of the queue
 --
--- Returns the place in KEYS of the first one that does, 0 for none.
+-- Returns the position in KEYS of the first such worker, 0 for none.
 local line, queue = "\n" .. ARGV[1] .. " " .. ARGV[2] .. "\n", " " .. ARGV[3]
 for at = 1, #KEYS do
   local batches = redis.call("HGETALL", KEYS[at])

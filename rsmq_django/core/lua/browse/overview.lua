@@ -1,4 +1,4 @@
--- Read what a list of queues shows, of many queues at once. Nothing is changed.
+-- Read the fields of many queues for a list, at once. Read-only.
 --
 --   KEYS     per queue: zset of its messages, hash of its attributes, hash of its failure records
 --
@@ -10,7 +10,7 @@
 local FIELDS = {"vt", "delay", "maxsize", "totalrecv", "totalsent", "created", "modified"}
 local out, n = {integer(now_ms)}, 1
 
--- One broken queue must not hide all others.
+-- A broken queue must not hide the others.
 local function unless_broken(reply) return not (type(reply) == "table" and reply.err) and reply end
 
 for at = 1, #KEYS, 3 do

@@ -1,17 +1,17 @@
--- Read a page of messages in the order in which they become visible. Nothing is changed.
+-- Read a page of messages in the order in which they become visible. Read-only.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  hash  message id -> failure record (JSON); absent when the records are not wanted
---   ARGV     score and id of the message to begin behind, or "" and "" for the first page; score of the last message to
---            show, "now" or "+inf"; how many (1..1000); how many bytes of each body
+--   KEYS[3]  hash  message id -> failure record (JSON); absent when the records are not needed
+--   ARGV     score and id of the message before the page, or "" and "" for the first page; highest score to show, "now"
+--            or "+inf"; number of messages (1..1000); number of bytes of each body
 --
--- Returns the server's time (ms), then per message the seven values of browse/read. Fewer than asked for does not mean
--- that these were the last. Errors: QueueNotFound.
+-- Returns the server's time (ms), then per message the seven values of browse/read. There may be more messages even if
+-- fewer than requested are returned. Errors: QueueNotFound.
 --#include shared/clock
 --#include browse/position
 --#include browse/read
--- A page of large messages must not hold up the server.
+-- A page of large messages must not block the server.
 local BUDGET_BYTES = 1048576
 local messages, settings, failures = KEYS[1], KEYS[2], KEYS[3]
 local score, id, last, count, longest = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])

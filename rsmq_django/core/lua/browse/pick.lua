@@ -1,11 +1,11 @@
--- Read messages by their ids. Nothing is changed.
+-- Read messages by their ids. Read-only.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> failure record (JSON)
---   ARGV     how many bytes of each body; ids
+--   ARGV     number of bytes of each body; ids
 --
--- Returns the server's time (ms), then the seven values of browse/read for each message that is there, in the order
+-- Returns the server's time (ms), then the seven values of browse/read for each message that exists, in the order
 -- given. Errors: QueueNotFound.
 --#include shared/clock
 --#include browse/read

@@ -1,4 +1,4 @@
--- Find places in a queue's order: by score, and by id, byte for byte, among equal scores.
+-- Find positions in a queue's order: by score, and by id, byte for byte, among equal scores.
 
 -- Lua's own "<" follows the server's locale, where "a" may come before "B"; a sorted set compares bytes.
 local function precedes(a, b)
@@ -9,8 +9,8 @@ local function precedes(a, b)
   return #a < #b
 end
 
--- Return the rank of the first message behind (score, id), whether or not that message is still there. A rank that was
--- noted earlier would not do: each message that leaves the queue moves all later ones.
+-- Return the rank of the first message after (score, id), whether or not that message still exists. A stored rank would
+-- be wrong: each message that leaves the queue moves all later ones.
 local function rank_behind(messages, score, id)
   local low = redis.call("ZCOUNT", messages, "-inf", "(" .. score)
   local high = redis.call("ZCOUNT", messages, "-inf", score)

@@ -1,4 +1,4 @@
--- Read the records of worker processes. Nothing is changed.
+-- Read the records of worker processes. Read-only.
 --
 --   KEYS     hash per process: its record (worker/describe)
 --

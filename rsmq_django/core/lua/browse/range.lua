@@ -1,17 +1,17 @@
--- Read the n-th to m-th message of a queue, or of its ready or hidden ones. Nothing is changed.
+-- Read the n-th to m-th message of a queue, or of its ready or hidden messages. Read-only.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> failure record (JSON)
---   ARGV     which ("all", "ready" or "hidden"); how many to leave out; how many to read (0..1000); "1" to begin with
---            the one that becomes visible last; how many bytes of each body
+--   ARGV     state ("all", "ready" or "hidden"); number to skip; number to read (0..1000); "1" to begin with the message
+--            that becomes visible last; number of bytes of each body
 --
--- Returns the server's time (ms), how many there are of that kind, then per message the seven values of browse/read, its
+-- Returns the server's time (ms), the number of messages in that state, then per message the seven values of browse/read, its
 -- failure record without the traceback. Errors: QueueNotFound.
 --#include shared/clock
 --#include browse/read
 --#include browse/record
--- Large bodies must not hold up the server: behind this, they are left out.
+-- Large bodies must not block the server: beyond this size, they are left out.
 local budget_bytes = 1048576
 local messages, settings, failures = KEYS[1], KEYS[2], KEYS[3]
 local which, offset, count, is_reversed, longest = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])

@@ -2,7 +2,7 @@
 -- Even a preview needs the whole body: the server cannot read a part of a field.
 local LONGEST_TO_CUT_BYTES = 65536
 
--- Return body size (-1: there is no body, the message is a phantom) and at most `longest` bytes of the body.
+-- Return the body size (-1: no body, the message is a phantom) and up to `longest` bytes of the body.
 local function read_body(settings, id, longest)
   local size = redis.call("HSTRLEN", settings, id)
   if size == 0 then return redis.call("HEXISTS", settings, id) - 1, "" end
@@ -11,8 +11,8 @@ local function read_body(settings, id, longest)
 end
 
 -- Append to `out` per message: id, score, receive count, first receive, body size, body, failure record; "" is absent.
---   found: id, score, id, score, ... as ZRANGE returns them; failures: nil when the records are not wanted
--- Stops behind the message that uses up `budget` bytes.
+--   found: id, score, id, score, ... as ZRANGE returns them; failures: nil when the records are not needed
+-- Stops after the message that exceeds `budget` bytes.
 local function read_into(out, settings, failures, found, longest, budget)
   local spent, n = 0, #out
   for at = 1, #found, 2 do

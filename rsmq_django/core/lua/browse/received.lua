@@ -1,6 +1,6 @@
--- How many hidden messages of a queue were received before: they are in flight, or wait for their next attempt; the others
--- are delayed. Counted when at most `most` are hidden, else estimated from so many. Leases end soon and delays late, so
--- half of the looks go to those that become visible first; the rest are spread over the others.
+-- How many hidden messages of a queue were received before: these are in flight, or due for a retry; the others are delayed.
+-- Counted when up to `most` are hidden, else estimated from `most` messages. Leases end soon and delays late, so half of
+-- the sample are the messages that become visible first; the other half is spread over the rest.
 local function count_received(settings, ids)
   for n, id in ipairs(ids) do ids[n] = id .. ":rc" end
   local received = 0
@@ -10,7 +10,7 @@ local function count_received(settings, ids)
   return received
 end
 
---   first, hidden: the rank of the first hidden message, and how many there are
+--   first, hidden: the rank of the first hidden message, and the number of hidden messages
 -- Returns how many were received, and 1 when that is an estimate.
 local function received_among(messages, settings, first, hidden, most)
   if hidden == 0 then return 0, 0 end

@@ -1,23 +1,23 @@
--- Look at messages one after the other, and return those that fit. Nothing is changed.
+-- Scan messages one by one, and return those that match. Read-only.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> failure record (JSON)
---   ARGV     score and id of the message to begin behind, or "" and ""; score of the last one to look at, "now" or
---            "+inf"; how many to look at (1..1000); which ("all", "received" or "new": received before, or never); how
---            many bytes of each body to return; "1" to look for the words in bodies and failure records, too, and not
---            only in ids and names of tasks; the least and the greatest beginning of an id, "" for any; number of marks,
---            the marks, the words, in small letters
+--   ARGV     score and id of the message before the first one, or "" and ""; highest score to scan, "now" or "+inf";
+--            number to scan (1..1000); state ("all", "received" or "new": received before, or never); number of bytes of
+--            each body to return; "1" to search for the words in bodies and failure records, too, and not only in ids
+--            and names of tasks; the lowest and the highest beginning of an id, "" for any; number of marks, the marks,
+--            the words, in lower case
 --
 -- All words must be found, in any case (shared/has_word); marks always in bodies and failure records. Returns the server's
--- time (ms), how many were looked at, score and id of the last one ("": nothing is left), then the seven values of
--- browse/read, records without tracebacks. Errors: QueueNotFound.
+-- time (ms), the number of scanned messages, score and id of the last one ("": end of the queue), then the seven values
+-- of browse/read, records without tracebacks. Errors: QueueNotFound.
 --#include shared/clock
 --#include shared/has_word
 --#include browse/position
 --#include browse/read
 --#include browse/record
-local budget_bytes = 4194304 -- bodies are read whole to be searched: this bounds the time that other clients wait
+local budget_bytes = 4194304 -- a search reads complete bodies: this limits the time that other clients wait
 local messages, settings, failures = KEYS[1], KEYS[2], KEYS[3]
 local score, id, last, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local which, longest, everywhere, low, high = ARGV[5], tonumber(ARGV[6]), ARGV[7] == "1", ARGV[8], ARGV[9]
@@ -29,7 +29,7 @@ local function has_each(text, words, has)
   return true
 end
 
--- Return what is searched of a message. The name of a task is all that somebody may see who may not read bodies.
+-- Return the searched text of a message. Without the permission to read bodies, only the name of the task is searched.
 local function is_meant(message_id, body)
   local failure, task = redis.call("HGET", failures, message_id) or "", '"task"%s*:%s*"([^"]*)"'
   budget_bytes = budget_bytes - #body - #failure

@@ -1,18 +1,18 @@
--- Read what an operator wants to know of a queue at a glance.
+-- Read the main numbers of a queue: depth, age of the backlog, totals and memory. Read-only.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --
--- Returns all messages; ready ones; ms that the first ready one has been ready (-1: none is); how many of the hidden
--- ones had been received before, and 1 when that is an estimate; total sent; total received; created; bytes of memory
--- (-1: the server does not say). Errors: QueueNotFound.
+-- Returns all messages; ready messages; ms since the first ready message became ready (-1: none is ready); how many hidden
+-- messages had been received before, and 1 when that is an estimate; total sent; total received; created; bytes of
+-- memory (-1: the server does not report it). Errors: QueueNotFound.
 --#include shared/clock
 --#include browse/received
--- Looking at each of a million hidden messages would take seconds; so many tell the share within a few per cent.
+-- A check of a million hidden messages would take seconds; a sample of this size gives the share within a few per cent.
 local MAX_LOOKS = 500
 local messages, settings = KEYS[1], KEYS[2]
 
--- Returns the bytes of a key; the user of a server may lack the permission to ask, and that must not hide the rest.
+-- Returns the bytes of a key. The server's user may lack this permission; the other numbers are returned without it.
 local function memory_of(key)
   local subcommand = "USAGE"
   local bytes = redis.pcall("MEMORY", subcommand, key, "SAMPLES", 20)

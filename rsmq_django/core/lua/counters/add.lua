@@ -1,14 +1,14 @@
--- Add what a process has counted to the counters of a queue, once.
+-- Add a process's counts to the counters of a queue, once.
 --
 --   KEYS[1..4]  hash  counters of the present minute, ten minutes, hour, and of all time; they expire
---   ARGV   who has counted; the number of this report, which grows; seconds to keep each hash; then per counter: its
---          field and by how much it grows
+--   ARGV   id of the process; number of this report, which increases; seconds to keep each hash; then per counter: its
+--          field and its increment
 --
--- Returns 1, or 0 when this report has arrived before (its reply was lost). At most 250 counters.
+-- Returns 1, or 0 when this report was added before (its reply was lost). Up to 250 counters.
 local fresh, reporter, report = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local FIRST_TTL, FIRST_FIELD = 3, 7
 
--- A counter that another program left as something else than a number, or as the largest one, begins anew. Not with
+-- A counter that another program changed to something other than a number, or to the largest number, restarts at 0. Not with
 -- raise_counter(): sums of microseconds become larger than the numbers that Lua writes with all their digits.
 local function grow(key, field, by)
   local reply = redis.pcall("HINCRBY", key, field, by)
@@ -20,7 +20,7 @@ end
 
 local seen = redis.call("HGET", fresh, reporter)
 if seen and tonumber(seen) >= report then return 0 end
--- A removal comes first: after it, a server at its memory limit takes what follows. It expires, so it is bounded.
+-- A removal comes first: after it, a server at its memory limit accepts the other writes. It expires, so it is bounded.
 redis.call("HDEL", fresh, reporter)
 for k, key in ipairs(KEYS) do
   for at = FIRST_FIELD, #ARGV, 2 do grow(key, ARGV[at], ARGV[at + 1]) end

@@ -1,8 +1,8 @@
--- Read how many attempts at the messages of many queues ended in one span of time, and how many of them failed.
+-- Read how many attempts in many queues ended in one span of time, and how many of them failed.
 --
 --   KEYS  hash per queue: its counters in that span (core/counters.py)
 --
--- Returns of each queue with such attempts: its place in KEYS, succeeded, failed.
+-- Returns for each queue with such attempts: its position in KEYS, succeeded, failed.
 local FAILED = {retried = true, dead = true, discarded = true, lost = true}
 local out = {}
 

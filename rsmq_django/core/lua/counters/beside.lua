@@ -1,10 +1,10 @@
--- Read what many queues counted in one span of time: how attempts ended in each, and the histograms of all together.
+-- Read the counters of many queues in one span of time: outcomes of attempts per queue, and the histograms of all together.
 --
 --   KEYS     hash per queue: its counters in that span (core/counters.py)
---   ARGV[1]  a task, to leave out all others and what was seen of the queues; left out for all of them
+--   ARGV[1]  a task, to count only its attempts, without samples of the queues; absent for all tasks
 --
 -- Returns per queue: succeeded, retried, dead or discarded, released, lost, cancelled, ready, total sent; the last two are
--- -1 without a look at the queue. Then "wait" or "run", bucket and count in turn.
+-- -1 without a sample of the queue. Then "wait" or "run", bucket and count in turn.
 local PLACES = {succeeded = 1, retried = 2, dead = 3, discarded = 3, released = 4, lost = 5, cancelled = 6}
 local SEEN = {["=ready"] = 7, ["=sent"] = 8}
 local task, out, merged = ARGV[1], {}, {wait = {}, run = {}}

@@ -2,5 +2,5 @@
 --
 --   KEYS[1]  hash  counters
 --
--- Returns fields and values in turn; nothing when there is no such hash.
+-- Returns fields and values in turn; empty when there is no such hash.
 return redis.call("HGETALL", KEYS[1])

@@ -1,12 +1,12 @@
--- Note how long a queue is, for charts of its past.
+-- Store the length of a queue, for charts of its history.
 --
 --   KEYS[1]     zset  message id -> time it becomes visible (ms)
 --   KEYS[2]     hash  attributes, counters, bodies
 --   KEYS[3..5]  hash  counters of the present minute, ten minutes and hour; they expire
 --   ARGV   seconds to keep each of the three
 --
--- Totals are those of the last look, lengths and ages the largest of all looks in that span of time.
--- Returns 1, or 0 when there is no such queue.
+-- Totals are those of the last sample, lengths and ages the largest of all samples in that span of time.
+-- Returns 1, or 0 when the queue does not exist.
 --#include shared/clock
 local messages, settings = KEYS[1], KEYS[2]
 
@@ -24,7 +24,7 @@ end
 
 for n = 1, 3 do
   local key = KEYS[n + 2]
-  redis.call("HDEL", key, "=sent", "=received") -- first a removal: then this works at the memory limit, too
+  redis.call("HDEL", key, "=sent", "=received") -- removal first, so that this works at the memory limit, too
   redis.call("HSET", key, "=sent", attributes[2] or "0", "=received", attributes[3] or "0")
   raise_to(key, "=messages", all)
   raise_to(key, "=ready", ready)

@@ -1,9 +1,9 @@
--- Read what many queues counted in one span of time, all of them together: how attempts ended, and their histograms.
+-- Read the sums of the counters of many queues in one span of time: outcomes of attempts, and their histograms.
 --
 --   KEYS  hash per queue: its counters in that span; then the same hashes of the span before it (core/counters.py)
 --
--- Returns succeeded, retried, dead or discarded, released, lost, cancelled, ready (-1 without a look at any queue), sent
--- since the span before (-1 when that is not known of any queue). Then "wait" or "run", bucket and count in turn.
+-- Returns succeeded, retried, dead or discarded, released, lost, cancelled, ready (-1 without a sample of any queue), sent
+-- since the previous span (-1 when that is not known of any queue). Then "wait" or "run", bucket and count in turn.
 local PLACES = {succeeded = 1, retried = 2, dead = 3, discarded = 3, released = 4, lost = 5, cancelled = 6}
 local out, merged, many = {0, 0, 0, 0, 0, 0, -1, -1}, {wait = {}, run = {}}, #KEYS / 2
 
@@ -23,7 +23,7 @@ for at = 1, many do
       add(7, value)
     elseif name == "=sent" then
       local before = tonumber(redis.call("HGET", KEYS[many + at], "=sent"))
-      -- A queue that was deleted and made again begins at 0.
+      -- A queue that was deleted and created again begins at 0.
       if before then add(8, value >= before and value - before or value) end
     end
   end

@@ -1,9 +1,9 @@
--- Give a queue the attributes that it lacks and put it on the list. Does nothing when it was deleted meanwhile.
+-- Add the missing attributes of a queue, and list it. Does nothing when it was deleted meanwhile.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  set   queue names
---   ARGV     name; visibility timeout, delay and maximum size for where they are missing
+--   ARGV     name; visibility timeout, delay and maximum size to use when they are missing
 --
 -- Returns how many attributes and names were added.
 local messages, settings, queues = KEYS[1], KEYS[2], KEYS[3]

@@ -1,7 +1,7 @@
--- What the ids of all known clients look like, and when a message was sent.
-local FIRST_YEAR_MS = 1262304000000 -- 2010: an older time means that the id carries none
+-- The formats of message ids of all known clients, and the time of sending in an id.
+local FIRST_YEAR_MS = 1262304000000 -- 2010: an older time means that the id contains no time
 
--- As this client and the reference write them: 32 characters, the first ten a time. Only these can be given by hand.
+-- The format of this client and the reference: 32 characters, the first ten a time. Only these can be entered by hand.
 local function is_regular(id) return #id == 32 and not id:find("[^%w:]") end
 
 -- 22 characters (Go, Ruby), 30 (Rust before 17), a UUID (Scala), or the text of a Python bytes object.

@@ -1,13 +1,14 @@
--- Read what can be said about a queue without walking through its messages.
+-- Read the state of a queue without a scan of its messages.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  phantoms that were removed (shared/phantoms)
---   ARGV     the longest time (ms) that a client may hide a message for
+--   ARGV     the longest time (ms) for which a client may hide a message
 --
--- Returns the types of the first two keys and how long they live (ms, -1: for ever); vt, delay, maxsize, created,
+-- Returns the types of the first two keys and their times to live (ms, -1: none); vt, delay, maxsize, created,
 -- modified, totalrecv, totalsent (nil: absent); the number of fields, of messages, of scores in seconds, in
--- microseconds and beyond the longest time (without calls of tasks: they may be due in years); how many phantoms were removed, and a note on the last one; the first ids.
+-- microseconds and beyond the longest time (without calls of tasks: they may be due in years); the number of removed
+-- phantoms, and a note on the last one; the first ids.
 --#include shared/clock
 local SECONDS_BELOW, MICROSECONDS_FROM = 1e11, 1e14
 local messages, settings, phantoms, longest_ms = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1])
@@ -24,7 +25,7 @@ for i = 1, 7 do reply[4 + i] = attributes[i] or false end
 reply[12] = fields
 
 local CALLS_LOOKED_AT = 1000
--- A call of a task that was never received: its sender asked for that time.
+-- A call of a task that was never received: its sender requested that time.
 local function is_waiting_call(id)
   local body, receive_count = unpack(redis.call("HMGET", settings, id, id .. ":rc"))
   if receive_count or not body then return false end

@@ -1,4 +1,4 @@
--- Replace an attribute that is no number, unless somebody changed it meanwhile.
+-- Replace an attribute that is not a number, unless another client changed it meanwhile.
 --
 --   KEYS[1]  hash  attributes, counters, bodies
 --   ARGV     field, the broken value, the new value

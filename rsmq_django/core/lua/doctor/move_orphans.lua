@@ -1,12 +1,12 @@
--- Move bodies that belong to no message into a queue of their own, as messages that can be received. When source and
--- target are the same queue they become messages there.
+-- Move bodies that belong to no message to a queue of their own, as messages that can be received. When source and
+-- target are the same queue, they become messages of that queue.
 --
 --   KEYS[1], KEYS[2]  zset and hash of the queue
 --   KEYS[3], KEYS[4]  zset and hash of the target
 --   KEYS[5]           set  queue names
 --   ARGV              name of the target; visibility timeout, delay and maximum size that it gets if it is new; ids
 --
--- Returns how many were moved; one that has become a message meanwhile is not.
+-- Returns how many were moved; a body that belongs to a message by now is left out.
 --#include shared/clock
 --#include shared/counters
 local messages, settings, target, target_settings, queues = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -19,7 +19,7 @@ local function move(id)
   if has_messages and redis.call("ZSCORE", messages, id) then return 0 end
   local values = redis.call("HMGET", settings, id, id .. ":rc", id .. ":fr")
   if not values[1] then return 0 end
-  -- Removing comes first: a server at its memory limit then allows the rest.
+  -- Remove first: a server at its memory limit then accepts the other writes.
   redis.call("HDEL", settings, id, id .. ":rc", id .. ":fr")
   redis.call("ZADD", target, integer(now_ms), id)
   redis.call("HSET", target_settings, id, values[1])

@@ -4,7 +4,7 @@
 --   KEYS[2]  hash  attributes, counters, bodies
 --   ARGV     ids
 --
--- Returns for how many ids something was removed.
+-- Returns the number of ids for which something was removed.
 local messages, settings = KEYS[1], KEYS[2]
 local has_messages = redis.call("TYPE", messages).ok == "zset"
 local removed = 0

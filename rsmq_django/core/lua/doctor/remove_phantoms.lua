@@ -1,4 +1,4 @@
--- Remove phantoms that a second look finds unchanged: no body yet, and the same score.
+-- Remove phantoms that a second check finds unchanged: still no body, and the same score.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies

@@ -1,11 +1,11 @@
--- Remove a queue whose messages cannot be received, if it holds no body any more: its senders are then told that it
--- does not exist, instead of losing what they send.
+-- Remove a queue whose messages cannot be received, if it has no bodies left: its senders then get QueueNotFound,
+-- instead of losing their messages.
 --
 --   KEYS[1]  hash  attributes, counters, bodies
 --   KEYS[2]  set   queue names
 --   ARGV     name
 --
--- Returns 1 done, 0 it still holds something or is not listed.
+-- Returns 1 done, 0 it is not empty or not listed.
 local settings, queues = KEYS[1], KEYS[2]
 local attributes = 0
 for _, field in ipairs({"vt", "delay", "maxsize", "created", "modified", "totalrecv", "totalsent"}) do

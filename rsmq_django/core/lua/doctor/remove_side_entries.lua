@@ -1,4 +1,4 @@
--- Remove what we noted about messages that do not exist any more.
+-- Remove our additional data of messages that do not exist any more.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  message id -> failure record, releases, crashes

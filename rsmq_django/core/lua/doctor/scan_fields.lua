@@ -1,17 +1,17 @@
--- Look at a slice of a queue's hash for what belongs to no message.
+-- Scan a slice of a queue's hash for fields that belong to no message.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   ARGV     cursor, length of the slice, ms for which a sender may still be between two steps
 --
--- Returns the next cursor; how many fields were looked at; how many are of no known kind, and one of them; then for
--- each orphan "body" or "counter" and its id. A field that looks like no id is no orphan: another client put it there.
+-- Returns the next cursor; the number of scanned fields; the number of unknown fields, and one of them; then for each orphan
+-- "body" or "counter" and its id. A field in no format of an id is not an orphan: another client stored it.
 --#include shared/clock
 --#include doctor/ids
 --#include doctor/slices
 local KNOWN = {vt = 1, delay = 1, maxsize = 1, created = 1, modified = 1, totalrecv = 1, totalsent = 1}
 local messages, settings, grace_ms = KEYS[1], KEYS[2], tonumber(ARGV[3])
--- A queue named like the list of queues has a set where its messages should be: none of its bodies can be received.
+-- A queue named like the list of queues has a set in place of its messages: none of its bodies can be received.
 local has_messages = redis.call("TYPE", messages).ok == "zset"
 
 local function is_message(id) return has_messages and redis.call("ZSCORE", messages, id) end

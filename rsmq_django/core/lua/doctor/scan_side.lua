@@ -1,10 +1,10 @@
--- Look at a slice of what we noted beside a queue, for messages that do not exist any more.
+-- Scan a slice of our additional data of a queue, for messages that do not exist any more.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  message id -> failure record, releases, crashes
 --   ARGV     cursor, length of the slice
 --
--- Returns the next cursor, how many fields were looked at, and those of messages that are gone.
+-- Returns the next cursor, the number of scanned fields, and the fields of messages that do not exist.
 --#include doctor/ids
 --#include doctor/side
 --#include doctor/slices

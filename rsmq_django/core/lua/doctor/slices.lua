@@ -1,4 +1,4 @@
--- The next slice of a hash's field names. Bodies stay where they are if the server can do that (Redis 7.4, Valkey 8);
+-- The next slice of a hash's field names. Bodies are not read if the server can leave them out (Redis 7.4, Valkey 8);
 -- otherwise the slice is a tenth, because their bytes pass through the script.
 local function next_fields(hash, cursor, count)
   local slice = redis.pcall("HSCAN", hash, cursor, "COUNT", count, "NOVALUES")

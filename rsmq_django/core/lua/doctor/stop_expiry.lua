@@ -1,4 +1,4 @@
--- Let the keys of a queue live for ever: a time to live would take all messages at once.
+-- Remove the time to live of the keys of a queue: at its end, all messages would be lost.
 --
 --   KEYS  zset and hash of the queue
 --

@@ -1,4 +1,4 @@
--- Take a name off the list of queues if there is no such queue.
+-- Remove a name from the list of queues if there is no such queue.
 --
 --   KEYS[1], KEYS[2]  zset and hash of the queue
 --   KEYS[3]           set  queue names

@@ -1,11 +1,11 @@
--- Enter tasks whose last successes are to be kept, as long as there is room. One that no worker has entered for a while
--- gives way: nothing is written to its stream any more.
+-- Register tasks whose last successes are kept, while there is space. A task that no worker has registered for a while is
+-- removed: nothing is written to its stream any more.
 --
---   KEYS[1]  zset  task -> when a worker last entered it (ms)
---   ARGV     at most how many tasks; milliseconds after which one gives way; the tasks (at most 1,000)
+--   KEYS[1]  zset  task -> when a worker last registered it (ms)
+--   ARGV     maximum number of tasks; milliseconds after which a task is removed; the tasks (up to 1,000)
 --
--- Returns for each task 1 when it is entered and 0 when there is no room, then the names that gave way: their streams are
--- to be removed (events/forget).
+-- Returns for each task 1 when it is registered and 0 when there is no space, then the names of removed tasks: their
+-- streams are to be removed (events/forget).
 --#include shared/clock
 local tasks, most, patience_ms = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 local out, gone = {}, {}

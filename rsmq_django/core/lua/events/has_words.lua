@@ -1,12 +1,12 @@
--- Search the bodies of messages whose events are known, where they are still kept.
+-- Search the bodies of messages whose events are known, if the bodies are still stored.
 --
 --   KEYS     per event: hash, result record; hashes of attributes, counters, bodies of the queue and of its
 --            dead-letter queue
---   ARGV     number of words; the words, in small letters; then the message id of each event
+--   ARGV     number of words; the words, in lower case; then the message id of each event
 --
--- Returns per event the numbers of the words that its body has, from 1, in one text with blanks between; "" when it has
--- none of them, or is gone (shared/has_word). Bodies of more than 65,536 bytes are not searched. Ends before the last event
--- once it has searched 262,144 bytes, so that other clients need not wait: the caller goes on behind that.
+-- Returns per event the numbers of the words in its body, from 1, in one text with blanks between; "" when it has none of
+-- them, or is gone (shared/has_word). Bodies of more than 65,536 bytes are not searched. Ends before the last event once
+-- it has searched 262,144 bytes, so that other clients need not wait: the caller continues with the next event.
 --#include shared/has_word
 local LONGEST, budget_bytes = 65536, 262144
 local number_of_words, words, out = tonumber(ARGV[1]), {}, {}

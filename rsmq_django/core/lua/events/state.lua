@@ -1,10 +1,10 @@
--- Tell how full the event log is.
+-- Read the size of the event log.
 --
 --   KEYS[1]  stream  the event log
---   KEYS[2]  string  how many events could not be written
+--   KEYS[2]  string  number of events that could not be written
 --
--- Returns the number of entries, how many were ever added (-1: the server does not count them), how many could not be
--- written ("": none), and the ids of the first and the last entry ("": there is none).
+-- Returns the number of entries, the number of all entries ever added (-1: the server does not count them), the number of
+-- events that could not be written ("": none), and the ids of the first and the last entry ("": the log is empty).
 local log, dropped = KEYS[1], KEYS[2]
 
 local length = redis.call("XLEN", log)

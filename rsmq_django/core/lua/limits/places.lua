@@ -1,5 +1,5 @@
--- Whether there is room in a limit, and whose turn it is: a part of limits/take, whose variables this uses.
--- Until when the lease lasts that a place stands for; nil when it is over or, for an unknown queue, when it may last.
+-- Whether a limit has a free slot, and which message is next: a part of limits/take, whose variables this uses.
+-- Return when the lease of a slot's message expires; nil when it has expired or, for an unknown queue, may not have.
 local function lease_of(holder, text)
   local count_then, until_ms, name = text:match("^(%d+) (%d+) (.+)$")
   local queue = queues[name]
@@ -19,7 +19,7 @@ local function free_places(key, most)
     local until_ms = tonumber(text:match("^%d+ (%d+) ."))
     local is_overdue = until_ms and until_ms <= now_ms
     if not until_ms then
-      redis.call("HDEL", key, holder) -- no worker wrote it: it stands for no message
+      redis.call("HDEL", key, holder) -- no worker wrote it: it belongs to no message
     elseif is_overdue or most <= FEW then
       local visible_ms, name, count_then = lease_of(holder, text)
       if not visible_ms then
@@ -31,18 +31,18 @@ local function free_places(key, most)
   end
 end
 
--- How long until there is room: 0 now, nil unknown.
+-- Return the time until a slot is free: 0 now, nil unknown.
 local lead_ms = {}
 function lead_ms.concurrency(key, most)
-  if redis.call("HEXISTS", key, id) == 1 then return 0 end -- its own, of an earlier delivery
+  if redis.call("HEXISTS", key, id) == 1 then return 0 end -- its own slot, of an earlier delivery
   if redis.call("HLEN", key) >= most then free_places(key, most) end
   return redis.call("HLEN", key) < most and 0 or nil
 end
 function lead_ms.rate(key, most, window_ms)
   local stored = redis.call("LINDEX", key, most - 1)
   if not stored then return 0 end
-  local nth = tonumber(stored) or math.huge -- no worker wrote what is not a number
-  -- Starts that lie in the future are those of a clock that was put back: nobody waits until it is there again.
+  local nth = tonumber(stored) or math.huge -- workers write only numbers
+  -- Starts in the future have the time of a clock that was put back: no message waits until then.
   if nth - now_ms > window_ms then redis.call("DEL", key) return 0 end
   return math.max(0, nth + window_ms - now_ms)
 end

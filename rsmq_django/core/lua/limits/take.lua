@@ -1,24 +1,24 @@
--- Let a message run if all limits of its task have room, and take its place in all of them; else in none.
+-- Take a slot for a message in all limits of its task if all of them have one; else in none.
 --
---   KEYS     per limit two: what is counted, and time of the last turn that was given to a waiting message (ms, string);
+--   KEYS     per limit two: the counted data, and the time of the last turn that was given to a waiting message (ms, string);
 --            then per queue two: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies
---     what is counted, "concurrency": hash of places, message id -> "<receive count> <held until at least, ms> <queue>";
+--     counted data, "concurrency": hash of slots, message id -> "<receive count> <held until at least, ms> <queue>";
 --     "rate": list of the times (ms) of the latest starts, newest first
---   ARGV     id, receive count, lease in ms, ms that this message should wait at least, number of limits; per limit
---            "concurrency" or "rate", how many, of how many ms ("rate"), longest wait in ms; per queue its name, the
+--   ARGV     id, receive count, lease in ms, minimum wait of this message in ms, number of limits; per limit
+--            "concurrency" or "rate", its maximum, its span in ms ("rate"), longest wait in ms; per queue its name, the
 --            message's own first
 --
--- Returns {1}: it may run; {0, ms to wait}; or {-1, names of queues}: first look whether places of messages in these are
--- still held, because a script may touch only keys that it was given.
+-- Returns {1}: it may run; {0, ms to wait}; or {-1, names of queues}: call again with the keys of these queues to check
+-- whether messages in them still hold their slots, because a script may use only keys that it was given.
 --
--- A place is held as long as the lease of its message. That is looked up when there is no other place, so that running
--- messages cost nothing here and the place of a dead worker comes free with its message.
+-- A slot is held as long as the lease of its message. The lease is checked only when there is no free slot, so that running
+-- messages cost nothing here, and the slot of a dead worker becomes free with its message.
 --#include shared/clock
 local id, receive_count, held_ms, least_ms, count = ARGV[1], ARGV[2], now_ms + ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local PER_LIMIT, FIRST = 4, 6
--- Places whose lease was good a moment ago are looked up only where that is cheap.
+-- Slots whose lease was valid a moment ago are checked only where that is cheap.
 local FEW = 100
--- Waiting messages come back one after the other, so that thousands of them do not come together.
+-- Waiting messages return one after the other, so that thousands of them do not return together.
 local TURN_MS = 5
 
 local queues, unknown, is_unknown = {}, {}, {}
@@ -53,7 +53,7 @@ for _, limit in ipairs(limits) do
   if limit.kind == "concurrency" then
     redis.call("HDEL", limit.key, id)
     redis.call("HSET", limit.key, id, receive_count .. " " .. integer(held_ms) .. " " .. ARGV[FIRST + PER_LIMIT * count])
-    redis.call("PEXPIRE", limit.key, MONTH_MS) -- for what is never asked for again
+    redis.call("PEXPIRE", limit.key, MONTH_MS) -- for limits that are not used any more
   else
     redis.call("LTRIM", limit.key, 0, limit.most - 1)
     redis.call("LPUSH", limit.key, integer(now_ms))

@@ -1,4 +1,4 @@
--- Delete messages by id, whoever holds them, with what we noted about them beside the queue.
+-- Delete messages by id, including messages in flight, with our additional data of them.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies

@@ -1,5 +1,5 @@
--- Give the attempts in a result record numbers below 1, in the same order: 1, 2, 3 become -2, -1, 0. The next life counts
--- from 1 again and overwrites none of them.
+-- Renumber the attempts in a result record, in the same order: 1, 2, 3 become -2, -1, 0. The next attempts count from 1
+-- again and overwrite none of them.
 local MOST_ATTEMPTS = 60
 
 local function make_attempts_earlier(record)
@@ -20,7 +20,7 @@ local function make_attempts_earlier(record)
   for at = 1, #words, 1000 do redis.call("HSET", record, unpack(words, at, math.min(at + 999, #words))) end
 end
 
--- Let a message keep what its earlier lives were (JSON, "" for none): fields for its queue and for the releases of it.
+-- Keep the history of a message before its redrive (JSON, "" for none): fields for its queue and for the releases of it.
 local function carry_past(id, lives, first_received, fields, releases)
   if lives == "" then return end
   fields[#fields + 1], fields[#fields + 2] = id .. ":rc", "1"
@@ -29,9 +29,9 @@ local function carry_past(id, lives, first_received, fields, releases)
   releases[#releases + 1], releases[#releases + 2] = id .. ":lives", lives
 end
 
--- Let a result record, if there is one, wait for the end of its task again. That of another message stays as it is: a body,
--- and so the failure record of a dead letter, may name any task.
---   old_id, dead: id of the dead letter, key of the queue that it is in
+-- Mark the task of a result record, if there is one, as not finished again. The record of another message is unchanged: a
+-- body, and so the failure record of a dead letter, may name any task.
+--   old_id, dead: id of the dead letter, key of its dead-letter queue
 local function await_again(record, queue, id, ttl_s, old_id, dead)
   local owner = redis.call("HMGET", record, "message", "dead", "queue")
   local function is_there(name) return name and dead:sub(-#name - 1) == ":" .. name end

@@ -1,5 +1,5 @@
--- List the fields in a slice of a queue's hash that other programs keep there: all that belong to no message and that
--- RSMQ does not know.
+-- List the fields of other programs in a slice of a queue's hash: fields that belong to no message and that RSMQ does not
+-- know.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies

@@ -1,13 +1,13 @@
--- Move messages to another queue as they are: id, body, receive count, first receive, time they become visible, and what
--- we noted about them beside the queue.
+-- Move messages to another queue unchanged: id, body, receive count, first receive, time they become visible, and our
+-- additional data of them.
 --
 --   KEYS[1], KEYS[2]  zset and hash of the source; KEYS[3], KEYS[4] its failure records and releases
 --   KEYS[5..8]        the same of the target
 --   KEYS[9..]         hash  result record of each message, in order, if there is one
---   ARGV              channel and name of the target; then per message: id, receive count when it was looked at ("0": none)
+--   ARGV              channel and name of the target; then per message: id, receive count when it was read ("0": none)
 --
 -- Returns per message: 1 moved, 0 it is gone, -1 received since, -2 too long for the target, -3 the target has that id
--- already; or the number -1 when there is no such target. Errors: QueueNotFound.
+-- already; or the number -1 when the target does not exist. Errors: QueueNotFound.
 --#include moves/seen
 --#include shared/counters
 --#include shared/remove
@@ -18,7 +18,7 @@ if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSM
 local limit = redis.call("HMGET", target_settings, "maxsize", "vt")
 if not limit[2] then return -1 end
 local max_size = tonumber(limit[1]) or -1
-redis.call("HLEN", target_failures) -- a key of another type fails here, before anything was removed
+redis.call("HLEN", target_failures) -- a key of the wrong type fails here, before any removal
 redis.call("HLEN", target_releases)
 
 local ids, receive_counts = receipts_from(3, 2)
@@ -26,7 +26,7 @@ local verdicts, scores = verdicts_since(messages, settings, ids, receive_counts)
 local there = redis.call("ZMSCORE", target, unpack(ids))
 local moved, places, fields, failed, released, records = {}, {}, {}, {}, {}, {}
 
--- Note field and value of one hash, so that everything is read before anything is written.
+-- Note field and value of one hash, so that all reads come before the first write.
 local function take(from, field, into)
   local value = redis.call("HGET", from, field)
   if value then into[#into + 1], into[#into + 2] = field, value end
@@ -56,6 +56,6 @@ if #failed > 0 then redis.call("HSET", target_failures, unpack(failed)) end
 if #released > 0 then redis.call("HSET", target_releases, unpack(released)) end
 for _, record in ipairs(records) do redis.call("HSET", record, "queue", ARGV[2]) end
 raise_counter(target_settings, "totalsent", #moved)
--- A channel that this user may not use must not make a move look as if it had failed.
+-- A missing permission for the channel must not look like a failed move.
 redis.pcall("PUBLISH", ARGV[1], redis.call("ZCARD", target))
 return verdicts

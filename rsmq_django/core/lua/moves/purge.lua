@@ -1,14 +1,14 @@
 -- Remove all messages of a queue, including those in flight, and keep the queue: its attributes and counters stay, and
--- the fields of other programs that are named.
+-- the given fields of other programs.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> failure record; KEYS[4] hash of releases
---   ARGV     how many messages were sent in all when somebody looked, "" if it does not matter; then the fields of other
---            programs, at most a thousand
+--   ARGV     total sent when the caller read it, "" if it does not matter; then up to a thousand fields of other
+--            programs
 --
--- Returns how many there were, or -1 when more were sent since: nothing was removed. Takes no longer for a million
--- messages than for one: the server frees whole keys in the background, and only the fields that stay are written back.
+-- Returns how many there were, or -1 when more were sent since: nothing was removed. Takes as long for a million
+-- messages as for one: the server frees whole keys in the background, and only the fields that stay are written back.
 -- Errors: QueueNotFound.
 local messages, settings, failures, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local KEPT = {"vt", "delay", "maxsize", "created", "modified", "totalrecv", "totalsent"}

@@ -3,14 +3,14 @@
 --   KEYS[1..4]  of the dead-letter queue: zset, hash, failure records, releases
 --   KEYS[5..7]  zset, hash and releases of the target
 --   KEYS[8..]   hash  result record of each message that names one, in order
---   ARGV        channel and name of the target; seconds to keep a result that is awaited again; then per message: id,
---               receive count when it was looked at ("0": none), suffix of the new id, 1 if it has a result record, and
---               its lives so far (JSON, "" for none)
+--   ARGV        channel and name of the target; seconds to keep an unfinished result again; then per message: id,
+--               receive count when it was read ("0": none), suffix of the new id, 1 if it has a result record, and its
+--               history before the redrive (JSON, "" for none)
 --
--- A new id, because an old receipt must never fit again; the body stays, and with it the task's id. One with earlier lives
--- begins with a receive count of 1 that counts as given back unused, so that whoever ends it sees what to remove.
+-- The id is new, because an old receipt must never be valid again; the body stays, and with it the task's id. A message with
+-- a history starts with a receive count of 1 that counts as a release: it tells the worker that there is data to remove.
 --
--- Returns per message: its new id, or 0 it is gone, -1 received since, -2 too long for the target; or just -1: no such
--- target. Safe to repeat: what was sent again is gone. Errors: QueueNotFound.
+-- Returns per message: its new id, or 0 it is gone, -1 received since, -2 too long for the target; or just -1: the target
+-- does not exist. Safe to repeat: a redriven dead letter is gone. Errors: QueueNotFound.
 --#include moves/redriving
 return redrive(7, 3, function() return integer(now_ms) end)

@@ -1,4 +1,4 @@
--- Send dead letters again; keys and arguments are those of moves/redrive, which says what they are.
+-- Redrive dead letters; keys and arguments are those of moves/redrive, which describes them.
 --#include shared/clock
 --#include shared/counters
 --#include shared/ids
@@ -8,13 +8,13 @@
 local messages, settings, failures, releases, target, target_settings, target_releases = unpack(KEYS, 1, 7)
 
 -- key: index in KEYS before the first result record; first: index in ARGV before the first message; due_of: function of
--- the old and the new id that returns when the new message becomes visible (ms). Returns what moves/redrive does.
+-- the old and the new id that returns when the new message becomes visible (ms). Returns the reply of moves/redrive.
 local function redrive(key, first, due_of)
   if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
   local limit = redis.call("HMGET", target_settings, "maxsize", "vt")
   if not limit[2] then return -1 end
   local max_size = tonumber(limit[1]) or -1
-  redis.call("ZCARD", target) -- a key of another type fails here, before anything was removed
+  redis.call("ZCARD", target) -- a key of the wrong type fails here, before any removal
   redis.call("HLEN", target_releases)
 
   local ids, receive_counts = receipts_from(first + 1, 5)
@@ -46,7 +46,7 @@ local function redrive(key, first, due_of)
   redis.call("HDEL", releases, unpack(release_fields(gone)))
   for record, pair in pairs(awaited) do await_again(record, ARGV[2], pair[2], ARGV[3], pair[1], messages) end
   raise_counter(target_settings, "totalsent", #gone)
-  -- A channel that this user may not use must not make it look as if nothing had been sent.
+  -- A missing permission for the channel must not look like a failed redrive.
   redis.pcall("PUBLISH", ARGV[1], redis.call("ZCARD", target))
   return reply
 end

@@ -1,9 +1,9 @@
--- Delete messages that are still as they were when somebody looked at them, with what we noted about them.
+-- Delete messages that are unchanged since the caller read them, with our additional data of them.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> failure record; KEYS[4] hash of releases
---   ARGV     per message: id, receive count when it was looked at ("0": none)
+--   ARGV     per message: id, receive count when it was read ("0": none)
 --
 -- Returns per message: 1 deleted, 0 it is gone, -1 received since. Errors: QueueNotFound.
 --#include moves/seen

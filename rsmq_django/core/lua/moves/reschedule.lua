@@ -1,8 +1,8 @@
--- Set when messages become visible that are still as they were when somebody looked at them, whoever holds them.
+-- Set when messages become visible that are unchanged since the caller read them, including messages in flight.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   ARGV     ms from now; channel of the queue; then per message: id, receive count when it was looked at ("0": none)
+--   ARGV     ms from now; channel of the queue; then per message: id, receive count when it was read ("0": none)
 --
 -- Returns per message: 1 done, 0 it is gone, -1 received since. Errors: QueueNotFound.
 --#include shared/clock
@@ -22,10 +22,10 @@ for n, id in ipairs(ids) do
   end
 end
 if #chosen > 0 then
-  -- Removing before adding: ZADD alone is refused when the server is at its memory limit.
+  -- Remove, then add: a server at its memory limit refuses ZADD alone.
   redis.call("ZREM", messages, unpack(chosen))
   redis.call("ZADD", messages, unpack(scores))
-  -- Waiting workers look again. A channel that this user may not use must not make it look as if it had failed.
+  -- Idle workers check the queue again. A missing permission for the channel must not look like a failure.
   redis.pcall("PUBLISH", ARGV[2], redis.call("ZCARD", messages))
 end
 return verdicts

@@ -1,5 +1,5 @@
--- Say for each message whether it is still as it was when somebody looked at it:
---   1 yes, 0 it is gone (or named before), -1 it was received since. A count of "0": it had never been received.
+-- Return for each message whether it is unchanged since the caller read it:
+--   1 yes, 0 it is gone (or was listed before), -1 it was received since. A count of "0": it had never been received.
 local function verdicts_since(messages, settings, ids, receive_counts)
   local fields, verdicts, named = {}, {}, {}
   for n, id in ipairs(ids) do fields[n] = id .. ":rc" end
@@ -16,7 +16,7 @@ local function verdicts_since(messages, settings, ids, receive_counts)
   return verdicts, scores
 end
 
--- The ids and receive counts that stand in ARGV from `first` on, in groups of `width` words.
+-- The ids and receive counts in ARGV from `first` on, in groups of `width` words.
 local function receipts_from(first, width)
   local ids, receive_counts = {}, {}
   for at = first, #ARGV, width do
@@ -25,8 +25,8 @@ local function receipts_from(first, width)
   return ids, receive_counts
 end
 
--- The fields of releases that belong to messages: how often each was given back, how often its worker died, and what
--- went wrong in its earlier lives.
+-- The fields of releases that belong to messages: number of releases, number of crashes, and the history before a
+-- redrive.
 local function release_fields(ids)
   local fields = {}
   for n, id in ipairs(ids) do

@@ -1,4 +1,4 @@
--- Cancel a task that waits in an outbox: no relay will send it, and its result says that it was cancelled.
+-- Cancel a task that is stored in an outbox: no relay will send it, and its result is cancelled.
 --
 --   KEYS[1]  zset  task id -> time until which it is remembered as sent (ms)
 --   KEYS[2]  hash  result record
@@ -9,7 +9,7 @@
 --#include shared/clock
 local remembered, result = KEYS[1], KEYS[2]
 local task_id, memory_ms, queue, err, body, keep_s = unpack(ARGV)
-redis.call("HLEN", result) -- a key of another type fails here, before anything is written
+redis.call("HLEN", result) -- a key of the wrong type fails here, before any write
 if redis.call("ZSCORE", remembered, task_id) then return 0 end
 redis.call("ZADD", remembered, integer(now_ms + memory_ms), task_id)
 if keep_s ~= "0" then

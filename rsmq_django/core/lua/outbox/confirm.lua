@@ -1,7 +1,7 @@
--- Note that the database knows which messages of an outbox were sent: they need not be remembered much longer.
+-- Note which messages of an outbox are marked as sent in the database: they need not be remembered much longer.
 --
 --   KEYS[1]  zset  task id -> time until which it is remembered as sent (ms)
---   ARGV     ms to remember them still, for relays that read the database before; then the task ids
+--   ARGV     ms to remember them for relays that read the database earlier; then the task ids
 --#include shared/clock
 local scores = {}
 for n = 2, #ARGV do

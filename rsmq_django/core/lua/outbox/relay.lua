@@ -1,12 +1,12 @@
--- Put task messages of an outbox on their queue, in the order given. One that was sent before is left out, as long as it
--- is remembered or has a result record: the sender may have died before it could note that it had sent it, or somebody
--- lets rows be sent again after a failover.
+-- Put task messages of an outbox on their queue, in the order given. A message that was sent before is left out, while it
+-- is remembered or has a result record: the relay may have stopped before it could mark the row as sent, or an operator
+-- sends rows again after a failover.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  zset  task id -> time until which it is remembered as sent (ms)
 --   KEYS[4..] hash  result record of each message that keeps one, in order
---   ARGV     channel, queue name, ms to remember what is sent, seconds that an unfinished record is kept;
+--   ARGV     channel, queue name, ms to remember sent messages, seconds that an unfinished record is kept;
 --            then per message: task id, delay in ms or the unit of the queue's own, "1" if its result is kept, body
 --
 -- Returns per message: 1 sent, 0 it was sent before, -2 too long for the queue. Errors: QueueNotFound.
@@ -33,7 +33,7 @@ for at = 5, #ARGV, 4 do
   local is_known = redis.call("ZSCORE", remembered, task_id)
   if is_known or (keeps_result == "1" and redis.call("EXISTS", KEYS[key]) == 1) then
     verdict = 0
-    -- A write in any case: whoever waits for replicas waits for the writes of this call.
+    -- Always a write: a caller that waits for replicas waits for the writes of this call.
     repeated[#repeated + 1], repeated[#repeated + 2] = until_ms, task_id
   elseif max_size >= 0 and #body > max_size then
     verdict = -2
@@ -60,6 +60,6 @@ end
 raise_counter(settings, "totalsent", #ids)
 local old = redis.call("ZRANGEBYSCORE", remembered, "-inf", integer(now_ms), "LIMIT", 0, FORGET_AT_ONCE)
 if #old > 0 then redis.call("ZREM", remembered, unpack(old)) end
--- A wake-up that this user may not publish must not look like a failed send: the messages are stored.
+-- A missing permission for the wake-up must not look like a failed send: the messages are stored.
 redis.pcall("PUBLISH", channel, redis.call("ZCARD", messages))
 return verdicts

@@ -1,4 +1,4 @@
--- List the paused queues of a namespace, in no order.
+-- List the paused queues of a namespace, unordered.
 --
 --   KEYS[1]  set  names of paused queues
 return redis.call("SMEMBERS", KEYS[1])

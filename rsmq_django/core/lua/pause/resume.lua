@@ -1,4 +1,4 @@
--- Resume queues, and wake the workers that sleep because nothing else was to be done.
+-- Resume queues, and wake their idle workers.
 --
 --   KEYS[1]  set  names of paused queues
 --   ARGV     per queue: name, channel
@@ -8,7 +8,7 @@ local resumed = 0
 for at = 1, #ARGV, 2 do
   if redis.call("SREM", KEYS[1], ARGV[at]) == 1 then
     resumed = resumed + 1
-    -- A wake-up that this user may not publish must not look like a failure: the queue is resumed.
+    -- A missing permission for the wake-up must not look like a failure: the queue is resumed.
     redis.pcall("PUBLISH", ARGV[at + 1], "0")
   end
 end

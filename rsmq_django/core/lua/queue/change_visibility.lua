@@ -15,7 +15,7 @@ if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSM
 local ids, verdicts = check_receipts(messages, settings, 2)
 for n, id in ipairs(ids) do
   if verdicts[n] == 1 then
-    -- Removing before adding: ZADD alone is refused when the server is at its memory limit.
+    -- Remove, then add: a server at its memory limit refuses ZADD alone.
     redis.call("ZREM", messages, id)
     redis.call("ZADD", messages, visible_ms, id)
   end

@@ -3,7 +3,7 @@
 --
 --   KEYS[1]  zset  name -> next planned time (ms)
 --   KEYS[2]  hash  name -> definition (JSON)
---   KEYS[3]  hash  "<what>:<name>" -> what is known about an entry
+--   KEYS[3]  hash  "<field>:<name>" -> value of a field of a schedule
 --   KEYS[4]  zset  of the queue: message id -> time it becomes visible (ms)
 --   KEYS[5]  hash  of the queue: attributes, counters, bodies
 --   KEYS[6..] hash  result record of each message, in order; none when no results are kept

@@ -2,7 +2,7 @@
 --
 --   KEYS[1]  zset  name -> next planned time (ms)
 --   KEYS[2]  hash  name -> definition (JSON)
---   KEYS[3]  hash  "<what>:<name>" -> what is known about an entry
+--   KEYS[3]  hash  "<field>:<name>" -> value of a field of a schedule
 --   ARGV     name, definition that the caller has seen, next planned time it has ("": none), the new one
 --
 -- Returns 1 done, 0 it is gone or not what the caller has seen.

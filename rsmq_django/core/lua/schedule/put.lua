@@ -2,7 +2,7 @@
 --
 --   KEYS[1]  zset  name -> next planned time (ms)
 --   KEYS[2]  hash  name -> definition (JSON)
---   KEYS[3]  hash  "<what>:<name>" -> what is known about an entry
+--   KEYS[3]  hash  "<field>:<name>" -> value of a field of a schedule
 --   ARGV     name, definition that the caller has seen ("": there was none), new definition, owner, next planned time
 --
 -- Returns 1 done, 0 it is not what the caller has seen, -1 there are a thousand entries already.

@@ -1,7 +1,7 @@
 -- What a worker wants to know beside the messages.
 
 --#include shared/whole
--- What became of a message before: receive count, how often it was given back unused and how often its process died,
+-- What became of a message before: receive count, number of releases and how often its process died,
 -- first receive.
 local function history(deliveries, id, receive_count, first_received)
   local counts = receive_count == "1" and {} or redis.call("HMGET", deliveries, id, id .. ":crashes")

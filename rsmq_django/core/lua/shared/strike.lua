@@ -9,7 +9,7 @@ local function strike_one(holds, batch, id)
   if not from then return 0 end
   local next_line = text:find("\n", to, true)
   local rest = text:sub(1, from - 1) .. (next_line and text:sub(next_line) or "")
-  redis.call("HDEL", holds, batch) -- a removal first: then the rest works at the memory limit, too
+  redis.call("HDEL", holds, batch) -- removal first, so that the rest works at the memory limit, too
   if rest ~= "" then redis.call("HSET", holds, batch, rest) end
   return 1
 end

@@ -2,7 +2,7 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  hash  message id -> deliveries given back unused, crashes, earlier lives
+--   KEYS[3]  hash  message id -> number of releases, crashes, earlier lives
 --   KEYS[4]  hash  result record
 --   KEYS[5]  zset  id of a cancelled message -> time of the cancellation (ms)
 --   KEYS[6]  hash  message id -> failure record of a dead letter in this queue

@@ -12,7 +12,7 @@ local function cancel(first)
   if not redis.call("ZSCORE", messages, id) then return 0 end
   local receive_count = tonumber(redis.call("HGET", settings, id .. ":rc") or 0) or 0
   local attempt = math.max(1, receive_count - (tonumber(redis.call("HGET", releases, id)) or 0))
-  redis.call("ZCARD", cancelled) -- a key of another type fails here, before anything was removed
+  redis.call("ZCARD", cancelled) -- a key of the wrong type fails here, before any removal
 
   remove(messages, settings, {id})
   redis.call("HDEL", releases, unpack(release_fields({id})))

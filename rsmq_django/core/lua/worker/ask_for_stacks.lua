@@ -1,6 +1,6 @@
--- Ask a worker process where its running tasks are in their code. Its supervisor hears it at its next beat.
+-- Ask a worker process where its running tasks are in their code. Its supervisor hears it at its next heartbeat.
 --
---   KEYS[1]  zset    worker id -> time of its last beat (ms)
+--   KEYS[1]  zset    worker id -> time of its last heartbeat (ms)
 --   KEYS[2]  string  the request: when it was made (ms); expires
 --   KEYS[3]  string  the answer to an earlier request
 --   ARGV     worker id; seconds after which the request is forgotten

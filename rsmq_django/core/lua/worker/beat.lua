@@ -1,6 +1,6 @@
 -- Say that workers live, and ask which ones have been silent for too long.
 --
---   KEYS[1]  zset  worker id -> time of its last beat (ms)
+--   KEYS[1]  zset  worker id -> time of its last heartbeat (ms)
 --   ARGV     ms of silence after which a worker is dead; then the ids of the living
 --
 -- Returns the server's time (ms) and up to 100 ids of dead workers. They stay in the set until what they held has been

@@ -2,14 +2,14 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  hash  message id -> deliveries given back unused; id:crashes -> workers that died
---   KEYS[4]  hash  what the dead worker held (shared/strike)
+--   KEYS[3]  hash  message id -> number of releases; id:crashes -> workers that died
+--   KEYS[4]  hash  messages leased by the dead worker (shared/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
 --   ARGV     strikes; id, receive count, ms until it becomes visible for each crash so far, crashes after which it is
 --            buried (that has an event of its own); events (shared/events)
 --
 -- Returns an empty list when somebody else holds it or it is gone; else: crashes so far, body ("" when it is too long),
--- first receive (ms or ""), and how often it was given back unused.
+-- first receive (ms or ""), and number of releases.
 --#include shared/clock
 --#include shared/counters
 --#include shared/fence

@@ -1,7 +1,7 @@
 -- Make messages of one queue visible whose worker is silent: at once, and these deliveries count as attempts.
 --
 --   KEYS[1]  zset  worker id -> time of its last heartbeat (ms)
---   KEYS[2]  hash  what the worker holds (shared/strike)
+--   KEYS[2]  hash  messages leased by the worker (shared/strike)
 --   KEYS[3]  zset  message id -> time it becomes visible (ms)
 --   KEYS[4]  hash  attributes, counters, bodies
 --   ARGV     worker id; ms without a heartbeat after which it is dead; strikes; then per message: id, receive count
@@ -19,7 +19,7 @@ local ids, verdicts = check_receipts(messages, settings, 4 + 2 * tonumber(ARGV[3
 local expired = 0
 for n, id in ipairs(ids) do
   if verdicts[n] == 1 then
-    -- Removing before adding: ZADD alone is refused when the server is at its memory limit.
+    -- Remove, then add: a server at its memory limit refuses ZADD alone.
     redis.call("ZREM", messages, id)
     redis.call("ZADD", messages, integer(now_ms), id)
     expired = expired + 1

@@ -1,10 +1,10 @@
 -- Take ready messages for a worker: from the first queue first, then from the next, until there is no more room.
 --
---   KEYS[1]  hash  what this worker holds (shared/strike); expires when nobody renews it
+--   KEYS[1]  hash  messages leased by this worker (shared/strike); expires when nobody renews it
 --   KEYS[2]  set   names of all queues; their number is -1 when it is no set
 --   KEYS[3]  set   names of paused queues, from which nothing is taken
 --   KEYS[4..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies; hash
---          message id -> deliveries given back unused, id:crashes -> processes that died; hash of removed phantoms
+--          message id -> number of releases, id:crashes -> processes that died; hash of removed phantoms
 --   ARGV   room for how many calls, each of which takes one message or a batch; the shortest lease in ms; number of this
 --          fetch; per queue "s" or "ms", the unit of its visibility timeout; its name; the name under which it is
 --          paused; and for how many calls it and the queues after it that have "" here may give before the others had

@@ -1,6 +1,6 @@
 -- Read from which queues a worker holds messages.
 --
---   KEYS[1]  hash  what the worker holds (shared/strike)
+--   KEYS[1]  hash  messages leased by the worker (shared/strike)
 --
 -- Returns the names, each once; those in the first 100,000 fields, far more than a worker can hold.
 local holds = KEYS[1]

@@ -2,10 +2,10 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  hash  message id -> deliveries given back unused; id:crashes -> workers that died
+--   KEYS[3]  hash  message id -> number of releases; id:crashes -> workers that died
 --   ARGV     id, receive count
 --
--- Returns body ("" when it is too long), first receive (ms or ""), how often it was given back unused and how often its process died; an empty
+-- Returns body ("" when it is too long), first receive (ms or ""), number of releases and how often its process died; an empty
 -- list when somebody else holds it or it is gone.
 --#include shared/fence
 --#include shared/too_long

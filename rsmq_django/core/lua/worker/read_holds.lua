@@ -1,6 +1,6 @@
 -- Read what a worker that is gone held.
 --
---   KEYS[1]  hash  what the worker held (shared/strike)
+--   KEYS[1]  hash  messages leased by the worker (shared/strike)
 --   ARGV     cursor of HSCAN ("0" at first)
 --
 -- Returns the next cursor ("0" at the end), then batch and messages in turn.

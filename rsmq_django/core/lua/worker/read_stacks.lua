@@ -1,4 +1,4 @@
--- Read where the running tasks of a worker process are in their code. Nothing is changed.
+-- Read where the running tasks of a worker process are in their code. Read-only.
 --
 --   KEYS[1]  string  the answer of the process
 --

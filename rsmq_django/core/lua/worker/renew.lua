@@ -1,7 +1,7 @@
 -- Renew all leases that a worker's record says it holds. The record is read here, in the same step, so that a message
 -- whose outcome has just been carried out is never hidden again.
 --
---   KEYS[1]  hash  what the worker holds (shared/strike)
+--   KEYS[1]  hash  messages leased by the worker (shared/strike)
 --   KEYS[2..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies
 --   ARGV     cursor of HSCAN ("0" at first); the shortest lease in ms; then per queue, in the order of KEYS: name, "s" or
 --            "ms", the unit of its visibility timeout, and the lease in ms where none is stored

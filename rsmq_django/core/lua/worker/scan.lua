@@ -1,4 +1,4 @@
--- Ask which of many queues have messages that are ready. Nothing is changed.
+-- Ask which of many queues have messages that are ready. Read-only.
 --
 --   KEYS[1]  set   names of all queues; their number is -1 when it is no set
 --   KEYS[2]  set   names of paused queues

@@ -11,7 +11,7 @@
 --#include shared/results
 local verdict = verdicts_on(KEYS[1], KEYS[2], {ARGV[1]}, {ARGV[2]})[1]
 if verdict == 1 then
-  redis.pcall("HDEL", KEYS[5], "finished_ms") -- a removal first: then this works at the memory limit, too
+  redis.pcall("HDEL", KEYS[5], "finished_ms") -- removal first, so that this works at the memory limit, too
   write_result(KEYS[5], ARGV[3], 4)
 end
 return verdict

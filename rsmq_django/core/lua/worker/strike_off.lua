@@ -1,6 +1,6 @@
 -- Strike a cancelled message off the record of what a worker holds: it is gone from its queue already.
 --
---   KEYS[1]  hash  what the worker holds (shared/strike)
+--   KEYS[1]  hash  messages leased by the worker (shared/strike)
 --   KEYS[2], KEYS[3]  stream and string: the event log, and how many events could not be written
 --   ARGV     strikes; events (shared/events)
 --

@@ -1,4 +1,4 @@
--- Read the beginnings of bodies that are sent later, for people.
+-- Read the beginnings of bodies of later steps, for display.
 --
 --   KEYS[1]  hash  steps (parts/state)
 --   ARGV     how many bytes of each; fields

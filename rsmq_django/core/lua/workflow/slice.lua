@@ -1,4 +1,4 @@
--- Read what is known of a slice of members, for people.
+-- Read what is known of a slice of members, for display.
 --
 --   KEYS[1..3]  hash  members, results and failures (parts/state)
 --   ARGV     number of the first member, number of the last one; how many bytes of each value

@@ -8,7 +8,7 @@
 name_keys(1)
 local status = redis.call("HGET", state, "status")
 if status ~= "running" then return status == "cancelled" and 1 or 0 end
-redis.call("DEL", steps) -- a removal first: then this works at the memory limit, too
+redis.call("DEL", steps) -- removal first, so that this works at the memory limit, too
 redis.call("HSET", state, "status", "cancelled", "finished_ms", integer(now_ms))
 redis.call("RPUSH", room, "1") -- a sender that waits hears of it
 keep_alive(redis.call("HGET", state, "keep_ms"))

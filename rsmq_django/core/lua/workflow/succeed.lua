@@ -2,8 +2,8 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  hash  message id -> deliveries that were given back unused
---   KEYS[4]  hash  what this worker holds (shared/strike)
+--   KEYS[3]  hash  message id -> number of releases
+--   KEYS[4]  hash  messages leased by this worker (shared/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
 --   KEYS[7]  hash  message id -> failure record of a dead letter in this queue
 --   KEYS[8]  hash  result record; absent when none is kept

@@ -1,4 +1,4 @@
--- Read which members and steps have not succeeded, for people.
+-- Read which members and steps have not succeeded, for display.
 --
 --   KEYS[1..3]  hash  members, failures and steps (parts/state)
 --   ARGV     how many of each are read at most

@@ -11,7 +11,7 @@ local function read_batch(key, at)
   local batch = {messages = KEYS[key], settings = KEYS[key + 1], first_record = key + 2, first = at + WORDS,
     queue = queue, channel = channel, record_ttl_s = record_ttl_s, count = tonumber(count), owner = owner}
   local stored = redis.call("HMGET", batch.settings, "delay", "maxsize", "vt")
-  redis.call("ZCARD", batch.messages) -- a key of another type fails here, before anything was written
+  redis.call("ZCARD", batch.messages) -- a key of the wrong type fails here, before any write
   batch.exists, batch.most = stored[3], tonumber(stored[2]) or -1
   batch.visible_ms = now_ms + (given_or_own_ms(delay, stored[1]) or 0)
   return batch

@@ -13,7 +13,7 @@ local function read_targets(key, at)
     local role, field, task, queue, channel, owner = unpack(ARGV, at + 1 + 6 * n, at + 6 + 6 * n)
     targets[role] = {field = field, task = task, queue = queue, channel = channel, owner = owner,
       messages = KEYS[key + 3 * n], settings = KEYS[key + 3 * n + 1], result = KEYS[key + 3 * n + 2]}
-    -- A key of another type fails here, before anything was written.
+    -- A key of the wrong type fails here, before any write.
     redis.call("ZCARD", targets[role].messages)
     redis.call("HLEN", targets[role].settings)
   end
