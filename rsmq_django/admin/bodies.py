@@ -76,7 +76,7 @@ def preview(body: bytes, task: str, *, is_cut: bool) -> str:
         body, is_cut = found.body, found.is_cut
     text = as_text(body, len(body) if not is_cut else max(len(body) - 3, 0))
     if text is None:
-        return _("%(size)d bytes that are no text") % {"size": len(body)}
+        return _("%(size)d bytes of binary data") % {"size": len(body)}
     if is_json(text):
         parts = pieces(text, task=task, is_cut=is_cut)
         text = "".join(part if kind != "space" else " " for kind, part in parts)

@@ -33,7 +33,7 @@ def body_of(key: str) -> HttpResponseBase:
     if not messages or messages[0].size_bytes is None:
         raise Http404
     if messages[0].size_bytes > MAX_DOWNLOAD_BYTES:
-        text = _("%(size)s are too much for a browser; use rsmqctl message show --raw.")
+        text = _("%(size)s is too large for a browser. Use rsmqctl message show --raw.")
         return HttpResponse(text % {"size": as_size(messages[0].size_bytes)}, "text/plain", status=413)
     return as_file(messages[0].body)
 

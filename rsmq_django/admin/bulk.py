@@ -108,7 +108,7 @@ class Job:
         parts = [_("of queue %(queue)s") % {"queue": self.queue}]
         texts = {
             "state": (_("in state %s"), self.state),
-            "words": (_("found by %d words"), len(self.words)),
+            "words": (_("matching %d search words"), len(self.words)),
             "failure": (_("of failure %s"), self.name or self.failure),
             "task": (_("of task %s"), self.task),
             "error": (_("of error %s"), self.error),

@@ -83,7 +83,7 @@ def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
     try:
         job = Job.from_token(request.POST.get("token", ""))
     except (BadSignature, TypeError, KeyError):
-        model_admin.tell(request, _("This page is too old, or was changed. Begin again."), is_good=False)
+        model_admin.tell(request, _("This page has expired or was changed. Start again."), is_good=False)
         return HttpResponseRedirect(model_admin.address("message_changelist"))
     model_admin.demand(request, job.what.codename)
     if job.user_id != user_id(request):
@@ -95,7 +95,7 @@ def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
         job = replace(job, params={**job.params, **form.cleaned_data})
     if not claim(job):
         model_admin.tell(
-            request, _("This page was used already. Look at what is left, and begin again."), is_good=False
+            request, _("This page was already submitted. Check the remaining messages and start again."), is_good=False
         )
         return HttpResponseRedirect(model_admin.address("message_changelist", queue=job.queue))
     if job.log_entry is None:

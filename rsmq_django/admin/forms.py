@@ -39,7 +39,7 @@ class ParametersForm(forms.Form):
         """Return the key of a queue."""
         key: str = self.cleaned_data["target"]
         if place_of(key) is None:
-            raise forms.ValidationError(_("There is no such queue."))
+            raise forms.ValidationError(_("This queue does not exist."))
         return key
 
 
@@ -50,17 +50,17 @@ class AttributesForm(_QueueForm):
         label=gettext_lazy("Visibility timeout (s)"),
         min_value=0,
         max_value=MAX_SECONDS,
-        help_text=gettext_lazy("How long a received message is hidden, for receivers that do not say."),
+        help_text=gettext_lazy("How long a received message is invisible, unless the receiver sets another time."),
     )
     delay_s = forms.IntegerField(
         label=gettext_lazy("Delay (s)"),
         min_value=0,
         max_value=MAX_SECONDS,
-        help_text=gettext_lazy("How long a new message is hidden, for senders that do not say."),
+        help_text=gettext_lazy("How long a new message is delayed, unless the sender sets another time."),
     )
     max_size_bytes = forms.IntegerField(
         label=gettext_lazy("Maximum size (bytes)"),
-        help_text=gettext_lazy("1024 to 65536, or -1 for no limit. It concerns new messages."),
+        help_text=gettext_lazy("1024 to 65536, or -1 for no limit. Applies to new messages."),
     )
 
     class Meta:
@@ -118,27 +118,27 @@ class RedriveForm(forms.Form):
         label=gettext_lazy("Task"),
         required=False,
         max_length=300,
-        help_text=gettext_lazy("Path or name; * and ? fit any letters. Empty: every task."),
+        help_text=gettext_lazy("Path or name; * and ? are wildcards. Empty = all tasks."),
     )
     error = forms.CharField(
         label=gettext_lazy("Error"),
         required=False,
         max_length=300,
-        help_text=gettext_lazy("Path or name of the exception, in the same way."),
+        help_text=gettext_lazy("Path or name of the exception; * and ? are wildcards."),
     )
     limit = forms.IntegerField(
-        label=gettext_lazy("At most"), required=False, min_value=1, help_text=gettext_lazy("Empty: all of them.")
+        label=gettext_lazy("At most"), required=False, min_value=1, help_text=gettext_lazy("Empty = no limit.")
     )
     target = forms.CharField(
         label=gettext_lazy("Target queue"),
         required=False,
         max_length=500,
-        help_text=gettext_lazy("Empty: where each came from."),
+        help_text=gettext_lazy("Empty = the original queue of each message."),
     )
 
     def clean_target(self) -> str:
         """Return the key of a queue, or ""."""
         key: str = self.cleaned_data["target"]
         if key and place_of(key) is None:
-            raise forms.ValidationError(_("There is no such queue."))
+            raise forms.ValidationError(_("This queue does not exist."))
         return key

@@ -63,7 +63,7 @@ def _operate_on_all(
 ) -> HttpResponse | None:
     job = bulk_pages.job_of_selection(request, operation, queryset.selection)
     if job is None:
-        text = _("Choose one queue first: all messages of a list are those of one queue.")
+        text = _("Choose a queue first: “all messages” means all messages of one queue.")
         if bulk_pages.has_more(queryset.selection):
             text = _("Clear the filters by task, error, tag and age first, and go to the first page of the search.")
         model_admin.tell(request, text, is_good=False)

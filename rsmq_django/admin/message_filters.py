@@ -177,7 +177,7 @@ class MessageChangeList(LiveChangeList):
             return []
         numbers = (scan.looked_before + 1, scan.looked_before + scan.looked_at, scan.of)
         first, last, of = map(as_number, numbers)
-        text = _("Looked at messages %(first)s to %(last)s of %(of)s.") % {"first": first, "last": last, "of": of}
+        text = _("Searched messages %(first)s to %(last)s of %(of)s.") % {"first": first, "last": last, "of": of}
         if not scan.end:
             return [text]
         query = self.get_query_string({BEGIN_PARAMETER: scan.end}, ["p"])

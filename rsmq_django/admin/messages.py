@@ -72,7 +72,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
     #: How many there are without the filter would have to be counted in every queue.
     show_full_result_count = False
     search_fields = ("message_id",)
-    search_help_text = gettext_lazy("Search id, task, body or error. A number is found as a whole: 7 is not in 47.")
+    search_help_text = gettext_lazy("Search id, task, body or error. Numbers match as a whole: 7 does not find 47.")
     sortable_by: ClassVar[Any] = (message_list.visible_from,)
     actions = tuple(message_actions.action_for(operation) for operation in OPERATIONS.values())
 
@@ -209,7 +209,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
         if is_cancelled:
             user: Any = request.user
             LogEntry.objects.log_actions(user.pk, [message], CHANGE, change_message=_("Task cancelled"))
-        text = _("%(task)s was cancelled.") if is_cancelled else _("It was too late: %(task)s has finished.")
+        text = _("%(task)s was cancelled.") if is_cancelled else _("Too late: %(task)s has already finished.")
         self.tell(request, text % {"task": names_of([message])}, is_good=is_cancelled)
         return HttpResponseRedirect(self._list_of(message.key))
 

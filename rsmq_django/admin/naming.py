@@ -50,5 +50,5 @@ def names_of(rows: Iterable[Any]) -> str:
 
 
 def answer(operation: str, name: str, sentence: str) -> str:
-    """Return "Retry · shop.tasks.pay: 2 of 3 done, 1 was gone"."""
+    """Return "Retry · shop.tasks.pay: 2 of 3 done, 1 no longer exists"."""
     return f"{operation} · {name}: {sentence}" if name else f"{operation}: {sentence}"

@@ -25,12 +25,15 @@ from .formats import as_number
 
 #: Why messages stayed where they were, in the order in which it is told.
 STAYED: Mapping[str, Callable[[int], str]] = {
-    "moved_on": lambda n: ngettext("%s had moved on", "%s had moved on", n) % as_number(n),
-    "gone": lambda n: ngettext("%s was gone", "%s were gone", n) % as_number(n),
+    "moved_on": lambda n: ngettext("%s has changed meanwhile", "%s have changed meanwhile", n) % as_number(n),
+    "gone": lambda n: ngettext("%s no longer exists", "%s no longer exist", n) % as_number(n),
     "too_long": lambda n: ngettext("%s is too long for the target", "%s are too long for the target", n) % as_number(n),
-    "duplicate": lambda n: ngettext("%s is there already", "%s are there already", n) % as_number(n),
+    "duplicate": lambda n: (
+        ngettext("%s already exists in the target", "%s already exist in the target", n) % as_number(n)
+    ),
     "no_origin": lambda n: (
-        ngettext("%s does not say where it came from", "%s do not say where they came from", n) % as_number(n)
+        ngettext("%s has no record of its original queue", "%s have no record of their original queue", n)
+        % as_number(n)
     ),
 }
 WORDS = {
@@ -75,7 +78,7 @@ class Tally:
                 self.stay(WORDS[verdict])
 
     def sentence(self) -> str:
-        """Return "3 of 5 done, 2 had moved on"."""
+        """Return "3 of 5 done, 2 have changed meanwhile"."""
         parts = [_("%(done)s of %(all)s done") % {"done": as_number(self.done), "all": as_number(self.all)}]
         parts += [STAYED[word](self.stayed[word]) for word in STAYED if word in self.stayed]
         return ", ".join(parts)

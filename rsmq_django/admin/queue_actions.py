@@ -77,13 +77,13 @@ class SelectionForm(forms.Form):
         """Return key -> number of messages sent. Raises ValidationError for anything else."""
         found = self.cleaned_data["queues"]
         if not isinstance(found, dict) or not all(type(number) is int for number in found.values()):
-            raise forms.ValidationError(_("This page is too old, or was changed. Begin again."))
+            raise forms.ValidationError(_("This page has expired or was changed. Start again."))
         return found
 
     def clean_word(self) -> str:
         """Return the word. Raises ValidationError for another one."""
         if self.cleaned_data["word"].strip().lower() != PURGE_WORD:
-            raise forms.ValidationError(_("Type “purge”, or go back."))
+            raise forms.ValidationError(_("Type “purge” to continue."))
         return PURGE_WORD
 
 
@@ -205,7 +205,7 @@ def _purge(model_admin: QueueAdmin, request: HttpRequest, rows: list[Queue], see
         raise
     _tell_removed(model_admin, request, count, purged)
     if left:
-        text = _("Left alone, because messages have been sent since the question")
+        text = _("Not changed, because messages were sent after this page was shown")
         _tell(model_admin, request, text, left, is_good=False)
 
 

@@ -140,7 +140,9 @@ def purge_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> H
                 % {"count": as_number(removed), "queue": queue.key},
             )
             return HttpResponseRedirect(model_admin.address("queue_change", queue.key))
-        form.add_error(None, _("Messages have been sent since this page was shown. Nothing was removed; look again."))
+        form.add_error(
+            None, _("Messages were sent after this page was shown. Nothing was removed. Check the queue and try again.")
+        )
         queue.refresh_from_db()
     if form.is_bound:
         form.data = {**request.POST.dict(), "total_sent": str(queue.total_sent)}

@@ -113,7 +113,7 @@ class TargetForm(forms.Form):
         """Return the name of a queue that there is: a misspelt one would be made by the move."""
         name: str = self.cleaned_data["target"]
         if name not in self.names:
-            raise forms.ValidationError(_("There is no such queue."))
+            raise forms.ValidationError(_("This queue does not exist."))
         return name
 
 
@@ -219,7 +219,7 @@ class ReliableQueueAdmin(LiveAdmin):
             raise Http404
         receipts = [word for word in request.POST.getlist("receipt") if word.isprintable()][:MAX_BATCH]
         if not receipts:
-            self.tell(request, _("No message was chosen."), is_good=False)
+            self.tell(request, _("No message was selected."), is_good=False)
             return HttpResponseRedirect(self.address("reliablequeue_change", row.key))
         names = other_names(queue) if settling.asks_target else []
         form = TargetForm(names, request.POST if request.POST.get("post") else None)
@@ -240,7 +240,9 @@ class ReliableQueueAdmin(LiveAdmin):
         text = _("%(done)s of %(all)s done") % {"done": as_number(len(done)), "all": as_number(len(receipts))}
         text = f"{settling.label} · {row.key}: {text}"
         rest = len(receipts) - len(done)
-        self.tell(request, text + (_(", the rest had moved on") if rest else "") + ".", is_good=not rest)
+        self.tell(
+            request, text + (_("; the other messages have changed meanwhile") if rest else "") + ".", is_good=not rest
+        )
 
     def _ask(
         self, request: HttpRequest, row: Any, settling: Settling, receipts: list[str], form: TargetForm

@@ -47,7 +47,7 @@ class ResultAdmin(RunsAgain, LiveAdmin):
     #: Redis cannot list them, so nobody knows how many there are in all.
     show_full_result_count = False
     search_fields = ("task_id",)
-    search_help_text = gettext_lazy("Results are found by their task id.")
+    search_help_text = gettext_lazy("Enter a task id to find its result.")
 
     @admin.display(description=gettext_lazy("status"), ordering="status")
     def shown_status(self, result: Result) -> str:

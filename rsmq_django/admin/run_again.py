@@ -133,5 +133,5 @@ def tell_enqueued(model_admin: LiveAdmin, request: HttpRequest, result: Any) -> 
 
 def _why_not(call: RecordedCall | None) -> str:
     if call is None:
-        return _("The call is gone, or its body cannot be read.")
+        return _("The call no longer exists, or its body cannot be read.")
     return _("The task %(task)s is not declared in this project.") % {"task": visible(call.envelope.task)}

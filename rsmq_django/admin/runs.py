@@ -42,7 +42,7 @@ class RunChangeList(LiveChangeList):
         if get_settings().events.record == "off":
             notes.append(_("The event log is off: new runs are not listed. See EVENTS in the settings."))
         if page is not None and page.is_cut:
-            text = _("Looked at %(count)s events. Older ones were not searched: use “Older runs” to continue.")
+            text = _("Searched %(count)s events. Use “Older runs” to search older ones.")
             if self.continues_at:
                 text = _("No match in %(count)s events. The search continues with older ones.")
             notes.append(text % {"count": as_number(page.looked_at)})

@@ -43,10 +43,13 @@ class ScheduleForm(forms.Form):
     time_zone = forms.CharField(
         label=gettext_lazy("Time zone"),
         max_length=100,
-        help_text=gettext_lazy("In which the cron expression is read, such as Europe/Berlin."),
+        help_text=gettext_lazy("Time zone of the cron expression, such as Europe/Berlin."),
     )
     queue = forms.CharField(
-        label=gettext_lazy("Queue"), required=False, max_length=160, help_text=gettext_lazy("Empty: the task’s own.")
+        label=gettext_lazy("Queue"),
+        required=False,
+        max_length=160,
+        help_text=gettext_lazy("Empty = the task’s own queue."),
     )
     missed = forms.ChoiceField(label=gettext_lazy("Missed runs"), choices=MISSED)
     missed_after_s = forms.FloatField(
@@ -59,7 +62,7 @@ class ScheduleForm(forms.Form):
         label=gettext_lazy("Jitter (s)"),
         min_value=0,
         max_value=86_400,
-        help_text=gettext_lazy("Runs start up to this much later, so that they do not all start at once."),
+        help_text=gettext_lazy("Runs start up to this many seconds later, so that they do not all start at once."),
     )
     #: What the page has shown, so that a change by another user is not overwritten.
     seen = forms.CharField(required=False, widget=forms.HiddenInput)
@@ -78,21 +81,21 @@ class ScheduleForm(forms.Form):
         """Return the name. Raises ValidationError for one that no schedule may have."""
         name: str = self.cleaned_data["name"]
         if not is_name(name):
-            raise forms.ValidationError(_("This name has signs that cannot be printed."))
+            raise forms.ValidationError(_("This name contains characters that cannot be printed."))
         return name
 
     def clean_cron(self) -> str:
         """Return the expression. Raises ValidationError for what is not one."""
         cron: str = self.cleaned_data["cron"]
         if cron and not is_cron(cron):
-            raise forms.ValidationError(_("This is not a cron expression, or it has no time."))
+            raise forms.ValidationError(_("This is not a valid cron expression, or it never matches a time."))
         return cron
 
     def clean_time_zone(self) -> str:
         """Return the zone. Raises ValidationError for an unknown one."""
         zone: str = self.cleaned_data["time_zone"]
         if not is_zone(zone):
-            raise forms.ValidationError(_("There is no such time zone."))
+            raise forms.ValidationError(_("Unknown time zone."))
         return zone
 
     def clean(self) -> dict[str, Any]:

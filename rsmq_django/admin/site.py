@@ -89,8 +89,8 @@ class LiveChangeList(PlainChangeList):
         if scan is not None and not scan.is_complete:
             notes.append(
                 ngettext(
-                    "Only the first %(looked_at)s of %(of)s message was looked at. Choose a queue or a state.",
-                    "Only the first %(looked_at)s of %(of)s messages were looked at. Choose a queue or a state.",
+                    "Only the first %(looked_at)s of %(of)s message was searched. Choose a queue or a state.",
+                    "Only the first %(looked_at)s of %(of)s messages were searched. Choose a queue or a state.",
                     scan.of,
                 )
                 % {"looked_at": as_number(scan.looked_at), "of": as_number(scan.of)}
@@ -271,13 +271,16 @@ class LiveAdmin(_ModelAdmin):
 
 #: What to tell an operator. The error's own text may name the server's address, so it goes to the log only.
 EXPLANATIONS: tuple[tuple[type[RsmqError], Callable[[], str]], ...] = (
-    (errors.PermissionDenied, lambda: _("The user of the Redis server may not do this. See its access control list.")),
+    (
+        errors.PermissionDenied,
+        lambda: _("The Redis user has no permission for this command. Check its access control list (ACL)."),
+    ),
     (errors.QueueFull, lambda: _("The Redis server has reached its memory limit.")),
-    (errors.ServerRefused, lambda: _("The Redis server refused: it may be loading, read-only or busy.")),
-    (errors.OutcomeUnknown, lambda: _("The answer of the Redis server was lost. Look whether it was done.")),
+    (errors.ServerRefused, lambda: _("The Redis server refused the command: it may be loading, read-only or busy.")),
+    (errors.OutcomeUnknown, lambda: _("The reply of the Redis server was lost. Check whether the change was made.")),
     (
         RedisFailure,
-        lambda: _("No connection to the Redis server. Workers reconnect by themselves."),
+        lambda: _("No connection to the Redis server. Workers reconnect automatically."),
     ),
 )
 

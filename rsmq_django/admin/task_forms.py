@@ -88,10 +88,10 @@ class Slot:
 
     def _help_text(self, has_default: bool) -> str:
         if self.is_hidden:
-            return _("Hidden (%(sign)s). Empty: as in the earlier call.") % {"sign": HIDDEN}
+            return _("Hidden (%(sign)s). Empty = as in the earlier call.") % {"sign": HIDDEN}
         if has_default:
-            return _("Empty: %(default)s") % {"default": _shown_default(self.parameter)}
-        return _("Empty: %(default)s") % {"default": None} if self.allows_none else ""
+            return _("Empty = %(default)s") % {"default": _shown_default(self.parameter)}
+        return _("Empty = %(default)s") % {"default": None} if self.allows_none else ""
 
     def value_of(self, cleaned: Any, *, is_changed: bool) -> Any:
         """Return the argument that the form says; _NOTHING means the default. Raises StillHidden."""

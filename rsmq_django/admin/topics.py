@@ -153,24 +153,30 @@ class TopicAdmin(LiveAdmin):
             shown = replace(plan, before=form.cleaned_data["before"])
             done = group.seek(after, force=form.cleaned_data["force"], seen=shown)
         except GroupMoved:
-            self.tell(request, _("The group has moved on since. Nothing was changed; look again."), is_good=False)
+            self.tell(
+                request,
+                _("The position of the group has changed meanwhile. Nothing was changed. Check the new preview."),
+                is_good=False,
+            )
             return self._ask(request, row, group, plan)
         except GroupLive:
-            text = _("Consumers read from this group. Stop them, or say that it is to be done all the same.")
+            text = _("The group has active consumers. Stop them first, or tick Force.")
             self.tell(request, text, is_good=False)
             return self._ask(request, row, group, plan)
         log(
             request,
             row,
-            _("Set group %(group)s from %(before)d to %(after)d")
+            _("Moved group %(group)s from %(before)d to %(after)d")
             % {"group": group.name, "before": done.before, "after": done.after},
         )
-        self.tell(request, _("Group %(group)s goes on at %(index)d.") % {"group": group.name, "index": done.after})
+        self.tell(
+            request, _("Group %(group)s continues at index %(index)d.") % {"group": group.name, "index": done.after}
+        )
         return HttpResponseRedirect(self.address("topic_change", row.key))
 
     def _seek_page(self, request: HttpRequest, row: Topic, group: Group, **more: Any) -> HttpResponse:
         context = {
-            "title": _("Set group %(group)s") % {"group": visible(group.name)},
+            "title": _("Move position of group %(group)s") % {"group": visible(group.name)},
             "topic": row,
             "group": group.status(),
             "back": self.address("topic_change", row.key),
@@ -238,19 +244,29 @@ def retention_of(topic: CoreTopic) -> list[str]:
         as_size(kept.max_bytes) if kept.max_bytes is not None else "",
     ]
     limits = [word for word in words if word] or [_("unlimited")]
-    return [*limits, *([_("what a group has not read yet")] if kept.wait_for_groups else [])]
+    return [*limits, *([_("messages that a group has not read yet")] if kept.wait_for_groups else [])]
 
 
 def effects_of(plan: SeekResult) -> list[str]:
     """Return what a seek will do, in sentences."""
     distance = plan.after - plan.before
     if distance < 0:
-        first = ngettext("%d message is handed out again.", "%d messages are handed out again.", -distance) % -distance
+        first = (
+            ngettext("%d message will be delivered again.", "%d messages will be delivered again.", -distance)
+            % -distance
+        )
     elif distance > 0:
-        first = ngettext("%d message is passed over.", "%d messages are passed over.", distance) % distance
+        first = ngettext("%d message will be skipped.", "%d messages will be skipped.", distance) % distance
     else:
-        first = _("The position stays what it is.")
-    held = ngettext("%d held message is forgotten.", "%d held messages are forgotten.", plan.held) % plan.held
+        first = _("The position does not change.")
+    held = (
+        ngettext(
+            "The lease of %d unacknowledged message is dropped.",
+            "The leases of %d unacknowledged messages are dropped.",
+            plan.held,
+        )
+        % plan.held
+    )
     return [first, *([held] if plan.held else [])]
 
 
@@ -336,7 +352,7 @@ class SeekForm(forms.Form):
             ("index", gettext_lazy("this index")),
             ("time", gettext_lazy("this time")),
             ("ago", gettext_lazy("a number of seconds ago")),
-            ("shift", gettext_lazy("a number of messages further, or back (-10)")),
+            ("shift", gettext_lazy("a number of messages forward, or back (-10)")),
         ],
     )
     value = forms.CharField(label=gettext_lazy("Value"), required=False, max_length=40)

@@ -32,10 +32,10 @@ LABELS: dict[Order, Any] = {
 }
 #: What the history of the admin says.
 LOGGED: dict[Order, Any] = {
-    "quiet": gettext_lazy("Told to pause"),
-    "resume": gettext_lazy("Told to resume"),
-    "restart": gettext_lazy("Told to restart"),
-    "stop": gettext_lazy("Told to stop"),
+    "quiet": gettext_lazy("Pause requested"),
+    "resume": gettext_lazy("Resume requested"),
+    "restart": gettext_lazy("Restart requested"),
+    "stop": gettext_lazy("Stop requested"),
 }
 
 
@@ -178,7 +178,7 @@ class WorkerAdmin(LiveAdmin):
             raise Http404
         client = get_client(worker.connection)
         if not client.run(ask_for_stacks(client.namespace, worker.beat.worker_id)):
-            self.tell(request, _("The worker is gone."), is_good=False)
+            self.tell(request, _("The worker no longer exists."), is_good=False)
         return HttpResponseRedirect(f"{self.address('worker_change', worker.pk)}?stacks=1#rsmq-running")
 
     def order(self, request: HttpRequest, order: Order, workers: Iterable[Worker]) -> None:
@@ -194,8 +194,8 @@ class WorkerAdmin(LiveAdmin):
             text = f"{text} {short_list([worker.worker_id for worker in given])}."
         missing = len(rows) - len(given)
         if missing:
-            text += " " + ngettext("%d was gone.", "%d were gone.", missing) % missing
-        when = _("Heard within five seconds.") if given else ""
+            text += " " + ngettext("%d no longer exists.", "%d no longer exist.", missing) % missing
+        when = _("Workers receive commands within five seconds.") if given else ""
         self.tell(request, f"{text} {when}".strip(), is_good=bool(given))
 
     def has_control_worker_permission(self, request: HttpRequest) -> bool:

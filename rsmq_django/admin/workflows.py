@@ -71,7 +71,7 @@ class WorkflowAdmin(LiveAdmin):
     list_display_links = ("shown_name",)
     list_filter = ("state", "kind")
     search_fields = ("workflow_id", "name")
-    search_help_text = gettext_lazy("Ids and names. The thousand newest of each server are listed.")
+    search_help_text = gettext_lazy("Search id or name. The list shows the 1,000 newest workflows of each server.")
 
     @admin.display(description=gettext_lazy("workflow"), ordering="name")
     def shown_name(self, workflow: Workflow) -> str:
@@ -146,14 +146,14 @@ class WorkflowAdmin(LiveAdmin):
             context = {"title": _("Are you sure?"), "workflow": workflow, "back": back}
             return self.own_page(request, "workflow/ask.html", context)
         if not _can_be_cancelled(workflow):
-            self.tell(request, _("It is over already."), is_good=False)
+            self.tell(request, _("The workflow has already ended."), is_good=False)
             return HttpResponseRedirect(back)
         cancelled, is_complete = cancel_for(workflow, CANCEL_S)
         log(request, workflow, _("Cancelled %(count)d tasks") % {"count": cancelled})
         if is_complete:
-            text = _("Workflow %(name)s is cancelled, with %(count)d tasks; nothing follows any more.")
+            text = _("Workflow %(name)s was cancelled with %(count)d tasks. No further step or callback will run.")
         else:
-            text = _("Workflow %(name)s: %(count)d tasks were cancelled, more are left. Cancel once more.")
+            text = _("Workflow %(name)s: %(count)d tasks were cancelled, others are left. Cancel again.")
         name = one_line(workflow.name or workflow.workflow_id, 60)
         self.tell(request, text % {"name": name, "count": cancelled}, is_good=is_complete)
         return HttpResponseRedirect(back)

@@ -47,7 +47,7 @@ class ReliableQueue(LiveModel):
     pending = models.BigIntegerField(_("pending"), default=0)
     dead = models.BigIntegerField(_("dead"), default=0)
     oldest_pending_s = models.FloatField(_("oldest pending (s)"), null=True)
-    max_deliveries = models.PositiveIntegerField(_("most deliveries"), default=0)
+    max_deliveries = models.PositiveIntegerField(_("max deliveries"), default=0)
 
     objects = LiveManager(ReliableQueueSource)
 

@@ -35,7 +35,7 @@ class Worker(LiveModel):
     version = models.CharField(_("version"), max_length=50)
     queues = models.TextField(_("queues"))
     running = models.PositiveIntegerField(_("running"), null=True)
-    longest_run_s = models.FloatField(_("the longest for (s)"), null=True)
+    longest_run_s = models.FloatField(_("longest running (s)"), null=True)
     memory_bytes = models.BigIntegerField(_("memory"), null=True)
     started_at = models.DateTimeField(_("started"), null=True)
 

@@ -47,7 +47,7 @@ def test_all_messages_of_a_queue_are_done_in_slices(browser: Browser, mail: Queu
     mail.send_many([b"x"] * 2500, delay_s=600)
 
     asked = ask_for_all(browser, "run_now", "?queue=mail")
-    assert "This looks at 2,500 messages of queue mail" in text_of(asked)
+    assert "This checks 2,500 messages of queue mail" in text_of(asked)
     assert mail.attributes().ready_messages == 0
     done, clicks = carry_out(browser, asked)
 
@@ -61,7 +61,7 @@ def test_progress_is_shown_on_the_way(browser: Browser, mail: Queue, hasty: None
 
     page = browser.post(BULK, {"token": token_in(ask_for_all(browser, "delete_selected", "?queue=mail"))})
 
-    assert "1,000 of 1,000 done. 1,000 of 2,500 messages looked at" in text_of(page)
+    assert "1,000 of 1,000 done. 1,000 of 2,500 messages checked" in text_of(page)
     assert mail.attributes().messages == 1500, "what was done stays done when nobody goes on"
 
 
@@ -102,7 +102,7 @@ def test_dead_letters_go_back_to_where_they_came_from(browser: Browser, mail: Qu
 
     done, _ = carry_out(browser, ask_for_all(browser, "redrive", "?queue=mail-dead"))
 
-    assert told(done) == ["Retry · mail-dead: 200 of 300 done, 100 do not say where they came from"]
+    assert told(done) == ["Retry · mail-dead: 200 of 300 done, 100 have no record of their original queue"]
     assert mail.attributes().messages == 200
 
 
@@ -114,7 +114,7 @@ def test_one_line_of_the_log_tells_who_did_what_and_how_far(browser: Browser, ma
 
     (entry,) = LogEntry.objects.all()
     assert entry.object_id == "mail" and entry.user.username == "root"
-    assert entry.change_message == "Deleted (of queue mail, found by 1 words): 1,000 of 1,000 done"
+    assert entry.change_message == "Deleted (of queue mail, matching 1 search words): 1,000 of 1,000 done"
 
 
 def test_a_list_of_several_queues_is_not_taken_at_once(browser: Browser, mail: Queue, dead: Queue):
@@ -125,7 +125,7 @@ def test_a_list_of_several_queues_is_not_taken_at_once(browser: Browser, mail: Q
     first = page.context["cl"].result_list[0].key
     done = browser.post(MESSAGES, {"action": "run_now", "select_across": "1", "_selected_action": [first]}, follow=True)
 
-    assert "Choose one queue first" in told(done)[0]
+    assert "Choose a queue first" in told(done)[0]
 
 
 def test_a_job_is_bound_to_its_user_and_their_permission(
@@ -145,7 +145,7 @@ def test_a_changed_job_is_refused(browser: Browser, mail: Queue):
 
     for broken in ("", "x", token[:-1], token.replace(":", "x", 1), "a" + token):
         done = browser.post(BULK, {"token": broken}, follow=True)
-        assert "Begin again" in told(done)[0]
+        assert "Start again" in told(done)[0]
     assert browser.get(BULK).status_code == 405
     assert mail.attributes().messages == 1
 
@@ -161,7 +161,7 @@ def test_a_page_of_a_job_is_good_for_one_step(browser: Browser, mail: Queue, has
 
     for used in (first, second):
         again = browser.post(BULK, {"token": used}, follow=True)
-        assert told(again) == ["This page was used already. Look at what is left, and begin again."]
+        assert told(again) == ["This page was already submitted. Check the remaining messages and start again."]
 
     assert mail.attributes().messages == 1500
     (entry,) = LogEntry.objects.all()

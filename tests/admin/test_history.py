@@ -103,7 +103,7 @@ def test_menu_has_the_names_of_the_pages(browser: Browser):
 
 def test_pages_without_a_history_say_so(browser: Browser):
     for url in (TASKS, FAILURES, OBJECTIVES):
-        assert "Nothing was published yet" in text_of(browser.get(url)), url
+        assert "No data yet" in text_of(browser.get(url)), url
 
 
 def test_objectives_tell_what_burns_too_fast_and_what_is_needed(browser: Browser, history: None):
@@ -143,7 +143,7 @@ def test_a_group_of_failures_goes_back_to_work(
     assert told(done) == ["shop.pay, ValueError: 2 dead letters went back."]
     assert (mail.attributes().messages, dead.attributes().messages) == (2, 1)
     assert LogEntry.objects.get().change_message == "Retried 2 dead letters of shop.pay, ValueError"
-    assert "any more" in text_of(browser.post(FAILURES, {"fingerprint": GROUP}))
+    assert "no dead letters left" in text_of(browser.post(FAILURES, {"fingerprint": GROUP}))
 
 
 def test_a_group_that_is_none_is_told(browser: Browser, history: None):

@@ -91,7 +91,7 @@ def test_a_page_says_what_it_looked_at_and_goes_on_there(
     while address:
         page = browser.get(address)
         found += [row.message_id for row in rows_of(page)]
-        notes += re.findall(r"Looked at messages ([\d,]+ to [\d,]+ of [\d,]+)", text_of(page))
+        notes += re.findall(r"Searched messages ([\d,]+ to [\d,]+ of [\d,]+)", text_of(page))
         link = re.search(r'<a href="([^"]*after=[^"]*)">Continue', page.content.decode())
         address = MESSAGES + html.unescape(link[1]) if link else ""
 

@@ -89,7 +89,7 @@ def test_a_search_says_what_it_did_not_look_at(browser: Browser, mail: Queue, se
     settings.RSMQ = {**settings.RSMQ, "ADMIN": {"SEARCH_LIMIT": 100}}
     mail.send_many([b"x"] * 150)
 
-    assert "Looked at messages 1 to 100 of 150. Continue" in text_of(browser.get(MESSAGES, {"q": "x"}))
+    assert "Searched messages 1 to 100 of 150. Continue" in text_of(browser.get(MESSAGES, {"q": "x"}))
     assert "Only the first" not in text_of(browser.get(MESSAGES))
 
 
@@ -142,7 +142,7 @@ def test_what_moved_on_since_the_page_was_shown_is_left_alone(browser: Browser, 
     asked = {"action": "delete_selected", "post": "yes", **selection(page, 0, 1, 2, 3, 4)}
     done = browser.post(MESSAGES, asked, follow=True)
 
-    assert told(done) == ["Delete · mail: 2 of 5 done, 2 had moved on, 1 was gone"]
+    assert told(done) == ["Delete · mail: 2 of 5 done, 2 have changed meanwhile, 1 no longer exists"]
     assert mail.attributes().messages == 2
     assert LogEntry.objects.count() == 2, "only what was done is written down"
 

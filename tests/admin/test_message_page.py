@@ -78,7 +78,7 @@ def test_the_largest_bodies_are_not_put_into_a_page(browser: Browser, mail: Queu
     mail.set_attributes(max_size_bytes=-1)
     message_id = mail.send(b"x" * 3_000_000)
 
-    assert "2.9 MiB are too much for a page" in text_of(browser.get(url_of(mail, message_id)))
+    assert "2.9 MiB is too large for this page" in text_of(browser.get(url_of(mail, message_id)))
     assert len(browser.get(url_of(mail, message_id, "body")).getvalue()) == 3_000_000
 
 
@@ -88,7 +88,7 @@ def test_processes_that_died_of_it_are_counted(browser: Browser, mail: Queue, se
 
     server.redis.hset("rsmq::released:mail", f"{message_id}:crashes", 2)
 
-    assert "2 processes died while they ran this." in text_of(browser.get(url_of(mail, message_id)))
+    assert "2 processes crashed while running this message." in text_of(browser.get(url_of(mail, message_id)))
 
 
 def test_the_holder_and_its_lease_are_shown(browser: Browser, mail: Queue, server: PrivateServer):
@@ -99,7 +99,7 @@ def test_the_holder_and_its_lease_are_shown(browser: Browser, mail: Queue, serve
 
     page = browser.get(url_of(mail, message.id))
 
-    assert "In flight comes back in 1 min" in text_of(page) and "Held by web1-4711" in text_of(page)
+    assert "In flight visible again in 1 min" in text_of(page) and "Leased by web1-4711" in text_of(page)
     assert b"data-rsmq-until=" in page.content
 
 
@@ -205,7 +205,7 @@ def test_nothing_is_done_to_a_message_that_moved_on(browser: Browser, mail: Queu
     data = {"action": "delete_selected", "seen": seen, "post": "yes"}
     done = browser.post(url_of(mail, message_id, "operate"), data, follow=True)
 
-    assert told(done) == ["Delete · mail: 0 of 1 done, 1 had moved on"]
+    assert told(done) == ["Delete · mail: 0 of 1 done, 1 has changed meanwhile"]
     assert not LogEntry.objects.exists()
 
 

@@ -98,7 +98,7 @@ def test_a_queue_that_was_sent_to_since_the_question_is_not_purged(browser: Brow
     done = confirm(browser, page, word="purge")
 
     assert [queue.attributes().messages for queue in three[:2]] == [3, 0]
-    assert "Left alone, because messages have been sent since the question: mail" in told(done)
+    assert "Not changed, because messages were sent after this page was shown: mail" in told(done)
     assert LogEntry.objects.count() == 1
 
 
@@ -168,5 +168,5 @@ def test_nothing_is_said_to_be_removed_where_the_outcome_is_not_known(
 
     done = confirm(browser, page, word="purge")
 
-    assert done.status_code == 503 and "Look whether it was done" in text_of(done)
+    assert done.status_code == 503 and "Check whether the change was made" in text_of(done)
     assert told(browser.get(QUEUES)) == []

@@ -168,7 +168,7 @@ def test_a_task_is_enqueued_by_a_form_made_of_its_signature(
 ):
     assert "shop.tasks.charge" in text_of(browser.get(page_of(mail, "enqueue")))
     url = page_of(mail, "enqueue") + "?task=shop.tasks.charge"
-    assert "order_id" in text_of(browser.get(url)) and "Empty: 'none'" in text_of(browser.get(url))
+    assert "order_id" in text_of(browser.get(url)) and "Empty = 'none'" in text_of(browser.get(url))
 
     with django_capture_on_commit_callbacks(execute=True):
         browser.post(url, {"argument-order_id": "7", "argument-amounts": "[1.5, 2]", "argument-gift": "true"})
@@ -253,7 +253,7 @@ def test_a_queue_is_paused_and_resumed(browser: Browser, mail: Queue, server: Pr
     browser.post(page_of(mail, "pause"), {"action": "pause"})
 
     assert server.redis.smembers("rsmq::paused") == {b"mail"}
-    assert "paused: no messages are taken" in text_of(browser.get(page_of(mail)))
+    assert "paused: no messages are received" in text_of(browser.get(page_of(mail)))
     assert [row.name for row in rows_of(browser.get(QUEUES, {"is_paused__exact": 1}))] == ["mail"]
 
     browser.post(page_of(mail, "pause"), {"action": "resume"})

@@ -96,7 +96,7 @@ def test_chosen_messages_are_moved_to_another_queue(
 
     assert "Target queue" in text_of(browser.post(SETTLE, chosen))
     refused = browser.post(SETTLE, {**chosen, "post": "yes", "target": "retruns"})
-    assert "There is no such queue" in text_of(refused)
+    assert "This queue does not exist" in text_of(refused)
     answer = browser.post(SETTLE, {**chosen, "post": "yes", "target": "returns"}, follow=True)
 
     assert told(answer) == [f"Move to another queue · orders: {len(seen)} of {len(seen)} done."]
@@ -111,12 +111,12 @@ def test_a_message_that_was_delivered_again_since_is_left_alone(browser: Browser
 
     answer = browser.post(SETTLE, {"action": "bury", "receipt": seen}, follow=True)
 
-    assert told(answer) == ["Bury · orders: 1 of 2 done, the rest had moved on."]
+    assert told(answer) == ["Bury · orders: 1 of 2 done; the other messages have changed meanwhile."]
     assert numbers(orders) == (2, 1, 1, 2)
 
 
 def test_nothing_chosen_or_nonsense_changes_nothing(browser: Browser, orders: ReliableQueue):
-    assert told(browser.post(SETTLE, {"action": "ack", "post": "yes"}, follow=True)) == ["No message was chosen."]
+    assert told(browser.post(SETTLE, {"action": "ack", "post": "yes"}, follow=True)) == ["No message was selected."]
     browser.post(SETTLE, {"action": "ack", "post": "yes", "receipt": ["x", "1-1", "1-1:x", "<script>", "\x00"]})
     assert browser.post(SETTLE, {"action": "drop", "receipt": "1-1"}).status_code == 403
     assert browser.get(SETTLE).status_code == 405

@@ -119,7 +119,7 @@ def test_page_says_that_older_events_were_not_searched(browser: Browser, ran: No
     page = browser.get(RUNS, {"outcome": "dead"})
 
     assert ids(page) == ["t20"]
-    assert "Looked at 10 events" in text_of(page)
+    assert "Searched 10 events" in text_of(page)
     assert ids(browser.get(RUNS + page.context["cl"].older_url)) == ["t10"]
 
 
@@ -225,7 +225,7 @@ def test_page_of_a_run_shows_arguments_result_error_and_other_attempts(
 def test_run_without_its_message_says_that_arguments_are_gone(browser: Browser, ran: None):
     page = open_run(browser, q="t13")
 
-    assert "not kept any more" in text_of(page)
+    assert "no longer stored" in text_of(page)
     assert "no other attempt" in text_of(page)
 
 

@@ -72,11 +72,11 @@ def test_a_schedule_is_added_with_the_arguments_of_its_task(browser: Browser, re
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"cron": "nonsense"}, "not a cron expression"),
-        ({"cron": "0 0 30 2 *"}, "it has no time"),
+        ({"cron": "nonsense"}, "not a valid cron expression"),
+        ({"cron": "0 0 30 2 *"}, "it never matches a time"),
         ({}, "either a cron expression or a number of seconds"),
         ({"cron": "0 4 * * *", "every_s": "60"}, "either a cron expression or a number of seconds"),
-        ({"cron": "0 4 * * *", "time_zone": "Europe/Atlantis"}, "no such time zone"),
+        ({"cron": "0 4 * * *", "time_zone": "Europe/Atlantis"}, "Unknown time zone"),
         ({"every_s": "60", "name": "a\u0007b"}, ""),
         ({"every_s": "60", "queue": "no such queue!"}, "queue"),
         ({"every_s": "60", "argument-room": ""}, "This field is required"),
@@ -223,7 +223,7 @@ def test_the_page_shows_when_it_runs_next(browser: Browser, added: str):
     assert len(page.context["next_ticks"]) == 10
     text = text_of(page)
     assert "weekdays at 03:30, Europe/Berlin" in text and "30 3 * * MON-FRI" in text
-    assert "Time in its zone" in text and 'room="kitchen"' in text
+    assert "Time in the schedule’s zone" in text and 'room="kitchen"' in text
     assert "weekdays at 03:30" in text_of(browser.get(LIST))
 
 
@@ -248,7 +248,7 @@ def test_the_last_runs_are_found_by_their_ticks(browser: Browser, added: str, se
 
 
 def test_a_schedule_that_has_not_run_says_so(browser: Browser, added: str):
-    assert "It has not run yet" in text_of(browser.get(f"{PAGE}change/"))
+    assert "No runs yet" in text_of(browser.get(f"{PAGE}change/"))
 
 
 def test_what_is_no_schedule_has_no_ticks_and_can_be_deleted(browser: Browser, mail: Queue, server: PrivateServer):

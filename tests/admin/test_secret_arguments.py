@@ -118,4 +118,4 @@ def test_the_enqueue_form_hides_defaults(browser: Browser, mail: Queue):
     other = browser.get(f"{QUEUES}mail/enqueue/", {"task": store.module_path})
 
     assert CANARY.encode() not in page.content and HIDDEN in page.content.decode()
-    assert b"Empty: 7" in other.content
+    assert b"Empty = 7" in other.content

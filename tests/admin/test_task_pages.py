@@ -203,7 +203,7 @@ def test_the_page_leads_to_the_form_that_enqueues_it(browser: Browser, browser_o
 
 
 def test_a_task_that_is_gone_has_a_page(browser: Browser, pay: Any):
-    assert "Messages that name it go to the dead letters" in text_of(browser.get(url_of("shop.gone")))
+    assert "Its messages become dead letters" in text_of(browser.get(url_of("shop.gone")))
 
 
 def test_names_of_other_programs_stay_text(browser: Browser, mail: Queue):

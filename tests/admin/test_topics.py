@@ -115,12 +115,12 @@ def plan(browser: Browser, **target: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("to", "value", "after", "effect"),
     [
-        ("earliest", "", 1, "30 messages are handed out again."),
-        ("latest", "", 51, "20 messages are passed over."),
-        ("index", "10", 10, "21 messages are handed out again."),
-        ("shift", "-5", 26, "5 messages are handed out again."),
-        ("ago", "3600", 1, "30 messages are handed out again."),
-        ("time", "2001-01-01 00:00", 1, "30 messages are handed out again."),
+        ("earliest", "", 1, "30 messages will be delivered again."),
+        ("latest", "", 51, "20 messages will be skipped."),
+        ("index", "10", 10, "21 messages will be delivered again."),
+        ("shift", "-5", 26, "5 messages will be delivered again."),
+        ("ago", "3600", 1, "30 messages will be delivered again."),
+        ("time", "2001-01-01 00:00", 1, "30 messages will be delivered again."),
     ],
 )
 def test_a_group_is_set_after_a_look_at_what_that_does(
@@ -132,9 +132,9 @@ def test_a_group_is_set_after_a_look_at_what_that_does(
 
     done = browser.post(SEEK, plan(browser, to=to, value=value), follow=True)
 
-    assert told(done) == [f"Group billing goes on at {after}."]
+    assert told(done) == [f"Group billing continues at index {after}."]
     assert orders.group("billing").status().position == after - 1
-    assert LogEntry.objects.get().change_message == f"Set group billing from 31 to {after}"
+    assert LogEntry.objects.get().change_message == f"Moved group billing from 31 to {after}"
 
 
 @pytest.mark.parametrize(("to", "value"), [("index", "x"), ("index", ""), ("time", "1"), ("ago", "nan"), ("evil", "")])
@@ -149,7 +149,7 @@ def test_a_group_that_moved_on_since_is_left_alone(browser: Browser, orders: Top
 
     answer = browser.post(SEEK, confirmed)
 
-    assert "moved on since" in text_of(answer)
+    assert "position of the group has changed" in text_of(answer)
     assert orders.group("billing").status().position == 31
     assert not LogEntry.objects.exists()
 
@@ -158,7 +158,7 @@ def test_a_group_that_is_being_read_is_set_only_when_that_is_said(browser: Brows
     orders.group("billing").read(1)
     confirmed = plan(browser, to="earliest", value="")
 
-    assert "Consumers read from this group" in text_of(browser.post(SEEK, confirmed))
+    assert "The group has active consumers" in text_of(browser.post(SEEK, confirmed))
     assert orders.group("billing").status().position == 31
 
     browser.post(SEEK, {**confirmed, "force": "on"})

@@ -103,6 +103,6 @@ def test_a_server_that_refuses_is_told(browser: Browser, settings: Any, server: 
     url = redis_server.URL.replace("unix://", "unix://looker:p@")
     settings.RSMQ = {**settings.RSMQ, "CONNECTIONS": {"default": {"URL": url, "TIMEOUT_S": 15}}}
     try:
-        assert "may not do this" in text_of(browser.get(f"{QUEUES}mail/failures/"))
+        assert "has no permission for this command" in text_of(browser.get(f"{QUEUES}mail/failures/"))
     finally:
         server.redis.execute_command("ACL", "DELUSER", "looker")

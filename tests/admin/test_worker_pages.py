@@ -94,7 +94,7 @@ def test_an_order_is_given_and_logged(browser: Browser, mail: Queue, server: Pri
     assert server.redis.get("rsmq::order:web-1-42").decode().startswith(f"{order} ")
     assert "1 process" in told(page)[0]
     (entry,) = LogEntry.objects.all()
-    assert entry.object_repr == "web-1-42" and "Told to" in entry.change_message
+    assert entry.object_repr == "web-1-42" and "requested" in entry.change_message
 
 
 def test_orders_are_given_to_all_that_are_selected(browser: Browser, mail: Queue, server: PrivateServer):
@@ -210,7 +210,7 @@ def test_stacks_are_asked_for_and_shown_without_secrets(browser: Browser, mail: 
 
     asked = browser.post(f"{url}stacks/", follow=True)
     assert server.redis.get("rsmq::stacks-wanted:web-1-42") and server.redis.ttl("rsmq::stacks-wanted:web-1-42") > 0
-    assert "no answer yet" in text_of(asked) and "an old one" not in text_of(asked)
+    assert "no reply yet" in text_of(asked) and "an old one" not in text_of(asked)
     mail.client.run(tell_stacks("rsmq", "web-1-42", {"m1": 'File "pay.py", line 7\n  pay(token="hunter2")\n'}))
     answered = browser.get(f"{url}change/?stacks=1")
 

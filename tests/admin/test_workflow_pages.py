@@ -81,7 +81,7 @@ def test_a_workflow_is_cancelled_after_a_question(browser: Browser, letters: Wor
 
     done = browser.post(page_of(letters, "cancel"), {"post": "yes"}, follow=True)
 
-    assert told(done) == ["Workflow letters is cancelled, with 3 tasks; nothing follows any more."]
+    assert told(done) == ["Workflow letters was cancelled with 3 tasks. No further step or callback will run."]
     assert letters.status().state == "cancelled"
     assert ensure_queue("default").attributes().messages == 0
     assert LogEntry.objects.get().change_message == "Cancelled 3 tasks"

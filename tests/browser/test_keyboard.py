@@ -53,7 +53,7 @@ def test_a_queue_is_found_paused_and_purged_without_a_mouse(root: Visitor, mail:
     root.open("/admin/rsmq/queue/")
     press(root, "mail no worker")
     press(root, "Pause")
-    root.wait_for_text("paused: no messages are taken")
+    root.wait_for_text("paused: no messages are received")
     press(root, "Purge")
     root.page.keyboard.press("Tab")
     while root.page.evaluate("() => document.activeElement.type") != "text":

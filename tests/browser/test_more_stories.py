@@ -30,14 +30,14 @@ def test_a_topic_is_replayed_after_a_look_at_what_that_does(root: Visitor, serve
     root.click("Replay…", role="link")
     root.page.get_by_label("Go on at").select_option("earliest")
     root.click("Preview")
-    root.wait_for_text("20 messages are handed out again.")
+    root.wait_for_text("20 messages will be delivered again.")
     assert billing.status().lag == 10, "only shown"
     root.page.get_by_label("Force").check()
     root.click("Yes, I’m sure")
 
-    root.wait_for_text("Group billing goes on at")
+    root.wait_for_text("Group billing continues at index")
     assert billing.status().lag == 30
-    assert LogEntry.objects.get().change_message.startswith("Set group billing")
+    assert LogEntry.objects.get().change_message.startswith("Moved group billing")
 
 
 def test_a_stuck_message_of_a_reliable_queue_is_buried_and_moved(root: Visitor, server: PrivateServer):

@@ -75,7 +75,7 @@ def test_a_queue_is_paused_purged_and_resumed(root: Visitor, mail: Queue, server
 
     root.open("/admin/rsmq/queue/mail/change/")
     root.click("Pause")
-    root.wait_for_text("paused: no messages are taken")
+    root.wait_for_text("paused: no messages are received")
     root.click("Purge", role="link")
     root.page.get_by_label("name").first.fill("mail")
     root.follow(root.page.locator("input.rsmq-dangerous, .submit-row input[type=submit]").first)
