@@ -92,7 +92,7 @@ def test_what_cannot_work_is_refused_with_the_reason(browser: Browser, reminder:
 def test_a_name_that_is_taken_is_refused(browser: Browser, added: str):
     page = browser.post(f"{LIST}add/?task={added}", filled(every_s="60"))
 
-    assert "exists already" in text_of(page)
+    assert "already exists" in text_of(page)
     assert schedules.get("remind").schedule.cron == "30 3 * * MON-FRI"  # type: ignore[union-attr]
 
 
