@@ -1,5 +1,5 @@
--- Read the attributes and counters of a queue. The hidden count is exact: it compares with this millisecond, not with
--- the start of the current second.
+-- Read the attributes and counters of a queue. The hidden count is exact: it is relative to this millisecond, not to the
+-- start of the current second.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies

@@ -1,4 +1,4 @@
--- Set when messages become visible: their holders extend a lease or give a message back.
+-- Set when messages become visible: to extend a lease or to release a message.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies

@@ -4,8 +4,8 @@
 --   KEYS[2]  set   queue names
 --   ARGV     name, visibility timeout (s), delay (s), maximum size (bytes or -1)
 --
--- Returns 1 created, 0 it exists. An existing queue keeps its attributes but is listed again, and gaps that another
--- client left in them are filled: both repair what a crash between two steps of other clients leaves behind.
+-- Returns 1 created, 0 it exists. An existing queue keeps its attributes but is listed again, and missing attributes are
+-- added: this repairs a queue after a crash of another client between two steps.
 local settings, queues = KEYS[1], KEYS[2]
 local name, visibility_timeout_s, delay_s, max_size = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local now_s = redis.call("TIME")[1]

@@ -1,4 +1,4 @@
--- Delete messages whose holders may still act on them.
+-- Delete messages whose leases are still valid.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
@@ -10,8 +10,8 @@
 --#include shared/past
 local messages, settings, failures, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
--- One message: the removal itself tells whether it was there. Its fields go only then, so an id such as "vt" can never
--- remove an attribute.
+-- One message: the removal itself reports whether it existed. Its fields are removed only then, so an id such as "vt" can
+-- never remove an attribute.
 if #ARGV == 2 then
   local id, receive_count = ARGV[1], ARGV[2]
   local stored = redis.call("HMGET", settings, "vt", id .. ":rc")

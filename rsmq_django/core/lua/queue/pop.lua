@@ -1,4 +1,4 @@
--- Take the oldest ready message and remove it: at most once.
+-- Receive the oldest ready message and remove it: at most once.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies

@@ -2,7 +2,7 @@
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   ARGV     delay in ms, or the unit of the queue's own; channel to publish on or ""; then per message: suffix, body
+--   ARGV     delay in ms, or the unit of the queue's own delay; channel to publish on or ""; then per message: suffix, body
 --
 -- Returns the new message ids; the id alone when it is one message.
 -- Errors: QueueNotFound, MessageTooLong <bytes> <limit>; nothing is stored then.

@@ -1,4 +1,4 @@
--- Change attributes of a queue; "" leaves one as it is.
+-- Change attributes of a queue; "" keeps the current value.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies

@@ -1,8 +1,8 @@
--- Note a plan to send dead letters of one queue again at a rate.
+-- Store a plan to redrive dead letters of one queue at a rate.
 --
 --   KEYS[1]  hash  the plan: state, filter, counts
 --   KEYS[2]  zset  plans of the dead-letter queue -> time of creation (ms)
---   ARGV     id of the plan; seconds to keep it; how many plans are listed; fields and values
+--   ARGV     id of the plan; seconds to keep it; maximum number of listed plans; fields and values
 --
 -- Returns the server's time (ms).
 --#include shared/clock

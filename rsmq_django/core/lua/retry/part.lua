@@ -1,7 +1,7 @@
 -- Read messages of a plan that have not ended, in the order in which they are due.
 --
 --   KEYS[1]  zset  "id target" -> due (ms); KEYS[2] hash: id -> score and failure record
---   ARGV     "due" or "later"; how many to leave out; how many at most
+--   ARGV     "due" or "later"; number to skip; maximum number
 --
 -- Returns per message: its entry, and score and failure record.
 --#include shared/clock

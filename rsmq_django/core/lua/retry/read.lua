@@ -1,9 +1,9 @@
--- Read how far a retry plan is.
+-- Read the progress of a retry plan.
 --
 --   KEYS[1]  hash  the plan; KEYS[2] zset: its messages that have not ended -> due (ms)
 --
--- Returns the server's time (ms), how many have not ended, how many of them are not due, due time of the last one ("" for
--- none), and fields and values; null when the plan does not exist.
+-- Returns the server's time (ms), the number of messages that have not ended, how many of them are not due, due time of the
+-- last one ("" for none), and fields and values; null when the plan does not exist.
 --#include shared/clock
 local fields = redis.call("HGETALL", KEYS[1])
 if #fields == 0 then return false end

@@ -1,10 +1,10 @@
--- Make messages of a plan that are not due yet dead letters again, with the failure records that they had.
+-- Return messages of a plan that are not due yet to the dead-letter queue, with their previous failure records.
 --
 --   KEYS[1]  hash  the plan; KEYS[2] zset: "id target" -> due (ms); KEYS[3] hash: id -> score and failure record
 --   KEYS[4..7]  of the dead-letter queue: zset, hash, failure records, releases
 --   KEYS[8..10]  zset, hash and releases of the queue of the messages
 --   KEYS[11..]  hash  result record of each message that has one, in order
---   ARGV     name of the queue; then per message: id, time of its death (ms, "" for none), 1 if it has a result record
+--   ARGV     name of the queue; then per message: id, time of its failure (ms, "" for none), 1 if it has a result record
 --
 -- A message that was received, moved or rescheduled meanwhile stays. Returns how many are dead letters again.
 -- Errors: QueueNotFound.
@@ -15,7 +15,7 @@
 local plan, open, records, dead, dead_settings, failures, dead_releases, messages, settings, releases = unpack(KEYS, 1, 10)
 if redis.call("HEXISTS", dead_settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
 
--- The result of a task that failed says so again.
+-- Restore the result of a task that failed.
 local function fail_again(record, id, died_ms)
   if redis.call("HGET", record, "message") ~= id then return end
   redis.call("HSET", record, "status", "FAILED")

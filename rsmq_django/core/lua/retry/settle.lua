@@ -1,4 +1,4 @@
--- Note for messages of a plan how they ended: each is noted once.
+-- Record the outcome of messages of a plan, once for each message.
 --
 --   KEYS[1]  hash  the plan; KEYS[2] zset: "id target" -> due (ms); KEYS[3] hash: id -> score and failure record
 --   KEYS[4]  zset  queue of the messages; KEYS[5] hash: failure records of the dead-letter queue
@@ -8,7 +8,7 @@
 -- Returns how many have ended.
 local plan, open, records, messages, failures = unpack(KEYS, 1, 5)
 
--- A message that left its queue without a result was deleted, or its task keeps none.
+-- A message that left its queue without a result was deleted, or its task keeps no result.
 local function outcome_of(id, record)
   local status, message = unpack(record and redis.call("HMGET", record, "status", "message") or {})
   if status == "SUCCESSFUL" and message == id then return "succeeded" end

@@ -1,12 +1,12 @@
--- Find out what is due.
+-- Find the schedules that are due. Read-only.
 --
 --   KEYS[1]  zset  name -> next planned time (ms)
 --   KEYS[2]  hash  name -> definition (JSON)
 --   KEYS[3]  hash  "<field>:<name>" -> value of a field of a schedule
 --   ARGV     owner
 --
--- Returns the server's time (ms); "1" when this owner's entries have been synced; the next time that is not reached yet,
--- or ""; then per entry that is due: name, planned time, definition.
+-- Returns the server's time (ms); "1" when this owner's schedules have been synced; the next time that is in the future, or
+-- ""; then per schedule that is due: name, planned time, definition.
 --#include shared/clock
 local LIMIT = 1000
 local due, entries, state = KEYS[1], KEYS[2], KEYS[3]

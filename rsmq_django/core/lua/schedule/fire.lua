@@ -1,5 +1,5 @@
--- Fire ticks of an entry: move its next time and put its task messages on their queue, in one step. Whoever comes first
--- does it; everybody else finds another planned time.
+-- Fire ticks of a schedule: move its next time and put its task messages on their queue, in one step. Only the first caller
+-- does it; all others find another planned time.
 --
 --   KEYS[1]  zset  name -> next planned time (ms)
 --   KEYS[2]  hash  name -> definition (JSON)
@@ -11,8 +11,8 @@
 --            fires; delay in ms, channel, seconds that an unfinished record is kept, queue name;
 --            then per message: suffix, body
 --
--- Returns 1 done, 0 somebody else did or the entry changed. Errors: QueueNotFound, MessageTooLong <bytes> <limit>; nothing
--- was changed then.
+-- Returns 1 done, 0 another worker has done it or the schedule changed. Errors: QueueNotFound, MessageTooLong <bytes>
+-- <limit>; nothing was changed then.
 --#include shared/clock
 --#include shared/ids
 --#include shared/units

@@ -1,10 +1,10 @@
--- Read all entries.
+-- Read all schedules.
 --
---   KEYS[1]  zset  name -> next planned time (ms), of those that are not paused
+--   KEYS[1]  zset  name -> next planned time (ms), of schedules that are not paused
 --   KEYS[2]  hash  name -> definition (JSON)
 --   KEYS[3]  hash  "<field>:<name>" -> value of a field of a schedule
 --
--- Returns the server's time (ms), then per entry: name, definition, and "" or: next planned time, owner, "1" when paused,
+-- Returns the server's time (ms), then per schedule: name, definition, and "" or: next planned time, owner, "1" when paused,
 -- planned time of the last tick, when it fired (ms), its task id, how many fired, how many were skipped.
 --#include shared/clock
 local LIMIT = 1000

@@ -1,11 +1,11 @@
--- Set the next time of an entry: when it is resumed, or because the one it has cannot be right.
+-- Set the next time of a schedule: when it is resumed, or because its current time is not valid.
 --
 --   KEYS[1]  zset  name -> next planned time (ms)
 --   KEYS[2]  hash  name -> definition (JSON)
 --   KEYS[3]  hash  "<field>:<name>" -> value of a field of a schedule
---   ARGV     name, definition that the caller has seen, next planned time it has ("": none), the new one
+--   ARGV     name, definition that the caller has read, its next planned time ("": none), the new time
 --
--- Returns 1 done, 0 it is gone or not what the caller has seen.
+-- Returns 1 done, 0 it is gone or has changed since the caller read it.
 local due, entries, state = KEYS[1], KEYS[2], KEYS[3]
 local name, definition, planned, next_ms = unpack(ARGV)
 if redis.call("HGET", entries, name) ~= definition then return 0 end

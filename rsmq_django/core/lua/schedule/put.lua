@@ -1,11 +1,11 @@
--- Write an entry, when it still is what the caller has seen. A paused one stays paused.
+-- Write a schedule, unless it has changed since the caller read it. A paused schedule stays paused.
 --
 --   KEYS[1]  zset  name -> next planned time (ms)
 --   KEYS[2]  hash  name -> definition (JSON)
 --   KEYS[3]  hash  "<field>:<name>" -> value of a field of a schedule
---   ARGV     name, definition that the caller has seen ("": there was none), new definition, owner, next planned time
+--   ARGV     name, definition that the caller has read ("": there was none), new definition, owner, next planned time
 --
--- Returns 1 done, 0 it is not what the caller has seen, -1 there are a thousand entries already.
+-- Returns 1 done, 0 it has changed since the caller read it, -1 there are a thousand schedules already.
 local LIMIT = 1000
 local due, entries, state = KEYS[1], KEYS[2], KEYS[3]
 local name, seen, definition, owner, next_ms = unpack(ARGV)

@@ -1,11 +1,11 @@
--- Remove an entry with everything that is known about it, when it still is what the caller has seen.
+-- Remove a schedule with all its fields, unless it has changed since the caller read it.
 --
 --   KEYS[1]  zset  name -> next planned time (ms)
 --   KEYS[2]  hash  name -> definition (JSON)
 --   KEYS[3]  hash  "<field>:<name>" -> value of a field of a schedule
---   ARGV     name, definition that the caller has seen
+--   ARGV     name, definition that the caller has read
 --
--- Returns 1 done, 0 it is gone or not what the caller has seen.
+-- Returns 1 done, 0 it is gone or has changed since the caller read it.
 local due, entries, state = KEYS[1], KEYS[2], KEYS[3]
 local name = ARGV[1]
 if redis.call("HGET", entries, name) ~= ARGV[2] then return 0 end

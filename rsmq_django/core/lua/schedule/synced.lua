@@ -1,4 +1,4 @@
--- Note that the entries which a program declares are what its code says. The note is lost when the entries are.
+-- Note that the stored schedules of a program match its code. The note is lost together with the schedules.
 --
 --   KEYS[1]  hash  "<field>:<name>" -> value of a field of a schedule
 --   ARGV     owner

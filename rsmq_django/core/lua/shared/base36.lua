@@ -1,5 +1,5 @@
--- Return a time in microseconds as the ten digits that message ids begin with. All characters at once, in a table that
--- has their number from the start: a string for each digit more would take three times as long.
+-- Return a time in microseconds as the ten digits at the beginning of message ids. All characters at once, in a table with a
+-- fixed size: a string for each additional digit would take three times as long.
 local function base36(n)
   local codes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
   for at = 10, 1, -1 do

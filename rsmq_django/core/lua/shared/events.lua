@@ -1,16 +1,15 @@
 -- The events at the end of ARGV, one line for each message of the call, in order: task, task id, message id, attempt,
--- sent (ms), wait and run (us), size of the body, with newlines between; a call with tags has them behind that, and one
--- more newline at the end. Then come the name of the queue, the worker,
--- "<error type>\n<error>" (of calls that end one message), the cap of the log, and the number of all these words: 0 when
--- nothing is logged.
+-- sent (ms), wait and run (us), size of the body, with newlines between; tags follow with one more newline at the end.
+-- Then come the name of the queue, the worker, "<error type>\n<error>" (of calls that settle one message), the maximum
+-- length of the log, and the number of all these words: 0 when nothing is logged.
 local is_logged = ARGV[#ARGV] ~= "0"
---   Index of the last argument that is not about events, and of the last line.
+--   Index of the last argument before the events, and of the last line.
 local last_argument = #ARGV - 1 - tonumber(ARGV[#ARGV])
 local last_line = #ARGV - 5
 
--- Write the event of the message that is `number` in the call. Settling a message is never refused because of its event:
--- one that cannot be written is counted. All thirteen values are one text (core/events.py says which): handing each of
--- them to the server takes three times as long.
+-- Write the event of the message that is `number` in the call. A message is settled even if its event cannot be written:
+-- such events are counted. All thirteen values are one text (core/events.py describes them): passing each value to the
+-- server takes three times as long.
 local function log_event(log, dropped, number, kind)
   if not is_logged then return end
   local n, at = #ARGV, last_argument + number
@@ -23,7 +22,7 @@ local function log_event(log, dropped, number, kind)
   elseif at < last_line then
     reply = redis.pcall("XADD", log, "*", "v", values)
   else
-    reply = redis.pcall("XADD", log, "MAXLEN", "~", most, "*", "v", values) -- once a call is enough
+    reply = redis.pcall("XADD", log, "MAXLEN", "~", most, "*", "v", values) -- once per call is enough
   end
   if type(reply) == "table" and reply.err then redis.pcall("INCR", dropped) end
 end

@@ -1,6 +1,6 @@
--- Say for each (id, receive count) whether its holder may still act:
---   1 yes, 0 no such message, -1 it was handed to somebody else. A count of "" is RSMQ's own rule: no fence.
--- Every client's receive, in every language, raises the count, so (id, count) is a receipt without a field of our own.
+-- Return for each (id, receive count) whether its lease is still valid:
+--   1 yes, 0 no such message, -1 another worker has received it since. A count of "" is RSMQ's own rule: no fence.
+-- Every client's receive, in every language, increases the count, so (id, count) is a receipt without a field of our own.
 local function verdicts_on(messages, settings, ids, receive_counts)
   local verdicts, fields = {}, {}
   if #ids == 0 then return verdicts end
@@ -19,7 +19,7 @@ local function verdicts_on(messages, settings, ids, receive_counts)
   return verdicts
 end
 
--- The same for receipts that stand in ARGV from `first` to `last`; returns the ids too.
+-- The same for receipts in ARGV from `first` to `last`; returns the ids too.
 local function check_receipts(messages, settings, first, last)
   local ids, receive_counts = {}, {}
   for at = first, last or #ARGV, 2 do

@@ -1,4 +1,4 @@
--- Return whether a text has a word, both in small letters: a number only as a whole, so that 7 is not found in 47 or in
+-- Return whether a text contains a word, both in lower case: a number only as a whole, so that 7 is not found in 47 or in
 -- an id.
 local function has_word(text, word)
   if not text:find(word, 1, true) then return false end

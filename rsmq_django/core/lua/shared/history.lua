@@ -1,8 +1,7 @@
--- What a worker wants to know beside the messages.
+-- Additional data of messages for a worker.
 
 --#include shared/whole
--- What became of a message before: receive count, number of releases and how often its process died,
--- first receive.
+-- The history of a message: receive count, number of releases, number of crashes, first receive.
 local function history(deliveries, id, receive_count, first_received)
   local counts = receive_count == "1" and {} or redis.call("HMGET", deliveries, id, id .. ":crashes")
   return table.concat({receive_count, whole(counts[1]), whole(counts[2]), first_received}, " ")
@@ -14,7 +13,7 @@ local function ms_until_next(messages)
   return head and math.max(0, tonumber(head) - now_ms)
 end
 
--- For how long a message could have been received (ms); -1 when a client stored seconds or the like instead.
+-- The time since a message became ready (ms); -1 when a client stored seconds or a similar value instead.
 local LONGEST_WAIT_MS = 315360000000 -- ten years
 
 local function waited_ms(due)

@@ -1,8 +1,8 @@
--- Lease or take out what was found.
+-- Lease or remove the messages that were found.
 --#include shared/remove
--- Say in `found` how often messages have been received and when first, as it is from now on: receive_counts and
--- first_receives (ms or ""). Returns the fields and values that change in the queue's hash.
---   found: ids, fields and values as find_ready() has them (shared/ready)
+-- Set in `found` the new receive counts and times of first receive: receive_counts and first_receives (ms or ""). Returns the
+-- fields and values that change in the queue's hash.
+--   found: ids, fields and values as in find_ready() (shared/ready)
 local function count_receives(settings, found)
   local now_text, ids, fields, values = integer(now_ms), found.ids, found.fields, found.values
   local counts, firsts, changed, c, again, again_fields = {}, {}, {}, 0, {}, {}
@@ -10,7 +10,7 @@ local function count_receives(settings, found)
     local stored = values[2 * i]
     changed[c + 1] = fields[2 * i]
     if stored then
-      counts[i] = raised(stored, 1) -- it must grow: it tells holders apart
+      counts[i] = raised(stored, 1) -- it must increase: it distinguishes leases
       c = c + 2
       changed[c] = counts[i]
       again[#again + 1], again_fields[#again + 1] = i, ids[i] .. ":fr"
@@ -34,11 +34,11 @@ local function count_receives(settings, found)
   return changed
 end
 
--- Lease what was found until `visible_ms`, or remove it when that is nil.
+-- Lease the found messages until `visible_ms`, or remove them when that is nil.
 local function hold(messages, settings, found, visible_ms)
   local changed, ids, scores = count_receives(settings, found), found.ids, {}
-  -- The first write is a removal, if only of nothing, so that receiving still works when the server is at its memory
-  -- limit: that is asked about before a script's first write only. The field would be that of a message without an id.
+  -- The first write is a removal, even without any effect, so that receiving still works when the server is at its memory
+  -- limit: the server checks the limit only before the first write of a script. The field is that of a message without an id.
   redis.call("HDEL", settings, ":fr")
   if visible_ms then
     local visible_text, c = integer(visible_ms), #changed

@@ -1,5 +1,5 @@
--- The ids of a batch (with shared/base36): the i-th message gets the i-th microsecond after now, because TIME stands still
--- inside a script and equal prefixes would lose the order. The last digit changes with each message, the ones before it
+-- The ids of a batch (with shared/base36): the i-th message gets the i-th microsecond after now, because TIME is constant
+-- inside a script and equal prefixes would lose the order. The last digit changes with each message, the previous digits
 -- only every 36th time.
 local head_number, head = -1, ""
 local function message_id(i, suffix)

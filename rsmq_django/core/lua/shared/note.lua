@@ -1,5 +1,5 @@
--- Note something in a result record, which is kept until its message becomes visible and `record_ttl_s` after that.
---   visible_ms: of the message that it is about; record_ttl_s: "0" for tasks that keep no results
+-- Write into a result record, which is kept until its message becomes visible and `record_ttl_s` after that.
+--   visible_ms: of its message; record_ttl_s: "0" for tasks that keep no results
 local function note(record, record_ttl_s, visible_ms, ...)
   if record_ttl_s == "0" then return end
   redis.call("HSET", record, ...)

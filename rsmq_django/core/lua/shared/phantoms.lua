@@ -1,5 +1,5 @@
--- A phantom is an id without a body: what stays of a message when another client deletes or sends it in two steps and
--- dies between them. Take up to 1000 of them out of a queue and remember that they were there.
+-- A phantom is an id without a body: the rest of a message when another client deletes or sends it in two steps and
+-- stops between them. Remove up to 1000 of them from a queue and remember them.
 --   phantoms: hash; `removed` counts them all, 0..99 are a ring of the last ones, each "<removed at (ms)> <id>"
 local REMEMBERED = 100
 
@@ -7,7 +7,7 @@ local function quarantine(messages, settings, phantoms, ids)
   if #ids == 0 then return end
   local fields, ring = {}, {}
   for i, id in ipairs(ids) do fields[2 * i - 1], fields[2 * i] = id .. ":rc", id .. ":fr" end
-  -- The removals come first: a server at its memory limit then allows the rest.
+  -- The removals come first: a server at its memory limit then accepts the other writes.
   redis.call("ZREM", messages, unpack(ids))
   redis.call("HDEL", settings, unpack(fields))
   local number = raise_counter(phantoms, "removed", #ids)

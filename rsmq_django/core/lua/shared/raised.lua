@@ -1,5 +1,5 @@
--- What a counter becomes. One that another client left as no whole number, or as one so large that
--- nobody can raise it much longer, begins anew.
+-- Return the new value of a counter. A counter that is not a whole number, or is near the largest possible number, restarts
+-- at 0: another client has written it.
 local LARGEST_COUNT = 1e14 -- Lua writes smaller whole numbers with all their digits
 
 local function raised(stored, by)

@@ -1,10 +1,10 @@
 -- Find messages of one queue that are ready, oldest first.
 --
--- A phantom (an id without a body) is removed when it is five seconds overdue; a younger one is left alone, because a
--- client that sends in two steps may be between them.
+-- A phantom (an id without a body) is removed when it is five seconds overdue; a younger one is kept, because a client that
+-- sends in two steps may be between them.
 local PHANTOM_GRACE_MS = 5000
 
--- Return what is ready: ids, since when each of them has been (due, only with `with_due`), and two fields and values of
+-- Return the ready messages: ids, the times when they became ready (due, only with `with_due`), and two fields and values of
 -- each: body, receive count.
 local function find_ready(messages, settings, skip, count, with_due)
   local now_text, reply, n, ids, due, fields = integer(now_ms), nil, 0, {}, {}, {}
@@ -31,7 +31,7 @@ local function move(found, from, to)
   for k = 0, 1 do fields[2 * to - k], values[2 * to - k] = fields[2 * from - k], values[2 * from - k] end
 end
 
--- Take out what has no body; returns how many of `found` are still in the queue.
+-- Leave out ids without a body; returns how many of `found` are still in the queue.
 local function drop_phantoms(messages, settings, phantoms, found)
   local ids, values, whole, all, old = found.ids, found.values, 0, #found.ids, {}
   for i = 1, all do
@@ -42,7 +42,7 @@ local function drop_phantoms(messages, settings, phantoms, found)
       old[#old + 1] = ids[i]
     end
   end
-  for i = whole + 1, all do move(found, all + i, i) end -- from behind the end, where nothing is
+  for i = whole + 1, all do move(found, all + i, i) end -- from after the end, where the table is empty
   quarantine(messages, settings, phantoms, old)
   return all - #old
 end

@@ -1,4 +1,4 @@
--- Remove messages with everything RSMQ stores about them. Fields go only for ids that were members of the queue, so an
+-- Remove messages with all their data in RSMQ. Fields are removed only for ids that were members of the queue, so an
 -- id such as "vt" can never remove an attribute.
 local function remove(messages, settings, ids)
   if #ids == 0 then return end

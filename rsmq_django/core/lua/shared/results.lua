@@ -1,25 +1,25 @@
--- Say whether a record is that of a message, or not there yet. A body names the task whose record it wants, and any
--- program may have written it: a message changes no record of a message in another queue (`dead`: the queue that the
--- message went to when it failed for good).
+-- Return whether a record belongs to a message, or does not exist yet. A body names the task of its record, and any program
+-- may have written it: a message changes no record of a message in another queue (`dead`: the dead-letter queue of the
+-- message when it failed for good).
 local function is_own(key, id, queue)
   local owner = redis.pcall("HMGET", key, "message", "queue")
   if owner.err or not owner[1] then return true end
   return owner[1] == id and (owner[2] == queue or redis.call("HGET", key, "dead") == queue)
 end
 
--- Write fields and values into a result record. Where another program keeps something under its key, that is left alone
--- and there is no result: neither the message is held up by it, nor those that end together with it.
+-- Write fields and values into a result record. If another program stores something under its key, that is unchanged and
+-- there is no result: this delays neither the message nor other messages of the same call.
 -- Returns how many fields are new; nil where nothing was written.
 --#include moves/earlier_attempts
 local function set_fields(key, ...)
   local added = redis.pcall("HSET", key, ...)
   if type(added) == "number" then return added end
   if added.err:find("WRONGTYPE", 1, true) then return nil end
-  return redis.call("HSET", key, ...) -- raises what it was
+  return redis.call("HSET", key, ...) -- raises the error
 end
 
--- A record keeps worker and error of the first attempt and of the latest ones. Each attempt takes away what has become too
--- old; more than one, because those before may have ended without a word, with their machine.
+-- A record keeps worker and error of the first attempt and of the latest ones. Each attempt removes the fields that are too
+-- old; several, because previous attempts may have ended without a report, with their machine.
 local KEPT_ATTEMPTS, TAKEN_AWAY = 20, 5
 
 local function forget_old_attempts(key, attempt)
@@ -30,8 +30,8 @@ local function forget_old_attempts(key, attempt)
   if #fields > 0 then redis.pcall("HDEL", key, unpack(fields)) end
 end
 
--- The first attempt at a dead letter that a worker took: those before it, which its record says to have failed for good,
--- get numbers below 1.
+-- The first attempt of a worker that consumes a dead-letter queue: previous attempts, which failed for good according to the
+-- record, get numbers below 1.
 local function begin_anew(key)
   local status = redis.pcall("HGET", key, "status")
   if status == "FAILED" then make_attempts_earlier(key) end

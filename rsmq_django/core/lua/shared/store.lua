@@ -1,5 +1,5 @@
--- Store messages with a queue's own delay unless the caller gave one.
---   delay: milliseconds, or the unit of the queue's own (shared/units); first: index in ARGV of suffix1, body1, suffix2, body2, ...
+-- Store messages with a queue's own delay unless the caller gave a delay.
+--   delay: milliseconds, or the unit of the queue's own delay (shared/units); first: index in ARGV of suffix1, body1, ...
 -- Returns the new ids and the time at which they become visible (ms), or an error reply; nothing was written then.
 local function store(messages, settings, delay, channel, first)
   local stored = redis.call("HMGET", settings, "delay", "maxsize", "vt", "totalsent")
@@ -22,7 +22,7 @@ local function store(messages, settings, delay, channel, first)
   redis.call("ZADD", messages, "NX", unpack(scores))
   bodies[#bodies + 1], bodies[#bodies + 2] = "totalsent", raised(stored[4], #ids)
   redis.call("HSET", settings, unpack(bodies))
-  -- A wake-up that this user may not publish must not look like a failed send: the messages are stored.
+  -- A missing permission for the wake-up must not look like a failed send: the messages are stored.
   if channel ~= "" then redis.pcall("PUBLISH", channel, redis.call("ZCARD", messages)) end
   return ids, visible_ms
 end

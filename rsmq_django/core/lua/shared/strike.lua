@@ -1,8 +1,8 @@
--- Strike messages off the record of what a worker holds. The record has a field for each fetch and queue, a batch:
--- "<number> <queue>" -> "\n<id> <receive count>" for each message. What has succeeded may stay in it until the whole
--- batch has ended, because an id that is in no queue does no harm. Everything else is struck off where it ends.
---   at: index in ARGV of the number of strikes, which are pairs of batch and id; an id of "" means the whole batch
--- Returns the index behind the last strike, and how many strikes found something.
+-- Remove settled messages from the record of a worker's leases. The record has a field for each fetch and queue, a batch:
+-- "<number> <queue>" -> "\n<id> <receive count>" for each message. Messages that succeeded may stay in it until the whole
+-- batch has ended, because an id that is in no queue does no harm. All others are removed when they are settled.
+--   at: index in ARGV of the number of strikes (removals), which are pairs of batch and id; an id of "" is the whole batch
+-- Returns the index after the last strike, and the number of strikes that removed something.
 local function strike_one(holds, batch, id)
   local text = redis.call("HGET", holds, batch)
   local from, to = (text or ""):find("\n" .. id .. " ", 1, true)

@@ -1,10 +1,10 @@
 -- Remove the phantoms before the first ready message of a queue, by the thousand: there may be a million of them. One call
--- of a script looks at a bounded number; the next call goes on. Bodies are not read, only whether they are there.
+-- of a script checks a bounded number; the next call continues. Bodies are not read, only their existence is checked.
 local SWEPT_AT_ONCE = 1000
-local sweeps_left = 5 -- of this call, in all its queues: some ten milliseconds
+local sweeps_left = 5 -- of this call, in all its queues: about ten milliseconds
 
--- Return how many ids before the first message with a body are left, beginning with the first `skip` of them, which were
--- looked at before.
+-- Return how many ids before the first message with a body remain, beginning with the first `skip` of them, which were
+-- checked before.
 local function sweep(messages, settings, phantoms, skip)
   while sweeps_left > 0 do
     sweeps_left = sweeps_left - 1

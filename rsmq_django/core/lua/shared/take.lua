@@ -1,10 +1,10 @@
--- Take messages from one of the queues of worker/fetch, whose variables this uses: `out` gets the messages, `batches` what
--- the worker's record will say, `room`, `left` and `skipped` what is left, `unreadable` which queues are broken.
+-- Receive messages from one of the queues of worker/fetch, whose variables this uses: `out` gets the messages, `batches` the
+-- new fields of the worker's record, `room`, `left` and `skipped` the remaining room, `unreadable` the broken queues.
 --#include shared/refusal
 --#include shared/too_long
 local now_text = integer(now_ms)
 
--- A line "<id> <receive count>" for each message. Mostly all are new; then there is nothing to put together one by one.
+-- A line "<id> <receive count>" for each message. Mostly all are new; then the lines need not be joined one by one.
 local function receipts(ids, receive_counts, are_new)
   if are_new then return "\n" .. table.concat(ids, " 1\n") .. " 1" end
   local lines = {}
@@ -17,7 +17,7 @@ local function fetch(position, most, messages, settings, deliveries, phantoms)
   local own_ms = given_or_own_ms(ARGV[FIRST_ARG + PER_QUEUE * (position - 1)], redis.call("HGET", settings, "vt"))
   if not own_ms then error("no visibility timeout") end
   if wait_ms ~= 0 then return 0, wait_ms end
-  redis.call("HLEN", deliveries) -- a key of another type fails here, before anything is handed out
+  redis.call("HLEN", deliveries) -- a key of the wrong type fails here, before any delivery
 
   local size = sizes[position] or 1
   most = math.min(most * size, left)
@@ -28,7 +28,7 @@ local function fetch(position, most, messages, settings, deliveries, phantoms)
   local taken, are_new, waited, longest = #ids, true, nil, nil
   out[n + 1], out[n + 2], n = position, taken, n + 2
   for i = 1, taken do
-    if due[i] ~= due[i - 1] then waited = waited_ms(due[i]) end -- what was sent together has one time
+    if due[i] ~= due[i - 1] then waited = waited_ms(due[i]) end -- messages that were sent together have one time
     local body, refusal = values[2 * i - 1], nil
     if #body > (longest or SHORT_BYTES) then
       longest = longest or longest_body(settings)
@@ -52,7 +52,7 @@ local function fetch(position, most, messages, settings, deliveries, phantoms)
   return calls, taken < most and ms_until_next(messages) or 0
 end
 
--- Take messages for up to `most` calls from the queue of these keys; returns for how many, and the ms until its next
+-- Receive messages for up to `most` calls from the queue of these keys; returns for how many, and the ms until its next
 -- message, if there is one.
 local function take(position, most, ...)
   if skipped[position] then return 0 end
@@ -60,7 +60,7 @@ local function take(position, most, ...)
   local ok, taken, wait_ms = pcall(fetch, position, most, ...)
   if ok then return taken, wait_ms end
   if is_refusal(taken) then error(taken, 0) end
-  -- A key of the wrong type raises at the first read of a queue, before anything is written; the others go on.
+  -- A key of the wrong type raises at the first read of a queue, before any write; the other queues are not affected.
   unreadable[#unreadable + 1], skipped[position], n = position, true, before
   return 0
 end

@@ -1,4 +1,4 @@
--- Bodies that are too long to leave the server for a worker.
+-- Bodies that are too long to be sent to a worker.
 --
 -- RSMQ allows no smaller `maxsize`, so shorter bodies are not compared with that of their queue.
 local SHORT_BYTES = 1024

@@ -1,6 +1,6 @@
--- A time-out or delay in ms: the one that the caller gave, or the queue's own. Instead of a number the caller gives the
--- unit of the stored one: "s", as RSMQ has it, or "ms", as some clients store it. nil when what is stored is no time:
--- a score that is no number would be refused after the message was taken out.
+-- A timeout or delay in ms: given by the caller, or the queue's own. To use the queue's own, the caller passes its unit
+-- instead of a number: "s", as in RSMQ, or "ms", as some clients store it. nil when the stored value is not a time: a score
+-- that is not a number would be refused after the message was removed.
 local MAX_MS = 1e15
 
 local function given_or_own_ms(given, stored)

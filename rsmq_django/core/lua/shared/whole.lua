@@ -1,4 +1,4 @@
--- Return a count as text; what another program left in its place counts as none.
+-- Return a count as text; "0" when another program stored something else.
 local function whole(stored)
   return stored and #stored <= 15 and stored:match("^%d+$") or "0"
 end
