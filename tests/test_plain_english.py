@@ -18,6 +18,7 @@ CLEAN = (
     ("rsmq_django/core/lua/topic", "rsmq_django/core/lua/reliable"),
     ("rsmq_django/tasks",),
     ("rsmq_django/live",),
+    ("rsmq_django/core/lua",),
 )
 CLEAN_LIMIT = 1.5
 

@@ -1,4 +1,4 @@
--- Scan messages one by one, and return those that match. Read-only.
+-- Scan messages one by one, and return the matching ones. Read-only.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies

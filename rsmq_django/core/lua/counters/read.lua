@@ -2,5 +2,5 @@
 --
 --   KEYS[1]  hash  counters
 --
--- Returns fields and values in turn; empty when there is no such hash.
+-- Returns fields and values in turn; empty when the hash does not exist.
 return redis.call("HGETALL", KEYS[1])

@@ -1,4 +1,4 @@
--- Remove a name from the list of queues if there is no such queue.
+-- Remove a name from the list of queues if the queue does not exist.
 --
 --   KEYS[1], KEYS[2]  zset and hash of the queue
 --   KEYS[3]           set  queue names

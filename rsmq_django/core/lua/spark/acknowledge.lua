@@ -1,12 +1,12 @@
--- Shorten a journal by what is safely stored elsewhere, and delete the leased messages among it whose lease is ours.
+-- Remove journal entries that are stored elsewhere, and delete their messages whose leases are still ours.
 --
 --   KEYS[1]  zset    message id -> time it becomes visible (ms)
 --   KEYS[2]  hash    attributes, counters, bodies
 --   KEYS[3]  stream  journal
---   KEYS[4]  hash    leased messages that are in the journal: id -> our receive count
---   ARGV     id of the last finished entry; most entries (1..1000)
+--   KEYS[4]  hash    leased messages in the journal: id -> our receive count
+--   ARGV     id of the last finished entry; maximum number of entries (1..1000)
 --
--- Returns entries removed, messages left alone because somebody else received them.
+-- Returns entries removed, messages that stay because another consumer has received them.
 --#include shared/remove
 local messages, settings, journal, open = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local finished, most = ARGV[1], ARGV[2]

@@ -1,12 +1,12 @@
--- Put stages of a bulk job on the list of one run, before the job may begin to publish.
+-- Add stages of a bulk job to the list of one run, before the job may begin to publish.
 --
 --   KEYS[1]  hash  job
 --   KEYS[2]  list  stages of this run, with their numbers of rows
 --   KEYS[3..] zset and hash of each stage (at most 250 stages)
 --   ARGV     seconds that list and stages live from now on; then per stage: name, rows
 --
--- Returns how many were adopted; 0 when the job is published or being published already; minus the number of the first
--- stage that is gone or incomplete.
+-- Returns how many were added; 0 when the job is published or being published already; minus the number of the first
+-- stage that is missing or incomplete.
 local job, list = KEYS[1], KEYS[2]
 local state = redis.call("HGET", job, "state")
 if state == "publishing" or state == "done" then return 0 end

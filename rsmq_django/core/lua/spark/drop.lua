@@ -1,7 +1,7 @@
--- Remove stages that nobody will publish.
+-- Remove stages that will not be published.
 --
 --   KEYS[1]  hash  job
---   KEYS[2]  set   every stage that any attempt of the job made
+--   KEYS[2]  set   every stage of all attempts of the job
 --   KEYS[3..] zset and hash of each stage (at most 250 stages)
 --   ARGV     names of the stages
 --

@@ -7,7 +7,7 @@
 --   ARGV     name of the job; seconds that it is remembered
 --
 -- Returns rows that were staged, rows that were published. They differ only if a stage was damaged from outside; the
--- job then stays in the set for somebody to look at.
+-- job then stays in the set, for an operator to check.
 local job, list, publishing = KEYS[1], KEYS[2], KEYS[3]
 local counts = redis.call("HMGET", job, "rows", "published")
 if counts[1] == counts[2] then

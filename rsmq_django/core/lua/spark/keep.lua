@@ -1,4 +1,4 @@
--- Take the time to live from stages that are being published: they are all that is left of their messages.
+-- Remove the time to live of stages that are being published: they contain the only copy of their messages.
 --
 --   KEYS[1..] zset and hash of each stage (at most 250 stages)
 --

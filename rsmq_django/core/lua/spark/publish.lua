@@ -5,7 +5,7 @@
 --   KEYS[3]  zset  stage: final id -> time it becomes visible (ms)
 --   KEYS[4]  hash  stage: final id -> body
 --   KEYS[5]  hash  job
---   ARGV     most messages (1..1000); channel of the queue
+--   ARGV     maximum number of messages (1..1000); channel of the queue
 --
 -- Returns how many were moved; 0 when the stage is empty. Errors: QueueNotFound.
 --#include shared/counters

@@ -1,10 +1,10 @@
 -- Move one chunk of a stage to the end of a topic.
 --
---   KEYS[1..10] those of topic/publish
+--   KEYS[1..10] as in topic/publish
 --   KEYS[11] zset  stage: final id -> time of staging (ms)
 --   KEYS[12] hash  stage: final id -> body
 --   KEYS[13] hash  job
---   ARGV     prefix of message keys, topic, most messages (1..1000)
+--   ARGV     prefix of message keys, topic, maximum number of messages (1..1000)
 --
 -- Returns how many were moved; 0 when the stage is empty. Errors: TopicBroken <field> <value>.
 --#include shared/clock
@@ -27,7 +27,7 @@ if failure then return failure end
 
 local values = redis.call("HMGET", bodies, unpack(ids))
 for i = 1, #ids do values[i] = values[i] or "" end
--- First what a server at its memory limit refuses: all or nothing.
+-- First the writes that a server at its memory limit refuses: all or nothing.
 append(log, values, 1, #ids)
 redis.call("ZREM", stage, unpack(ids))
 redis.call("HDEL", bodies, unpack(ids))

@@ -1,12 +1,12 @@
--- Give up a drain: put messages of its journal back into their queue, as they were and visible now.
+-- Cancel a drain: return messages of its journal to their queue, unchanged and visible now.
 --
 --   KEYS[1]  zset    message id -> time it becomes visible (ms)
 --   KEYS[2]  hash    attributes, counters, bodies
 --   KEYS[3]  stream  journal
---   KEYS[4]  hash    leased messages that are in the journal: id -> our receive count
---   ARGV     most entries (1..1000)
+--   KEYS[4]  hash    leased messages in the journal: id -> our receive count
+--   ARGV     maximum number of entries (1..1000)
 --
--- A leased message never left its queue, so only its journal entry goes. Returns entries removed, messages put back.
+-- A leased message never left its queue, so only its journal entry is removed. Returns entries removed, messages returned.
 -- Errors: QueueNotFound.
 --#include shared/clock
 local messages, settings, journal, open = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -1,13 +1,13 @@
--- Keep messages of a bulk job beside the queue, with their final ids. Nobody can receive them yet.
+-- Store messages of a bulk job next to the queue, with their final ids. They cannot be received yet.
 --
---   KEYS[1]  set   every stage that any attempt of the job made
+--   KEYS[1]  set   every stage of all attempts of the job
 --   KEYS[2]  zset  stage: final id -> time it becomes visible (ms)
 --   KEYS[3]  hash  stage: final id -> body
 --   KEYS[4]  hash  attributes of the queue; absent for a topic
---   ARGV     name of the stage; seconds that it lives; time of the first message (us); then per message: suffix, delay
---            in ms or the unit of the queue's own, body
+--   ARGV     name of the stage; its time to live (s); time of the first message (us); then per message: suffix, delay
+--            in ms or the unit of the queue's own delay, body
 --
--- The ids follow from the arguments, so that the same call twice is the same as once.
+-- The ids are derived from the arguments, so that a repeated call has no further effect.
 -- Returns how many messages were staged. Errors: QueueNotFound, MessageTooLong <bytes> <limit>.
 --#include shared/clock
 --#include shared/ids

@@ -1,10 +1,10 @@
--- One short step along a stream, so that no script holds up the server for a whole batch.
+-- Find the end of a short slice of a stream, so that no script blocks the server for a whole batch. Read-only.
 --
 --   KEYS[1]  stream
---   ARGV     id behind which to begin; last id, or "+"; most entries (1..1000)
+--   ARGV     id before the slice; last id, or "+"; maximum number of entries (1..1000)
 --
--- Returns entries found, id of the last of them, entries ever added (-1: the server does not count them), entries gone
--- from the head, newest id ever given out.
+-- Returns entries found, id of the last of them, entries ever added (-1: the server does not count them), entries removed
+-- from the head, newest id ever created.
 local stream, after, upto, most = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local STREAM = "STREAM"
 

@@ -1,4 +1,4 @@
--- Give up a lock, if it is the caller's.
+-- Release a lock, if it is the caller's.
 --
 --   KEYS[1]  string  token of the holder
 --   ARGV     token

@@ -5,7 +5,7 @@
 local messages, settings, releases, result, cancelled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dead_records = KEYS[6]
 
--- first: index in ARGV of the arguments. Returns what tasks/cancel does.
+-- first: index in ARGV of the arguments. Returns the reply of tasks/cancel.
 local function cancel(first)
   local id, channel, err, body, keep_s, remember_s = unpack(ARGV, first)
 
@@ -18,7 +18,7 @@ local function cancel(first)
   redis.call("HDEL", releases, unpack(release_fields({id})))
   redis.pcall("HDEL", dead_records, id)
   if redis.call("EXISTS", result) == 1 then
-    -- An attempt that has failed already keeps its error.
+    -- A failed attempt already has its error.
     if redis.call("HEXISTS", result, "error:" .. attempt) == 1 then attempt = attempt + 1 end
     redis.call("HSET", result, "status", "FAILED", "error:" .. attempt, err, "finished_ms", integer(now_ms), "body", body)
     redis.call("EXPIRE", result, keep_s)
@@ -27,7 +27,7 @@ local function cancel(first)
   if #forgotten > 0 then redis.call("ZREM", cancelled, unpack(forgotten)) end
   redis.call("ZADD", cancelled, integer(now_ms), id)
   redis.call("EXPIRE", cancelled, remember_s)
-  -- A channel that this user may not use must not make it look as if nothing had been cancelled.
+  -- A missing permission for the channel must not look like a failed cancellation.
   redis.pcall("PUBLISH", channel, id)
   return 1
 end

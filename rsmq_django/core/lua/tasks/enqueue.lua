@@ -1,9 +1,9 @@
--- Put task messages on a queue, in the order given, and note for each that its result is awaited.
+-- Put task messages on a queue, in the order given, and create a result record for each.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3..] hash  result record of each message, in order; none when no results are kept
---   ARGV     delay in ms, or the unit of the queue's own; channel; seconds that an unfinished record is kept; queue name;
+--   ARGV     delay in ms, or the unit of the queue's own delay; channel; seconds to keep an unfinished record; queue name;
 --            then per message: suffix, body
 --
 -- Returns the new message ids; the id alone when it is one message.

@@ -1,16 +1,16 @@
--- Put the call of a unique task on a queue, unless an equal one stands for it.
+-- Put the call of a unique task on a queue, unless an equal call has its lock.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
---   KEYS[3]  hash  lock: task, message and queue that stand for all equal calls, first_ms, until_ms
+--   KEYS[3]  hash  lock: task, message and queue of the call that has it, first_ms, until_ms
 --   KEYS[4]  hash  result record of this call
---   KEYS[5], KEYS[6], KEYS[7]  zset and hash of the holder's queue, and its result record; only at a second try
---   ARGV     delay in ms, or the unit of the queue's own; channel; seconds that an unfinished record is kept (0: none);
+--   KEYS[5], KEYS[6], KEYS[7]  zset and hash of the holder's queue, and its result record; only in a second call
+--   ARGV     delay in ms, or the unit of the queue's own delay; channel; seconds to keep an unfinished record (0: none);
 --            queue name; task id; body; scope; mode; window in ms; longest wait in ms (0: none); ms that the lock is kept;
 --            task id of the holder whose keys were given, or ""
 --
--- Returns "sent", the ids of task and message, and the task that it replaced, if there is one; "duplicate" and the same
--- ids of what stands for it; or "look", a task id and its queue: the lock names that one, call again with its keys.
+-- Returns "sent", the ids of task and message, and the task that it replaced, if there is one; "duplicate" and the ids of
+-- the call that has the lock; or "look", a task id and its queue: the lock names that task, call again with its keys.
 -- Errors: QueueNotFound, MessageTooLong, BrokenLock <key>; nothing is stored then.
 --#include shared/clock
 --#include shared/base36
@@ -29,14 +29,14 @@ if held.err then return redis.error_reply("RSMQ BrokenLock " .. lock) end
 local holder, holder_message, first_ms, is_waiting = held[1], held[3], now_ms, false
 local until_ms = scope == "window" and now_ms + window_ms or 0
 
--- A lock without its other fields, which only another program can have left, names nothing.
+-- A lock without its other fields is from another program, and names no task.
 if holder and held[2] and holder_message then
   if holder ~= given_task then return {"look", holder, held[2]} end
   local is_there = redis.call("ZSCORE", KEYS[5], holder_message)
-  if holder == task and is_there then return {"sent", task, holder_message} end -- this very call, sent a second time
+  if holder == task and is_there then return {"sent", task, holder_message} end -- this call, sent a second time
   is_waiting = is_there and redis.call("HEXISTS", KEYS[6], holder_message .. ":rc") == 0
   local is_in_window = scope == "window" and tonumber(held[5] or 0) > now_ms
-  if is_in_window then until_ms = tonumber(held[5]) end -- a window is that of the first call
+  if is_in_window then until_ms = tonumber(held[5]) end -- the first call sets the window
   local stands = holder ~= task and ((scope == "running" and is_there) or is_in_window or is_waiting)
   if stands and not (is_waiting and mode ~= "reject") then
     note(result, record_ttl_s, is_there or now_ms, "status", "DUPLICATE", "of", holder)

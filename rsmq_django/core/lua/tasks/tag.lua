@@ -1,6 +1,6 @@
--- Note which tasks carry a tag, before they are sent; those that ended long ago without being struck off are forgotten.
+-- Add task ids to a tag, before the tasks are sent; expired task ids that were not removed are removed now.
 --
---   KEYS[1..] zset  of each tag: task id -> time at which it is forgotten (ms)
+--   KEYS[1..] zset  of each tag: task id -> time at which it expires (ms)
 --   ARGV     ms from now until then; task ids
 --
 -- Returns the number of tags.

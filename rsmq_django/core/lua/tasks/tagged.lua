@@ -1,5 +1,5 @@
--- Read which tasks carry a tag, those first that were sent first.
+-- Read the tasks with a tag, the first sent first.
 --
---   KEYS[1]  zset  task id -> time at which it is forgotten (ms)
---   ARGV     how many at most
+--   KEYS[1]  zset  task id -> time at which it expires (ms)
+--   ARGV     maximum number
 return redis.call("ZRANGE", KEYS[1], 0, tonumber(ARGV[1]) - 1)

@@ -1,11 +1,11 @@
--- Remove the locks of messages that have ended, unless another message holds them by now.
+-- Remove the locks of messages that have ended, unless another message has taken them.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2..] hash lock of each message
 --   ARGV     message ids
 --
--- Returns how many were removed. The lock of a message that is still there stays, because its ending was refused, and
--- one that holds for a time, whatever becomes of the message.
+-- Returns how many were removed. The lock of a message that still exists stays, because its settlement was refused, and
+-- so does a lock with a time window.
 local removed = 0
 for n, id in ipairs(ARGV) do
   local held = redis.call("HMGET", KEYS[n + 1], "message", "until_ms")

@@ -1,6 +1,6 @@
--- Strike tasks off a tag.
+-- Remove task ids from a tag.
 --
---   KEYS[1]  zset  task id -> time at which it is forgotten (ms)
+--   KEYS[1]  zset  task id -> time at which it expires (ms)
 --   ARGV     task ids
 --
 -- Returns how many there were.

@@ -1,11 +1,11 @@
--- Strike tasks off a tag whose messages have ended. A message that is still in its queue has another holder or a next
--- attempt: the ending was refused, and its task keeps the tag.
+-- Remove task ids from a tag whose messages have ended. A message that is still in its queue has another worker or a next
+-- attempt: its settlement was refused, and its task keeps the tag.
 --
---   KEYS[1]  zset  task id -> time at which it is forgotten (ms)
+--   KEYS[1]  zset  task id -> time at which it expires (ms)
 --   KEYS[2]  zset  message id -> time it becomes visible (ms)
 --   ARGV     per message (1..1000): message id, task id
 --
--- Returns how many were struck off.
+-- Returns how many were removed.
 local tag, messages = KEYS[1], KEYS[2]
 local ids, gone = {}, {}
 for n = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[n] end

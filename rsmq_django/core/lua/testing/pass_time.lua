@@ -1,4 +1,4 @@
--- Let time pass for all messages of a queue: each becomes visible, or its lease runs out, so much earlier.
+-- Advance the time of all messages of a queue: they become visible, or their leases expire, this much earlier.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   ARGV     ms

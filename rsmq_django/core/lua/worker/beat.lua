@@ -1,10 +1,10 @@
--- Say that workers live, and ask which ones have been silent for too long.
+-- Store the heartbeats of workers, and find stale workers.
 --
 --   KEYS[1]  zset  worker id -> time of its last heartbeat (ms)
---   ARGV     ms of silence after which a worker is dead; then the ids of the living
+--   ARGV     ms without a heartbeat after which a worker is dead; then the ids of the live workers
 --
--- Returns the server's time (ms) and up to 100 ids of dead workers. They stay in the set until what they held has been
--- given back. Each beat begins with a removal, so that it works at the memory limit: there, too, silence means death.
+-- Returns the server's time (ms) and up to 100 ids of dead workers. They stay in the set until their messages are
+-- recovered. Each heartbeat begins with a removal, so that it works at the memory limit: there, too, stale means dead.
 --#include shared/clock
 local workers, silence_ms = KEYS[1], ARGV[1]
 for n = 2, #ARGV do

@@ -1,4 +1,4 @@
--- Move one message to its dead-letter queue; keys and arguments are those of worker/bury, which says what they are.
+-- Move one message to its dead-letter queue; keys and arguments are those of worker/bury, which describes them.
 --#include shared/clock
 --#include shared/counters
 --#include shared/fence
@@ -12,8 +12,8 @@ local log, dropped = KEYS[5], KEYS[6]
 local own_failures = KEYS[7]
 local dead, dead_settings, failures, dead_releases = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 
--- Look whether the dead-letter queue can take a message. A key of the wrong type raises here, before the message leaves
--- its queue: nothing is undone after an error. Returns an error reply when there is no such queue.
+-- Check that the dead-letter queue can store a message. A key of the wrong type raises here, before the message leaves its
+-- queue: no write is undone after an error. Returns an error reply when the queue does not exist.
 local function open_dead_letters()
   if redis.call("HEXISTS", dead_settings, "vt") == 0 then return redis.error_reply("RSMQ DeadLetterQueueNotFound") end
   redis.call("ZCARD", dead)
@@ -31,9 +31,9 @@ local function add_dead_letter(id, values, record)
   redis.call("HSET", dead_releases, id, values[2])
 end
 
--- first: index in ARGV of the strikes; result: key of the result record, if one is kept. Returns what worker/bury does.
+-- first: index in ARGV of the strikes; result: key of the result record, if one is kept. Returns the reply of worker/bury.
 local function bury(first, result)
-  local at = first + 2 * ARGV[first] + 1 -- behind the strikes, which come when nothing can fail any more
+  local at = first + 2 * ARGV[first] + 1 -- after the strikes, which are carried out when nothing can fail any more
   local id, receive_count, record = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local is_discarded = record == ""
 

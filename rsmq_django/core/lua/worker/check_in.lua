@@ -1,9 +1,9 @@
--- Note how far a running task is, and hide its message for longer.
+-- Store the progress of a running task, and extend its lease.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  result record; absent when none is kept
---   ARGV     id, receive count, progress as JSON ("": none), ms from now until which it stays hidden (0: as it is), queue
+--   ARGV     id, receive count, progress as JSON ("": none), ms from now until which it stays hidden (0: unchanged), queue
 --
 -- Returns 1 done, 0 no such message, -1 lease lost (nothing was written).
 --#include shared/clock

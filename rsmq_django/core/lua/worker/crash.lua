@@ -1,15 +1,15 @@
--- Give back a message whose worker died while it ran: visible again later, and counted.
+-- Return a message whose worker died while it ran: visible again later, with a count of crashes.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> number of releases; id:crashes -> workers that died
 --   KEYS[4]  hash  messages leased by the dead worker (shared/strike)
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
---   ARGV     strikes; id, receive count, ms until it becomes visible for each crash so far, crashes after which it is
---            buried (that has an event of its own); events (shared/events)
+--   ARGV     strikes; id, receive count, ms until it becomes visible for each crash so far, maximum number of crashes,
+--            after which it becomes a dead letter (with an event of its own); events (shared/events)
 --
--- Returns an empty list when somebody else holds it or it is gone; else: crashes so far, body ("" when it is too long),
--- first receive (ms or ""), and number of releases.
+-- Returns an empty list when another worker has the lease or the message is gone; else: crashes so far, body ("" when it is
+-- too long), first receive (ms or ""), and number of releases.
 --#include shared/clock
 --#include shared/counters
 --#include shared/fence
@@ -22,7 +22,7 @@ local at = strike(holds, 1)
 local id, receive_count, wait_ms = ARGV[at], ARGV[at + 1], ARGV[at + 2]
 
 if verdicts_on(messages, settings, {id}, {receive_count})[1] ~= 1 then return {} end
--- Counting comes before the message leaves its place: it fails when its key has the wrong type.
+-- Counted before the message is changed: this fails when its key has the wrong type.
 local crashes = tonumber(raise_counter(deliveries, id .. ":crashes", 1))
 redis.call("ZREM", messages, id)
 redis.call("ZADD", messages, integer(now_ms + wait_ms * crashes), id)

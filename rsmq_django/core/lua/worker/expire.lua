@@ -1,4 +1,4 @@
--- Make messages of one queue visible whose worker is silent: at once, and these deliveries count as attempts.
+-- Make messages of a stale worker in one queue visible: at once, and these deliveries count as attempts.
 --
 --   KEYS[1]  zset  worker id -> time of its last heartbeat (ms)
 --   KEYS[2]  hash  messages leased by the worker (shared/strike)
@@ -6,7 +6,7 @@
 --   KEYS[4]  hash  attributes, counters, bodies
 --   ARGV     worker id; ms without a heartbeat after which it is dead; strikes; then per message: id, receive count
 --
--- Returns how many there were, or -1 when the worker lives after all: nothing was changed then.
+-- Returns how many there were, or -1 when the worker is alive: nothing was changed then.
 --#include shared/clock
 --#include shared/fence
 --#include shared/strike

@@ -1,21 +1,21 @@
--- Take ready messages for a worker: from the first queue first, then from the next, until there is no more room.
+-- Receive ready messages for a worker: from the first queue first, then from the next, until there is no more room.
 --
---   KEYS[1]  hash  messages leased by this worker (shared/strike); expires when nobody renews it
---   KEYS[2]  set   names of all queues; their number is -1 when it is no set
---   KEYS[3]  set   names of paused queues, from which nothing is taken
+--   KEYS[1]  hash  messages leased by this worker (shared/strike); expires unless it is renewed
+--   KEYS[2]  set   names of all queues; their number is -1 when the key has another type
+--   KEYS[3]  set   names of paused queues, which are skipped
 --   KEYS[4..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies; hash
 --          message id -> number of releases, id:crashes -> processes that died; hash of removed phantoms
---   ARGV   room for how many calls, each of which takes one message or a batch; the shortest lease in ms; number of this
+--   ARGV   room: number of calls, each of which takes one message or a batch; the shortest lease in ms; number of this
 --          fetch; per queue "s" or "ms", the unit of its visibility timeout; its name; the name under which it is
---          paused; and for how many calls it and the queues after it that have "" here may give before the others had
---          their turn ("" for all: no limit); then, if any queue gives batches: how many messages may be taken in all,
---          and per such queue its position and the size of a batch
+--          paused; and the maximum number of calls from it and the following queues that have "" here, before the others
+--          had their turn ("" for all: no limit); then, if any queue gives batches: the maximum number of messages in
+--          all, and per such queue its position and the size of a batch
 --
--- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
--- all queues, the positions of queues that cannot be read ("2 5"; 0: KEYS[3] cannot, so nothing is paused), and for each
--- queue that gave something, perhaps twice: position, how many messages, and of each its id, body, and for how long it
--- could have been received (ms; -1: its score is no time), or, if it had been received before, "<receive count> <given back
--- unused> <processes that died> <first receive> <how long>", after "too_long <bytes> <limit> " for a body that is left out.
+-- Returns the server's time (ms), the ms until the next message becomes visible (-1: no message), the number of all
+-- queues, the positions of queues that cannot be read ("2 5"; 0: KEYS[3] cannot, so no queue is paused), and for each
+-- queue with messages, perhaps twice: position, number of messages, and of each its id, body, and the time since it became
+-- ready (ms; -1: its score is not a time), or, if it had been received before, "<receive count> <releases> <crashes> <first
+-- receive> <time since ready>", after "too_long <bytes> <limit> " for a body that is left out.
 --#include shared/clock
 --#include shared/units
 --#include shared/counters
@@ -62,5 +62,5 @@ end
 if longest_ms > 0 then redis.call("PEXPIRE", holds, integer(10 * longest_ms + 60000)) end
 
 out[2], out[4] = next_ms, table.concat(unreadable, " ")
-for at = #out, n + 1, -1 do out[at] = nil end -- what a queue gave before it turned out to be broken
+for at = #out, n + 1, -1 do out[at] = nil end -- messages of a queue that turned out to be broken
 return out

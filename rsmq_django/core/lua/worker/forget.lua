@@ -1,10 +1,10 @@
--- Take a worker off the list: it has ended, or its messages have been given back.
+-- Remove a worker from the list: it has ended, or its messages have been recovered.
 --
 --   KEYS[1]  zset  worker id -> time of its last heartbeat (ms)
---   KEYS[2]  hash  perhaps: what it held, to be deleted; an empty one is gone by itself
---   ARGV     worker id; ms without a heartbeat, if it is to be kept on the list when it lives after all
+--   KEYS[2]  hash  optional: the record of its leases, to be deleted; an empty record does not exist
+--   ARGV     worker id; ms without a heartbeat, if a live worker is to stay on the list
 --
--- Returns 1, or 0 when it lives.
+-- Returns 1, or 0 when it is alive.
 --#include shared/clock
 local workers, worker_id, silence_ms = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local heard_ms = silence_ms and tonumber(redis.call("ZSCORE", workers, worker_id) or nil)

@@ -1,8 +1,8 @@
--- Read from which queues a worker holds messages.
+-- Read the queues from which a worker has leased messages.
 --
 --   KEYS[1]  hash  messages leased by the worker (shared/strike)
 --
--- Returns the names, each once; those in the first 100,000 fields, far more than a worker can hold.
+-- Returns the names, each once; from the first 100,000 fields, far more than a worker can have.
 local holds = KEYS[1]
 local names, seen, cursor = {}, {}, "0"
 for _ = 1, 100 do

@@ -1,4 +1,4 @@
--- End the leases of messages whose functions returned: keep their results, delete the messages.
+-- Settle messages whose functions returned: store their results, delete the messages.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
@@ -9,7 +9,7 @@
 --   KEYS[8..] hash  result record of each message, in order
 --   ARGV     strikes; name of the queue; worker; then per message the words of shared/keep_result; events (shared/events)
 --
--- Returns only what was not deleted, position (from 0) and code in turn: 0 no such message, -1 lease lost.
+-- Returns only the messages that were not deleted, position (from 0) and code in turn: 0 no such message, -1 lease lost.
 --#include shared/strike
 --#include shared/remove
 --#include shared/events
@@ -28,7 +28,7 @@ for at = first + 2, last_argument, RESULT_WORDS do
 end
 local stored = redis.call("HMGET", settings, unpack(fields))
 
--- A removal comes first: after it, a server at its memory limit takes everything else that this script writes.
+-- A removal comes first: after it, a server at its memory limit accepts all other writes of this script.
 redis.call("HDEL", holds, "")
 local done, refused = {}, {}
 for i = 1, n do

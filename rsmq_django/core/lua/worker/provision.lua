@@ -1,14 +1,14 @@
--- See that queues exist and are listed, and read their attributes.
+-- Create missing queues, list all of them, and read their attributes.
 --
 --   KEYS[1]  set   names of all queues
 --   KEYS[2..]  per queue: hash attributes, counters, bodies; zset message id -> time it becomes visible (ms)
 --   ARGV     per queue: name; visibility timeout, delay and maximum size, which an existing queue keeps
 --
--- Returns the three attributes of each queue as they are stored, or three times "" for one that is damaged.
+-- Returns the three attributes of each queue as they are stored, or three times "" for a damaged queue.
 --#include shared/clock
 local FIELDS, stored = {"vt", "delay", "maxsize", "created", "modified"}, {}
 
--- Returns the attributes. Gaps that another client left are filled, as queue/create does.
+-- Returns the attributes. Attributes that another client did not write are added, as in queue/create.
 local function provide(settings, messages, name, values)
   local found, is_listed = redis.pcall("HMGET", settings, unpack(FIELDS)), redis.pcall("SISMEMBER", KEYS[1], name)
   local size = redis.pcall("ZCARD", messages)

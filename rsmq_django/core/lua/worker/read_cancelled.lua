@@ -1,4 +1,4 @@
--- Say of messages whether somebody has cancelled them.
+-- Read whether messages were cancelled.
 --
 --   KEYS[1]  zset  id of a cancelled message -> time of the cancellation (ms)
 --   ARGV     message ids

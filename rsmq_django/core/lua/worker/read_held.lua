@@ -1,12 +1,12 @@
--- Read a message that a worker held when it ended, if nobody has received it since.
+-- Read a message that was leased by a worker when it ended, unless it was received since.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
 --   KEYS[3]  hash  message id -> number of releases; id:crashes -> workers that died
 --   ARGV     id, receive count
 --
--- Returns body ("" when it is too long), first receive (ms or ""), number of releases and how often its process died; an empty
--- list when somebody else holds it or it is gone.
+-- Returns body ("" when it is too long), first receive (ms or ""), number of releases and number of crashes; an empty list
+-- when another worker has received it or it is gone.
 --#include shared/fence
 --#include shared/too_long
 --#include shared/whole

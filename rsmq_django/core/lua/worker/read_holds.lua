@@ -1,4 +1,4 @@
--- Read what a worker that is gone held.
+-- Read the record of leases of a worker that does not exist any more.
 --
 --   KEYS[1]  hash  messages leased by the worker (shared/strike)
 --   ARGV     cursor of HSCAN ("0" at first)

@@ -1,6 +1,6 @@
--- Read where the running tasks of a worker process are in their code. Read-only.
+-- Read the stacks of a worker process's running tasks. Read-only.
 --
---   KEYS[1]  string  the answer of the process
+--   KEYS[1]  string  the reply of the process
 --
--- Returns the answer, "" for none.
+-- Returns the reply, "" for none.
 return redis.call("GET", KEYS[1]) or ""

@@ -1,4 +1,4 @@
--- Give messages back that were taken but not worked on: visible at once, and this delivery counts as no attempt.
+-- Release messages that were received but not started: visible at once, and this delivery does not count as an attempt.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
@@ -7,8 +7,8 @@
 --   KEYS[5], KEYS[6]  stream and string: the event log, and how many events could not be written
 --   ARGV     strikes; channel to wake other workers; then per message: id, receive count; events (shared/events)
 --
--- The receive count of a living message never goes down, because it is the fence; so what was given back is counted
--- beside it. Returns 1 done, 0 no such message, -1 lease lost, in the order given.
+-- The receive count of a message in a queue never decreases, because it is the fence; so releases are counted
+-- separately. Returns 1 done, 0 no such message, -1 lease lost, in the order given.
 --#include shared/clock
 --#include shared/counters
 --#include shared/fence
@@ -21,7 +21,7 @@ local at = strike(holds, 1)
 local ids, verdicts = check_receipts(messages, settings, at + 1, last_argument)
 for n, id in ipairs(ids) do
   if verdicts[n] == 1 then
-    -- Visible already: given back by an earlier try whose reply was lost. It must not count twice.
+    -- Visible already: released by an earlier call whose reply was lost. It must not count twice.
     local is_held = tonumber(redis.call("ZSCORE", messages, id)) > now_ms
     redis.call("ZREM", messages, id)
     redis.call("ZADD", messages, integer(now_ms), id)

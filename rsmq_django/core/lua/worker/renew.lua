@@ -1,13 +1,13 @@
--- Renew all leases that a worker's record says it holds. The record is read here, in the same step, so that a message
--- whose outcome has just been carried out is never hidden again.
+-- Renew all leases in a worker's record. The record is read here, in the same step, so that a message that has just been
+-- settled is never hidden again.
 --
 --   KEYS[1]  hash  messages leased by the worker (shared/strike)
 --   KEYS[2..]  per queue: zset message id -> time it becomes visible (ms); hash attributes, counters, bodies
 --   ARGV     cursor of HSCAN ("0" at first); the shortest lease in ms; then per queue, in the order of KEYS: name, "s" or
---            "ms", the unit of its visibility timeout, and the lease in ms where none is stored
+--            "ms", the unit of its visibility timeout, and the lease in ms if the queue has none
 --
 -- Returns the next cursor ("0" at the end), and the shortest lease of these queues in ms.
--- A queue that is damaged is left out: the leases of the others go on.
+-- A damaged queue is left out: the leases of the others are renewed.
 --#include shared/clock
 --#include shared/units
 local holds, queues, longest_ms, shortest_ms = KEYS[1], {}, 0, nil
@@ -25,11 +25,11 @@ local function renew(id, receive_count, queue)
   if type(score) ~= "string" then return end
   if redis.pcall("HGET", queue.settings, id .. ":rc") ~= receive_count then return end
   redis.call("ZREM", queue.messages, id)
-  -- A task may have asked for longer than a lease.
+  -- A task may have requested more time than a lease.
   redis.call("ZADD", queue.messages, integer(math.max(tonumber(score), queue.visible_ms)), id)
 end
 
--- Few at a time: a batch may have many messages.
+-- A few at a time: a batch may have many messages.
 local page = redis.call("HSCAN", holds, ARGV[1], "COUNT", 5)
 for n = 1, #page[2], 2 do
   local queue = queues[page[2][n]:match("^%d+ (.+)$")]

@@ -1,4 +1,4 @@
--- End a lease after an attempt that did not finish its task: the message becomes visible again later.
+-- Settle a message after an attempt that did not finish its task: it becomes visible again later.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
@@ -22,7 +22,7 @@ local at, struck = strike(holds, 1)
 local id, receive_count, wait_ms, how = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
 
 local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
--- Struck off before: an earlier try, whose reply was lost, has written the event and counted.
+-- Removed from the record before: an earlier call, whose reply was lost, has written the event and counted.
 if verdict ~= 0 and struck > 0 then log_event(log, dropped, 1, verdict == 1 and how or "lost") end
 if verdict ~= 1 then return verdict end
 redis.call("ZREM", messages, id)

@@ -1,16 +1,16 @@
--- Ask which of many queues have messages that are ready. Read-only.
+-- Find the queues that have ready messages. Read-only.
 --
---   KEYS[1]  set   names of all queues; their number is -1 when it is no set
+--   KEYS[1]  set   names of all queues; their number is -1 when the key has another type
 --   KEYS[2]  set   names of paused queues
 --   KEYS[3..]  per queue: zset message id -> time it becomes visible (ms)
 --   ARGV     per queue: the name under which it is paused
 --
--- Returns the server's time (ms), the ms until the next message becomes visible (-1: none is waiting), the number of
--- all queues, and the positions of the queues that have something or cannot be read.
+-- Returns the server's time (ms), the ms until the next message becomes visible (-1: no message), the number of
+-- all queues, and the positions of the queues that have ready messages or cannot be read.
 --#include shared/clock
 local FIRST_KEY, TOGETHER = 3, 20
 local next_at, out = nil, {integer(now_ms), -1, tonumber(redis.pcall("SCARD", KEYS[1])) or -1}
-local pauses = redis.pcall("SCARD", KEYS[2]) -- an error when the key is no set: nothing counts as paused then
+local pauses = redis.pcall("SCARD", KEYS[2]) -- an error when the key is not a set: no queue counts as paused then
 local any_paused = type(pauses) == "number" and pauses > 0
 
 local function look(n)
@@ -22,7 +22,7 @@ local function look(n)
   end
 end
 
--- An empty sorted set does not exist. Asked together, that takes a twentieth of the time of looking into each.
+-- An empty sorted set does not exist. One EXISTS for all takes a twentieth of the time of a check of each.
 for first = FIRST_KEY, #KEYS, TOGETHER do
   local last = math.min(first + TOGETHER - 1, #KEYS)
   if redis.call("EXISTS", unpack(KEYS, first, last)) > 0 then

@@ -1,4 +1,4 @@
--- Note in the result records that messages are being worked on, for those whose lease still holds.
+-- Mark messages as started in their result records, if their leases are still valid.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies

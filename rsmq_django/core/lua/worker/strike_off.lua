@@ -1,10 +1,10 @@
--- Strike a cancelled message off the record of what a worker holds: it is gone from its queue already.
+-- Remove a cancelled message from the record of a worker's leases: it was already removed from its queue.
 --
 --   KEYS[1]  hash  messages leased by the worker (shared/strike)
 --   KEYS[2], KEYS[3]  stream and string: the event log, and how many events could not be written
 --   ARGV     strikes; events (shared/events)
 --
--- Returns how many strikes found something; none: an earlier try, whose reply was lost, has written the event.
+-- Returns how many strikes removed something; 0: an earlier call, whose reply was lost, has written the event.
 --#include shared/strike
 --#include shared/events
 local holds, log, dropped = KEYS[1], KEYS[2], KEYS[3]

@@ -1,4 +1,4 @@
--- End the leases of messages whose functions returned, and whose results nobody keeps: delete them.
+-- Settle messages whose functions returned, without results: delete them.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
@@ -9,7 +9,7 @@
 --   ARGV     strikes; the receive count of all messages, then their ids; or "", then per message: id, receive count;
 --            events (shared/events)
 --
--- Returns only what was not deleted, position (from 0) and code in turn: 0 no such message, -1 lease lost.
+-- Returns only the messages that were not deleted, position (from 0) and code in turn: 0 no such message, -1 lease lost.
 --#include shared/strike
 --#include shared/events
 --#include shared/past

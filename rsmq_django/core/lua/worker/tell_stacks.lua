@@ -1,7 +1,7 @@
--- Answer where the running tasks of a worker process are in their code.
+-- Store the reply to a request for the stacks of a worker process's running tasks.
 --
---   KEYS[1]  string  the answer; expires
---   ARGV     the answer; seconds to keep it
+--   KEYS[1]  string  the reply; expires
+--   ARGV     the reply; seconds to keep it
 --
 -- Returns 1.
 redis.call("SET", KEYS[1], ARGV[1], "EX", ARGV[2])

@@ -1,4 +1,4 @@
--- Strike messages off the record of what a worker holds; their leases run out then.
+-- Remove messages from the record of a worker's leases; the leases then expire.
 --
 --   KEYS[1]  hash  messages leased by the worker (shared/strike)
 --   ARGV     strikes

@@ -1,9 +1,9 @@
--- Ask to be told, by a token in the list `room`, when few enough members are left.
+-- Request a token in the list `room` when the number of unfinished members is low enough.
 --
 --   KEYS     the keys of the workflow (parts/state)
---   ARGV     how few
+--   ARGV     that number
 --
--- Returns how many members are left now; -1 when the workflow takes none any more.
+-- Returns the number of unfinished members; -1 when the workflow accepts no more members.
 --#include workflow/parts/state
 name_keys(1)
 local left = redis.call("HLEN", members)

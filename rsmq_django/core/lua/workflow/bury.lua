@@ -1,10 +1,10 @@
--- Move a message to its dead-letter queue, and tell its workflow that the member has failed, in one step.
+-- Move a message to its dead-letter queue, and count the member as failed in its workflow, in one step.
 --
 --   KEYS     those of worker/bury; the keys of the workflow (parts/state) and of its targets (parts/sending)
---   ARGV     number of keys before the workflow's; failure record of the member (JSON); member (parts/progress); then what
---            worker/bury takes
+--   ARGV     number of keys before the workflow's; failure record of the member (JSON); member (parts/progress); then the
+--            arguments of worker/bury
 --
--- Returns what worker/bury does; anything but 1: nothing was counted.
+-- Returns the reply of worker/bury; if it is not 1, the member was not counted.
 --#include worker/burying
 --#include shared/ids
 --#include shared/units

@@ -1,10 +1,10 @@
--- Cancel a task, and tell its workflow that the member has failed, in one step.
+-- Cancel a task, and count the member as failed in its workflow, in one step.
 --
 --   KEYS     those of tasks/cancel; the keys of the workflow (parts/state) and of its targets (parts/sending)
---   ARGV     number of keys before the workflow's; failure record of the member (JSON); member (parts/progress); then what
---            tasks/cancel takes
+--   ARGV     number of keys before the workflow's; failure record of the member (JSON); member (parts/progress); then the
+--            arguments of tasks/cancel
 --
--- Returns what tasks/cancel does; 0: nothing was counted.
+-- Returns the reply of tasks/cancel; 0: the member was not counted.
 --#include tasks/cancelling
 --#include shared/counters
 --#include shared/ids

@@ -2,10 +2,11 @@
 --
 --   KEYS[1]  hash  state (parts/state)
 --   KEYS[2]  zset  workflow id -> time of its creation (ms)
---   KEYS[3..] hash  attributes of the queues that something will be sent to later
---   ARGV     id; how many are listed; ms that everything is kept after its last use; further fields and values of the state
+--   KEYS[3..] hash  attributes of the queues for later steps and callbacks
+--   ARGV     id; maximum number of listed workflows; ms to keep all keys after their last use; further fields and values of
+--            the state
 --
--- Returns the positions, from 0, of those queues that do not exist. Safe to repeat.
+-- Returns the positions, from 0, of the queues that do not exist. Safe to repeat.
 --#include shared/clock
 local state, listed, id, cap, keep_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local missing = {}

@@ -1,10 +1,10 @@
--- Count members that are about to be sent.
+-- Register members that are about to be sent.
 --
 --   KEYS     the keys of the workflow (parts/state)
 --   ARGV     number of the first member; calls of all of them together; task ids in the order of the members
 --
--- Returns how many members have not ended, -1 when the workflow takes none: it was cancelled, sealed or has expired. Safe
--- to repeat.
+-- Returns how many members have not ended, -1 when the workflow accepts none: it was cancelled, sealed or has expired.
+-- Safe to repeat.
 --#include workflow/parts/state
 name_keys(1)
 local first, calls, count = tonumber(ARGV[1]), ARGV[2], #ARGV - 2

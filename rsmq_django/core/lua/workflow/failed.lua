@@ -1,4 +1,4 @@
--- Look at a slice of the members that have failed.
+-- Read a slice of the failed members.
 --
 --   KEYS[1]  hash  failures (parts/state)
 --   ARGV     cursor ("0" at first)

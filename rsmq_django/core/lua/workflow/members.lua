@@ -1,4 +1,4 @@
--- Look at a slice of the members that have not ended.
+-- Read a slice of the members that have not ended.
 --
 --   KEYS[1]  hash  members (parts/state)
 --   ARGV     cursor ("0" at first)

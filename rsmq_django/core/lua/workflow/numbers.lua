@@ -1,4 +1,4 @@
--- Look at a slice of the members that have a result, or that have failed.
+-- Read a slice of the numbers of members that have a result, or that have failed.
 --
 --   KEYS[1]  hash  results or failures (parts/state)
 --   ARGV     cursor ("0" at first)

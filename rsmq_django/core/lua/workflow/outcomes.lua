@@ -1,11 +1,11 @@
 -- Read the outcomes of members, as many as fit into one reply.
 --
 --   KEYS[1..3]  hash  state, results and failures (parts/state)
---   ARGV     "both", or "failures" for these only; number of bytes that fill a reply; length of the longest value that is read; what
---            is returned in the place of a longer one; numbers of the members
+--   ARGV     "both", or "failures" for these only; maximum number of bytes of a reply; length of the longest value that is
+--            read; replacement for longer values; numbers of the members
 --
--- Returns nothing when the workflow is gone; else value (JSON) and failure (task id, a blank, JSON) of each member in turn, from
--- the first one to the one that fills the reply, "" for what there is not.
+-- Returns nothing when the workflow does not exist; else value (JSON) and failure (task id, a blank, JSON) of each member
+-- in turn, from the first member until the reply is full, "" for missing values.
 local what, full, longest, too_long = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 if redis.call("HEXISTS", KEYS[1], "status") == 0 then return {} end
 local reply, size = {}, 0

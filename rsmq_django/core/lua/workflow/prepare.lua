@@ -1,9 +1,9 @@
--- Store what a workflow will send later.
+-- Store the later steps and callbacks of a workflow.
 --
 --   KEYS     the keys of the workflow (parts/state)
 --   ARGV     fields and values of the hash of steps in turn
 --
--- Returns 1; 0 when there is no such workflow any more.
+-- Returns 1; 0 when the workflow does not exist any more.
 --#include workflow/parts/state
 name_keys(1)
 local keep_ms = redis.call("HGET", state, "keep_ms")

@@ -3,7 +3,7 @@
 --   KEYS     hash  state of each (parts/state)
 --   ARGV     length of the longest value that is read; names of the fields
 --
--- Returns a list of fields and values for each, empty for one that is gone. Longer values are left out.
+-- Returns a list of fields and values for each, empty for a workflow that does not exist. Longer values are left out.
 local longest, states = tonumber(ARGV[1]), {}
 local names = {unpack(ARGV, 2)}
 for n, key in ipairs(KEYS) do

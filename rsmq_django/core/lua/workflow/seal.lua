@@ -1,9 +1,9 @@
--- Say that no more members will come: from now on the workflow is over when all that were counted have ended.
+-- Mark a workflow as complete: it ends when all registered members have ended.
 --
 --   KEYS     the keys of the workflow (parts/state) and of its targets (parts/sending)
---   ARGV     how many members were counted; targets; further fields of the state and their values
+--   ARGV     number of registered members; targets; further fields of the state and their values
 --
--- Returns 1; 0 when there is no such workflow any more, it was cancelled, or another number was counted. Safe to repeat.
+-- Returns 1; 0 when the workflow does not exist, was cancelled, or has another number of members. Safe to repeat.
 --#include shared/clock
 --#include shared/counters
 --#include shared/ids

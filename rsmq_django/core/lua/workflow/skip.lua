@@ -1,4 +1,4 @@
--- Let a member succeed whose call was not sent, because an equal one stands for it.
+-- Count a member as succeeded whose call was not sent, because it was a duplicate.
 --
 --   KEYS     the keys of the workflow (parts/state) and of its targets (parts/sending)
 --   ARGV     member (parts/progress), value (JSON)

@@ -1,13 +1,13 @@
--- Make a workflow, send all of its members and seal it: all of it or nothing, in one step.
+-- Create a workflow, send all of its members and seal it: all or nothing, in one step.
 --
---   KEYS     the keys of the workflow (parts/state); zset workflow id -> time of its creation (ms); for each queue that
---            something is sent to later its hash of attributes; the keys of the batches (parts/batches)
---   ARGV     id; how many are listed; ms that everything is kept after its last use; calls of all members, later steps
---            too; number of further fields of the state, fields and values; number of steps, fields and values of these;
---            number of the later queues, their names; then the batches (parts/batches)
+--   KEYS     the keys of the workflow (parts/state); zset workflow id -> time of its creation (ms); for each queue of
+--            later steps and callbacks its hash of attributes; the keys of the batches (parts/batches)
+--   ARGV     id; maximum number of listed workflows; ms to keep all keys after their last use; calls of all members,
+--            later steps too; number of further fields of the state, fields and values; number of steps, fields and
+--            values of these; number of the later queues, their names; then the batches (parts/batches)
 --
--- Returns the names of the queues that do not exist; nothing was done if there is one. Safe to repeat.
--- Errors: MessageTooLong <bytes> <limit> <queue>; nothing was done then.
+-- Returns the names of the queues that do not exist; nothing was written if there is one. Safe to repeat.
+-- Errors: MessageTooLong <bytes> <limit> <queue>; nothing was written then.
 --#include shared/clock
 --#include shared/counters
 --#include shared/ids
@@ -17,7 +17,7 @@
 --#include workflow/parts/batches
 name_keys(1)
 local listed, id, cap, keep_ms, calls = KEYS[7], ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-if redis.call("EXISTS", state) == 1 then return {} end -- an earlier try, whose reply was lost
+if redis.call("EXISTS", state) == 1 then return {} end -- an earlier call, whose reply was lost
 
 local at, words = 5, {}
 for part = 1, 3 do -- fields, steps, names

@@ -1,4 +1,4 @@
--- End the lease of a message whose function returned, and let its workflow get on, in one step.
+-- Settle a message whose function returned, and continue its workflow, in one step.
 --
 --   KEYS[1]  zset  message id -> time it becomes visible (ms)
 --   KEYS[2]  hash  attributes, counters, bodies
@@ -11,8 +11,8 @@
 --   ARGV     number of keys before the workflow's; value (JSON); member (parts/progress); strikes; receive count, id; or, if
 --            a result is kept: name of the queue, worker, and the words of shared/keep_result; events
 --
--- Returns nothing when it is done; else position (0) and verdict, as worker/succeed does: 0 no such message, -1 lease
--- lost; nothing was counted then.
+-- Returns nothing when it is done; else position (0) and code, as worker/succeed does: 0 no such message, -1 lease
+-- lost; the member was not counted then.
 --#include shared/clock
 --#include shared/counters
 --#include shared/ids

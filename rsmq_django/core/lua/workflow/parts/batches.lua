@@ -1,11 +1,11 @@
 -- Batches of calls for several queues, sent from one script (with shared/clock, ids, units, counters and note).
 --
--- In KEYS per batch: zset and hash of its queue, and the result record of each call if its results are kept; in ARGV: queue,
--- channel, delay in ms or the unit of the queue's own, seconds that an unfinished record is kept (0: none), number of
--- calls, "@" and the queue that its members must end from, or ""; per call: member, suffix, body.
+-- In KEYS per batch: zset and hash of its queue, and the result record of each call if its results are kept; in ARGV:
+-- queue, channel, delay in ms or the unit of the queue's own delay, seconds to keep an unfinished record (0: none), number
+-- of calls, "@" and the queue from which its members must report, or ""; per call: member, suffix, body.
 local WORDS, WORDS_OF_CALL = 6, 3
 
--- Read a batch that begins at KEYS[key] and ARGV[at]: what will be stored, and its size limit.
+-- Read a batch that begins at KEYS[key] and ARGV[at]: the messages to store, and its size limit.
 local function read_batch(key, at)
   local queue, channel, delay, record_ttl_s, count, owner = unpack(ARGV, at, at + WORDS - 1)
   local batch = {messages = KEYS[key], settings = KEYS[key + 1], first_record = key + 2, first = at + WORDS,

@@ -1,4 +1,4 @@
--- How a member ends, or its next step begins. Only for one that is awaited (parts/progress).
+-- The end of a member, or its next step. Only for awaited members (parts/progress).
 local function member_succeeded(value)
   if redis.call("HDEL", failures, member) == 1 then raise_counter(state, "failed", -1) end
   local s = redis.call("HMGET", state, "status", "keeps")

@@ -1,12 +1,12 @@
--- Send what was prepared when the workflow was made.
+-- Send messages that were prepared when the workflow was created.
 --
 -- `targets` in KEYS: per target the zset and hash of its queue and its result record; in ARGV: their number, then per
--- target: role ("next", "then", "on_failure"), field in `steps`, task id, queue, channel, "@" and the queue that it must end
--- from as a member, or "".
+-- target: role ("next", "then", "on_failure"), field in `steps`, task id, queue, channel, "@" and the queue from which it
+-- must report as a member, or "".
 --#include shared/note
 local targets = {}
 
---   key, at: index in KEYS of the first target, in ARGV of their number. Returns the index behind them.
+--   key, at: index in KEYS of the first target, in ARGV of their number. Returns the index after them.
 local function read_targets(key, at)
   local count = tonumber(ARGV[at])
   for n = 0, count - 1 do
@@ -20,8 +20,8 @@ local function read_targets(key, at)
   return at + 1 + 6 * count
 end
 
--- Send a target, unless it was sent before. A queue that is missing gets its message all the same: the worker that finds
--- that it is missing creates it, and nothing is held up until then.
+-- Send a target, unless it was sent before. A missing queue gets its message, too: a worker that finds that the queue is
+-- missing creates it, so nothing is delayed until then.
 local function send(role)
   local target = targets[role]
   local prepared = target and redis.call("HGET", steps, target.field)
