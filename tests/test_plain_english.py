@@ -12,6 +12,12 @@ LIMIT = 12.4
 CLEAN = (
     ("docs", "README.md", "CHANGELOG.md", "SECURITY.md", "example_project"),
     ("rsmq_django/cli", "rsmq_django/management"),
+    (
+        "rsmq_django/worker/execute",
+        "rsmq_django/worker/fetch",
+        "rsmq_django/worker/lease",
+        "rsmq_django/worker/sources",
+    ),
     ("rsmq_django/outbox", "rsmq_django/embedded", "rsmq_django/testing"),
     ("rsmq_django/spark", "rsmq_django/pipeline", "pyspark_rsmq.py"),
     ("rsmq_django/core/topics", "rsmq_django/core/reliable"),

@@ -406,7 +406,7 @@ def _log_unfinished(unfinished: Sequence[tuple[Execution, Outcome]]) -> int:
     """Log what became of unfinished messages; return how many were given back."""
     given_back = sum(isinstance(outcome, Released) for _, outcome in unfinished)
     if given_back:
-        logger.warning("%d messages were given back unfinished", given_back)
+        logger.warning("%d messages were released unfinished", given_back)
     for execution, outcome in unfinished:
         if not isinstance(outcome, Released):
             log_outcome(execution, outcome)

@@ -103,7 +103,7 @@ def test_task_that_does_not_end_in_time_is_given_back(project: Configure, gate: 
     thread.join(90)
 
     assert ended_well == [False]
-    assert "1 messages were given back unfinished" in caplog.text
+    assert "1 messages were released unfinished" in caplog.text
     assert ready_messages() == 1
     gate.open.set()
     work()

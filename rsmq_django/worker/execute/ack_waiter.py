@@ -1,7 +1,7 @@
-"""What `ack="each"` adds: who ran a message begins no other one before Redis knows how it went.
+"""Waits for acknowledgements with `ack="each"`: a slot runs the next message after Redis has settled the previous one.
 
-So a process that is killed repeats no more messages than it runs at a time. Whoever waits does so for one lease at
-most: after that the message belongs to anybody, and waiting would keep nothing from being repeated.
+So a process that is killed repeats no more messages than it runs at a time. A slot waits for at most one lease: after
+that another worker may receive the message, and waiting would prevent no repetition.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ class AckWaiter:
         self.is_awaited = False
 
     def tell(self) -> None:
-        """Say that Redis knows the outcome, or that a damaged queue refuses it."""
+        """Release the waiter: Redis knows the outcome, or a damaged queue refuses it."""
         self._is_known.set()
         if self._tell_loop is not None:
             self._tell_loop()
 
     def wait(self) -> None:
-        """Wait until it is told, on this thread."""
+        """Wait for tell() on this thread."""
         self._is_known.wait(self._patience_s)
 
     async def await_it(self) -> None:
-        """See wait(); a coroutine that is cancelled meanwhile has ended all the same."""
+        """See wait(); a coroutine that is cancelled meanwhile has ended anyway."""
         loop, told = asyncio.get_running_loop(), asyncio.Event()
 
         def tell_loop() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no coroutine waits any more
                 loop.call_soon_threadsafe(told.set)
 
-        self._tell_loop = tell_loop  # before the look: who tells meanwhile sees one or the other
+        self._tell_loop = tell_loop  # before the check: a concurrent tell() sees one or the other
         if not self._is_known.is_set():
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
                 async with asyncio.timeout(self._patience_s):

@@ -1,9 +1,9 @@
 """Functions that take batches: several executions of one function, run as one call on one thread or as one coroutine.
 
 Only the call is shared. Each message is read, begun, decided on and ended by its own `Execution`, so that attempts,
-leases, results, statistics and events stay per message. The call is that of the first member, the lead, which is lent
-a function of the whole batch: whatever surrounds a call (time limit, interruption, database connections, middleware,
-span) surrounds that one.
+leases, results, statistics and events stay per message. The call is that of the first member, the lead, which gets a
+function for the whole batch: everything that surrounds a call (time limit, interruption, database connections,
+middleware, span) surrounds the call of the lead.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ class Batch:
     """Executions of one function that run together; the pool sees one runnable."""
 
     def __init__(self, first: Execution) -> None:
-        #: Those without an outcome, in the order of their messages.
+        #: Members without an outcome, in the order of their messages.
         self._open: dict[Execution, None] = {}
-        #: The member whose call is that of all.
+        #: The member whose call runs for all members.
         self.lead = first
         self.executions: list[Execution] = []
         self.is_async = first.is_async
         self.is_suspect = first.is_suspect
         self.time_limit = first.time_limit
         self.acks_each = first.acks_each
-        #: When they began, for all at the same time: their hard limits pass together.
+        #: When the members began, for all at the same time: their hard limits expire together.
         self.began_at = 0.0
         self.add(first)
 
     def add(self, execution: Execution) -> None:
-        """Let it run with the others."""
+        """Add an execution to the batch."""
         execution.batch = self
         self.executions.append(execution)
         self._open[execution] = None
 
     def run(self) -> list[Outcome]:
-        """Take the messages through their whole life, on this thread."""
+        """Run the messages from reading to settling on this thread; return their outcomes."""
         self.began_at, outcomes = time.monotonic(), list[Outcome]()
         for each in self.executions:
             each.begin()
@@ -80,16 +80,16 @@ class Batch:
             del self._open[each]
         return outcomes
 
-    # -- What the pool asks -------------------------------------------------------------------------------------------
+    # -- Interface for the pool ---------------------------------------------------------------------------------------
 
     @property
     def ack_waiters(self) -> list[AckWaiter]:
-        """Return what tells that Redis knows the outcomes, if somebody waits for them."""
+        """Return the waiters for the outcomes of the members; empty without `ack="each"`."""
         return [told for each in self.executions for told in each.ack_waiters]
 
     @property
     def interrupted(self) -> bool:
-        """Say whether the worker stops and no longer waits for them."""
+        """Return whether the worker is stopping and does not wait for the batch any more."""
         return all(each.interrupted for each in self.executions)
 
     @interrupted.setter
@@ -99,39 +99,39 @@ class Batch:
 
     @property
     def is_cancelled(self) -> bool:
-        """Say whether nobody wants any of it any more."""
+        """Return whether all members were cancelled."""
         return all(each.delivery.cancelled for each in self._open)
 
     @property
     def was_interrupted(self) -> bool:
-        """Return whether a call of it was interrupted."""
+        """Return whether a call of the batch was interrupted."""
         return any(each.was_interrupted for each in self.executions)
 
     def interrupt(self, kind: type[BaseException]) -> bool:
-        """Interrupt the call; return whether it runs."""
+        """Interrupt the call; return whether it is running."""
         return self.lead.interrupt(kind)
 
     def abandon(self) -> None:
-        """Give up on what has no outcome: something other than the function failed."""
+        """Abandon the members without an outcome: something other than the function failed."""
         for each in self._open:
             each.abandon()
 
     # -- The call -----------------------------------------------------------------------------------------------------
 
     def _ready(self) -> list[Execution]:
-        """Return what the call is about: not what was cancelled or has expired, which ends by itself."""
+        """Return the members to run: those not cancelled and not expired. The others end without a call."""
         return [each for each in self._open if each.may_run and each.reason_not_to_run() is None]
 
     @contextmanager
     def _lent(self, members: Sequence[Execution]) -> Iterator[Execution]:
-        """Make the first of them call the function for all."""
+        """Replace the call of the first member by one call for all members."""
         lead = self.lead = members[0]
         own, own_args, own_kwargs, own_limit = lead.work, lead.args, lead.kwargs, lead.time_limit
         assert own is not None
         function, items = own.func, [_item(each) for each in members]
 
         def call_for_all(*given: Any) -> Any:
-            current_run.set(None)  # none of them is the one that runs here; items know their own
+            current_run.set(None)  # no single member runs here; each item knows its own run
             return function([replace(items[0], args=list(given))] if given else items)
 
         lead.work, lead.kwargs = replace(own, func=call_for_all), {}
@@ -144,7 +144,7 @@ class Batch:
 
 
 def in_batches(executions: Iterable[Execution]) -> Iterator[Execution | Batch]:
-    """Put together what was received together and is of one function; what takes no batches passes through.
+    """Group executions that were received together and have the same function; others pass through unchanged.
 
     Middleware and its context surround a call, so only messages of equal context share one. A message whose process
     died while it ran is a batch of its own.
@@ -168,7 +168,7 @@ def in_batches(executions: Iterable[Execution]) -> Iterator[Execution | Batch]:
 
 
 def executions_of(runnables: Iterable[Runnable]) -> Iterator[Execution]:
-    """Return the executions of what waits or runs, those of batches one by one."""
+    """Return the executions in these runnables; a batch contains several."""
     for each in runnables:
         if isinstance(each, Batch):
             yield from each.executions
@@ -177,7 +177,7 @@ def executions_of(runnables: Iterable[Runnable]) -> Iterator[Execution]:
 
 
 def to_interrupt(cancelled: Iterable[Execution]) -> Iterator[Runnable]:
-    """Return what to interrupt because these were cancelled: a batch only when nobody wants any of it."""
+    """Return the runnables to interrupt for these cancelled executions: a batch only if all its members are."""
     for each in cancelled:
         if each.batch is None:
             yield each
@@ -186,7 +186,7 @@ def to_interrupt(cancelled: Iterable[Execution]) -> Iterator[Runnable]:
 
 
 def _takes_from_workflow(execution: Execution) -> bool:
-    """Say whether the call reads its first argument when it runs, as only one of its own can."""
+    """Return whether the call reads its first argument when it runs, which must be its own."""
     return execution.takes_from is not None
 
 
@@ -203,9 +203,9 @@ def _item(execution: Execution) -> Any:
 
 
 def _shared_out(members: Sequence[Execution], result: Result) -> list[tuple[Execution, Result]]:
-    """Return what the call's result means for each; nothing when it did not take place."""
+    """Return the result of each member from the result of the call; empty if the call did not take place."""
     run_us = members[0].run_us
-    if run_us is None:  # its lead was cancelled at the last moment
+    if run_us is None:  # the lead was cancelled at the last moment
         return []
     for each in members:
         each.run_us = run_us // len(members)
@@ -213,8 +213,8 @@ def _shared_out(members: Sequence[Execution], result: Result) -> list[tuple[Exec
         return [(each, result) for each in members]
     try:
         own = answers(result.value, [each.task_id for each in members])
-    except BaseException as error:  # also what methods of the answer's own classes raise
-        # Its effect is done; running it again would do it twice and fail again.
+    except BaseException as error:  # also from methods of the answer's own classes
+        # The function has had its effect; running it again would repeat that, and fail again.
         text = str(error) if isinstance(error, BadAnswer) else f"the answer cannot be read: {type(error).__name__}"
         return [(each, Unreadable("bad_return_value", text, each.envelope)) for each in members]
     return [

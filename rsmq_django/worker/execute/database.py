@@ -1,4 +1,4 @@
-"""Database connections in a worker: never used stale, never held open without need."""
+"""Database connections in a worker: never used when stale, never kept open without need."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from django.db import close_old_connections, connections
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
-#: A connection that was looked at so recently cannot have been idle for long.
+#: A connection that was checked within this time cannot have been idle for long.
 _FRESH_S = 1.0
 
 
 class _Looks(threading.local):
     #: Whether this thread ever connected to a database. Asking Django costs more than a short task.
     has_connected = False
-    #: When its connections were last looked at, on the monotonic clock.
+    #: When its connections were last checked, on the monotonic clock.
     looked_at = 0.0
-    #: They belong to whoever runs tasks in this thread.
+    #: The connections belong to the code that runs tasks in this thread (a test), so they are not closed.
     are_kept = False
 
 
 _here = _Looks()
 
-#: Async tasks share one database thread; looking at it after each of them would cost more than the task.
+#: Async tasks share one database thread; checking it after each of them would cost more than the task.
 _ASYNC_INTERVAL_S = 1.0
 _last_async_look = 0.0
 
 
 def close_stale_connections() -> None:
-    """Before a task: close this thread's connections that may have broken while it waited for work."""
+    """Close this thread's connections that may have broken while it was idle. Called before a task."""
     if _here.has_connected and time.monotonic() - _here.looked_at > _FRESH_S:
         close_unusable_connections()
 
@@ -46,9 +46,10 @@ def close_unusable_connections() -> None:
 
 
 def drop_connections() -> None:
-    """Throw this thread's connections away after an interruption, in any state.
+    """Discard this thread's connections after an interruption, in any state.
 
-    It may have come at any step of Django's: an atomic block may be left open, or its connection be closed for good.
+    The interruption may have come at any step of Django's: an atomic block may be left open, or its connection be
+    closed permanently.
     """
     if not _here.has_connected or _here.are_kept:
         return
@@ -63,7 +64,7 @@ def drop_connections() -> None:
 
 @contextmanager
 def connections_kept() -> Iterator[None]:
-    """Leave this thread's connections alone: they belong to whoever runs tasks in it, a test for example."""
+    """Keep this thread's connections open: they belong to the code that runs tasks in it, for example a test."""
     _here.are_kept = True
     try:
         yield
@@ -72,12 +73,12 @@ def connections_kept() -> Iterator[None]:
 
 
 def is_look_due(now: float) -> bool:
-    """Say whether it is time for close_unusable_connections_async(), on the monotonic clock."""
+    """Return whether close_unusable_connections_async() is due; `now` is on the monotonic clock."""
     return now - _last_async_look >= _ASYNC_INTERVAL_S
 
 
 async def close_unusable_connections_async() -> None:
-    """See close_unusable_connections(); on the thread that async code uses for the database."""
+    """See close_unusable_connections(); runs on the thread that async code uses for the database."""
     global _last_async_look
     _last_async_look = time.monotonic()
     await sync_to_async(close_unusable_connections)()

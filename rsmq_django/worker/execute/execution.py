@@ -1,7 +1,7 @@
-"""One message through its whole life: read, perform, decide, settle, announce.
+"""One attempt at one message, from reading to settling: read, perform, decide, settle, notify.
 
-The only place that decides what becomes of a message. Each step is public and small; the sync and the async form
-differ in one step, the call of the function.
+Only this module decides the outcome of a message. Each step is public and small; the sync and the async form differ
+in one step, the call of the function.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _encode = json.JSONEncoder(allow_nan=False).encode
 
 
 class AckSink(Protocol):
-    """Takes over what has to reach Redis, to be carried out together with others."""
+    """Accepts outcomes and other writes to Redis, which are carried out together with others."""
 
     clock: ServerClock
 
@@ -64,7 +64,7 @@ class AckSink(Protocol):
 class Execution:
     """One attempt at one message."""
 
-    #: What the function is called with; set when there is work.
+    #: Arguments of the function; set when the message has work.
     args: list[Any]
     kwargs: dict[str, Any]
 
@@ -107,58 +107,58 @@ class Execution:
         self.delivery = delivery
         self.notifier = notifier
         self.sink = sink
-        #: When the function was called and when that was over, on the monotonic clock.
+        #: When the function was called and when it ended, on the monotonic clock.
         self.began_at = 0.0
         self.ended_at: float | None = None
         #: Server time at which its outcome was known.
         self.finished_ms: float | None = None
-        #: How long the function ran; None while it has not.
+        #: Run time of the function; None until it has ended.
         self.run_us: int | None = None
         #: The function; None when the message cannot be read.
         self.work: Work | None = None
-        #: How the call belongs to a workflow, if that gives it one more argument, before the others, when it runs.
+        #: The membership of a call whose workflow provides its first argument when it runs; else None.
         self.takes_from: Membership | None = None
         self.unreadable: Unreadable | None = None
-        #: The dotted path of the function; "" when the message does not say.
+        #: The dotted path of the function; "" when the message does not name one.
         self.path = ""
-        #: The task call, as far as the message got as being one.
+        #: The task call; None when the message could not be decoded as one.
         self.envelope: Envelope | None = None
         self.max_attempts = delivery.work_queue.settings.max_attempts
-        #: What features say about the call; None when it uses none.
+        #: Options of features for the call; None when it uses none.
         self.meta: dict[str, Any] | None = None
-        #: Keys of the limits in which it may hold a place until it ends; see limits.py.
+        #: Keys of the limits in which it may hold a slot until it ends; see limits.py.
         self.places: tuple[str, ...] = ()
         #: Whether the function is a coroutine function.
         self.is_async = False
-        #: Whether a process died while it ran this message: it runs alone, see isolation.py.
+        #: Whether a process died while it ran this message. It runs alone then, see quarantine.py.
         self.is_suspect = delivery.crashes > 0
         self.time_limit: TimeLimit | None = None
-        #: After how long the supervisor ends the process for it.
+        #: The run time after which the supervisor kills the process.
         self.hard_timeout_s: float | None = None
         #: Whether its thread or coroutine waits until Redis knows the outcome.
         self.acks_each = False
-        #: On which thread the function runs, and what it is to be interrupted with; see interruption.py.
+        #: The thread that runs the function, and the exception to interrupt it with; see interrupt.py.
         self.thread_id: int | None = None
         self.asked_to_end_with: type[BaseException] | None = None
         self.was_interrupted = False
         #: How long the finished result is kept; 0 for messages without one.
         self.keep_result_s = 0
-        #: What it runs in together with others; None for functions that take no batches.
+        #: The batch that it is a member of; None for functions that take no batches.
         self.batch: Batch | None = None
-        #: Set when the worker stops and no longer waits for it.
+        #: Set when the worker is stopping and does not wait for it any more.
         self.interrupted = False
         #: Set when the worker begins to stop: the message is given back if its function has not been called.
         self.is_worker_stopping = False
-        #: What became of it then, if it is not given back.
+        #: The outcome in that case, unless the message is given back.
         self.unfinished_as: Outcome | None = None
         #: Made when a signal or the task's context first asks for it.
         self.task_result: TaskResult[..., Any] | None = None
         self.read()
-        #: Whether an attempt is left. A message whose worker died at each attempt has none at some point.
+        #: Whether an attempt is left. A message whose worker died in each attempt runs out of attempts, too.
         self.may_run = self.unreadable is None and delivery.attempt <= self.max_attempts
 
     def run(self) -> Outcome:
-        """Take the message through its whole life, on this thread."""
+        """Run the message from reading to settling on this thread; return the outcome."""
         self.begin()
         result = self.perform()
         return self.end(result)
@@ -172,17 +172,17 @@ class Execution:
     # -- The steps ----------------------------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Find out what the message asks for."""
+        """Find the function and the arguments of the message."""
         try:
             work = self.work = find_work(self)
         except Unreadable as error:
             self.unreadable, self.envelope = error, error.envelope
             if error.reason == "wrong_arguments" and error.envelope is not None:
-                self.path = error.envelope.task  # a task that is declared here, not whatever a message may invent
+                self.path = error.envelope.task  # a declared task, not a name invented by the message
             self.meta = error.envelope.meta if error.envelope else None  # its lock and tags go with it
             self.keep_result_s = get_settings().tasks.result_ttl_s if error.envelope else 0
             return
-        except Exception as error:  # whatever a message holds, it does not stop the worker
+        except Exception as error:  # no content of a message may stop the worker
             logger.exception("message %s cannot be read", self.delivery.message.id)
             self.unreadable = Unreadable("undecodable", f"cannot be read: {one_line(error)}")
             return
@@ -199,12 +199,12 @@ class Execution:
             self.time_limit = TimeLimit(options.timeout_s)
 
     def begin(self) -> None:
-        """Note the start and tell it."""
+        """Note the start and announce it."""
         self.began_at = time.monotonic() if self.batch is None else self.batch.began_at
         self.sink.began(self)
         if self.notifier.starts_are_news and self.may_run:
             self.notifier.started(self)
-            self.began_at = time.monotonic()  # what others do with the news is no time of the function
+            self.began_at = time.monotonic()  # the time that listeners take does not count as run time
 
     async def abegin(self) -> None:
         """See begin()."""
@@ -215,7 +215,7 @@ class Execution:
             self.began_at = time.monotonic()
 
     def perform(self) -> Result:
-        """Call the function, unless something ends the attempt before."""
+        """Call the function unless the attempt ends before; return the result."""
         if self.unreadable is not None:
             return self.unreadable
         if (reason := self.reason_not_to_run()) is not None:
@@ -231,7 +231,7 @@ class Execution:
         return await aresult_of(self)
 
     def reason_not_to_run(self) -> BaseException | None:
-        """Return what ends the attempt before the function is called; None when nothing does."""
+        """Return the reason to end the attempt without calling the function; None to call it."""
         if not self.may_run:
             return _WorkerDied(self.delivery.attempt - 1)
         if self.delivery.cancelled:
@@ -245,9 +245,9 @@ class Execution:
         return has_expired(meta, delivery.message, attempt=delivery.attempt, wait_us=delivery.wait_us, now_ms=now_ms)
 
     def decide(self, result: Result) -> Outcome:
-        """Turn what happened into what becomes of the message. Does no I/O."""
+        """Return the outcome that follows from a result. Does no I/O."""
         if self.delivery.cancelled:
-            return Cancelled()  # whatever it still did: its result says so already
+            return Cancelled()  # the result of the function is ignored: the record says that it was cancelled
         if isinstance(result, Returned):
             return NOTHING_RETURNED if result.value is None else self._decide_return(result.value)
         if isinstance(result, Unreadable):
@@ -255,15 +255,15 @@ class Execution:
                 return outcome
             return self.give_up(result.reason, result)
         if self.interrupted:
-            return self.unfinished_as or Released()  # the worker stops: no failure of the task
+            return self.unfinished_as or Released()  # the worker is stopping: not a failure of the task
         return self._decide_error(result.error)
 
     def end(self, result: Result) -> Outcome:
-        """Decide, hand the outcome over, tell it."""
+        """Decide on the outcome, hand it over and announce it."""
         outcome = self.decide(result)
         self.sink.settle(self, outcome)
         if self.notifier.successes_are_news or not isinstance(outcome, Succeeded):
-            self.sink.flush_soon()  # who hears the news may take long
+            self.sink.flush_soon()  # listeners may take long
             self.notifier.finished(self, outcome)
         return outcome
 
@@ -277,11 +277,11 @@ class Execution:
         return outcome
 
     def interrupt(self, kind: type[BaseException]) -> bool:
-        """Interrupt the function on its thread; return whether it runs."""
+        """Interrupt the function on its thread; return whether it is running."""
         return interrupt(self, kind)
 
     def check_reading(self) -> None:
-        """End the attempt while its argument is being read, if it was interrupted or the worker stops."""
+        """End the attempt while its argument is being read if it was interrupted or the worker is stopping."""
         if self.asked_to_end_with is not None:
             raise self.asked_to_end_with
         if self.is_worker_stopping:
@@ -289,9 +289,9 @@ class Execution:
             raise _WorkerStops
 
     def end_unfinished(self) -> Outcome:
-        """Return what becomes of it because the worker ends before it does, and let nothing else come of it.
+        """Return the outcome of an attempt that is cut off by the end of the worker, and ignore any later result.
 
-        One that does not end although it was interrupted has failed; all others are given back.
+        An attempt that did not end although it was interrupted has failed; all others are given back.
         """
         call = self if self.batch is None else self.batch.lead
         if call.was_interrupted and call.asked_to_end_with is not None:
@@ -300,43 +300,43 @@ class Execution:
         return self.unfinished_as or Released()
 
     def abandon(self) -> None:
-        """Give up on this attempt without an outcome: something other than the function failed."""
+        """Abandon this attempt without an outcome: something other than the function failed."""
         self.sink.abandon(self)
 
     def give_up(self, reason: str, error: BaseException, traceback: str = "") -> Dead:
-        """Return the outcome of a message that no further attempt is made at."""
+        """Return the outcome of a message that has no further attempt."""
         kind = Dead if self.dead_letter_queue is not None else Discarded
         return kind(reason, error, traceback)
 
-    # -- What the steps ask -------------------------------------------------------------------------------------------
+    # -- Properties that the steps use --------------------------------------------------------------------------------
 
     @property
     def ack_waiters(self) -> list[AckWaiter]:
-        """Return what tells that Redis knows the outcome, if somebody waits for it."""
+        """Return the waiter for the outcome, if the message has one."""
         return [self.delivery.ack_waiter] if self.delivery.ack_waiter is not None else []
 
     @property
     def is_settled(self) -> bool:
-        """Say whether the outcome was handed over, and nothing but Redis' answer is waited for."""
+        """Return whether the outcome was handed over and only the reply of Redis is missing."""
         return self.finished_ms is not None
 
     @property
     def task_id(self) -> str:
-        """Return the id of the task, which all its attempts share; the message's id where it has none."""
+        """Return the id of the task, which all its attempts share; without one, the id of the message."""
         envelope = self.envelope
         return envelope.id if envelope is not None else self.delivery.message.id
 
     @property
     def policy(self) -> RetryPolicy:
-        """Return what to do about failures."""
+        """Return the policy for failures."""
         return self.work.options.retry_policy(self.max_attempts) if self.work else RetryPolicy(self.max_attempts)
 
     @property
     def dead_letter_queue(self) -> str | None:
-        """Return where the message goes when it fails for good; None: it is deleted.
+        """Return the dead-letter queue of the message; None if the message is deleted when it fails for good.
 
-        That is the task's own dead-letter queue, or the one of its queue. A message that is in the former already, or
-        in one of those that follow on it, goes on to the next one. So no message goes round in a circle.
+        This is the task's own dead-letter queue, or that of its queue. A message that came from the former, or from a
+        queue that follows it in the chain of dead-letter queues, moves to the next one. So no message goes in circles.
         """
         options = self.work.options if self.work is not None else None
         following = self.delivery.work_queue.settings.dead_letter
@@ -348,7 +348,7 @@ class Execution:
 
     @property
     def will_run(self) -> bool:
-        """Say whether the function would be called now."""
+        """Return whether the function would be called now."""
         return self.reason_not_to_run() is None
 
     def _left_to_others(self, error: Unreadable) -> Postponed | None:
@@ -363,8 +363,8 @@ class Execution:
             return NOTHING_RETURNED
         try:
             encoded = _encode(value)
-        except Exception as error:  # TypeError and ValueError, and whatever the methods of its own classes raise
-            # Its effect is done; running it again would do it twice and fail again.
+        except Exception as error:  # TypeError, ValueError, and any exception from methods of its own classes
+            # The function has had its effect; running it again would repeat that, and fail again.
             return self.give_up("bad_return_value", TypeError(f"{self.path} returned what JSON cannot hold: {error}"))
         limit = get_settings().tasks.max_result_bytes
         if len(encoded) > limit and (self.keep_result_s or META in (self.meta or ())):
@@ -396,16 +396,16 @@ class Execution:
         try:
             wait_s = float(self.policy.wait_s(self.delivery.attempt, error))
             if not math.isfinite(wait_s):
-                raise ValueError(f"{wait_s} is no number of seconds")
+                raise ValueError(f"{wait_s} is not a valid number of seconds")
             return min(wait_s, MAX_SECONDS)
-        except Exception:  # the project's function may raise anything; the message is retried all the same
+        except Exception:  # the project's function may raise anything; the message is still retried
             wait_s = exponential()(self.delivery.attempt)
             logger.exception("the backoff of %s raised; retrying in %.1f s instead", self.path, wait_s)
             return wait_s
 
 
 class _WorkerStops(Exception):
-    """The worker stops before the function was called."""
+    """The worker began to stop before the function was called."""
 
 
 class _WorkerDied(Exception):

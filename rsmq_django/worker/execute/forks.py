@@ -1,4 +1,4 @@
-"""A function that forks: its child process must not come back from the function as a second copy of the worker.
+"""Ends child processes that a function forked when they leave the function: they would be copies of the worker.
 
 Such a copy shares all sockets and database connections with the worker, has one thread and no main loop, and never
 ends. So a child that leaves the function, whether it returns or raises, ends right there: before any code around the
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 
 class _Forks:
-    #: How many forks lie between the first process and this one: a child of this process has one more.
+    #: Number of forks between the first process and this one: a child of this process has one more.
     count = 0
 
 

@@ -1,7 +1,7 @@
-"""Interrupting a function on the thread that runs it, from another thread, at any moment and nowhere else.
+"""Interrupts a function on the thread that runs it, from another thread, and never outside of the function.
 
 Python cannot stop a thread, but it can raise an exception in one, at its next step in Python. That may be any step,
-also one between taking a lock and the `try` that gives it back: after an interruption nothing on the thread, and no
+also one between acquiring a lock and the `try` that releases it: after an interruption nothing on the thread, and no
 lock of the process, can be relied on. See docs/decisions/0020-an-interruption-costs-the-process.md.
 
 It must not be raised in the worker's own code around the function. Both threads write before they read: the
@@ -35,7 +35,7 @@ Run = TypeVar("Run", bound=Interruptible)
 
 
 def call_interruptibly(function: Callable[[Run], Any], run: Run) -> Any:
-    """Call `function(run)` on this thread; raises what it was interrupted with, also before it began."""
+    """Call `function(run)` on this thread; raises the exception of an interruption, also of one before the call."""
     thread_id = threading.get_ident()
     try:
         run.thread_id = thread_id
@@ -48,7 +48,7 @@ def call_interruptibly(function: Callable[[Run], Any], run: Run) -> Any:
         is_over = run.asked_to_end_with is None
         while not is_over:
             try:
-                with _interrupting:  # an exception on its way has been raised by now, or is taken back
+                with _interrupting:  # an exception in transit has been raised by now, or is withdrawn
                     _raise_in_thread(ctypes.c_ulong(thread_id), None)
                 is_over = True
             except BaseException:  # noqa: S112 - it was raised here: the function had ended
@@ -56,7 +56,7 @@ def call_interruptibly(function: Callable[[Run], Any], run: Run) -> Any:
 
 
 def interrupt(run: Interruptible, kind: type[BaseException]) -> bool:
-    """Raise in the call, as soon as its thread comes to its next step in Python; return whether it runs.
+    """Raise an exception in the call at the next Python step of its thread; return whether the call is running.
 
     A call that has not begun raises when it begins, which damages nothing. May be repeated.
     """

@@ -1,6 +1,6 @@
-"""Call the function of a message, inside what surrounds it, and say how that went. Decides nothing.
+"""Calls the function of a message with everything that surrounds it, and returns the result. Decides nothing.
 
-Around a function are its database connections, its time limit, what may interrupt it, the middleware, a span, and the
+A function is surrounded by its database connections, its time limit, interruption, the middleware, a span, and the
 inbox of `once=True`.
 """
 
@@ -40,7 +40,7 @@ class Returned:
     value: Any
 
 
-#: What most do. It is never changed, so all of them share it.
+#: The result of most functions. It is never changed, so all of them share it.
 RETURNED_NOTHING = Returned(None)
 
 
@@ -64,7 +64,7 @@ def result_of(execution: Execution) -> Result:
             with execution.time_limit:
                 value = _call_with_argument(execution)
         return RETURNED_NOTHING if value is None else Returned(value)
-    except BaseException as error:  # a task may raise anything; the worker goes on
+    except BaseException as error:  # a task may raise anything; the worker continues
         return Raised(error)
     finally:
         execution.ended_at = time.monotonic()
@@ -112,7 +112,7 @@ def _call_with_argument(execution: Execution) -> Any:
 
 def _call_surrounded(execution: Execution) -> Any:
     current_run.set(execution)
-    if tracer() is None and chain() is None:  # nothing surrounds it
+    if tracer() is None and chain() is None:  # no middleware and no tracing
         return _call(execution)
     with _span(execution), _middleware(execution):
         return _call(execution)

@@ -1,7 +1,7 @@
-"""Which of the messages just received may run now: those for which all limits of their tasks have room.
+"""Selects the messages just received that may run now: the limits of their tasks must all have a free slot.
 
-The others go back into their queues, to ask again later; no attempt of theirs counts. A place in a concurrency limit
-stands for the lease of its message, so it needs no renewal and no worker that dies can keep one.
+The others are postponed and ask again later; no attempt is counted. A slot of a concurrency limit belongs to the lease
+of its message, so it needs no renewal, and a worker that dies cannot keep it.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from .outcomes import Postponed
 
 logger = get_logger(__name__)
 
-#: A message that found no place asks again after FIRST_WAIT_S, then after twice as long each time.
+#: A message without a free slot asks again after FIRST_WAIT_S, then after twice as long each time.
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 2.0
-#: When Redis could not be asked.
+#: The wait when Redis could not be asked.
 WAIT_AFTER_ERROR_S = 1.0
-#: Asking whether a message may run can show that other queues have to be looked at, each time more of them.
+#: The check of a message can show that other queues have to be read first, each time more of them.
 MOST_ROUNDS = 3
 
 
 @dataclass(slots=True)
 class Answer:
-    """What the limits say about a message."""
+    """The reply of the limits for one message."""
 
     may_run: bool
     wait_s: float = 0.0
-    #: False when the reply was lost: a place may be taken all the same.
+    #: False when the reply was lost: a slot may be taken nevertheless.
     is_sure: bool = True
-    #: Look at these queues first.
+    #: Queues to read before the next check.
     look_at: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Question:
-    """A message of a limited task, and the queues that have to be looked at for it."""
+    """A message of a limited task, and the queues that have to be read for it."""
 
     execution: Execution
     queues: list[str]
@@ -54,7 +54,7 @@ class Question:
 
     @property
     def call(self) -> Call[Answer]:
-        """Return the call that asks."""
+        """Return the call that checks the limits and takes the slots."""
         work, delivery = self.execution.work, self.execution.delivery
         assert work is not None
         namespace = delivery.work_queue.queue.client.namespace
@@ -66,13 +66,13 @@ class Question:
         args.append(len(work.options.limits))
         for limit in work.options.limits:
             args += limit.words()
-        # Without a subject, an error names the keys: that of a limit is as likely to be the damaged one as the queue's.
+        # Without a subject, an error names the keys: the key of a limit is as likely to be damaged as the queue's.
         return Call("limits/take", tuple(keys), (*args, *self.queues), _read)
 
 
 def admit(client: Client, arrived: Sequence[Execution]) -> list[Execution]:
-    """Return those that may run now, in their order; the others are settled as postponed."""
-    # What has no attempt left, was cancelled or expired does not run: it needs no place.
+    """Return the messages that may run now, in order; the others are settled as postponed."""
+    # A message without attempts left, cancelled or expired does not run: it needs no slot.
     limited = [each for each in arrived if each.work is not None and each.work.options.limits and each.will_run]
     if not limited:
         return list(arrived)
@@ -87,7 +87,7 @@ def admit(client: Client, arrived: Sequence[Execution]) -> list[Execution]:
 
 
 def note_places(execution: Execution) -> None:
-    """Find out in which limits a message may hold places that another process has run; free() frees them."""
+    """Find the limits in which a message of another process may hold slots; free() frees them."""
     if execution.work is not None and execution.work.options.limits:
         _keys(execution)
         # A function given as `by` may have connected to a database, and this process forks.
@@ -96,7 +96,7 @@ def note_places(execution: Execution) -> None:
 
 
 def free(execution: Execution) -> Call[int]:
-    """Return the call that frees the places of a message whose run has ended."""
+    """Return the call that frees the slots of a message whose run has ended."""
     message_id, receive_count = execution.delivery.receipt
     return Call("limits/free", execution.places, (message_id, receive_count), int, repeatable=True)
 
@@ -126,7 +126,7 @@ def _answers(client: Client, questions: Sequence[Question]) -> list[Answer]:
     answers = []
     for question, reply in zip(questions, replies, strict=True):
         if isinstance(reply, RsmqError):
-            logger.warning("limits of %s: %s; it asks again in a moment", question.execution.path, reply)
+            logger.warning("limits of %s: %s; the call checks them again in a moment", question.execution.path, reply)
             wait_s = WAIT_AFTER_ERROR_S * random.uniform(0.5, 1.0)  # noqa: S311 - keeps no secret
             reply = Answer(False, wait_s, is_sure=False)
         answers.append(reply)
@@ -134,7 +134,7 @@ def _answers(client: Client, questions: Sequence[Question]) -> list[Answer]:
 
 
 def _keys(execution: Execution) -> list[tuple[str, str]]:
-    """Return the keys of all limits of a call, and note those in which it may hold places from now on."""
+    """Return the keys of all limits of a call, and note those in which it may hold a slot from now on."""
     work, delivery = execution.work, execution.delivery
     assert work is not None
     namespace = delivery.work_queue.queue.client.namespace
@@ -149,22 +149,22 @@ def _keys(execution: Execution) -> list[tuple[str, str]]:
     for limit in work.options.limits:
         try:
             keys.append(keys_of(limit))
-        except BaseException:  # a function given as `by` may raise anything; the worker goes on, and the limit holds
-            logger.exception("limit by of %s raised; the call counts with all others of which that is true", work.path)
+        except BaseException:  # a function given as `by` may raise anything; the limit applies nevertheless
+            logger.exception("limit key function of %s failed; call counted under the fallback key", work.path)
             keys.append(keys_of(replace(limit, by=None)))
     pairs = zip(work.options.limits, keys, strict=True)
-    # Also when the answer is lost: the place may be taken then.
+    # Also when the reply is lost: the slot may be taken then.
     execution.places = tuple(counted for limit, (counted, _lane_rotation) in pairs if limit.holds_places)
     return keys
 
 
 def _postpone(execution: Execution, wait_s: float) -> None:
-    logger.debug("%s waits %.1f s for its limits [%s]", execution.path, wait_s, execution.delivery.message.id)
+    logger.debug("%s is postponed by %.1f s by its limits [%s]", execution.path, wait_s, execution.delivery.message.id)
     execution.sink.settle(execution, Postponed(wait_s, has_run=False))
 
 
 def _least_wait_s(execution: Execution) -> float:
-    """Return how long to wait when nobody can say: longer each time, and not all for the same time."""
+    """Return the wait without an answer from Redis: longer each time, and random to spread the load."""
     delivery = execution.delivery
     times_before = min(delivery.message.receive_count - delivery.attempt, 10)
     return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**times_before) * random.uniform(0.5, 1.0))  # noqa: S311

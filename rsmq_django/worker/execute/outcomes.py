@@ -1,11 +1,11 @@
-"""What can become of a message after an attempt. This list is closed: everything else follows from it."""
+"""The possible outcomes of an attempt. The list is closed: everything else follows from the outcome."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 
-@dataclass(slots=True)  # not frozen: that costs each half a microsecond more
+@dataclass(slots=True)  # not frozen: creating a frozen one takes half a microsecond longer
 class Succeeded:
     """The function returned: the message is deleted."""
 
@@ -13,7 +13,7 @@ class Succeeded:
     value: str = "null"
 
 
-#: What most functions return. It is never changed, so all of them share it.
+#: The outcome of most functions. It is never changed, so all of them share it.
 NOTHING_RETURNED = Succeeded()
 
 
@@ -28,17 +28,17 @@ class RetryIn:
 
 @dataclass(frozen=True, slots=True)
 class Postponed:
-    """The message becomes visible again after `after_s` seconds, and the run counts as no attempt."""
+    """The message becomes visible again after `after_s` seconds, and the run does not count as an attempt."""
 
     after_s: float
     why: str = ""
-    #: False when its limits did not let it begin, or its task is not known here: no run is told of then.
+    #: False when its limits did not let it start, or its task is not known here: no run is announced then.
     has_run: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """No further attempt: the message moves to the dead-letter queue with the reason."""
+    """No further attempt: the message moves to the dead-letter queue with a reason."""
 
     #: One of: undecodable, too_long, unknown_version, unknown_task, wrong_queue, wrong_arguments, gave_up,
     #: attempts_used_up, worker_died, crashed, bad_return_value, expired, workflow_gone, and those of tasks/sealing.py.
@@ -59,7 +59,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Somebody cancelled the task, which removed the message and wrote the result: nothing is left to be done."""
+    """The task was cancelled, which removed the message and wrote the result: nothing is left to do."""
 
 
 Outcome = Succeeded | RetryIn | Dead | Released | Cancelled | Postponed

@@ -1,4 +1,4 @@
-"""Where tasks run: functions on threads, coroutine functions on one event loop."""
+"""Runs tasks: functions on threads, coroutine functions on one event loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .time_limit import Interruptions, TimeLimit
 
 logger = get_logger(__name__)
 
-#: When nothing has finished for so long, what waits behind the running tasks is given back.
+#: When no run has ended for this time, the messages that wait for a thread are given back.
 STUCK_AFTER_S = 0.5
 
 
@@ -70,28 +70,28 @@ class Pool:
         self._async_tasks = async_tasks
         self._wake = wake
         self._todo: SimpleQueue[Runnable | None] = SimpleQueue()
-        #: What each thread runs, and how many runs it has ended. Each place has one writer, so nothing is locked.
+        #: The runnable of each thread, and how many runs it has ended. Each slot has one writer, so there is no lock.
         self._now: list[Runnable | None] = [None] * threads
         self._ended = [0] * threads
-        #: Which threads wait until Redis knows how their last run went.
+        #: Threads that wait for the acknowledgement of their last run.
         self._awaits_ack = [False] * threads
-        #: How many were handed to threads, without those that were taken back.
+        #: Number of runnables handed to threads, without those taken back.
         self._handed_out = 0
         self._coroutines: dict[Runnable, asyncio.Task[None]] = {}
         self._arrived: deque[Runnable] = deque()
         self._is_begin_planned = False
-        #: How many coroutines run; the others wait in `_arrived`.
+        #: Number of running coroutines; the others wait in `_arrived`.
         self._begun = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread_id: int | None = None
-        #: Coroutines run in copies of it.
+        #: Coroutines run in copies of this context.
         self._loop_context = Context()
         self._is_closing = False
         self._is_wake_planned = False
         self._prefetch, self._async_pace = Prefetch(), Prefetch()
-        #: Which part of the latest messages were functions; the others were coroutine functions.
+        #: Share of functions among the latest messages; the others were coroutine functions.
         self._sync_share = 1.0
-        #: Below so many waiting messages, whatever happens wakes the worker at once.
+        #: With fewer waiting messages than this, every event wakes the worker at once.
         self._few = math.inf
         #: When a run last ended, or a message began to wait behind none: of functions, and of coroutines.
         self._moved_at = self._async_moved_at = 0.0
@@ -106,7 +106,7 @@ class Pool:
         loop_is_up.wait()
 
     def stop(self) -> None:
-        """Let the threads end when their tasks do, and close the event loop with the connections that belong to it."""
+        """Let the threads end with their current tasks, and close the event loop with its connections."""
         for _ in range(self._threads):
             self._todo.put(None)
         if self._loop is not None:
@@ -114,24 +114,24 @@ class Pool:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._loop_thread.join(1)
 
-    # -- What the worker asks -----------------------------------------------------------------------------------------
+    # -- Interface for the worker -------------------------------------------------------------------------------------
 
     def room(self) -> int:
-        """Return how many more messages to fetch: what is free, and up to PREFETCH_S of work ahead."""
+        """Return how many more messages to fetch: the free slots, plus a prefetch of up to PREFETCH_S of work."""
         ahead, ahead_async = self._prefetch.ahead(self._threads), self._async_pace.ahead(self._async_tasks)
-        # Short tasks are fetched by the batch: again when half of it is done.
+        # Short tasks are fetched in batches: again when half of a batch is done.
         self._few = ahead / 2 if ahead > self._threads else math.inf
         if self.is_ahead:
             return 0
-        # Of which kind the next messages are shows only when they are here; it is mostly that of the latest ones.
+        # Whether the next messages are functions is known only on arrival; mostly they are like the latest ones.
         for_functions = (self._threads + ahead - self.sync_count) / max(self._sync_share, 0.001)
         for_coroutines = (self._async_tasks + ahead_async - len(self._coroutines)) / max(1 - self._sync_share, 0.001)
         return max(0, int(min(for_functions, for_coroutines)))
 
     @property
     def portion(self) -> int:
-        """Return how many messages to fetch in one go: of short tasks half of all, so that some run while others are
-        on their way.
+        """Return how many messages to fetch in one exchange: of short tasks half of the room, so that some run while
+        others are being fetched.
         """
         if self._sync_share < 0.5:
             places, ahead = self._async_tasks, self._async_pace.ahead(self._async_tasks)
@@ -141,11 +141,11 @@ class Pool:
 
     @property
     def is_ahead(self) -> bool:
-        """Say whether so much waits for the threads that nothing is urgent."""
+        """Return whether enough messages wait for the threads that nothing is urgent."""
         return self._todo.qsize() > self._few and not any(self._awaits_ack)
 
     def wake_unless_ahead(self) -> None:
-        """Wake the worker unless it can wait. Called where tasks run."""
+        """Wake the worker unless enough messages are prefetched. Called where tasks run."""
         if self._todo.qsize() > self._few:
             return
         if threading.get_ident() == self._loop_thread_id:
@@ -155,16 +155,16 @@ class Pool:
 
     @property
     def sync_count(self) -> int:
-        """Return how many functions run or wait for a thread."""
+        """Return the number of functions that run or wait for a thread."""
         return self._handed_out - sum(self._ended)
 
     @property
     def is_idle(self) -> bool:
-        """Say whether nothing runs or waits."""
+        """Return whether nothing runs or waits."""
         return self.sync_count == 0 and not self._coroutines
 
     def submit(self, execution: Runnable) -> None:
-        """Run it as soon as there is a thread for it, or on the event loop."""
+        """Run an execution on the next free thread, or on the event loop."""
         self._sync_share += ((not execution.is_async) - self._sync_share) * SMOOTHING
         if execution.is_async:
             assert self._loop is not None
@@ -172,7 +172,7 @@ class Pool:
                 self._async_moved_at = time.monotonic()
             self._coroutines[execution] = None  # type: ignore[assignment]  # counted before it begins
             self._arrived.append(execution)
-            if not self._is_begin_planned:  # waking the loop costs a system call; those that come meanwhile share it
+            if not self._is_begin_planned:  # waking the loop costs a system call; later arrivals share it
                 self._is_begin_planned = True
                 self._loop.call_soon_threadsafe(self._begin_arrived)
         else:
@@ -182,7 +182,7 @@ class Pool:
             self._todo.put(execution)
 
     def take_back(self) -> list[Runnable]:
-        """Return what waits for a thread, or for a coroutine to end, and no longer run it here."""
+        """Return the runnables that wait for a thread or for a free coroutine slot, and drop them here."""
         taken: list[Runnable] = []
         with contextlib.suppress(Empty):
             while True:
@@ -198,7 +198,7 @@ class Pool:
         return taken
 
     def is_stuck(self) -> bool:
-        """Say whether messages wait behind tasks that have all been running for a while."""
+        """Return whether messages wait behind tasks that have all been running for a while."""
         now = time.monotonic()
         return (not self._todo.empty() and now - self._moved_at > STUCK_AFTER_S) or (
             bool(self._arrived) and now - self._async_moved_at > STUCK_AFTER_S
@@ -210,11 +210,11 @@ class Pool:
         return max(self._moved_at, self._async_moved_at)
 
     def slow_down(self) -> None:
-        """Fetch nothing ahead until short runs have been seen again."""
+        """Stop the prefetch until short runs have been seen again."""
         self._prefetch, self._async_pace = Prefetch(), Prefetch()
 
     def interrupt_overdue(self) -> None:
-        """Interrupt functions whose time limit has passed, and again functions that were interrupted and go on."""
+        """Interrupt functions that exceed their time limit, and again functions that continue after an interruption."""
         self._interruptions.repeat(self._running_functions())
 
     def next_interruption_at(self) -> float | None:
@@ -252,7 +252,7 @@ class Pool:
                 self._loop.call_soon_threadsafe(coroutine.cancel)
 
     def cancel(self, execution: Runnable) -> None:
-        """Stop one that runs, as far as Python can. One that has not begun knows by itself."""
+        """Stop a running execution as far as Python can. A waiting one checks for cancellation before it starts."""
         if not execution.is_async:
             self._interruptions.interrupt(execution, TaskCancelled)
         elif (coroutine := self._coroutines.get(execution)) is not None:
@@ -285,7 +285,7 @@ class Pool:
                 self._prefetch.note(now - execution.began_at)
             if self._todo.qsize() <= self._few or was_interrupted:
                 self._wake()
-            if was_interrupted:  # no other function meets what that has broken on this thread
+            if was_interrupted:  # the state of this thread may be broken, so no other function runs on it
                 if self._renews_threads:
                     self._start_thread(number)
                 return
@@ -314,13 +314,13 @@ class Pool:
                 try:
                     self._loop.run_forever()
                 except BaseException:
-                    # asyncio lets SystemExit and KeyboardInterrupt of a task's own subtasks end the loop. Whoever
-                    # awaits the subtask gets it as well; all other coroutines are not to blame and go on.
-                    logger.exception("a subtask of an async task tried to end the event loop; it goes on")
+                    # asyncio lets SystemExit and KeyboardInterrupt of a task's own subtasks end the loop. The code that
+                    # awaits the subtask gets it as well; all other coroutines are not to blame and continue.
+                    logger.exception("a subtask of an async task tried to end the event loop; the loop continues")
 
     def _begin_arrived(self) -> None:
         assert self._loop is not None
-        self._is_begin_planned = False  # first: what arrives from now on may be missed below
+        self._is_begin_planned = False  # first: later arrivals may be missed below
         with contextlib.suppress(IndexError):
             while self._begun < self._async_tasks:
                 execution = self._arrived.popleft()
@@ -349,7 +349,7 @@ class Pool:
             self._plan_wake()
 
     def _plan_wake(self) -> None:
-        """Wake the worker when this pass of the loop is over: all coroutines that end in it share one."""
+        """Wake the worker at the end of this pass of the loop: all coroutines that end in the pass share a wake-up."""
         assert self._loop is not None
         if not self._is_wake_planned:
             self._is_wake_planned = True
@@ -366,4 +366,4 @@ def _thread_name(number: int) -> str:
 
 def _abandon(execution: Runnable) -> None:
     execution.abandon()
-    logger.exception("a step around a task failed; its message comes back when its lease is over")
+    logger.exception("a step around a task failed; its message becomes visible when its lease expires")

@@ -1,7 +1,7 @@
-"""Running suspects alone: messages whose process died while it ran them.
+"""Quarantine: runs messages alone whose process died while it ran them.
 
-When a process dies, everything it was running is suspected, and most of it is innocent. Each suspect therefore runs
-alone the next time. If the process dies again, there is no doubt; if not, the suspect was innocent and has ended.
+When a process dies, every message it was running is a suspect, and most are innocent. Each suspect therefore runs alone
+the next time. If the process dies again, the cause is known; if not, the suspect was innocent and has ended.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections import deque
 
 from .pool import Pool, Runnable
 
-#: How long a suspect waits for the other tasks to end. After that it runs beside them, so that one task of an hour
-#: does not hold it up; the next time they are all suspects.
+#: How long a suspect waits for the other tasks to end. After that it runs beside them, so that a task of an hour does
+#: not delay it; if the process dies then, all of them are suspects.
 PATIENCE_S = 10.0
-#: How long a suspect keeps its process to itself. What kills its process mostly does so at once.
+#: How long a suspect runs alone in its process. A message that kills its process mostly does so at once.
 ALONE_S = 5.0
-#: How often to look whether the process is free.
+#: How often to check whether the process is free.
 LOOK_EVERY_S = 0.05
 
 
@@ -30,20 +30,20 @@ class Quarantine:
         self._alone_until = 0.0
 
     def submit(self, execution: Runnable) -> None:
-        """Let a suspect wait for its turn."""
+        """Queue a suspect."""
         if not self._suspects:
             self._waiting_since = time.monotonic()
         self._suspects.append(execution)
 
     def is_wanted(self) -> bool:
-        """Say whether nothing else should be begun now."""
+        """Return whether no other message should be started now."""
         return bool(self._suspects) or (time.monotonic() < self._alone_until and not self._pool.is_idle)
 
     def advance(self, *, is_quiet: bool) -> None:
-        """Run the next suspect when it is quiet, or when it has waited long enough.
+        """Run the next suspect when `is_quiet`, or when it has waited long enough.
 
-        It is quiet when nothing else runs and Redis knows how all the others went: an outcome that dies with the
-        process would count as its message's crash.
+        Quiet means that nothing else runs and that Redis knows all outcomes: an outcome that is lost with the process
+        would count as its message's crash.
         """
         now = time.monotonic()
         if self._suspects and (is_quiet or now > max(self._waiting_since + PATIENCE_S, self._alone_until)):
@@ -51,7 +51,7 @@ class Quarantine:
             self._alone_until, self._waiting_since = now + ALONE_S, now
 
     def take_back(self) -> list[Runnable]:
-        """Return what waits for its turn and no longer run it here."""
+        """Return the waiting suspects, and drop them here."""
         taken = list(self._suspects)
         self._suspects.clear()
         return taken

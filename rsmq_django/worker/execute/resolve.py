@@ -1,4 +1,4 @@
-"""From a message to the function it asks for: decode, look up, check the arguments. Nothing runs here."""
+"""Finds the function that a message asks for: decode, look up, check the arguments. Runs nothing."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from .execution import Execution
 
 
-#: Without it, a body is no call; to find it takes much less time than to parse the body.
+#: A body without it is not a call; this search takes much less time than to parse the body.
 NAMES_A_TASK = b'"task"'
 _TASK_NAMES = re.compile(rb'"task"\s*:\s*"([^"\\]+)"')
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The function that a message asks for, and what is the same for all messages that ask for it."""
+    """The function that a message asks for, and the properties common to all its messages."""
 
     #: Its dotted path.
     path: str
@@ -48,12 +48,12 @@ class Work:
     task: Task[..., Any] | None = None
     #: How long a finished result is kept; 0 for messages without one.
     keep_result_s: int = 0
-    #: Its queue is signed or encrypted: a message of a queue without keys must not run it.
+    #: Its queue is signed or encrypted: a message from a queue without keys must not run it.
     is_sealed: bool = False
 
 
 def find_work(execution: Execution) -> Work:
-    """Return what a message asks for, and note with what: its arguments, and the call that it is.
+    """Return the function that a message asks for, and store arguments and task call in the execution.
 
     Raises Unreadable with the reason when no attempt could ever run it.
     """
@@ -85,7 +85,7 @@ def find_work(execution: Execution) -> Work:
         membership = membership_of(envelope.meta)
         if membership is not None and membership.takes:
             execution.takes_from, given = membership, given + 1
-            execution.args = [None, *envelope.args]  # what it gets comes in the place of None when it runs
+            execution.args = [None, *envelope.args]  # None is replaced by the argument when it runs
     if task.options.batch is None and not surely_fit(task.func, len(envelope.args) + given, envelope.kwargs):
         text = misfit(task.func, envelope.args, envelope.kwargs, given=given)
         if text:
@@ -122,8 +122,8 @@ def _too_long(found: TooLong, queue_name: str) -> str:
 def _refuse_call(message: Message, consumer: Consumer) -> None:
     """Raise Unreadable for a call of a known task on the queue of a consumer: the consumer would delete it.
 
-    It is not run as a task either: consumers read queues that other programs write to, which need not be allowed to
-    start any task. The consumer of a dead-letter queue gets calls, because that is what a dead letter is.
+    It is not run as a task either: consumers read queues that other programs write to, and these may not be allowed to
+    start tasks. The consumer of a dead-letter queue does get calls, because dead letters are calls.
     """
     if not any(find_task(path.decode("utf-8", "replace")) for path in _TASK_NAMES.findall(message.body)):
         return
@@ -141,7 +141,7 @@ def _refuse_call(message: Message, consumer: Consumer) -> None:
     )
 
 
-#: Of tasks, by their paths.
+#: Work of tasks, by path.
 _work: dict[str, Work] = {}
 
 

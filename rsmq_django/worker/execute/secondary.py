@@ -1,8 +1,8 @@
-"""Further functions of a raw queue: they run after the primary consumer, at each of its attempts, and decide nothing.
+"""Secondary consumers of a raw queue: they run after the primary consumer, at each of its attempts, and decide nothing.
 
-They run within the same call, so within its time limit and under the same lease, on what the primary consumer got.
-What they raise is logged, and how the primary consumer ended stands. An interruption (the time is up, the task was
-cancelled, the worker stops) is for all of them: those that have not begun are left out.
+They run within the same call, so within its time limit and under the same lease, with the same argument. Their
+exceptions are logged and do not change the outcome of the primary consumer. An interruption (time limit, cancellation,
+stop of the worker) ends all of them: consumers that have not started are skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INTERRUPTIONS = (TaskTimeout, TaskCancelled, asyncio.CancelledError)
 
 
 def followed_by(primary: Consumer, followers: Sequence[Consumer]) -> Callable[..., Any]:
-    """Return the function of the primary consumer with the others behind it, whether it returns or raises."""
+    """Return a function that calls the primary consumer and then the others, whether it returns or raises."""
     if iscoroutinefunction(primary.func):
         return _afollowed_by(primary, followers)
 
@@ -77,7 +77,7 @@ def _afollowed_by(primary: Consumer, followers: Sequence[Consumer]) -> Callable[
 
 
 def _ends_all(failure: BaseException, follower: Consumer, primary: Consumer) -> bool:
-    """Log what a follower raised; say whether it was meant for all of them."""
-    text = "%s failed after %s, which decides alone: this is not tried again"
+    """Log the exception of a secondary consumer; return whether it ends all of them."""
+    text = "%s failed after %s, which alone decides the outcome: this is not retried"
     logger.error(text, follower.module_path, primary.module_path, exc_info=failure)
     return isinstance(failure, INTERRUPTIONS)

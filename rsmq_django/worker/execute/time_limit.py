@@ -1,4 +1,4 @@
-"""How long a function may run on its thread, and interrupting it then, until it ends."""
+"""Time limits of functions on threads: interrupts a function at its deadline, and again until it ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from ...tasks.retry import TaskTimeout
 
-#: A function that was interrupted has this long to clean up; then it is interrupted again, until it has ended.
+#: An interrupted function has this long to clean up; then it is interrupted again, until it has ended.
 INTERRUPT_EVERY_S = 1.0
 
 
@@ -19,7 +19,7 @@ class TimeLimit:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        #: Monotonic time; infinite before the block began, after it has ended, and once it was heeded.
+        #: Monotonic time; infinite before the block began, after it has ended, and once the interruption was raised.
         self.deadline = math.inf
         #: Called when the deadline is known, so that the pool does not sleep past it.
         self.on_start: Callable[[], None] | None = None
@@ -45,17 +45,17 @@ Call = TypeVar("Call", bound=LimitedCall)
 
 
 class Interruptions(Generic[Call]):
-    """The functions of one pool that were interrupted and have not ended. Only the main thread uses it."""
+    """The interrupted functions of one pool that have not ended. Only the main thread uses it."""
 
     def __init__(self, on_first: Callable[[Call], None]) -> None:
         self._on_first = on_first
-        #: With what, and when it is to be repeated.
+        #: The exception, and when to raise it again.
         self._open: dict[Call, tuple[type[BaseException], float]] = {}
 
     def interrupt(self, call: Call, kind: type[BaseException]) -> None:
-        """Interrupt a call, and have that repeated until it has ended."""
+        """Interrupt a call, and repeat that until it has ended."""
         is_first = call not in self._open
-        if not call.interrupt(kind):  # it has ended, or has not begun and never will
+        if not call.interrupt(kind):  # it has ended, or will never begin
             self._open.pop(call, None)
             return
         self._open[call] = kind, time.monotonic() + INTERRUPT_EVERY_S
@@ -63,7 +63,7 @@ class Interruptions(Generic[Call]):
             self._on_first(call)
 
     def repeat(self, running: Sequence[Call]) -> None:
-        """Interrupt functions that are over their time limit, and again functions that were interrupted and go on."""
+        """Interrupt functions that exceed their time limit, and again functions that continue after an interruption."""
         now = time.monotonic()
         for call in running:
             if call.time_limit is not None and call.time_limit.deadline <= now:

@@ -1,8 +1,8 @@
 """Calls of tasks that are not declared in this worker, but perhaps in another one.
 
-During a rolling deployment old workers get calls of new tasks, and two projects may share a queue. Such a call is given
-back without counting an attempt, later each time, until UNKNOWN_TASK_GRACE_S after it was first received; a retry, as
-often as fits into that time.
+During a rolling deployment old workers receive calls of new tasks, and two projects may share a queue. Such a call is
+postponed without counting an attempt, later each time, until UNKNOWN_TASK_GRACE_S after it was first received; a retry,
+as often as fits into that time.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ REASON = "unknown_task"
 #: The waits of one message double from the first to the longest.
 FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
-#: A wait is drawn at random; this share of its longest is the mean.
+#: A wait is random; this share of its maximum is the mean.
 MEAN_SHARE = 0.75
-#: More than fit into the longest grace; a receive count may be anything.
+#: More than fit into the longest grace period; a receive count may be any number.
 MOST_TIMES = 20_000
-#: So many names are remembered as logged; a message may name anything.
+#: Maximum number of names remembered as logged; a message may contain any name.
 MOST_NAMES = 1000
 
 _logged: set[str] = set()
 
 
 def wait_s(delivery: Delivery, *, now_ms: float) -> float | None:
-    """Return for how long a call is given back; None when its grace is over, or nothing tells when that began."""
+    """Return how long to postpone a call; None when its grace period is over, or its start is unknown."""
     message, grace_s = delivery.message, get_settings().tasks.unknown_task_grace_s
     if grace_s == 0 or message.first_received_ms is None:
         return None
@@ -53,11 +53,11 @@ def _longest_wait_s(times_before: int) -> float:
 
 
 def log_once(error: Unreadable) -> None:
-    """Log that calls of a task are given back; once for each task in this process."""
+    """Log that calls of a task are postponed; once for each task in this process."""
     name = error.envelope.task if error.envelope is not None else ""
     if name in _logged or len(_logged) >= MOST_NAMES:
         return
     _logged.add(name)
     grace_s = get_settings().tasks.unknown_task_grace_s
-    text = "%s; its calls are given back to their queue, each for up to %.0f s, and are dead letters then"
+    text = "%s; its calls are given back to their queue for up to %.0f s each, and then become dead letters"
     logger.warning(text, error, grace_s)

@@ -1,7 +1,7 @@
-"""Tasks of a workflow in a worker: what they get as first argument, and how their ends let the workflow get on.
+"""Workflow members in a worker: their first argument, and how their end advances the workflow.
 
-The end of a member is counted by the script that ends its message, so there is no moment between the two in which a
-process could die. Messages of no workflow are ended as ever.
+The script that settles a member's message also counts its end, so a process cannot die between the two. Messages that
+belong to no workflow are settled as usual.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: After so long a call is tried again that could not be given its results, because Redis could not be asked.
+#: A call whose argument could not be read, because Redis could not be asked, is tried again after this time.
 ASK_AGAIN_S = 1.0
 
 
 class WorkflowGone(Exception):
-    """The workflow of a call has expired, and with it what the call should have got."""
+    """The workflow of a call has expired, and with it the argument of the call."""
 
 
 # -- Before it runs ---------------------------------------------------------------------------------------------------
@@ -44,8 +44,8 @@ def take_argument(execution: Execution) -> None:
     """Read the first argument of a call: a result, a list of results, or a list of failures.
 
     Raises WorkflowGone; ForgedArgument for an argument that no worker can have stored, and on a sealed queue for one
-    without a valid proof; and Postpone when Redis cannot be asked: that is no failure of the task. Between two replies
-    the reading ends when the call is interrupted or the worker stops.
+    without a valid proof; and Postpone when Redis cannot be asked: this is not a failure of the task. Between two
+    replies the reading ends when the call is interrupted or the worker is stopping.
     """
     source = _Predecessor.of(execution)
     try:
@@ -133,13 +133,13 @@ class _Predecessor:
         if extent is None:
             raise self._gone()
         if extent.members is None:
-            raise self._forged(f"its hash has no number of members between 0 and {MAX_MEMBERS:,}")
+            raise self._forged(f"the number of members in its hash is not between 0 and {MAX_MEMBERS:,}")
         if self.receiver is not None:
             self.receiver.check_members(extent.members, extent.member_proofs)
         return extent
 
     def _read_outcomes(self, numbers: Sequence[int], *, failures_only: bool = False) -> Reading[list[Any]]:
-        """Read and check the outcomes of members while they arrive."""
+        """Read and check the outcomes of members as they arrive."""
         found: list[Any] = []
 
         def take(member: int, value: bytes, failure: bytes) -> None:
@@ -175,12 +175,12 @@ def _later(error: RsmqError) -> Postpone:
 
 
 def is_member(settlement: Settlement) -> bool:
-    """Say whether a workflow waits for the end of this message."""
+    """Return whether the message is a member of a workflow that counts its end."""
     return _waits_for(settlement) is not None
 
 
 def counted(settlement: Settlement, call: Call[T]) -> Call[T]:
-    """Return the call that ends a member's message, as one that also lets its workflow get on."""
+    """Return the call that settles a member's message, extended so that it also advances its workflow."""
     membership = _waits_for(settlement)
     if membership is None:
         return call
@@ -192,7 +192,7 @@ def counted(settlement: Settlement, call: Call[T]) -> Call[T]:
         script, kind, said = "bury", FAILURE, _failure(settlement, outcome)
     else:
         return call
-    if work_queue.is_sealed:  # else any program may have sent the message, and what it returns proves nothing
+    if work_queue.is_sealed:  # otherwise any program may have sent the message, and its return value proves nothing
         task_id, said = f"{task_id}@{work_queue.base_name}", proven(said, membership, kind, queue_name=work_queue.name)
     return finishing(call, script, membership.end(work_queue.queue.client.namespace, task_id=task_id, said=said))
 

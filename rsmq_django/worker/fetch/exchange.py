@@ -1,9 +1,8 @@
-"""An exchange that is under way: it was sent, and nobody has read the replies.
+"""Pending exchanges, which were sent and not yet read, and the prepared fetch of an idle worker.
 
-The look of a worker at rest: put together before it falls asleep, sent as soon as something is published.
-
-A task that nobody waits for else waits for what the worker does between waking up and asking. Only for a worker that
-holds nothing, so that nothing else would have to go along; any other look is an ordinary step of an exchange.
+A prepared fetch is put together before the worker falls asleep, and sent as soon as a message is published. Otherwise
+an idle worker would do this work between the wake-up and the request, and the task would start later. It is only for a
+worker that holds nothing, so that nothing else has to go along; any other fetch is an ordinary step of an exchange.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PendingExchange:
-    """What was sent, or is ready to be sent, at once and without waiting."""
+    """A request that was sent, or is ready to be sent at once and without waiting."""
 
     client: Client
     steps: Sequence[Step]
@@ -34,9 +33,9 @@ class PendingExchange:
         self._calls = ReadiedCalls(self.client, [step.call for step in self.steps])
 
     def begin(self) -> bool:
-        """Send it; False when there is no open socket, and nothing was sent.
+        """Send the request; return False when there is no open socket, and nothing was sent.
 
-        Raises OutcomeUnknown: then nobody knows whether it was sent.
+        Raises OutcomeUnknown when it may have been sent or not.
         """
         self.fetch.sent_at = time.monotonic()
         return self._calls.send()
@@ -47,16 +46,16 @@ class PendingExchange:
 
 
 class PreparedFetch:
-    """At most one look that is ready."""
+    """A fetch that is ready to be sent, or none."""
 
     def __init__(self, source: QueueSource) -> None:
         self._source = source
         self._ready: PendingExchange | None = None
-        #: Whether what is ready may be sent: it is not kept up while the worker has something to do.
+        #: Whether the prepared fetch may be sent: it is not kept current while the worker is busy.
         self._is_current = False
 
     def get_ready(self, room: int, at_most: int) -> None:
-        """Put a look together unless that is done already."""
+        """Prepare a fetch unless a current one exists."""
         if not self._fits(room, at_most):
             step = FetchStep(self._source, min(room, at_most), at_most)
             self._ready = PendingExchange(self._source.client, [step], step)
@@ -70,13 +69,13 @@ class PreparedFetch:
         if self._ready is None:
             return False
         step = self._ready.fetch
-        is_same = step.look.queues is self._source.selector.queues  # bands come and go, shares move
+        is_same = step.look.queues is self._source.selector.queues  # bands appear and disappear, shares change
         return is_same and (step.room, step.at_most) == (min(room, at_most), at_most)
 
     def send(self) -> PendingExchange | None:
-        """Send the look that is ready and return it; None when there is none, or no open socket.
+        """Send the prepared fetch and return it; None when there is none, or no open socket.
 
-        Raises OutcomeUnknown: then nobody knows whether it was sent.
+        Raises OutcomeUnknown when it may have been sent or not.
         """
         if self._ready is None or not self._is_current:
             return None

@@ -1,7 +1,7 @@
 """Turns between the lanes of a queue: after a lane has given messages, the next one comes first.
 
-So a customer with ten thousand calls delays another one's by one turn of a worker, not by ten thousand. A turn is what
-a worker has room for in one fetch. Lanes of a higher priority still come before all others. No I/O here.
+So a customer with ten thousand calls delays another customer's call by one turn of a worker, not by ten thousand. A
+turn is the room of a worker in one fetch. Lanes of a higher priority still come before all others. No I/O here.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ BEFORE_ALL = NO_LANE - 1
 
 
 class LaneRotation:
-    """Who comes first among the lanes of one queue and priority."""
+    """The order of the lanes of each queue and priority."""
 
     def __init__(self) -> None:
-        #: The lane that gave first in the last look, by queue and priority.
+        #: The lane that gave messages first in the last fetch, by queue and priority.
         self._last: dict[tuple[str, int], int] = {}
 
     def arrange(self, queues: Sequence[WorkQueue]) -> list[WorkQueue]:
-        """Return the queues in the order to look at them; only lanes of one priority change places.
+        """Return the queues in the order to fetch from; only lanes of one priority change places.
 
-        They may be some of all: where a turn goes on depends on the number of the last lane, not on its being there.
+        The queues may be a part of all: a turn continues after the number of the last lane, whether it exists or not.
         """
         arranged: list[WorkQueue] = []
         for band, lanes in groupby(queues, key=lambda work_queue: work_queue.band):
@@ -34,7 +34,7 @@ class LaneRotation:
         return arranged
 
     def gave(self, served: Iterable[WorkQueue]) -> None:
-        """Note which queues gave messages in a look, in its order."""
+        """Note which queues gave messages in a fetch, in its order."""
         firsts: dict[tuple[str, int], int] = {}
         for work_queue in dict.fromkeys(served):
             firsts.setdefault(work_queue.band, work_queue.lane)

@@ -1,4 +1,4 @@
-"""When to look for messages on one connection: at what is due or published, and for senders who do not tell."""
+"""When to fetch on one connection: at due times and wake-ups, and by polling for senders that do not publish."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import time
 
 from .idle_turns import IdleTurn
 
-#: After a look that found nothing although a message seemed due (another client is between two steps of sending it).
+#: Wait after a fetch that found nothing although a message seemed due (another client is between two steps of a send).
 NOTHING_FOUND_S = 0.05
-#: Not every sender publishes. While messages of such a one keep coming, polls follow each other as quickly as this ...
+#: Not every sender publishes. While messages of such a sender keep coming, polls follow each other this quickly ...
 QUICKEST_POLL_S = 0.008
-#: ... and slow down the longer none has come: the wait grows by a tenth of the silence.
+#: ... and slow down as time passes without one: the wait grows by a tenth of that time.
 SILENCE_PER_POLL = 10
 
 
 class PollSchedule:
-    """Knows the time of the next look. `heard()` may be called by any thread."""
+    """Computes the time of the next fetch. `heard()` may be called by any thread."""
 
     def __init__(self, *, poll_interval_s: float, idle_turns: IdleTurn | None, connection_number: int) -> None:
         self._poll_interval_s = poll_interval_s
-        #: The other processes of the same supervisor, which hear of the same messages.
+        #: The turns of the processes of the same supervisor, which receive the same wake-ups.
         self._idle_turns = idle_turns
         self._connection_number = connection_number
-        #: When something was last published, and when to look for it after others had their turn (monotonic clock).
+        #: When a message was last published, and when to fetch it after other processes had their turn (monotonic).
         self._heard_at = 0.0
         self._my_turn_at = math.inf
         self._look_at = 0.0
-        #: Somebody sent a message that was not looked for yet.
+        #: A message was published and has not been fetched for yet.
         self.was_told = False
-        #: The next look has no reason but that there are senders who do not tell.
+        #: The next fetch is only a poll for senders that do not publish.
         self._next_is_poll = False
         #: When a poll last found something.
         self._poll_found_at = -math.inf
 
     def heard(self) -> bool:
-        """Look for what was published: at once, or when others have had their turn. Says whether that is news."""
+        """Plan a fetch for a wake-up: now, or after the turns of other processes. Returns whether it was news."""
         turn_s = self.turn_s
         if turn_s == 0.0:
             self.was_told = True
@@ -48,11 +48,11 @@ class PollSchedule:
 
     @property
     def turn_s(self) -> float:
-        """How long to leave what is published to others."""
+        """Return how long to leave a published message to other processes."""
         return 0.0 if self._idle_turns is None else self._idle_turns.turn_s()
 
     def take_turn(self) -> None:
-        """Look, unless somebody has looked since something was published and left nothing."""
+        """Fetch now, unless a fetch of another process since the wake-up left nothing ready."""
         if time.monotonic() >= self._my_turn_at:
             self._my_turn_at = math.inf
             assert self._idle_turns is not None
@@ -60,37 +60,37 @@ class PollSchedule:
                 self.was_told = True
 
     def note_drained(self, began_at: float) -> None:
-        """Note for the others that a look which began then left nothing ready."""
+        """Note for the other processes that a fetch which began at this time left nothing ready."""
         if self._idle_turns is not None:
             self._idle_turns.note_drained(self._connection_number, began_at)
 
     def is_time(self) -> bool:
-        """Say whether to look now."""
+        """Return whether to fetch now."""
         return self.was_told or time.monotonic() >= self._look_at
 
     def times(self) -> tuple[float, ...]:
-        """Return when there will be a reason to look, on the monotonic clock."""
+        """Return the times at which there will be a reason to fetch, on the monotonic clock."""
         return 0.0 if self.was_told else self._look_at, self._my_turn_at
 
     def begin(self) -> None:
-        """Take over that a look begins. Before the call, not after: who sends while it runs must not be forgotten."""
+        """Note the begin of a fetch. Called before it, not after: a publish that arrives meanwhile must not be lost."""
         self._next_is_poll &= not self.was_told
         self.was_told = False
 
     def look_soon(self) -> None:
-        """Look again as soon as possible; what the last look was for has not changed."""
+        """Fetch again as soon as possible; the reason for the last fetch remains."""
         self._look_at = 0.0
 
     def look_within(self, seconds: float) -> None:
-        """Look in so many seconds at the latest: a message becomes visible then."""
+        """Fetch within this time: a message becomes visible then."""
         look_at = time.monotonic() + seconds
         if look_at < self._look_at:
             self._look_at, self._next_is_poll = look_at, False
 
     def looked(self, *, found: int, next_s: float, is_partial: bool, may_be_more: bool) -> None:
-        """Choose the next time: a look found so much, and the next message is due in so many seconds, if not negative.
+        """Plan the next fetch after one with `found` messages; the next message is due in `next_s`, unless negative.
 
-        `is_partial` says that it was not for all queues, `may_be_more` that it did not bring everything.
+        `is_partial` means that it did not include all queues, `may_be_more` that it did not return everything.
         """
         now = time.monotonic()
         if found and self._next_is_poll:
@@ -107,6 +107,6 @@ class PollSchedule:
         self._look_at, self._next_is_poll = now + wait_s, wait_s == poll_s
 
     def _poll_s(self, now: float) -> float:
-        """Return how long to wait for senders who do not tell."""
+        """Return the wait until the next poll for senders that do not publish."""
         wait_s = max(QUICKEST_POLL_S, (now - self._poll_found_at) / SILENCE_PER_POLL)
         return min(wait_s, self._poll_interval_s)

@@ -1,4 +1,4 @@
-"""The queues of a worker exist and are what the settings say, before the first message is taken."""
+"""Creates the queues of a worker and compares them with the settings, before the first message is received."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ logger = get_logger(__name__)
 
 T = TypeVar("T")
 
-#: Queues that are provided in one round trip.
+#: Queues per round trip.
 SLICE = 250
-#: Even a queue created with a visibility timeout of 0 is worked on under a lease.
+#: Messages of a queue with a visibility timeout of 0 are leased, too.
 SHORTEST_LEASE_S = 1.0
 
 
 class SettingsMismatch(Exception):
-    """A queue's stored times are a thousand times the settings' or the reverse: somebody mixed seconds and ms."""
+    """A queue's stored times are a thousand times the settings' or the reverse: seconds and milliseconds were mixed."""
 
 
 def provision(queues: Sequence[WorkQueue]) -> None:
-    """Create the queues that are missing, also those for dead letters and others, and compare these with the settings.
+    """Create the missing queues, also dead-letter queues and target queues, and compare these queues with the settings.
 
-    A stored value that differs is reported and used: other programs share the queue. A queue that another program has
-    damaged is reported and left alone: work on the others goes on. Raises SettingsMismatch for a factor of a thousand,
-    and the errors of the connection.
+    A stored value that differs is logged and used: other programs share the queue. A queue that another program has
+    damaged is logged and left alone: work on the other queues continues. Raises SettingsMismatch for a factor of a
+    thousand, and the errors of the connection.
     """
     for part in _slices(queues):
         for work_queue, stored in zip(part, _provide([each.name for each in part]), strict=True):
@@ -56,7 +56,7 @@ def _slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _provide(names: Sequence[str]) -> list[QueueAttributes | None]:
-    """Create the missing ones of these queues and return what is stored: one round trip.
+    """Create the missing ones of these queues and return the stored attributes: one round trip.
 
     None for a queue that is damaged, and for all of them when one is missing and the server is at its memory limit.
     """
@@ -80,7 +80,7 @@ def _attributes(queue: Queue, times_and_size: Sequence[bytes]) -> QueueAttribute
 
 
 def ensure_unless_full(name: str) -> Queue:
-    """Create a queue unless it exists; on a server at its memory limit return it as it is, so that it is drained."""
+    """Create a queue unless it exists; if the server is at its memory limit, return it unchanged so that it drains."""
     try:
         return ensure_queue(name)
     except QueueFull:
@@ -89,7 +89,7 @@ def ensure_unless_full(name: str) -> Queue:
 
 @contextmanager
 def damage_reported() -> Iterator[None]:
-    """Log that a queue is damaged instead of raising it."""
+    """Log a damaged queue instead of raising the error."""
     try:
         yield
     except BrokenQueue as error:
@@ -97,7 +97,7 @@ def damage_reported() -> Iterator[None]:
 
 
 def compare(settings: QueueSettings, stored: QueueAttributes) -> None:
-    """Report attributes that differ from the settings. Raises SettingsMismatch for a factor of a thousand."""
+    """Log attributes that differ from the settings. Raises SettingsMismatch for a factor of a thousand."""
     for option, wanted, found in (
         ("VISIBILITY_TIMEOUT_S", settings.visibility_timeout_s, stored.visibility_timeout_s),
         ("DELAY_S", settings.delay_s, stored.delay_s),
@@ -122,9 +122,9 @@ def compare(settings: QueueSettings, stored: QueueAttributes) -> None:
 
 
 def dead_letter_queues(queues: Sequence[WorkQueue]) -> set[str]:
-    """Return the dead-letter queues that messages of these queues may go to.
+    """Return the dead-letter queues that messages of these queues may move to.
 
-    Those of all tasks on the same server: `using(queue_name=...)` sends any task to any queue.
+    They include the queues of all tasks on the same server: `using(queue_name=...)` sends any task to any queue.
     """
     connections = {work_queue.settings.connection for work_queue in queues}
     consumers = [find_consumer(work_queue.name) for work_queue in queues]
@@ -136,7 +136,7 @@ def dead_letter_queues(queues: Sequence[WorkQueue]) -> set[str]:
 
 
 def queues_for_others(queues: Sequence[WorkQueue]) -> set[str]:
-    """Return the queues on the same servers that programs of others take from, and may look for before we send."""
+    """Return the queues on the same servers that other programs consume, and may look for before a first send."""
     connections = {work_queue.settings.connection for work_queue in queues}
     found = get_settings().queues.items()
     return {name for name, settings in found if settings.for_others and settings.connection in connections}

@@ -1,6 +1,6 @@
-"""Very many queues: one small script finds out which of them have something, and only those are fetched from.
+"""Very many queues: one small script finds the queues that have messages, and only these are fetched from.
 
-A fetch names four keys of each queue, which costs more than the messages when there are hundreds of queues.
+A fetch passes four keys of each queue, which costs more than the messages when there are hundreds of queues.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from ...core.call import Call
 from ...core.keys import paused_key, queues_key
 from ..lease.delivery import WorkQueue
 
-#: A worker on fewer queues looks at all of them in each fetch, which is one round trip instead of two.
+#: With fewer queues, each fetch includes all of them: one round trip instead of two.
 MANY = 50
-#: While there is work, a queue further in front is noticed within this time.
+#: While there is work, a message in an earlier queue is noticed within this time.
 SCAN_EVERY_S = 0.1
-#: A fetch that looks at all queues, too, finds those that are missing or damaged.
+#: A fetch from all queues also finds missing and damaged ones.
 LOOK_AT_ALL_EVERY_S = 10.0
 
 
 @dataclass(slots=True)
 class ProbeResult:
-    """What a scan found."""
+    """The reply of a scan."""
 
     server_ms: int
-    #: Time until the next message becomes visible; negative when none is waiting at all.
+    #: Time until the next message becomes visible; negative when there is none at all.
     next_ms: float
     queue_count: int
-    #: From 1, in the order of the queues.
+    #: Positions from 1, in the order of the queues.
     positions: list[int]
 
 
 @dataclass(slots=True)
 class QueueProbe:
-    """Remembers which of these queues have something."""
+    """Remembers which of these queues have messages."""
 
     namespace: str
     queues: Sequence[WorkQueue]
-    #: Puts those that take turns into the order of the next ones.
+    #: Sorts lanes by their next turns.
     in_turn: Callable[[Sequence[WorkQueue]], Sequence[WorkQueue]]
     call: Call[ProbeResult] = field(init=False)
     ready: Sequence[WorkQueue] = field(default_factory=list)
@@ -52,15 +52,15 @@ class QueueProbe:
         self.call = Call("worker/scan", tuple(keys), names, _read_found, repeatable=True)
 
     def is_due(self, now: float) -> bool:
-        """Say whether it is time for a scan."""
+        """Return whether a scan is due."""
         return not self.looks_at_all(now) and (not self.ready or now >= self._scanned_at + SCAN_EVERY_S)
 
     def looks_at_all(self, now: float) -> bool:
-        """Say whether the next fetch looks at all queues."""
+        """Return whether the next fetch includes all queues."""
         return now >= self._looked_at_all_at + LOOK_AT_ALL_EVERY_S
 
     def scanned(self, found: ProbeResult, now: float) -> None:
-        """Note what a scan found."""
+        """Note the result of a scan."""
         self._scanned_at = now
         self.ready = self.in_turn([self.queues[position - 1] for position in found.positions])
 
@@ -72,7 +72,7 @@ class QueueProbe:
         return self.queues
 
     def fetched(self, looked_at: Sequence[WorkQueue], last: WorkQueue | None, *, is_full: bool) -> None:
-        """Note what a fetch left: without room for more, the queue of the last message may have others."""
+        """Note the result of a fetch: if its room was used up, the queue of the last message may have more."""
         if looked_at is not self.queues:
             exhausted = looked_at.index(last) if is_full and last is not None else len(looked_at)
             self.ready = self.ready[exhausted:]

@@ -1,8 +1,8 @@
-"""Which queues a worker looks at on one connection, and in which order.
+"""Selects the queues of a fetch on one connection, and their order.
 
 Each configured queue comes with its priority bands, highest priority first; lanes of one priority take turns. A band or
-lane is created by whoever first sends to it, so they are read again whenever the number of queues in Redis changes.
-Between the configured queues the order is that of the worker's list, or by weight when one of them has a weight.
+lane is created by its first sender, so they are read again whenever the number of queues in Redis changes. Between the
+configured queues the order is that of the worker's list, or by weight when one of them has a weight.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from .provision import provision
 from .queue_probe import MANY, QueueProbe
 from .weights import Weights
 
-#: How many queues there are according to a key that cannot be read.
+#: The number of queues when the key of the list cannot be read.
 NO_LIST = -1
 
 
 @dataclass(frozen=True, slots=True)
 class FetchOrder:
-    """One look at the queues: in which order, and how many messages each may give before the others had their turn."""
+    """The queues of one fetch: in which order, and how many messages each may give before the others had their turn."""
 
-    #: For how many calls; a batch of messages is one.
+    #: Number of calls; a batch of messages is one call.
     room: int
     queues: Sequence[WorkQueue]
-    #: Of each queue; "" for the bands that share the limit of the queue before them, and where there is no limit.
+    #: Limit of each queue; "" for bands that share the limit of the queue before them, and without a limit.
     limits: Sequence[int | str]
     #: By configured queue; None when the order is strict.
     quotas: Mapping[str, int] | None
-    #: Only some queues are looked at, because the others had nothing a moment ago.
+    #: Only some queues are included, because the others were empty a moment ago.
     is_partial: bool = False
-    #: The position of each queue whose messages are taken in batches, followed by the size of these.
+    #: The position of each queue with batches, followed by its batch size.
     batches: Sequence[int] = ()
 
 
@@ -62,7 +62,7 @@ class QueueSelector:
         self.known_count = NO_LIST
         self._list = ReconnectBackoff("list of queues")
         self._lane_rotation = LaneRotation()
-        #: Whether the queues exist and were compared with the settings, as far as anybody has noticed.
+        #: Whether all queues exist and were compared with the settings; False after a missing queue was noticed.
         self.is_provisioned = False
         #: False when the number of queues in Redis has changed: a priority may have been used for the first time.
         self.bands_are_known = False
@@ -70,22 +70,22 @@ class QueueSelector:
 
     def _arrange(self) -> None:
         self.queues = [work_queue for bands in self._bands.values() for work_queue in bands]
-        #: Under which name of the worker's list each queue is here.
+        #: The configured queue of each queue.
         self._homes = {work_queue.name: name for name, bands in self._bands.items() for work_queue in bands}
         self._no_limits = [""] * len(self.queues)
         sizes = {name: batch_size(name) for name in self._bands}
-        #: How many messages make one call, by configured queue; those are missing whose messages run one by one.
+        #: Batch sizes by configured queue; queues without batches are missing.
         self._batch_sizes = {name: size for name, size in sizes.items() if size is not None}
         self._has_lanes = any(work_queue.lane != NO_LANE for work_queue in self.queues)
         is_long = len(self.queues) > MANY and self._weights is None
-        #: What finds the queues that have something, where there are too many to look at all of them each time.
+        #: Finds the queues with messages, if there are too many to fetch from all of them each time; else None.
         self.scan = QueueProbe(self._client.namespace, self.queues, self._in_turn) if is_long else None
 
     def _in_turn(self, queues: Sequence[WorkQueue]) -> Sequence[WorkQueue]:
         return self._lane_rotation.arrange(queues) if self._has_lanes else queues
 
     def look(self, room: int) -> FetchOrder:
-        """Return what the next fetch asks for."""
+        """Return the queues and limits of the next fetch."""
         if self.scan is not None:
             queues = self.scan.choose(time.monotonic())
             is_partial = queues is not self.queues
@@ -107,7 +107,7 @@ class QueueSelector:
         return [number for position, size in sizes if size is not None for number in (position, size)]
 
     def looked(self, look: FetchOrder, served: Counter[WorkQueue]) -> None:
-        """Note how many messages of a look came from where, in its order."""
+        """Note how many messages of a fetch came from each queue, in its order."""
         if self._has_lanes:
             self._lane_rotation.gave(served)
         if self.scan is not None:
@@ -122,22 +122,22 @@ class QueueSelector:
 
     @property
     def is_settled(self) -> bool:
-        """Say whether nothing has to be provisioned before the next look."""
+        """Return whether nothing has to be provisioned before the next fetch."""
         return self.is_provisioned and self.bands_are_known
 
     def provision(self) -> None:
-        """See that the queues exist, and find their bands, when something has changed since that was last done."""
+        """Create missing queues and read their bands, if something has changed since this was last done."""
         if not self.is_provisioned:
-            self.find_bands()  # first: a band that somebody deleted is not created again
+            self.find_bands()  # first: a deleted band is not created again
             provision(self.queues)
         elif not self.bands_are_known:
             provision(self.find_bands())
         self.is_provisioned = self.bands_are_known = True
 
     def find_bands(self) -> list[WorkQueue]:
-        """Read which bands there are, and return those that are new.
+        """Read the existing bands, and return the new ones.
 
-        While another program uses the key of the list, it goes on with those that are known.
+        While another program uses the key of the list, the known bands are kept.
         """
         try:
             names = self._client.run(read_names(self._client.namespace))
@@ -151,12 +151,12 @@ class QueueSelector:
         for name, bands in self._bands.items():
             known = {work_queue.name: work_queue for work_queue in bands}
             home = known[name]
-            # A band that the worker was told by its name has a place of its own; nothing is in the list twice.
+            # A band that is in the worker's list by name has its own position; no queue is included twice.
             found = [band for band in bands_of(name, grouped.get(name, ())) if band == name or band not in self._bands]
             for band in set(found) - known.keys():
                 known[band] = WorkQueue(get_settings().queue(band), get_queue(band), home.lease_s, home.inflight_key)
                 new.append(known[band])
-            # A band that was deleted is looked at no longer; its queue itself stays, so that it is created again.
+            # A deleted band is dropped; its configured queue stays, so that it is created again.
             self._bands[name] = [known[band] for band in found]
         self.known_count = len(names)
         self._arrange()

@@ -1,4 +1,4 @@
-"""Which queues a worker works on: those that it is given by name, or all of the settings."""
+"""Which queues a worker works on: the queues named on its command line, or all of the settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..lease.delivery import WorkQueue
 
 
 def work_queues_by_client(queues: Sequence[QueueSettings], worker_id: str) -> list[tuple[Client, list[WorkQueue]]]:
-    """Return the queues that a worker of this name works on, together for each connection."""
+    """Return the queues of a worker with this id, grouped by connection."""
     by_connection: dict[str, list[WorkQueue]] = {}
     for settings in queues:
         queue = get_queue(settings.name)
@@ -38,7 +38,7 @@ def connections_of(queues: Sequence[QueueSettings], reliable: Sequence[str]) -> 
 def check_servers(queues: Sequence[QueueSettings], reliable: Sequence[str]) -> None:
     """Try the connection of each of these queues once.
 
-    Raises PermissionDenied and DatabaseNotFound, which waiting does not cure. A server that is away is waited for.
+    Raises PermissionDenied and DatabaseNotFound, which do not go away by waiting. Unavailable servers are ignored.
     """
     for connection in connections_of(queues, reliable):
         try:
@@ -56,7 +56,7 @@ def check_servers(queues: Sequence[QueueSettings], reliable: Sequence[str]) -> N
 def queue_settings(names: Sequence[str]) -> list[QueueSettings]:
     """Return the settings of these queues, in this order; without names, of all of RSMQ["QUEUES"] that are for workers.
 
-    Raises ImproperlyConfigured for a name that is not there.
+    Raises ImproperlyConfigured for an unknown name.
     """
     settings = get_settings()
     for name in names:
@@ -72,9 +72,9 @@ def queue_settings(names: Sequence[str]) -> list[QueueSettings]:
 
 
 def split_reliable(names: Sequence[str]) -> tuple[list[QueueSettings], tuple[str, ...]]:
-    """Return the settings of the queues among these, and the names of the reliable queues; without names, of all.
+    """Return the settings of the queues in `names`, and the names of the reliable queues; without names, of all.
 
-    Raises ImproperlyConfigured for a name that is not there.
+    Raises ImproperlyConfigured for an unknown name.
     """
     reliable = get_settings().reliable
     if not names:

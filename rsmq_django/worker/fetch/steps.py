@@ -1,4 +1,4 @@
-"""The parts of one exchange with Redis: endings, renewals, starts and a fetch. Each is a call and how to read it."""
+"""The steps of one exchange with Redis: outcomes, renewals, starts and a fetch. Each is a call and its reader."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ logger = get_logger(__name__)
 
 
 def is_damage(error: RsmqError) -> bool:
-    """Say whether an error is about one queue, which others of the same server need not wait for."""
+    """Return whether an error concerns one queue only, so that other queues of the server can continue."""
     return not isinstance(error, RedisFailure)
 
 
 @dataclass(slots=True)
 class SettleStep:
-    """Carries outcomes out."""
+    """Sends outcomes."""
 
     source: QueueSource
     settle_call: SettleCall
@@ -51,22 +51,22 @@ class SettleStep:
         return self.settle_call.call
 
     def done(self, verdicts: Sequence[SettleResult]) -> None:
-        """Forget what has ended, and tell what was lost."""
+        """Forget settled messages, and report lost leases."""
         self.source.pending.have_arrived()
-        self.source.is_drained = False  # what has ended may have sent more since the last look
+        self.source.is_drained = False  # tasks that have ended may have sent messages since the last fetch
         self.source.forget(
             [settlement.execution.delivery for settlement in self.settlements], struck=self.settle_call.over
         )
         if self.source.statistics is not None:
             self.source.statistics.settled(self.settlements, verdicts)
-        outcome = self.settlements[0].outcome  # of many at once, all are of one kind
+        outcome = self.settlements[0].outcome  # a step with several outcomes has one kind only
         if isinstance(outcome, (RetryIn, Postponed)):
             self.source.poll_schedule.look_within(outcome.after_s)
         if SettleResult.LEASE_LOST in verdicts and not isinstance(outcome, Released):
             for settlement, verdict in zip(self.settlements, verdicts, strict=True):
                 if verdict is SettleResult.LEASE_LOST:
                     self.source.notifier.lost(settlement.delivery)
-        # MISSING: the reply to an earlier try was lost, or somebody deleted the message. Either way it is gone.
+        # MISSING: the reply to an earlier try was lost, or the message was deleted. In both cases it is gone.
 
     def failed(self, error: RsmqError) -> None:
         """Keep the outcomes for a later exchange."""
@@ -78,21 +78,21 @@ class SettleStep:
 
 @dataclass(slots=True)
 class CleanupStep:
-    """Tidies up after messages that have ended; see aftermath.py."""
+    """Removes locks and tags of settled messages; see lease/cleanup.py."""
 
     call: Call[Any]
 
     def done(self, _reply: object) -> None:
-        """Nothing remains to be done."""
+        """Do nothing more."""
 
     def failed(self, error: RsmqError) -> None:
-        """Leave it to the time limit of what it would have removed."""
-        logger.warning("what a message has left behind stays until it expires: %s", error)
+        """Leave locks and tags to their expiry."""
+        logger.warning("cleanup failed; locks and tags of the message will expire: %s", error)
 
 
 @dataclass(slots=True)
 class RenewStep:
-    """Hides messages for another lease."""
+    """Renews leases."""
 
     source: QueueSource
     deliveries: list[Delivery]
@@ -102,7 +102,7 @@ class RenewStep:
         """Note the new leases."""
         for lost in self.source.leases.renewed(self.deliveries, verdicts, time.monotonic()):
             logger.warning(
-                "the lease of message %s of queue %s is lost; its task is told and its result will be discarded",
+                "the lease of message %s of queue %s is lost; its task is notified and its result will be discarded",
                 lost.message.id,
                 lost.work_queue.name,
             )
@@ -112,12 +112,12 @@ class RenewStep:
         self.source.cancellations.suspect(gone)
 
     def failed(self, _error: RsmqError) -> None:
-        """Leave it to the next exchange: the leases are still due."""
+        """Leave the renewal to the next exchange: the leases are still due."""
 
 
 @dataclass(slots=True)
 class StartStep:
-    """Notes in a result record that an attempt began."""
+    """Notes in the result record that an attempt began."""
 
     settlement: Settlement
     call: Call[list[SettleResult]] = field(init=False)
@@ -135,7 +135,7 @@ class StartStep:
 
 @dataclass(slots=True)
 class AbandonStep:
-    """Strikes messages off the record that will have no outcome here, and batches of which nothing is left."""
+    """Removes messages without an outcome from the in-flight record, and batches without remaining messages."""
 
     source: QueueSource
     deliveries: list[Delivery]
@@ -146,16 +146,16 @@ class AbandonStep:
         self.call = unhold(self.source.inflight_key, self.deliveries, self.over)
 
     def done(self, _reply: None) -> None:
-        """Nothing remains to be done: their leases run out."""
+        """Do nothing more: the leases expire."""
 
     def failed(self, _error: RsmqError) -> None:
-        """Try it again at the next exchange."""
+        """Try again at the next exchange."""
         self.source.pending.abandon(self.deliveries, self.over)
 
 
 @dataclass(slots=True)
 class BeatStep:
-    """Sends the worker's own heartbeat, for the case that its supervisor cannot."""
+    """Sends the worker's own heartbeat, in case its supervisor cannot."""
 
     source: QueueSource
     call: Call[object] = field(init=False)
@@ -168,7 +168,7 @@ class BeatStep:
         self.source.next_beat_at = time.monotonic() + BEAT_EVERY_S
 
     def failed(self, error: RsmqError) -> None:
-        """Send it with the next exchange; when it was refused, later: the supervisor says so."""
+        """Send it with the next exchange; after a refusal, later: the supervisor logs it."""
         if not isinstance(error, ConnectionFailed | OutcomeUnknown):
             self.source.next_beat_at = time.monotonic() + BEAT_EVERY_S
 
@@ -182,11 +182,11 @@ class AskStep:
     call: Call[list[bool]]
 
     def done(self, flags: Sequence[bool]) -> None:
-        """Take over the answer; the worker stops what was cancelled."""
+        """Store the answer; the worker stops cancelled tasks."""
         self.source.cancellations.answered(self.ids, flags)
 
     def failed(self, error: RsmqError) -> None:
-        """Ask again at the next exchange; when nobody can answer, at the next suspicion."""
+        """Ask again at the next exchange; if the key is damaged, at the next suspicion."""
         if is_damage(error):
             self.source.cancellations.refused(error)
         else:
@@ -195,25 +195,25 @@ class AskStep:
 
 @dataclass(slots=True)
 class QueueFetch:
-    """What a look took from one queue."""
+    """The messages of a fetch from one queue."""
 
     #: Position of the queue.
     position: int
     ids: list[str]
     bodies: list[bytes]
-    #: For how long each could have been received (ms). Of one that was received before, or whose body is too long, that
-    #: is the end of what else the script says about it.
+    #: How long each message had been ready (ms). For a message that was received before, or whose body is too long,
+    #: this follows the other things that the script reports about it.
     pasts: list[int | bytes]
 
 
 @dataclass(slots=True)
 class Fetched:
-    """What a look at the queues found."""
+    """The reply to a fetch."""
 
     server_ms: int
-    #: Time until the next message becomes visible; negative when none is waiting at all.
+    #: Time until the next message becomes visible; negative when there is none at all.
     next_ms: float
-    #: How many queues Redis has, our own and others.
+    #: How many queues Redis has, of this project and of others.
     queue_count: int
     #: Positions of queues that do not exist or whose attributes cannot be read.
     unreadable: list[int]
@@ -222,16 +222,16 @@ class Fetched:
 
 @dataclass(slots=True)
 class FetchStep:
-    """Takes messages."""
+    """Fetches messages."""
 
     source: QueueSource
-    #: How many calls it is for, and how many messages these may take in all.
+    #: The number of calls, and the maximum number of messages of all of them.
     room: int
     at_most: int
     call: Call[Fetched] = field(init=False)
     look: FetchOrder = field(init=False)
     deliveries: list[Delivery] = field(default_factory=list)
-    #: Its leases begin not earlier, on the monotonic clock.
+    #: The leases do not begin before this time, on the monotonic clock.
     sent_at: float = field(default_factory=time.monotonic)
     _number: int = field(init=False)
 
@@ -250,9 +250,9 @@ class FetchStep:
         self.call = Call("worker/fetch", tuple(keys), tuple(args), read_fetched)
 
     def done(self, fetched: Fetched) -> None:
-        """Hold what came."""
+        """Hold the received messages."""
         self.source.clock.set(fetched.server_ms, asked_at=self.sent_at)
-        # The lease began at the server some time after the request was sent: counting from then errs on the safe side.
+        # A lease begins at the server some time after the request was sent: counting from the request is conservative.
         for portion in fetched.portions:
             self._take(portion, fetched.server_ms)
         self.source.leases.hold(self.deliveries)
@@ -275,7 +275,7 @@ class FetchStep:
             add(Delivery(work_queue, message, attempt, sent_at, batch, crashes, wait_us, too_long))
 
     def failed(self, _error: RsmqError) -> None:
-        """Look at the next exchange."""
+        """Fetch again at the next exchange."""
         self.source.poll_schedule.look_within(0)
 
 
@@ -312,7 +312,7 @@ def _read_ids(raw_ids: list[bytes]) -> list[str]:
 
 
 def _read_refusal(text: bytes) -> tuple[TooLong | None, bytes]:
-    """Return why a body was left out, and the rest of the text."""
+    """Return why a body was omitted, and the rest of the text."""
     if not text.startswith(b"too_long "):
         return None, text
     _, size, limit, rest = text.split(b" ", 3)

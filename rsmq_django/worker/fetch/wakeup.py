@@ -1,4 +1,4 @@
-"""Where the worker's main thread sleeps: until a time, a finished task, a published message, or a signal."""
+"""Wake-ups of the worker's main thread: it sleeps until a time, a finished task, a published message, or a signal."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ...core.log_lines import get_logger
 
 logger = get_logger(__name__)
 
-#: A subscription that nobody waits for is read so often nevertheless.
+#: A subscription whose wake-ups are not needed is still read this often.
 DRAIN_EVERY_S = 1.0
-#: Rights that are missing are not given a moment later; until then the worker polls.
+#: Missing permissions are not granted a moment later; until then the worker polls.
 WITHOUT_RIGHTS_S = 60.0
-#: The longest wait for a subscription to be connected.
+#: The longest wait for a subscription to connect.
 CONNECT_WITHIN_S = 0.5
-#: The shortest wait that poll() knows.
+#: The shortest wait of poll().
 STEP_ASIDE_MS = 1
 
 
@@ -39,35 +39,35 @@ class Wakeup:
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
         weakref.finalize(self, os.close, self._writer).atexit = False
-        #: Made beforehand: those who step aside are waited for.
+        #: Created beforehand: step_aside() must be fast.
         self._aside = select.poll()
         self._aside.register(self._reader, select.POLLIN)
         self._is_asleep = False
-        #: Which file a descriptor stood for when it was given to us, and what to call.
+        #: The file that a descriptor belonged to when it was registered, and the function to call.
         self._watched: dict[int, tuple[tuple[int, int], Callable[[], None]]] = {}
         self._subscriptions: list[Subscription] = []
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Let what is published end sleeps."""
+        """Let published messages end a sleep."""
         self._subscriptions.append(subscription)
 
     def watch(self, descriptor: int, on_ready: Callable[[], None]) -> None:
-        """Let a file descriptor that can be read end one sleep, and call `on_ready` then."""
+        """Let a readable file descriptor end one sleep, and call `on_ready` then."""
         self._watched[descriptor] = _file_behind(descriptor), on_ready
 
     def watch_signals(self) -> None:
-        """Let signals end a sleep. Only the main thread may ask for it."""
+        """Let signals end a sleep. Only the main thread may call this."""
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
 
     def wake(self) -> None:
-        """End the current sleep; free when nobody sleeps."""
+        """End the current sleep; costs nothing while the main thread is awake."""
         if self._is_asleep:
             self._is_asleep = False
             with contextlib.suppress(BlockingIOError, BrokenPipeError):  # the pipe is full, or close() was called
                 os.write(self._writer, b".")
 
     def sleep(self, until: Callable[[], float | None], *, at_most_s: float) -> None:
-        """Sleep until a monotonic time. `until` is asked after falling asleep, so that no wake-up can be missed."""
+        """Sleep until a monotonic time. `until` is called after the sleep is announced, so no wake-up is missed."""
         tries = [subscription.keep_up() for subscription in self._subscriptions]
         self._is_asleep = True
         try:
@@ -86,9 +86,10 @@ class Wakeup:
                 listening[descriptor].hear_and_ask()
 
     def _heed(self, descriptor: int) -> None:
-        """Call who watches a descriptor, once: a pipe without a writer stays readable, and nobody could sleep.
+        """Call the function of a descriptor, once: a pipe without a writer stays readable, and would prevent sleep.
 
-        Raises OSError when a task has closed it, which is no news from the other end: this process is damaged.
+        Raises OSError when a task has closed the descriptor, which is not an event of the other end: this process is
+        damaged.
         """
         file, on_ready = self._watched.pop(descriptor)
         if _file_behind(descriptor) != file:
@@ -96,13 +97,13 @@ class Wakeup:
         on_ready()
 
     def step_aside(self) -> None:
-        """Leave the interpreter to the other threads until one of them calls wake(), but not for long.
+        """Yield the interpreter to the other threads until one of them calls wake(), for a short time at most.
 
-        What was handed to a thread begins that much earlier: it needs the interpreter when it has woken up.
+        A task that was handed to a thread starts earlier: the thread needs the interpreter when it wakes up.
         """
         self._is_asleep = True
         if self._aside.poll(STEP_ASIDE_MS):
-            self._empty_pipe()  # whoever wakes somebody has said elsewhere why; the turn goes on and finds it
+            self._empty_pipe()  # the reason for a wake-up is stored elsewhere; the turn continues and finds it
         self._is_asleep = False
 
     def _empty_pipe(self) -> None:
@@ -110,7 +111,7 @@ class Wakeup:
             os.read(self._reader, 65536)
 
     def _wait(self, seconds: float, listening: Iterable[int | None]) -> list[int]:
-        # Not select(), which knows no descriptors above a thousand.
+        # Not select(), which does not support descriptors above a thousand.
         poll = select.poll()
         for descriptor in (self._reader, *self._watched, *listening):
             if descriptor is not None:
@@ -121,7 +122,7 @@ class Wakeup:
         """Close the pipe.
 
         Its writing end is closed with this object: a thread that has just ended a function may be about to write, and
-        the number could stand for another file by then.
+        the number could belong to another file by then.
         """
         with contextlib.suppress(ValueError):  # not the main thread
             signal.set_wakeup_fd(-1)
@@ -134,11 +135,10 @@ def _file_behind(descriptor: int) -> tuple[int, int]:
 
 
 class Subscription:
-    """Listens on the realtime channels of some queues, and for cancellations; a waiter's sleep ends when something is
-    published.
+    """Listens on the realtime channels of some queues, and for cancellations; a publish ends the sleep of a waiter.
 
-    Publishing is only a hint: RSMQ publishes nothing when a delay or a lease runs out, and not every sender publishes.
-    So the worker polls as well, and when this socket breaks nothing is lost, only later.
+    A publish is only a hint: RSMQ publishes nothing when a delay or a lease expires, and not every sender publishes.
+    So the worker polls as well, and a broken socket loses nothing, it only delays.
     """
 
     def __init__(
@@ -152,20 +152,20 @@ class Subscription:
         is_told: Callable[[], bool],
     ) -> None:
         connection = client.connection
-        # The worker has better things to do than to wait for a server that does not answer.
+        # The worker must not wait long for a server that does not answer.
         self._connection = connection.with_timeout(min(connection.timeout_s, CONNECT_WITHIN_S))
         self._cancellations = cancellations_channel(client.namespace)
         self._channels = [*channels, self._cancellations]
-        #: Asks what there is before anybody has read what was published; False when it could not.
+        #: Sends the prepared fetch before the publish is read; False when it could not.
         self._ask = ask
         self._on_publish = on_publish
-        #: Called when something may have been cancelled, also while nobody listened.
+        #: Called when a task may have been cancelled, also while the subscription was interrupted.
         self._on_cancellation = on_cancellation
-        #: Says that what was published would be no news: nothing is listened to then.
+        #: Returns whether a wake-up is pending already: the socket is not read then.
         self._is_told = is_told
         self._namespace = client.namespace
         self._backoff = ReconnectBackoff(f"wake-ups from {client.connection!r}", server=client.connection)
-        #: Monotonic time at which to ask for rights again that were missing.
+        #: Monotonic time at which to try missing permissions again.
         self._refused_until = 0.0
         self._has_said_so = False
         self._listener: Listener | None = None
@@ -173,11 +173,11 @@ class Subscription:
 
     @property
     def descriptor(self) -> int | None:
-        """Return what to wait for; None for nothing at the moment."""
+        """Return the descriptor to wait for; None when there is none at the moment."""
         return None if self._listener is None or self._is_told() else self._listener.fileno()
 
     def keep_up(self) -> float | None:
-        """Connect again when it is time for that; return when to come back, None while somebody listens."""
+        """Reconnect when it is time; return when to call this again, None while the subscription is being read."""
         now = time.monotonic()
         if self._listener is None and now >= self._next_try_at:
             try:
@@ -185,23 +185,23 @@ class Subscription:
             except RsmqError as error:
                 self._failed(error)
         elif self._listener is not None and now - self._heard_at >= DRAIN_EVERY_S:
-            self.hear()  # nobody listened to it for a while; what is not read fills the server's memory
+            self.hear()  # it was not read for a while, and unread messages fill the server's memory
         if self._listener is None:
             return self._next_try_at
-        # A worker that has no room for more messages must still hear soon that one of its tasks was cancelled.
+        # A worker without room for more messages must still learn soon that one of its tasks was cancelled.
         return self._heard_at + DRAIN_EVERY_S if self._is_told() else None
 
     def hear_and_ask(self) -> None:
-        """Read what the server says, if possible while it answers what there is."""
+        """Read published messages, if possible while the server answers the prepared fetch."""
         self.hear(answered=1 if self._ask() else 0)
 
     def hear(self, *, answered: int = 0) -> None:
-        """Read what the server says; so many of its hints were followed already."""
+        """Read published messages; `answered` wake-ups were acted on already."""
         assert self._listener is not None
         self._heard_at = time.monotonic()
         try:
             heard = self._listener.drain()
-            if heard:  # before the server's confirmation it is not certain that it lets us listen
+            if heard:  # before the server's confirmation the permission to subscribe is not certain
                 self._backoff.over()
             if heard and self._listener.take_marker():
                 self._on_cancellation()
@@ -224,7 +224,7 @@ class Subscription:
             self._has_said_so = True
             logger.warning(
                 "%s. This worker looks for messages every POLL_INTERVAL_S instead, and finds out that a running task "
-                "was cancelled when it renews the lease; the rights it lacks are &%s:*",
+                "was cancelled when it renews the lease; the missing permission is for the channels &%s:*",
                 str(error).rstrip("."),
                 self._namespace,
             )

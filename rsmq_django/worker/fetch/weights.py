@@ -1,7 +1,7 @@
-"""How several queues share a worker by weight: what each may take in the next fetch, and in which order.
+"""Shares of several queues by weight: how much each may take in the next fetch, and in which order.
 
-Weights 6, 4 and 2 give 600, 400 and 200 of the first 1200 messages when all three queues have a backlog. A queue that
-is empty gives its share to the others, in proportion to their weights, and saves nothing up meanwhile. No I/O here.
+Weights 6, 4 and 2 give 600, 400 and 200 of the first 1200 messages when all three queues have a backlog. An empty queue
+leaves its share to the others, in proportion to their weights, and does not save it for later. No I/O here.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Weight:
-    """One queue's part in the work."""
+    """The share of one queue."""
 
     name: str
     weight: int
-    #: Messages that it is behind of what its weight promises; negative when it is ahead.
+    #: Messages that the queue is behind its share; negative when it is ahead.
     credit: float = 0.0
-    #: The last look at it found as much as it was allowed to take.
+    #: The last fetch found as much as it was allowed to take.
     has_backlog: bool = True
 
 
@@ -30,23 +30,23 @@ class Weights:
         self._total_weight = sum(weights.values())
 
     def quotas(self, room: int) -> dict[str, int]:
-        """Return how many messages each queue may take, in the order to look at them: who is most behind comes first.
+        """Return how many messages each queue may take, in the order to fetch from: the furthest behind comes first.
 
-        The numbers may add up to more than `room`, which ends the look early. What is left is for anybody.
+        The numbers may add up to more than `room`, which ends the fetch early. The remaining room is for any queue.
         """
         self._weights.sort(key=lambda share: -share.credit)
         return {share.name: self._quota(share, room) for share in self._weights}
 
     def _quota(self, share: Weight, room: int) -> int:
         fair = round(room * share.weight / self._total_weight + share.credit)
-        # One at least for a queue that was empty: nothing else would find out that it no longer is.
+        # At least one for a queue that was empty: nothing else would notice that it has messages again.
         return max(fair, 0 if share.has_backlog else 1)
 
     def note(self, quotas: Mapping[str, int], served: Mapping[str, int], room: int) -> None:
-        """Note what came of a look with these quotas and so much room."""
+        """Note the result of a fetch with these quotas and this much room."""
         for share in self._weights:
             took = served.get(share.name, 0)
-            if room > 0:  # else it was not looked at
+            if room > 0:  # otherwise it was not fetched from
                 share.has_backlog = took >= min(quotas[share.name], room)
             room -= min(took, quotas[share.name])
         self._settle([share for share in self._weights if share.has_backlog], served)

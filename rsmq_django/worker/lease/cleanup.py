@@ -1,8 +1,8 @@
-"""What features want done after a message has ended: in the same exchange, behind the call that ends it.
+"""Cleanup of features after a message was settled: in the same exchange, after the call that settles it.
 
-Only things that may be lost or done twice belong here: each script looks whether the message is really gone, and what
-it removes would expire by itself. Anybody may have written the message: what no sender of ours writes is left alone.
-What must happen with the ending itself belongs into its script (endings.py).
+Only steps that may be lost or done twice belong here: each script checks that the message is really gone, and
+everything that it removes would expire anyway. Any program may have written the message: values that no sender of this
+project writes are left alone. A step that must happen together with the settling belongs into its script (settle.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .settle import Settlement
 
 
 def cleanup_calls(settlements: Sequence[Settlement]) -> list[Call[Any]]:
-    """Return the calls for endings of messages that use a feature; most use none."""
+    """Return the cleanup calls of messages that use a feature; most use none."""
     settlements = [each for each in settlements if each.execution.meta is not None or each.execution.places]
     final = [
         settlement for settlement in settlements if not isinstance(settlement.outcome, (RetryIn, Postponed, Released))

@@ -1,4 +1,4 @@
-"""What a worker holds: a queue it works on, and one message that it has received from there."""
+"""A queue that a worker works on, and one message received from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..execute.execution import Execution
 
 
-#: What is in no lane stands before the lanes and has its turns like one of them.
+#: The lane number of messages without a lane: they come before the lanes and have a turn like one of them.
 NO_LANE = -1
 
 
@@ -25,30 +25,30 @@ class WorkQueue:
     def __init__(self, settings: QueueSettings, queue: Queue, lease_s: float, inflight_key: str) -> None:
         self.settings = settings
         self.queue = queue
-        #: How long a received message stays hidden; as stored in Redis, read when the worker starts.
+        #: How long a received message stays invisible; as stored in Redis, read when the worker starts.
         self.lease_s = lease_s
-        #: Key of the record of what this worker holds.
+        #: Key of the worker's in-flight record.
         self.inflight_key = inflight_key
         self.name = settings.name
-        #: The configured queue that this is, or whose priority band it is.
+        #: The name of the configured queue, which is this queue or the base of this priority band.
         self.base_name = get_settings().base_name(self.name)
         is_part = self.base_name != self.name
-        #: Queue and priority, which its lanes have in common. A configured queue may be called like a lane of none.
+        #: Queue and priority, common to all its lanes. The name of a configured queue may look like a lane.
         self.band = split_band(self.name) if is_part else (self.name, 0)
         lane = lane_of(self.name) if is_part else None
         self.lane = NO_LANE if lane is None else lane
         #: Whether bodies are signed or encrypted.
         self.is_sealed = settings.is_sealed
-        #: The reliable queue that this stands for: `queue` gives nothing but the name then.
+        #: The reliable queue, if this is one: `queue` is only used for its name then.
         self.reliable: ReliableQueue | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """A body that is longer than its queue allows. The server kept it: the message has an empty one."""
+    """A body that is longer than its queue allows. The server did not send it: the message has an empty body."""
 
     size_bytes: int
-    #: What the queue allows, or what a worker reads at most.
+    #: The limit of the queue, or the maximum that a worker reads.
     limit_bytes: int
 
 
@@ -58,28 +58,28 @@ class Delivery:
 
     work_queue: WorkQueue
     message: Message
-    #: 1 for the first run; deliveries that were given back unused do not count.
+    #: 1 for the first run; released deliveries do not count.
     attempt: int
-    #: When the lease was last known to be good, on this process's monotonic clock.
+    #: When the lease was last known to be valid, on this process's monotonic clock.
     renewed_at: float
-    #: Under which name the record of what this worker holds lists it, with others of the same fetch and queue.
+    #: The name of its batch in the in-flight record: messages of the same fetch and queue.
     batch: str = ""
     #: How many processes died while they ran this message.
     crashes: int = 0
-    #: How long it could have been received before it was; None when its score tells no time.
+    #: How long it was ready before it was received (latency); None when its score is not a time.
     wait_us: int | None = None
-    #: Why its body is not here; None for all bodies of a length that the queue allows.
+    #: Why the body is missing; None if its length is within the limit.
     too_long: TooLong | None = None
-    #: Set when somebody else may hold the message by now: the result will be discarded.
+    #: Set when another worker may hold the message by now: the result will be discarded.
     lease_lost: bool = False
-    #: Set when somebody has cancelled the task: its message is gone, and its result says so.
+    #: Set when the task was cancelled: its message is gone, and its result says so.
     cancelled: bool = False
     #: Server time at which the function was called, in epoch milliseconds.
     started_ms: float | None = None
     start_noted: bool = False
-    #: Where the board says that it runs.
+    #: Its slot in the shared state, while it runs.
     slot: int | None = None
-    #: Told when Redis knows the outcome; None unless somebody waits for that.
+    #: The waiter for the outcome; None unless a thread or coroutine waits for it.
     ack_waiter: AckWaiter | None = None
     #: The attempt at it, from its begin until Redis knows its outcome.
     execution: Execution | None = None
@@ -90,11 +90,11 @@ class Delivery:
         return len(self.message.body) if self.too_long is None else self.too_long.size_bytes
 
     def tell_outcome(self) -> None:
-        """Let go on who waits for Redis to know the outcome."""
+        """Release the waiter for the outcome, if there is one."""
         if self.ack_waiter is not None:
             self.ack_waiter.tell()
 
     @property
     def receipt(self) -> tuple[str, int]:
-        """Return what proves to Redis that we hold the message."""
+        """Return the receipt, which proves the lease to Redis."""
         return self.message.id, self.message.receive_count

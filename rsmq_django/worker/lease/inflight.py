@@ -1,12 +1,11 @@
-"""The record in Redis of what a worker holds, read by others: to renew its leases, and to give its messages back.
+"""The in-flight record of a worker in Redis: others read it to renew the worker's leases and to release its messages.
 
-The record is advisory. Whatever is done because of it goes through the receipt, so a stale record does no harm.
+The record is advisory. Every action that follows from it uses the receipt, so a stale record does no harm.
 
-Messages that Redis counts as held by this worker and that never arrived here.
-
-The reply to a fetch was lost; or the fetch is carried out much later, when a cut network is mended. The supervisor
-would renew their leases for ever. So the record of what is held is compared with what is known after a lost reply, and
-now and then.
+It also reveals undelivered messages, which Redis counts as held by this worker and which never arrived here: the reply
+to a fetch was lost, or the fetch was carried out much later, when a network failure was over. The supervisor would
+renew their leases forever. So after a lost reply, and now and then, the record is compared with the messages that are
+known here.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .settle import release, strikes
 
 T = TypeVar("T")
 
-#: A worker without a heartbeat for this time is dead: six are missing, of its own and of its supervisor.
+#: A worker without a heartbeat for this time is dead: it and its supervisor have missed six.
 DEAD_AFTER_S = 30.0
 BEAT_EVERY_S = 5.0
 _SILENCE_MS = round(DEAD_AFTER_S * 1000)
@@ -37,11 +36,11 @@ _SILENCE_MS = round(DEAD_AFTER_S * 1000)
 
 @dataclass(frozen=True, slots=True)
 class InflightEntry:
-    """One message that a worker holds according to its record."""
+    """One message that a worker holds according to its in-flight record."""
 
     message_id: str
     receive_count: int
-    #: The field of the record that lists it: the number of a fetch, and the queue's name.
+    #: The field of the record that contains it: the number of a fetch, and the name of the queue.
     batch: str
 
     @property
@@ -56,7 +55,7 @@ class InflightEntry:
 
 
 def read_inflight(client: Client, inflight_key: str) -> list[InflightEntry]:
-    """Return what a worker holds; and what it has deleted, as long as others of the same batch are held."""
+    """Return the messages in a worker's record; deleted ones are included until their whole batch is gone."""
     holds, cursor = [], b"0"
     while True:
         cursor, page = client.run(Call("worker/read_holds", (inflight_key,), (cursor,), _read_page, repeatable=True))
@@ -72,7 +71,7 @@ def held_queues(client: Client, inflight_keys: Sequence[str]) -> list[list[str]]
 
 
 def renew_inflight(client: Client, records: Sequence[tuple[str, Sequence[WorkQueue]]]) -> float:
-    """Renew all leases on these records, in as many round trips as the longest one has pages.
+    """Renew all leases in these records, in as many round trips as the longest one has pages.
 
     Returns the shortest visibility timeout found, in seconds; infinite when there was none.
     """
@@ -109,7 +108,7 @@ def _read_names(reply: list[bytes]) -> list[str]:
 
 
 def release_unknown(client: Client, queues: Sequence[WorkQueue], inflight_key: str, known: set[tuple[str, int]]) -> int:
-    """Give back what the record says is held and the worker has never seen: its delivery was lost on the way.
+    """Release the messages in the record that this worker has never seen, and return their number.
 
     `known` are receipts, not ids: the lost delivery may be the next one of a message that the worker knows.
     """
@@ -121,7 +120,7 @@ def release_unknown(client: Client, queues: Sequence[WorkQueue], inflight_key: s
 def release_inflight(
     client: Client, queues: Sequence[WorkQueue], inflight_key: str, holds: Sequence[InflightEntry]
 ) -> int:
-    """Give messages back untouched, without counting an attempt. Returns how many there were."""
+    """Release messages without counting an attempt. Returns how many there were."""
     verdicts: list[SettleResult] = []
     for work_queue, deliveries in _by_queue(queues, holds):
         for batch in batches(deliveries):
@@ -130,11 +129,11 @@ def release_inflight(
 
 
 class StillAlive(Exception):
-    """A worker that seemed dead has sent a heartbeat since: nothing was changed."""
+    """A worker that seemed dead has sent a heartbeat meanwhile: nothing was changed."""
 
 
 def expire_inflight(client: Client, queues: Sequence[WorkQueue], worker_id: str, holds: Sequence[InflightEntry]) -> int:
-    """Make messages visible that a dead worker held. Their deliveries count as attempts: it may have run them.
+    """Make messages of a dead worker visible. Their deliveries count as attempts, because they may have run.
 
     Raises StillAlive.
     """
@@ -153,7 +152,7 @@ def expire_inflight(client: Client, queues: Sequence[WorkQueue], worker_id: str,
 
 
 def beat(client: Client, worker_ids: Sequence[str]) -> tuple[int, list[str]]:
-    """Say that these workers live; return the server's time (ms) and others that have been silent for too long."""
+    """Send heartbeats of these workers; return the server's time (ms) and the ids of other workers that are stale."""
     return client.run(beat_call(client, worker_ids))
 
 
@@ -165,12 +164,12 @@ def beat_call(client: Client, worker_ids: Sequence[str]) -> Call[tuple[int, list
 
 
 def forget(client: Client, worker_id: str) -> None:
-    """Take a worker off the list. The record of its leases stays: it may still grow."""
+    """Remove a worker from the list. The record of its leases stays: it may still grow."""
     client.run(Call("worker/forget", (workers_key(client.namespace),), (worker_id,), read_nothing, repeatable=True))
 
 
 def forget_dead(client: Client, worker_id: str) -> None:
-    """Take a worker off the list, and delete the record of its leases, unless it lives after all."""
+    """Remove a worker from the list, and delete the record of its leases, unless it sent a heartbeat meanwhile."""
     keys = (workers_key(client.namespace), worker_key(client.namespace, worker_id))
     client.run(Call("worker/forget", keys, (worker_id, _SILENCE_MS), read_nothing, repeatable=True))
 
@@ -192,7 +191,7 @@ def _read_page(reply: list[bytes]) -> tuple[bytes, list[InflightEntry]]:
 
 
 def _read_batch(name: bytes, text: bytes) -> Iterator[InflightEntry]:
-    """Read a field of the record, without what no worker wrote."""
+    """Read a field of the record; lines that no worker can have written are skipped."""
     for line in text.split(b"\n")[1:]:
         message_id, _, receive_count = line.rpartition(b" ")
         if message_id and (number := read_whole(receive_count)) is not None:
@@ -208,28 +207,28 @@ UNDELIVERED_EVERY_S = 30.0
 
 
 class Undelivered:
-    """What one worker knows of its ghosts on one server."""
+    """Finds and releases the undelivered messages of one worker on one server."""
 
     def __init__(self, client: Client, inflight_key: str) -> None:
         self._client = client
         self._inflight_key = inflight_key
-        #: A reply to a fetch was lost.
+        #: The reply to a fetch was lost.
         self.may_be = False
-        #: The same, without fetches of which it is certain that nothing was sent.
+        #: The same, without fetches that were certainly not sent.
         self.are_likely = False
         self._look_at = time.monotonic() + UNDELIVERED_EVERY_S
 
     def suspect(self, *, are_likely: bool) -> None:
-        """Look for them at the next exchange."""
+        """Look for undelivered messages at the next exchange."""
         self.may_be = True
         self.are_likely |= are_likely
 
     def is_due(self) -> bool:
-        """Say whether to look for them now."""
+        """Return whether to look for undelivered messages now."""
         return self.may_be or time.monotonic() >= self._look_at
 
     def release(self, queues: Sequence[WorkQueue], held: Iterable[Delivery]) -> None:
-        """Give back what is on record and not among what is held."""
+        """Release the messages in the record that are not among the held ones."""
         release_unknown(self._client, queues, self._inflight_key, {delivery.receipt for delivery in held})
         self.may_be = self.are_likely = False
         self._look_at = time.monotonic() + UNDELIVERED_EVERY_S

@@ -1,6 +1,6 @@
-"""Which messages this worker holds, and when their leases have to be renewed.
+"""The messages that this worker holds: when to renew their leases, and which of them were cancelled.
 
-Which of the messages that a worker holds were cancelled: asked when something was, or when one is gone.
+Cancellations are read after one was published, and when a held message is gone.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ...core.keys import cancelled_key
 from ...core.limits import MAX_BATCH, batches
 from .delivery import Delivery, WorkQueue
 
-#: A lease is renewed at a tenth of its length, and while the server is away it is tried again as often: of a lease, at
-#: least eight tenths are left for the time without the server.
+#: A lease is renewed at a tenth of its length, and while the server is unavailable this is retried as often: at least
+#: eight tenths of a lease are left to survive that time.
 RENEWALS_PER_LEASE = 10
 
 _batch_of = attrgetter("batch")
@@ -29,9 +29,9 @@ class Leases:
 
     def __init__(self) -> None:
         self._held: set[Delivery] = set()
-        #: How many messages of each batch are held.
+        #: Number of held messages of each batch.
         self._left: Counter[str] = Counter()
-        #: No lease has to be renewed before this time; a lower bound, so that looking costs nothing most of the time.
+        #: No lease has to be renewed before this time; a lower bound, so that the check is almost free.
         self._quiet_until = math.inf
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class Leases:
         """Begin to renew the leases of messages just received."""
         self._held.update(deliveries)
         self._left.update(map(_batch_of, deliveries))
-        # Those of one batch have one lease.
+        # The messages of a batch share one lease.
         for delivery in {delivery.batch: delivery for delivery in deliveries}.values():
             self._quiet_until = min(self._quiet_until, _renewal_at(delivery))
 
@@ -50,17 +50,17 @@ class Leases:
         return list(self._held)
 
     def settle_batches(self, deliveries: Iterable[Delivery]) -> list[str]:
-        """Return the batches of which nothing is held any more when these messages are dropped."""
+        """Return the batches of which no message is held any more when these are dropped."""
         return self._settlement(self._count(deliveries))
 
     def drop(self, deliveries: Sequence[Delivery]) -> list[str]:
-        """Forget messages: their outcome is known to Redis, or somebody else holds them.
+        """Forget messages: their outcome is known to Redis, or another worker holds them.
 
-        Returns the batches of which nothing is held any more.
+        Returns the batches of which no message is held any more.
         """
         counts = self._count(deliveries)
         over = self._settlement(counts)
-        self._left -= counts  # which leaves no entries of zero
+        self._left -= counts  # this removes entries of zero
         self._held.difference_update(deliveries)
         return over
 
@@ -71,11 +71,11 @@ class Leases:
         return Counter(map(_batch_of, self._held.intersection(deliveries)))
 
     def may_be_due(self, now: float) -> bool:
-        """Say whether to ask which leases are due."""
+        """Return whether a lease may be due for renewal."""
         return now >= self._quiet_until
 
     def due(self, now: float, ended: Set[Delivery]) -> list[Delivery]:
-        """Return the messages whose leases should be renewed now: not of those whose outcome is on its way."""
+        """Return the messages whose leases are due for renewal, without the ones whose outcome is being sent."""
         kept = [held for held in self._held if not held.lease_lost and held not in ended]
         due = [held for held in kept if now >= _renewal_at(held)]
         if not due:
@@ -87,15 +87,15 @@ class Leases:
         return None if self._quiet_until == math.inf else self._quiet_until
 
     def longest_wait_s(self) -> float:
-        """Return how long to wait at most before the server is tried again; infinite when nothing is held."""
+        """Return the maximum wait before the server is tried again; infinite when no message is held."""
         return min((held.work_queue.lease_s for held in self._held), default=math.inf) / RENEWALS_PER_LEASE
 
     def has_unnoted_start(self) -> bool:
-        """Say whether a held message has not begun to run, or its result record does not say so yet."""
+        """Return whether a held message has not started, or its result record does not contain the start yet."""
         return any(not held.start_noted for held in self._held)
 
     def renewed(self, deliveries: Sequence[Delivery], verdicts: Sequence[SettleResult], now: float) -> list[Delivery]:
-        """Note the answers to a renewal and return the messages that turned out to be lost."""
+        """Note the replies to a renewal and return the messages whose lease is lost."""
         lost = []
         for delivery, verdict in zip(deliveries, verdicts, strict=True):
             if verdict is SettleResult.DONE:
@@ -106,7 +106,7 @@ class Leases:
         return lost
 
     def expire(self, now: float) -> None:
-        """Mark messages whose leases ran out while Redis could not be reached: somebody else may hold them."""
+        """Mark messages whose leases expired while Redis was unavailable: another worker may hold them."""
         for held in self._held:
             if now >= held.renewed_at + held.work_queue.lease_s:
                 held.lease_lost = True
@@ -117,7 +117,7 @@ def _renewal_at(delivery: Delivery) -> float:
 
 
 def renewal_calls(deliveries: Sequence[Delivery]) -> list[tuple[list[Delivery], Call[list[SettleResult]]]]:
-    """Return the calls, per queue, that hide these messages for another lease."""
+    """Return the calls, per queue, that renew the leases of these messages."""
     by_queue: dict[str, tuple[WorkQueue, list[Delivery]]] = {}
     for delivery in deliveries:
         by_queue.setdefault(delivery.work_queue.name, (delivery.work_queue, []))[1].append(delivery)
@@ -129,31 +129,31 @@ def renewal_calls(deliveries: Sequence[Delivery]) -> list[tuple[list[Delivery], 
 
 
 class Cancellations:
-    """Those on one connection. Only the worker's main thread uses them."""
+    """Cancelled tasks on one connection. Only the worker's main thread uses it."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._cancelled: set[str] = set()
-        #: Messages of which somebody should ask whether they were cancelled.
+        #: Ids of messages that may have been cancelled.
         self._suspects: list[str] = []
         self._suspects_all = False
         self._backoff = ReconnectBackoff(f"cancellations on {client.connection!r}", server=client.connection)
 
     def suspect(self, deliveries: Iterable[Delivery]) -> None:
-        """Ask about messages that are gone although they are worked on here."""
+        """Ask about messages that are gone although they are running here."""
         self._suspects += [delivery.message.id for delivery in deliveries]
 
     def suspect_all(self) -> None:
-        """Ask about everything that is held: something was cancelled, or nobody listened for a while."""
+        """Ask about all held messages: a cancellation was published, or the subscription was interrupted."""
         self._suspects_all = True
 
     @property
     def has_suspects(self) -> bool:
-        """Say whether there is something to ask."""
+        """Return whether there is a question."""
         return self._suspects_all or bool(self._suspects)
 
     def question(self, held: Callable[[], Sequence[Delivery]]) -> tuple[list[str], Call[list[bool]]] | None:
-        """Return what to ask and the call that does; None when nothing is suspicious."""
+        """Return the ids to ask about and the call; None when there is no suspicion."""
         if self._suspects_all:
             self._suspects_all = False
             self._suspects = [delivery.message.id for delivery in held()]
@@ -164,20 +164,20 @@ class Cancellations:
         return ids, Call("worker/read_cancelled", (key,), tuple(ids), _read_flags, repeatable=True)
 
     def answered(self, ids: Sequence[str], flags: Sequence[bool]) -> None:
-        """Take over an answer."""
+        """Store an answer."""
         self._backoff.over()
         self._cancelled.update(each for each, is_cancelled in zip(ids, flags, strict=True) if is_cancelled)
 
     def ask_again(self, ids: Iterable[str]) -> None:
-        """Keep what could not be asked."""
+        """Keep the ids for the next question."""
         self._suspects += ids
 
     def refused(self, error: RsmqError) -> None:
-        """Note that the key with the cancellations is damaged: whoever cancels hears of it, too."""
+        """Note that the key of the cancellations is damaged: the caller of cancel() gets the error, too."""
         self._backoff.note(error)
 
     def take(self, held: Callable[[], Sequence[Delivery]]) -> list[Delivery]:
-        """Return those that were cancelled since this was last asked, marked as such."""
+        """Return the messages that were cancelled since the last call, and mark them."""
         if not self._cancelled:
             return []
         ids, self._cancelled = self._cancelled, set()

@@ -1,9 +1,7 @@
-"""What waits for the next exchange with Redis: outcomes, and messages of which there will be none here.
+"""Pending writes for the next exchange with Redis: outcomes, starts to note, and messages without an outcome here.
 
-Whoever runs executions puts outcomes in, from any thread; only the main thread takes anything out. So nothing is
-locked, and what an exchange could not carry out comes back here.
-
-Which runs have gone on for so long that their result records should say that they began.
+The threads that run tasks add outcomes; only the main thread takes them out. So there is no lock, and outcomes that an
+exchange could not deliver return to this list. Starts are noted in the result records of runs that take some time.
 """
 
 from __future__ import annotations
@@ -19,43 +17,43 @@ from ..execute.outcomes import NOTHING_RETURNED, Released, Succeeded
 from .delivery import Delivery
 from .settle import Settlement
 
-#: A worker that is to end by itself waits so long for a damaged queue to take outcomes.
+#: A worker that is to end by itself waits this long for a damaged queue to accept outcomes.
 GIVE_UP_REFUSED_AFTER_S = 10.0
 
 
-#: An outcome that failed to go out alone is tried again after this time; a long one after twice this time, then after
+#: An outcome that could not be sent alone is tried again after this time; a long one after twice this time, then after
 #: twice as long each time.
 FIRST_LATE_WAIT_S = 0.1
 LONGEST_LATE_WAIT_S = 30.0
-#: Values that go out in one exchange, unless a single one is longer.
+#: Bytes of values in one exchange, unless a single one is longer.
 MOST_BYTES = 1_048_576
-#: No network is too slow for a shorter value: when that fails the server is away, and it goes out when it is back.
+#: Shorter values fit through any network: if one fails, the server is away, and it is sent when the server is back.
 LONG_BYTES = 65_536
 
 
 class LateSettlements:
     """Outcomes of exchanges that failed. They are tried again apart from everything else.
 
-    One that cannot go out within the time limit of an exchange, because it is too long for the network, must not delay
-    others, nor the next fetch. So after a failure a single one is tried, a long one longer and longer apart; each
-    success doubles how many go out together.
+    An outcome that is too long to be sent within the time limit of an exchange must not delay other outcomes, nor the
+    next fetch. So after a failure a single one is tried, a long one at growing intervals; each success doubles how many
+    are sent together.
     """
 
     def __init__(self) -> None:
         self.settlements: deque[Settlement] = deque()
         self.most = 1
-        #: Monotonic time before which none is tried.
+        #: Monotonic time of the next try.
         self.next_try_at = 0.0
         self._failures = 0
 
     def is_time(self) -> bool:
-        """Return whether there are some that may be tried now."""
+        """Return whether there are outcomes that may be tried now."""
         return bool(self.settlements) and time.monotonic() >= self.next_try_at
 
     def add(self, settlements: Iterable[Settlement], *, were_late: bool) -> None:
         """Keep outcomes; `were_late` when they were tried apart from everything else."""
         added = [*settlements]
-        if not were_late:  # first: the others have failed more often
+        if not were_late:  # first: the other ones have failed more often
             self.settlements.extendleft(reversed(added))
             self.next_try_at = 0.0
         else:
@@ -67,51 +65,51 @@ class LateSettlements:
         self.most = 1
 
     def arrived(self) -> None:
-        """Note that the outcomes tried last were carried out."""
+        """Note that the outcomes tried last were delivered."""
         self.most, self._failures = min(2 * self.most, MAX_BATCH), 0
 
 
 class PendingSettlements:
-    """What one worker has for one server."""
+    """The pending writes of one worker to one server."""
 
     def __init__(self, client: Client) -> None:
         self.settlements: deque[Settlement] = deque()
-        #: Outcomes that a damaged queue refused, to be tried again later; everything else goes on.
+        #: Outcomes that a damaged queue refused, to be tried again later; everything else continues.
         self.refused: list[Settlement] = []
         self.damage = ReconnectBackoff(f"outcomes on {client.connection!r}")
         self.late = LateSettlements()
-        #: The exchange under way carries late outcomes.
+        #: The pending exchange carries late outcomes.
         self.tries_late = False
         self._abandon: deque[Delivery] = deque()
-        #: Batches of which nothing is held any more, to be struck off the record.
+        #: Batches without held messages, to be removed from the in-flight record.
         self.over: list[str] = []
 
     @property
     def is_empty(self) -> bool:
-        """Say whether Redis knows all outcomes."""
+        """Return whether Redis knows all outcomes."""
         return not self.count and not self.refused
 
     @property
     def count(self) -> int:
-        """Return how many outcomes wait for an exchange."""
+        """Return the number of pending outcomes."""
         return len(self.settlements) + len(self.late.settlements)
 
     def is_stuck(self, held: int) -> bool:
-        """Say whether the messages held are those whose outcomes a damaged queue has refused for a while."""
+        """Return whether all held messages have outcomes that a damaged queue has refused for a while."""
         only_refused = bool(self.refused) and not self.count and held == len(self.refused)
         return only_refused and self.damage.lasts_s > GIVE_UP_REFUSED_AFTER_S
 
     # -- Outcomes -----------------------------------------------------------------------------------------------------
 
     def take_settlements(self) -> list[Settlement]:
-        """Take out as many outcomes as one exchange carries; only late ones when these may be tried."""
+        """Take out as many outcomes as fit into one exchange; only late ones when these may be tried."""
         self.tries_late = self.late.is_time()
         if self.tries_late:
             return _take(self.late.settlements, self.late.most)
         return _take(self.settlements, MAX_BATCH)
 
     def have_arrived(self) -> None:
-        """Note that outcomes were carried out."""
+        """Note that outcomes were delivered."""
         if self.tries_late:
             self.late.arrived()
 
@@ -120,20 +118,20 @@ class PendingSettlements:
         self.late.add(settlements, were_late=self.tries_late)
 
     def refuse(self, settlements: Iterable[Settlement], error: RsmqError) -> None:
-        """Keep outcomes that a damaged queue refused until it may be mended."""
+        """Keep outcomes that a damaged queue refused until it may be repaired."""
         self.refused.extend(settlements)
         self.damage.note(error)
         for settlement in self.refused:
-            settlement.delivery.tell_outcome()  # nobody knows when the queue is mended, and there are others
+            settlement.delivery.tell_outcome()  # the repair may take any time, and other messages can run meanwhile
 
     def offer_refused_again(self, now: float) -> None:
-        """Let the next exchange carry what was refused, if it is time to try that."""
+        """Offer refused outcomes to the next exchange if it is time."""
         if self.refused and now >= self.damage.next_try_at:
             self.settlements.extend(self.refused)
             self.refused.clear()
 
     def settled(self, settlements: Iterable[Settlement]) -> set[Delivery]:
-        """Return the messages whose outcomes wait here, and those of these."""
+        """Return the messages whose outcomes are pending, including these settlements."""
         return {settlement.execution.delivery for settlement in [*settlements, *self.all_settlements()]}
 
     def all_settlements(self) -> list[Settlement]:
@@ -143,16 +141,16 @@ class PendingSettlements:
     # -- Messages without an outcome ----------------------------------------------------------------------------------
 
     def abandon(self, deliveries: Iterable[Delivery], over: Iterable[str] = ()) -> None:
-        """Strike messages and batches off the record of what is held with the next exchange."""
+        """Remove messages and batches from the in-flight record with the next exchange."""
         self._abandon.extend(deliveries)
         self.over.extend(over)
 
     def take_abandoned(self) -> list[Delivery]:
-        """Take out as many of the messages as one exchange carries."""
+        """Take out as many abandoned messages as fit into one exchange."""
         return [self._abandon.popleft() for _ in range(min(len(self._abandon), MAX_BATCH))]
 
     def take_over(self) -> list[str]:
-        """Take out the batches."""
+        """Take out the finished batches."""
         over, self.over = self.over, []
         return over
 
@@ -169,41 +167,41 @@ def _take(settlements: deque[Settlement], most: int) -> list[Settlement]:
 
 
 def _bytes_of(settlement: Settlement) -> int:
-    """Return the length of what a function returned; the words of all other outcomes are few."""
+    """Return the length of a return value; all other outcomes are short."""
     outcome = settlement.outcome
     return len(outcome.value) if isinstance(outcome, Succeeded) else 0
 
 
-#: Runs shorter than this never show as RUNNING: noting the start would cost more than it tells.
+#: Shorter runs never show as RUNNING: noting the start would cost more than it is worth.
 NOTE_START_AFTER_S = 0.1
 
 
 class StartNotes:
-    """Knows when to look for such runs, on the monotonic clock."""
+    """The times at which to look for starts to note, on the monotonic clock."""
 
     def __init__(self) -> None:
         self._look_at = 0.0
 
     def is_time(self, now: float) -> bool:
-        """Say whether to look now."""
+        """Return whether to look now."""
         return now >= self._look_at
 
     def looked(self, now: float) -> None:
-        """Take over that somebody has just looked."""
+        """Note that a look has just taken place."""
         self._look_at = now + NOTE_START_AFTER_S
 
     def next_look_at(self, now: float) -> float:
-        """Return when to look again: nobody tells when a message begins to run, or that it waits for a thread."""
+        """Return when to look again: there is no event when a message starts, or waits for a thread."""
         return max(self._look_at, now + NOTE_START_AFTER_S / 2)
 
 
 def starts_to_note(held: Iterable[Delivery], settled: Set[Delivery], *, now_ms: float) -> list[Settlement]:
-    """Return the runs whose start is to be noted, as endings of which the outcome is not used."""
+    """Return the runs whose start is to be noted, as settlements whose outcome is not used."""
     since_ms = now_ms - NOTE_START_AFTER_S * 1000
     unnoted = [each for each in held if each not in settled and _is_unnoted(each, since_ms)]
     settlements = [Settlement(each.execution, Released()) for each in unnoted if each.execution is not None]
     for settlement in settlements:
-        settlement.delivery.start_noted = not settlement.result_keys  # without a result there is nothing to note
+        settlement.delivery.start_noted = not settlement.result_keys  # without a result there is no record
     return [settlement for settlement in settlements if settlement.result_keys]
 
 

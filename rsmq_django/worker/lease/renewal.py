@@ -1,7 +1,7 @@
-"""Renews the leases of a supervisor's children, for those that cannot do it themselves.
+"""Renews the leases of a supervisor's worker processes, in case they cannot do it themselves.
 
-Two round trips for all children together, whatever the number of queues: from which queues they hold messages, and the
-renewals. The visibility timeouts of all queues are read by the thousand, to know how often to renew.
+Two round trips for all processes together, for any number of queues: one finds the queues from which they hold
+messages, one renews. The visibility timeouts of all queues are read by the thousand, to compute how often to renew.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .leases import RENEWALS_PER_LEASE
 
 #: The longest time between two renewals; also the time in which a changed visibility timeout is noticed.
 LONGEST_WAIT_S = 10.0
-#: Slices of a thousand queues that are read in one round trip.
+#: Slices of a thousand queues per round trip.
 SLICES_AT_ONCE = 5
 
-#: Returns the queues of these names, as a worker holds messages of them.
+#: Returns the work queues of these names, with the in-flight key of a worker.
 FindQueues = Callable[[str, Iterable[str]], list[WorkQueue]]
 
 
@@ -43,11 +43,11 @@ class Renewal:
 
     @property
     def wait_s(self) -> float:
-        """Return the time between two renewals, and the longest wait before an unreachable server is tried again."""
+        """Return the time between two renewals, and the maximum wait before an unavailable server is tried again."""
         return min(LONGEST_WAIT_S, max(SHORTEST_LEASE_S, self.shortest_s) / RENEWALS_PER_LEASE)
 
     def look(self, living: Sequence[str]) -> float:
-        """Renew all leases of these workers and return in how many seconds to do it again."""
+        """Renew all leases of these workers and return the number of seconds until the next renewal."""
         if time.monotonic() >= self._read_at:
             self._read_lease_times()
         keys = [worker_key(self._client.namespace, worker_id) for worker_id in living]
@@ -77,6 +77,6 @@ class Renewal:
 
 
 def _lease_s(settings: QueueSettings, stored: bytes) -> float:
-    """Return the lease of a queue: the stored visibility timeout, else that of the settings."""
+    """Return the lease of a queue: the stored visibility timeout, or that of the settings."""
     seconds = stored_seconds(number(stored, -1.0), settings.vt_unit) if stored else -1.0
     return max(SHORTEST_LEASE_S, seconds if seconds >= 0 else float(settings.visibility_timeout_s))

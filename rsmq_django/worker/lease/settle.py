@@ -1,4 +1,4 @@
-"""From outcomes to Redis calls. Every call checks the receipt in its script, so all of them are safe to repeat."""
+"""Calls that settle outcomes in Redis. Each script checks the receipt, so all calls are safe to repeat."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ Verdicts = list[SettleResult]
 
 @dataclass(slots=True)
 class Settlement:
-    """A message's outcome on its way to Redis."""
+    """The outcome of a message, to be sent to Redis."""
 
     execution: Execution
     outcome: Outcome
 
     @property
     def worker_id(self) -> str:
-        """Return who ran it."""
+        """Return the id of the worker that ran it."""
         return self.execution.notifier.worker_id
 
     @property
     def delivery(self) -> Delivery:
-        """Return the message that ends."""
+        """Return the message to settle."""
         return self.execution.delivery
 
     @property
     def envelope(self) -> Envelope | None:
-        """Return the task call, as far as the message got as being one."""
+        """Return the task call; None when the message could not be decoded as one."""
         return self.execution.envelope
 
     @property
@@ -61,16 +61,16 @@ class Settlement:
         return (result_key(self.delivery.work_queue.queue.client.namespace, envelope.id),)
 
     def record(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
-        """Return what write_result() in shared/results.lua reads, or nothing when no result is kept."""
+        """Return the arguments of write_result() in shared/results.lua; empty when no result is kept."""
         if not self.result_keys:
             return ()
         fields |= {"queue": self.delivery.work_queue.name, "message": self.delivery.message.id}
         return self.record_of_run(ttl_s, **fields)
 
     def record_of_run(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
-        """See record(); without what the sender has written."""
+        """See record(); without the fields that the sender has written."""
         attempt, words = self.delivery.attempt, [f"worker:{self.delivery.attempt}", self.worker_id]
-        if self.delivery.started_ms is not None:  # else it ran in a process that is gone, and noted it there
+        if self.delivery.started_ms is not None:  # otherwise it ran in a process that is gone, which noted the start
             started_ms = f"{self.delivery.started_ms:.3f}"
             words += ("attempted_ms", started_ms)
             if attempt == 1:
@@ -80,7 +80,7 @@ class Settlement:
         return ttl_s, len(words), *words
 
 
-#: Outcomes of which one call carries out many.
+#: Outcomes of which one call settles many.
 _TOGETHER = (Succeeded, Released)
 
 EndingBatches = Callable[[Sequence[Delivery]], list[str]]
@@ -88,10 +88,10 @@ EndingBatches = Callable[[Sequence[Delivery]], list[str]]
 
 @dataclass(slots=True)
 class SettleCall:
-    """A call that carries outcomes out."""
+    """A call that settles outcomes."""
 
     settlements: list[Settlement]
-    #: The batches that it strikes off the record as a whole.
+    #: The batches that it removes from the record as a whole.
     over: list[str]
     call: Call[Verdicts]
 
@@ -101,14 +101,14 @@ def settle_calls(
     settle_batches: EndingBatches = lambda deliveries: [],
     event_log: EventLog | None = None,
 ) -> list[SettleCall]:
-    """Return the calls that carry the outcomes out.
+    """Return the calls that settle these outcomes.
 
-    `ending_batches` says which batches a worker holds nothing of any more when these deliveries have ended.
+    `ending_batches` returns the batches of which a worker holds nothing any more after these deliveries.
     """
     recent = None if event_log is None else event_log.recent
     if recent is not None:
         recent.turn(time.monotonic())
-    #: By queue, how they end, whether results are kept, and the task whose last successes they are among.
+    #: By queue, kind of outcome, whether results are kept, and the task that logs them as recent successes.
     groups: dict[tuple[WorkQueue, type[Outcome], bool, str], list[Settlement]] = {}
     alone: list[tuple[list[Settlement], str]] = []
     for settlement in settlements:
@@ -163,7 +163,7 @@ def succeed(
     args: list[Argument] = [*strikes(over)]
     messages = [delivery.message for delivery in deliveries]
     receive_counts = {message.receive_count for message in messages}
-    if len(receive_counts) == 1:  # mostly each was received for the first time
+    if len(receive_counts) == 1:  # mostly each message was received for the first time
         args += (*receive_counts, *[message.id for message in messages])
     else:
         args.append("")
@@ -215,7 +215,7 @@ def retry(
 def postpone(
     settlement: Settlement, outcome: Postponed, over: Sequence[str] = (), events: Events = NO_EVENTS
 ) -> Call[Verdicts]:
-    """Return the call that makes a message visible again later, with a run that does not count."""
+    """Return the call that makes a message visible again later, without counting the run."""
     delivery, wait_ms = settlement.delivery, round(outcome.after_s * 1000)
     ttl_s = UNFINISHED_TTL_S + round(outcome.after_s)
     record = settlement.record(ttl_s, status="READY") if outcome.has_run else ()
@@ -228,7 +228,7 @@ def bury(settlement: Settlement, outcome: Dead, over: Sequence[str] = (), events
     """Return the call that moves a message to its dead-letter queue, or deletes it when it is discarded."""
     delivery, work_queue = settlement.delivery, settlement.delivery.work_queue
     target = None if isinstance(outcome, Discarded) else settlement.execution.dead_letter_queue
-    # A script is given keys of one slot only: in the place of those of no queue stand those of the message's own.
+    # A script may only be given keys of one slot: without a dead-letter queue, the message's own queue takes its place.
     dead = queue_keys(work_queue.queue.client.namespace, target or work_queue.name)
     record = failure_record(settlement, outcome) if target else ""
     error = encode_error(outcome.error, outcome.traceback or text_of(outcome.error))
@@ -244,7 +244,7 @@ def bury(settlement: Settlement, outcome: Dead, over: Sequence[str] = (), events
 def release(
     work_queue: WorkQueue, deliveries: Sequence[Delivery], over: Sequence[str] = (), events: Events = NO_EVENTS
 ) -> Call[Verdicts]:
-    """Return the call that gives messages back untouched."""
+    """Return the call that releases messages."""
     keys = settle_keys(work_queue)
     receipts = [word for delivery in deliveries for word in delivery.receipt]
     args = (*strikes(over, deliveries), work_queue.queue.keys.channel, *receipts, *events)
@@ -252,7 +252,7 @@ def release(
 
 
 def strike_off(delivery: Delivery, over: Sequence[str] = (), events: Events = NO_EVENTS) -> Call[Verdicts]:
-    """Return the call that strikes a cancelled message off the record: it is gone from its queue."""
+    """Return the call that removes a cancelled message from the record: it is gone from its queue."""
     work_queue, namespace = delivery.work_queue, delivery.work_queue.queue.client.namespace
     keys = (work_queue.inflight_key, events_key(namespace), dropped_key(namespace))
     args = (*strikes(over, [delivery]), *events)
@@ -260,7 +260,7 @@ def strike_off(delivery: Delivery, over: Sequence[str] = (), events: Events = NO
 
 
 def start(settlement: Settlement) -> Call[Verdicts]:
-    """Return the call that notes in the result record that an attempt began; the outcome of the ending is not used."""
+    """Return the call that notes in the result record that an attempt began; the outcome is not used."""
     keys = (*_queue_keys(settlement.delivery.work_queue), *settlement.result_keys)
     args = (*settlement.delivery.receipt, *settlement.record(UNFINISHED_TTL_S, status="RUNNING"))
     return Call("worker/start", keys, args, _read_verdict, True, settlement.delivery.work_queue.name)
@@ -285,17 +285,17 @@ def failure_record(settlement: Settlement, outcome: Dead) -> str:
 
 
 def unhold(inflight_key: str, deliveries: Sequence[Delivery], over: Sequence[str] = ()) -> Call[None]:
-    """Return the call that strikes messages and batches off the record, so that nobody renews their leases."""
+    """Return the call that removes messages and batches from the record, so that their leases are not renewed."""
     return Call("worker/unhold", (inflight_key,), strikes(over, deliveries), read_nothing, True)
 
 
 def strike_of(batch: str, message_id: str) -> tuple[Argument, ...]:
-    """Return what shared/strike.lua reads, for one message."""
+    """Return the arguments of shared/strike.lua for one message."""
     return 1, batch, message_id
 
 
 def strikes(over: Sequence[str], deliveries: Sequence[Delivery] = ()) -> tuple[Argument, ...]:
-    """Return what shared/strike.lua reads: batches that are over, and messages that stay in a queue."""
+    """Return the arguments of shared/strike.lua: finished batches, and messages that stay in a queue."""
     words: list[Argument] = [word for batch in over for word in (batch, "")]
     for delivery in deliveries:
         if delivery.batch not in over:
@@ -310,13 +310,13 @@ def _queue_keys(work_queue: WorkQueue) -> tuple[str, str, str, str]:
 
 
 def settle_keys(work_queue: WorkQueue, log: str = "") -> tuple[str, ...]:
-    """Return the keys that every script begins with that ends leases; `log` is another stream than the event log."""
+    """Return the first keys of every script that ends leases; `log` replaces the event log by another stream."""
     namespace = work_queue.queue.client.namespace
     return *_queue_keys(work_queue), log or events_key(namespace), dropped_key(namespace)
 
 
 def _final_keys(work_queue: WorkQueue, log: str = "") -> tuple[str, ...]:
-    """Return the keys that every script begins with after which a message is not in its queue any more."""
+    """Return the first keys of every script that removes a message from its queue."""
     return *settle_keys(work_queue, log), work_queue.queue.keys.failures
 
 
@@ -325,7 +325,7 @@ def _read_verdict(reply: int) -> Verdicts:
 
 
 def _read_refused(count: int) -> Callable[[list[int]], Verdicts]:
-    """Return a reader of replies that tell only what was not done."""
+    """Return a reader of replies that contain only the refused messages."""
 
     def read(reply: list[int]) -> Verdicts:
         verdicts = [SettleResult.DONE] * count

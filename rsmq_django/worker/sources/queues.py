@@ -1,4 +1,4 @@
-"""The worker's conversation with one Redis server: what ended goes out and new messages come in, in one round trip."""
+"""The source for RSMQ queues of one Redis server: outcomes go out and new messages come in, in one round trip."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ from ..supervise.shared_state import SharedState
 
 logger = get_logger(__name__)
 
-#: Exchanges in a row that may fail while the last outcomes of a worker are carried out.
+#: Maximum number of failed exchanges in a row while the last outcomes of a worker are sent.
 MOST_LAST_FAILURES = 2
 
 
 class QueueSource:
-    """Works on some queues of one connection, in the order given: the first queue's messages come first."""
+    """Works on some queues of one connection, in the given order: messages of the first queue come first."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class QueueSource:
         self.notifier = notifier
         self.leases = Leases()
         self.clock = ServerClock()
-        #: None when they are switched off.
+        #: None when statistics are disabled.
         self.statistics = Statistics.from_settings(client.namespace, notifier.worker_id, now_ms=self.clock.now_ms)
         self.event_log = EventLog.from_settings(get_settings().events, notifier.worker_id, client.namespace)
         self.backoff = ReconnectBackoff(f"{client.connection!r}", server=client.connection)
@@ -91,15 +91,15 @@ class QueueSource:
         self._undelivered = Undelivered(client, self.inflight_key)
         self._fetch_numbers = itertools.count(1)
         self._prepared_fetch = PreparedFetch(self)
-        #: The exchange that is under way.
+        #: The exchange that was sent and not read yet.
         self._pending_exchange: PendingExchange | None = None
         #: When to send the next heartbeat, on the monotonic clock; without a supervisor there is none to send.
         self.next_beat_at = 0.0 if shared_state is not None else math.inf
-        #: How many messages the last look brought, if that was all it asked for.
+        #: How many messages the last fetch returned, if that was all it asked for.
         self._filled = 0
-        #: The last look found no message at all, neither ready nor hidden; None before the first look.
+        #: Whether the last fetch found no message at all, neither ready nor invisible; None before the first fetch.
         self.is_empty: bool | None = None
-        #: The last look found nothing ready.
+        #: Whether the last fetch left nothing ready; None before the first fetch.
         self.is_drained: bool | None = None
 
     @property
@@ -107,10 +107,10 @@ class QueueSource:
         """Return the queues and their priority bands, in the order of the worker's list."""
         return self.selector.queues
 
-    # -- What others tell it, from any thread -------------------------------------------------------------------------
+    # -- Called by any thread -----------------------------------------------------------------------------------------
 
     def began(self, execution: Execution) -> None:
-        """Take over that an attempt began, to be noted in its result record if it runs for long."""
+        """Note that an attempt began; its result record is updated if it runs for long."""
         delivery, limit_s, began_at = execution.delivery, execution.hard_timeout_s, execution.began_at
         delivery.started_ms, delivery.execution = began_at * 1000 + self.clock.offset_ms, execution
         if self._shared_state is not None:
@@ -120,7 +120,7 @@ class QueueSource:
             self.statistics.began(delivery.work_queue.name, execution.path)
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
-        """Take over an outcome; the next exchange carries it out. Whoever runs executions wakes the worker after it."""
+        """Accept an outcome for the next exchange. The code that runs executions wakes the worker afterwards."""
         if execution.hard_timeout_s is not None:
             self._lift_limit(execution)
         execution.finished_ms = (execution.ended_at or time.monotonic()) * 1000 + self.clock.offset_ms
@@ -132,11 +132,11 @@ class QueueSource:
             self.statistics.interrupted(execution.delivery.work_queue.name, execution.path)
 
     def flush_soon(self) -> None:
-        """Let the next exchange come soon."""
+        """Send pending outcomes soon."""
         self._wake()
 
     def abandon(self, execution: Execution) -> None:
-        """Stop renewing the lease of a message that will have no outcome here, so that it comes back."""
+        """Stop renewing the lease of a message that will have no outcome here, so that it becomes visible again."""
         self._lift_limit(execution)
         self.pending.abandon([execution.delivery])
         self._wake()
@@ -147,17 +147,17 @@ class QueueSource:
             self._shared_state.lift_limit(slot)
 
     def heard(self) -> None:
-        """Look for messages soon, because one was published: at once, or when others have had their turn."""
+        """Fetch soon because a message was published: at once, or after the turns of other processes."""
         if self.poll_schedule.heard():
             self._wake()
 
     @property
     def was_told_to_look(self) -> bool:
-        """Say whether somebody sent a message that was not looked for yet."""
+        """Return whether a message was published that has not been fetched for yet."""
         return self.poll_schedule.was_told
 
     def get_ready(self, room: int, *, at_most: int = MAX_BATCH) -> None:
-        """Put the next look together, if nothing else would have to go with it: the worker is about to sleep."""
+        """Prepare the next fetch, if nothing else would have to go with it: the worker is about to sleep."""
         if room > 0 and self.is_idle and self.selector.is_settled and self.selector.scan is None:
             self._prepared_fetch.get_ready(room, min(at_most, MAX_BATCH))
         else:
@@ -165,13 +165,13 @@ class QueueSource:
 
     @property
     def is_looking(self) -> bool:
-        """Say whether a look was sent of which the next exchange reads the answer."""
+        """Return whether a fetch was sent whose reply the next exchange will read."""
         return self._pending_exchange is not None
 
     def ask_early(self) -> bool:
-        """Send the look that is ready, because something was published; the next exchange reads the answer.
+        """Send the prepared fetch, because a message was published; the next exchange reads the reply.
 
-        Returns False when nothing is ready, or others have their turn first.
+        Returns False when none is prepared, or when other processes have their turn first.
         """
         if self.backoff.is_on or self._undelivered.may_be or self.poll_schedule.turn_s > 0:
             return False
@@ -187,14 +187,14 @@ class QueueSource:
         return self.is_looking
 
     def ask_ahead(self, room: int, *, at_most: int) -> None:
-        """Send the next exchange before what the last one brought is handed out: the answer comes meanwhile.
+        """Send the next exchange before the messages of the last one are handed out: its reply arrives meanwhile.
 
-        Only when the last look was filled, and there is room for as much again.
+        Only when the last fetch was filled, and there is room for as many messages again.
         """
         if not 0 < self._filled <= room or self._needs_more_than_an_exchange() or not self.poll_schedule.is_time():
             return
         steps, fetch = self._steps(room, min(at_most, MAX_BATCH))
-        assert fetch is not None  # or outcomes would be taken out, and nobody would carry them
+        assert fetch is not None  # otherwise outcomes would be taken out and not sent
         pending_exchange = PendingExchange(self.client, steps, fetch)
         try:
             self._pending_exchange = pending_exchange if pending_exchange.begin() else None
@@ -211,47 +211,47 @@ class QueueSource:
         return self.backoff.is_on or not is_settled or self._undelivered.is_due() or is_scan_due
 
     def look_now(self) -> None:
-        """Look for messages at the next exchange: somebody sent one."""
+        """Fetch at the next exchange: a message was sent."""
         self.poll_schedule.was_told = True
         self._wake()
 
     def suspect_cancellations(self) -> None:
-        """Ask at the next exchange whether something that is held here was cancelled."""
+        """Ask at the next exchange whether held messages were cancelled."""
         self.cancellations.suspect_all()
         self._wake()
 
     @property
     def has_settlements(self) -> bool:
-        """Say whether Redis does not know yet how something went, as far as anybody has heard."""
+        """Return whether outcomes are pending, or were sent without a reply yet."""
         return bool(self.pending.count) or self.is_looking
 
     @property
     def is_idle(self) -> bool:
-        """Say whether nothing is held and nothing waits to be carried out."""
+        """Return whether no message is held and nothing is pending."""
         return self.pending.is_empty and not len(self.leases) and not self.is_looking
 
     @property
     def holds_nothing(self) -> bool:
-        """Say whether it is certain that no message has to come back from here."""
+        """Return whether it is certain that no message has to be released from here."""
         return self.is_idle and not self._undelivered.are_likely
 
     @property
     def unreported(self) -> int:
-        """Return how many outcomes of tasks that have run Redis does not know."""
+        """Return the number of outcomes of completed runs that Redis does not know."""
         return sum(not isinstance(each.outcome, Released) for each in self.pending.all_settlements())
 
     def take_cancelled(self) -> list[Execution]:
-        """Return the runs of messages that were cancelled since this was last asked."""
+        """Return the executions that were cancelled since the last call."""
         cancelled = self.cancellations.take(self.leases.held)
         return [delivery.execution for delivery in cancelled if delivery.execution is not None]
 
     @property
     def is_stuck(self) -> bool:
-        """Say whether nothing is left but outcomes that a damaged queue has refused for a while."""
+        """Return whether only outcomes are left that a damaged queue has refused for a while."""
         return self.pending.is_stuck(len(self.leases))
 
     def forget(self, deliveries: Sequence[Delivery], *, struck: Sequence[str]) -> None:
-        """Hold messages no longer: Redis knows their outcomes, or there will be none."""
+        """Stop holding messages: Redis knows their outcomes, or there will be none."""
         self.pending.over += [batch for batch in self.leases.drop(deliveries) if batch not in struck]
         slots = []
         for delivery in deliveries:
@@ -265,17 +265,17 @@ class QueueSource:
             self._shared_state.leave(*slots)
 
     def next_fetch_number(self) -> int:
-        """Return a number that no other fetch of this worker has."""
+        """Return a fetch number that is unique in this worker."""
         return next(self._fetch_numbers)
 
     # -- The exchange -------------------------------------------------------------------------------------------------
 
     def exchange(self, room: int, *, at_most: int = MAX_BATCH) -> list[Delivery]:
-        """Carry out what ended, renew leases, and take messages for `room` calls: one round trip, or none when idle.
+        """Send outcomes, renew leases, and fetch messages for `room` calls: one round trip, or none when idle.
 
-        A call takes one message, or a batch of them; in all they are `at_most`.
+        A call takes one message, or a batch; `at_most` is the maximum number of messages.
 
-        Never raises for the server's troubles: what could not be carried out stays for a later exchange.
+        Never raises errors of the server: steps that could not be carried out stay for a later exchange.
         """
         self._filled = 0
         if self._pending_exchange is not None:
@@ -288,14 +288,14 @@ class QueueSource:
         return self._exchange(room, at_most)
 
     def flush(self) -> None:
-        """Carry out all that ended, now: it is the last chance. What cannot be carried out comes back by itself."""
+        """Send all pending outcomes for the last time. Messages whose outcome is lost become visible again later."""
         if (
             self._pending_exchange is not None
-        ):  # nobody will run what it brings: it is given back as what was never known here
+        ):  # the messages that it returns will not run: they are released as undelivered
             self.forget(self._land(self._pending_exchange), struck=())
             self._undelivered.suspect(are_likely=True)
         left, failures = -1, 0
-        while left and failures < MOST_LAST_FAILURES:  # once in any case: messages that nobody here knows go back, too
+        while left and failures < MOST_LAST_FAILURES:  # at least once: undelivered messages are released, too
             before = self.pending.count
             self.pending.late.next_try_at = 0.0
             self._exchange(0)
@@ -341,21 +341,21 @@ class QueueSource:
 
     def _put_back_steps(self, steps: Iterable[Step], error: RsmqError) -> None:
         for step in steps:
-            if not isinstance(step, CleanupStep):  # it comes again with its ending
+            if not isinstance(step, CleanupStep):  # it is made again with its outcome
                 step.failed(error)
 
     def _lose(self, steps: Sequence[Step], error: RsmqError) -> None:
-        """Keep what nobody knows to be carried out for a later exchange."""
+        """Keep steps for a later exchange that may have been carried out or not."""
         self._put_back_steps(steps, error)
-        # Also when the error says that nothing was sent: that may be about a second try of some of the calls.
+        # Also when the error says that nothing was sent: it may be about a second try of some of the calls.
         if any(isinstance(step, FetchStep) for step in steps):
             self._undelivered.suspect(are_likely=not isinstance(error, ConnectionFailed))
-        self.poll_schedule.look_within(0)  # whoever told us to look was not heard yet
+        self.poll_schedule.look_within(0)  # the wake-up was not acted on yet
         self.backoff.note(error, at_most_s=self.leases.longest_wait_s())
         self.leases.expire(time.monotonic())
 
     def _scan(self, room: int) -> None:
-        """Find out which of very many queues have something; when none has, that was the look."""
+        """Find the queues with messages among very many; when there is none, this counts as the fetch."""
         scan = self.selector.scan
         if scan is None or room <= 0 or not self.poll_schedule.is_time() or not scan.is_due(time.monotonic()):
             return
@@ -377,7 +377,7 @@ class QueueSource:
         return [AbandonStep(self, deliveries, over)] if deliveries or over else []
 
     def _steps_for_held(self, settlements: Sequence[Settlement], now: float) -> list[Step]:
-        # Renewing a message whose outcome is decided could undo it: a retry would come a lease later.
+        # Renewing a message whose outcome is decided could delay it: a retry would come a lease later.
         settled = self.pending.settled(settlements)
         steps: list[Step] = [RenewStep(self, *renewal) for renewal in renewal_calls(self.leases.due(now, settled))]
         to_note = starts_to_note(self.leases.held(), settled, now_ms=self.clock.now_ms())
@@ -416,10 +416,9 @@ class QueueSource:
             else:
                 step.done(reply)
         if any(isinstance(error, QueueNotFound) for _, error in failures):
-            self.selector.is_provisioned = False  # somebody deleted a queue: it is created again
-        # A damaged queue refuses outcomes of its own; renewals and looks have no other queue to go on with. Counters
-        # that cannot be written, locks and tags that cannot be removed, or cancellations of which nobody can tell never
-        # stop the work.
+            self.selector.is_provisioned = False  # a queue was deleted: it is created again
+        # A damaged queue refuses its own outcomes only, while renewals and fetches concern all queues. Counters that
+        # cannot be written, locks and tags that cannot be removed, and unreadable cancellations never stop the work.
         trouble = [error for step, error in failures if not _is_apart(step, error)]
         if trouble:
             self.backoff.note(trouble[0], at_most_s=self.leases.longest_wait_s())
@@ -430,26 +429,26 @@ class QueueSource:
         if not self.pending.refused:
             self.pending.damage.over()
         if self.is_idle and any(isinstance(step, SettleStep) for step in steps):
-            # What has ended may have been the last message: who waits for that wants to know. What a look in the same
-            # exchange has found does not tell: a script that the server did not know yet is carried out after it.
+            # The settled message may have been the last one, which `until_empty` waits for. A fetch in the same
+            # exchange does not show that: a script that the server did not know yet is carried out after it.
             self.poll_schedule.look_soon()
             self.is_drained = self.is_empty = False
 
     def looked(self, fetched: Fetched, look: FetchOrder) -> None:
-        """Note what a look found, and when the next one makes sense."""
+        """Note the result of a fetch, and plan the next one."""
         served = Counter[WorkQueue]()
-        for portion in fetched.portions:  # of one queue there may be two
+        for portion in fetched.portions:  # a queue may have two portions
             served[look.queues[portion.position - 1]] += len(portion.ids)
         self.selector.looked(look, served)
         found, next_s = served.total(), fetched.next_ms / 1000
         self._filled = found if found >= look.room else 0
-        # What is due in less than a millisecond is as good as ready: a retry without a wait, for example.
+        # A message that is due in less than a millisecond is as good as ready: a retry without a wait, for example.
         self.is_drained = found == 0 and next_s != 0 and not look.is_partial
         self.is_empty = self.is_drained and next_s < 0
         self._note_pauses(are_readable=0 not in fetched.unreadable)
         if unreadable := [position for position in fetched.unreadable if position]:
             names = ", ".join(look.queues[position - 1].name for position in unreadable)
-            logger.error("queue %s is gone or damaged; a missing one is created again", names)
+            logger.error("queue %s is missing or damaged; a missing queue is created again", names)
             self.selector.is_provisioned = self.is_drained = self.is_empty = False
         if fetched.queue_count != self.selector.known_count:
             self.selector.bands_are_known = self.is_drained = self.is_empty = False
@@ -460,14 +459,14 @@ class QueueSource:
         if are_readable:
             self._pauses.over()
         else:
-            self._pauses.note(BrokenQueue("it is no set, so nothing counts as paused; delete it and pause again"))
+            self._pauses.note(BrokenQueue("it is not a set, so no queue counts as paused; delete it and pause again"))
 
-    # -- How long to wait ---------------------------------------------------------------------------------------------
+    # -- Time of the next exchange ------------------------------------------------------------------------------------
 
     def next_exchange_at(self, room: int, *, patience_s: float = 0.0) -> float | None:
-        """Return when there is something to do, on the monotonic clock; None when only an event can tell.
+        """Return when the next exchange is due, on the monotonic clock; None when only an event can start it.
 
-        Outcomes may wait for `patience_s`, so that more of them go out together.
+        Outcomes may wait for `patience_s`, so that more of them are sent together.
         """
         if self.is_looking:
             return 0.0
@@ -495,6 +494,6 @@ class QueueSource:
 
 
 def _is_apart(step: Step, error: RsmqError) -> bool:
-    """Say whether a failure keeps nothing else from going on."""
+    """Return whether other work can continue in spite of this failure."""
     is_of_one_queue = isinstance(step, SettleStep | AskStep) and is_damage(error)
     return is_of_one_queue or isinstance(step, ReportStep | CleanupStep | BeatStep | RecentStep)

@@ -1,8 +1,8 @@
-"""The worker's conversation with one Redis server about reliable queues: acknowledge, extend, recover, pop.
+"""The source for reliable queues of one Redis server: acknowledge, extend, recover, pop.
 
-Stands beside Fetcher and looks the same from outside. What a worker holds is on record in the queue itself, under the
-worker's id, and is extended at a tenth of the queue's lease; what nobody has extended for a whole lease is recovered by
-whichever worker looks next. Tasks in reliable queues keep no results.
+It has the same interface as QueueSource. The messages that a worker holds are recorded in the queue itself, under the
+worker's id, and extended at a tenth of the queue's lease. Messages that were not extended for a whole lease are
+recovered by the next worker that looks. Tasks in reliable queues keep no results.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ MAX_REASON_LENGTH = 200
 
 
 class ReliableSource:
-    """Works on some reliable queues of one connection, in the order given: the first queue's messages come first."""
+    """Works on some reliable queues of one connection, in the given order: messages of the first queue come first."""
 
-    #: Its wake-ups are no published messages: no look is ready before a turn of the worker.
+    #: Wake-ups come from tokens, not from published messages: there is no prepared fetch.
     is_looking = False
 
     def __init__(
@@ -65,24 +65,24 @@ class ReliableSource:
         self._poll_interval_s = poll_interval_s
         self._wake = wake
         self._shared_state = shared_state
-        #: None when they are switched off.
+        #: None when statistics are disabled.
         self.statistics = Statistics.from_settings(client.namespace, notifier.worker_id, now_ms=self.clock.now_ms)
         self.event_log = EventLog.from_settings(get_settings().events, notifier.worker_id, client.namespace)
         self._settled: deque[Settled] = deque()
         self._abandon: deque[Delivery] = deque()
-        #: Their settling may have been carried out although its reply was lost.
+        #: Messages whose settling may have been carried out although its reply was lost.
         self._uncertain: set[Delivery] = set()
         self._look_at = 0.0
         self._was_told_to_look = False
-        #: The last look found no message at all; None before the first look.
+        #: Whether the last fetch found no message at all; None before the first fetch.
         self.is_empty: bool | None = None
-        #: The last look found nothing to pop.
+        #: Whether the last fetch found nothing to pop; None before the first fetch.
         self.is_drained: bool | None = None
 
-    # -- What others tell it, from any thread -------------------------------------------------------------------------
+    # -- Called by any thread -----------------------------------------------------------------------------------------
 
     def began(self, execution: Execution) -> None:
-        """Take over that an attempt began: the supervisor limits it. The delivery is on record already."""
+        """Note that an attempt began, for the time limit of the supervisor. The delivery is recorded already."""
         delivery, limit_s = execution.delivery, execution.hard_timeout_s
         began_at = execution.began_at
         delivery.started_ms = began_at * 1000 + self.clock.offset_ms
@@ -93,7 +93,7 @@ class ReliableSource:
             self.statistics.began(delivery.work_queue.name, execution.path)
 
     def settle(self, execution: Execution, outcome: Outcome) -> None:
-        """Take over an outcome; the next exchange carries it out. Whoever runs executions wakes the worker after it."""
+        """Accept an outcome for the next exchange. The code that runs executions wakes the worker afterwards."""
         slot = execution.delivery.slot
         if self._shared_state is not None and slot is not None and execution.hard_timeout_s is not None:
             self._shared_state.lift_limit(slot)
@@ -106,43 +106,43 @@ class ReliableSource:
             self.statistics.interrupted(execution.delivery.work_queue.name, execution.path)
 
     def flush_soon(self) -> None:
-        """Let the next exchange come soon."""
+        """Send pending outcomes soon."""
         self._wake()
 
     def abandon(self, execution: Execution) -> None:
-        """Extend a message no longer that will have no outcome here, so that it is recovered."""
+        """Stop extending a message that will have no outcome here, so that it is recovered."""
         self._abandon.append(execution.delivery)
         self._wake()
 
     def ask_ahead(self, room: int, *, at_most: int) -> None:
-        """Do nothing; see Fetcher."""
+        """Do nothing; see QueueSource."""
 
     def get_ready(self, room: int, *, at_most: int = MAX_BATCH) -> None:
-        """Do nothing; see Fetcher."""
+        """Do nothing; see QueueSource."""
 
     def look_now(self) -> None:
-        """Look for messages at the next exchange: there is one."""
+        """Fetch at the next exchange: there is a message."""
         self._was_told_to_look = True
         self._wake()
 
     @property
     def has_settlements(self) -> bool:
-        """Say whether Redis does not know yet how something went."""
+        """Return whether outcomes are pending, or were sent without a reply yet."""
         return bool(self._settled)
 
     @property
     def is_idle(self) -> bool:
-        """Say whether nothing is held and nothing waits to be carried out."""
+        """Return whether no message is held and nothing is pending."""
         return not self._settled and not self._refused and not len(self.leases)
 
     @property
     def _refused(self) -> list[Settled]:
-        """Return the outcomes that damaged queues did not take."""
+        """Return the outcomes that damaged queues refused."""
         return [settled for work in self.works.values() for settled in work.refused]
 
     @property
     def is_stuck(self) -> bool:
-        """Say whether nothing is left but outcomes that a damaged queue has refused for a while."""
+        """Return whether only outcomes are left that a damaged queue has refused for a while."""
         refused = self._refused
         longest_s = max(work.damage.lasts_s for work in self.works.values())
         only_refused = bool(refused) and not self._settled and len(self.leases) == len(refused)
@@ -150,19 +150,19 @@ class ReliableSource:
 
     @property
     def unreported(self) -> int:
-        """Return how many outcomes of tasks that have run Redis does not know."""
+        """Return the number of outcomes of completed runs that Redis does not know."""
         return sum(not isinstance(each.outcome, Released) for each in [*self._settled, *self._refused])
 
     def take_cancelled(self) -> list[Execution]:
-        """Return none: tasks in reliable queues cannot be cancelled."""
+        """Return an empty list: tasks in reliable queues cannot be cancelled."""
         return []
 
     # -- The exchange -------------------------------------------------------------------------------------------------
 
     def exchange(self, room: int, *, at_most: int = MAX_BATCH) -> list[Delivery]:
-        """Carry out what ended, extend what is held, and take up to `room` messages; never more than `at_most`.
+        """Send outcomes, extend held messages, and fetch up to `room` messages, but never more than `at_most`.
 
-        Never raises for the server's troubles: what could not be carried out stays for a later exchange.
+        Never raises errors of the server: steps that could not be carried out stay for a later exchange.
         """
         if time.monotonic() < self.backoff.next_try_at:
             self.leases.expire(time.monotonic())
@@ -185,7 +185,7 @@ class ReliableSource:
         return taken
 
     def flush(self) -> None:
-        """Carry out all that ended, now: it is the last chance. What cannot be carried out is recovered."""
+        """Send all pending outcomes now, for the last time. Messages whose outcome is lost are recovered."""
         left = math.inf
         while len(self._settled) < left:
             left = len(self._settled)
@@ -229,7 +229,7 @@ class ReliableSource:
                 work.damage.note(error)
                 work.refused += groups[key]
                 for settled in work.refused:
-                    settled.delivery.tell_outcome()  # see Tray.refuse()
+                    settled.delivery.tell_outcome()  # see PendingSettlements.refuse()
             del groups[key]
 
     def _drop(self, delivery: Delivery) -> None:
@@ -270,18 +270,18 @@ class ReliableSource:
             self._uncertain.discard(settled.delivery)
             self._drop(settled.delivery)
         if self.is_idle:
-            self._look_at = 0.0  # that may have been the last message: who waits for that wants to know
+            self._look_at = 0.0  # this may have been the last message, which `until_empty` waits for
 
     def _log(self, log: EventLog, group: Sequence[Settled], verdicts: Sequence[SettleResult]) -> None:
         """Write the events of outcomes of one kind, which have just been carried out."""
         outcome, queue_name = group[0].outcome, group[0].delivery.work_queue.name
         if isinstance(outcome, Postponed) and not outcome.has_run:
-            return  # it asks again and again
+            return  # it is postponed again and again
         error = outcome.error if isinstance(outcome, (RetryIn, Dead)) else None
         for verdict in set(verdicts):
             is_lost = verdict is SettleResult.LEASE_LOST
             if is_lost and isinstance(outcome, Released):
-                continue  # given back, and somebody has it already
+                continue  # released, and another worker has it already
             part = [settled.execution for settled, own in zip(group, verdicts, strict=True) if own is verdict]
             lines = [(execution.path, line_of(execution)) for execution in part]
             log.write(self.client, queue_name, "lost" if is_lost else event_name(outcome), lines, error)
@@ -295,7 +295,7 @@ class ReliableSource:
         for held in self.leases.due(now, ended):
             due.setdefault(held.work_queue.name, []).append(held)
         for name, deliveries in due.items():
-            # What a damaged queue holds cannot be kept, and may be handed out again as soon as it is mended.
+            # Messages of a damaged queue cannot be extended, and may be delivered again as soon as it is repaired.
             extended: set[str] = set()
             with self.works[name].apart():
                 extended = set(self.works[name].queue.extend(*map(_receipt, deliveries)) or ())
@@ -305,12 +305,12 @@ class ReliableSource:
             ]
             self.leases.renewed(deliveries, verdicts, now)
 
-    # -- Taking messages ----------------------------------------------------------------------------------------------
+    # -- Fetching -----------------------------------------------------------------------------------------------------
 
     def _take(self, room: int, taken: list[Delivery]) -> None:
         if room <= 0:
             if self._was_told_to_look:
-                # The token of this look is in our hands, and there is no room: somebody else may have some.
+                # This worker took the token of a message and has no room: another worker may have some.
                 self._was_told_to_look = False
                 self._look_at = 0.0
                 self._pop(0)
@@ -335,7 +335,9 @@ class ReliableSource:
             if len(recovered) < room - len(taken):
                 work.choose_recovery()
             if recovered:
-                logger.warning("queue %s: %d messages of silent consumers", work.queue.name, len(recovered))
+                logger.warning(
+                    "queue %s: recovered %d messages from unresponsive consumers", work.queue.name, len(recovered)
+                )
             taken += self._held(recovered, began_at)
 
     def _pop(self, room: int) -> Popped:
@@ -347,7 +349,7 @@ class ReliableSource:
         except RsmqError as error:
             if not is_damage(error):
                 raise
-            # The script looks at all queues before it takes anything, and does not say which of them is damaged.
+            # The script checks all queues before it pops anything, and does not say which of them is damaged.
             for work in works:
                 with work.apart():
                     work.is_any_delivered()
@@ -356,7 +358,7 @@ class ReliableSource:
             return self._pop(room)
         for work in works:
             if not work.refused:
-                work.damage.over()  # the script has looked at all keys of all of them
+                work.damage.over()  # the script has checked all keys of all of them
         return popped
 
     def _held(self, messages: Sequence[ReliableMessage], began_at: float) -> list[Delivery]:
@@ -366,7 +368,7 @@ class ReliableSource:
                 Message(each.id, each.body, each.deliveries, None),
                 each.attempt,
                 began_at,
-                batch=each.queue,  # those of one queue have one lease
+                batch=each.queue,  # the messages of a queue share one lease
             )
             for each in messages
         ]
@@ -391,15 +393,15 @@ class ReliableSource:
                     return True
         return False
 
-    # -- How long to wait ---------------------------------------------------------------------------------------------
+    # -- Time of the next exchange ------------------------------------------------------------------------------------
 
     def _next_look_at(self) -> float:
         return min(self._look_at, *(work.next_recovery_at() for work in self.works.values()))
 
     def next_exchange_at(self, room: int, *, patience_s: float = 0.0) -> float | None:
-        """Return when there is something to do, on the monotonic clock; None when only an event can tell.
+        """Return when the next exchange is due, on the monotonic clock; None when only an event can start it.
 
-        Outcomes may wait for `patience_s`, so that more of them go out together.
+        Outcomes may wait for `patience_s`, so that more of them are sent together.
         """
         times = []
         if self._settled:
@@ -435,7 +437,7 @@ def make_reliable_sources(
     wake: Callable[[], None],
     shared_state: SharedState | None = None,
 ) -> list[ReliableSource]:
-    """Return a fetcher for each connection that these reliable queues are on."""
+    """Return a source for each connection that these reliable queues are on."""
     by_connection: dict[str, list[ReliableQueueSettings]] = {}
     for name in names:
         settings = get_settings().reliable[name]

@@ -1,4 +1,4 @@
-"""One reliable queue as a worker sees it: when to look after it, and what it does not take because it is damaged."""
+"""One reliable queue in a worker: when to recover abandoned messages, and the outcomes refused while it is damaged."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from ..report.error_text import one_line
 
 logger = get_logger(__name__)
 
-#: Abandoned messages are looked for after a quarter to a half of a lease, at random: workers should
-#: not do it in step.
+#: Abandoned messages are looked for after a quarter to a half of a lease, at random, so that workers do not do it at
+#: the same time.
 RECOVERIES_PER_LEASE = (2.0, 4.0)
-#: For messages that may be delivered as often as it takes.
+#: The limit for messages that may be delivered any number of times.
 NO_LIMIT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """An outcome on its way to Redis."""
+    """An outcome to be sent to Redis."""
 
     execution: Execution
     outcome: Outcome
 
     @property
     def delivery(self) -> Delivery:
-        """Return what the outcome is of."""
+        """Return the message of the outcome."""
         return self.execution.delivery
 
     @property
     def group(self) -> tuple[str, object]:
-        """Return what those have in common that can go out together."""
+        """Return the key of outcomes that can be sent together."""
         match self.outcome:
             case RetryIn(after_s) | Postponed(after_s):
                 return self.delivery.work_queue.name, f"{type(self.outcome).__name__} {after_s}"
@@ -55,27 +55,27 @@ class Settled:
 
 @dataclass(slots=True)
 class ReliableWork:
-    """One reliable queue that this worker takes messages from."""
+    """One reliable queue that this worker receives from."""
 
     settings: ReliableQueueSettings
     queue: ReliableQueue
-    #: The same queue as executions know it: a name, and how many attempts there are.
+    #: The same queue for executions: its name and the number of attempts.
     work_queue: WorkQueue
-    #: Its keys cannot be used; the other queues of the connection go on.
+    #: Notes that its keys cannot be used; the other queues of the connection continue.
     damage: ReconnectBackoff
-    #: Outcomes that it did not take while it was damaged.
+    #: Outcomes that it refused while it was damaged.
     refused: list[Settled] = field(default_factory=list)
     recover_at: float = 0.0
     is_provisioned: bool = False
 
     @property
     def is_usable(self) -> bool:
-        """Say whether it makes sense to ask the queue for anything now."""
+        """Return whether the queue may be asked for something now."""
         return time.monotonic() >= self.damage.next_try_at
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Keep damage of this queue from the others; what the server as a whole cannot do is raised."""
+        """Keep damage of this queue from the other queues; errors of the whole server are raised."""
         try:
             yield
         except RsmqError as error:
@@ -86,23 +86,25 @@ class ReliableWork:
             self.damage.over()
 
     def provision(self) -> None:
-        """Store how often its messages may be delivered, for consumers in other languages, too."""
+        """Store the maximum number of deliveries, also for consumers in other languages."""
         try:
             self.queue.configure(max_deliveries=self.settings.max_deliveries)
         except QueueFull:
-            logger.warning("queue %s: the server is full; its limit of deliveries is not stored yet", self.queue.name)
+            logger.warning(
+                "queue %s: the server is full; the maximum number of deliveries is not stored yet", self.queue.name
+            )
         self.is_provisioned = True
 
     def is_any_delivered(self) -> bool:
-        """Say whether somebody works on a message of the queue."""
+        """Return whether a consumer is working on a message of the queue."""
         try:
             return bool(self.queue.info()[3])
         except QueueNotFound:
-            self.is_provisioned = False  # somebody deleted it: it is made again
+            self.is_provisioned = False  # the queue was deleted: it is created again
             return False
 
     def choose_recovery(self) -> None:
-        """Choose when to look for abandoned messages next."""
+        """Choose the time of the next recovery."""
         self.recover_at = time.monotonic() + self.settings.lease_s / random.uniform(*RECOVERIES_PER_LEASE)  # noqa: S311
 
     def next_recovery_at(self) -> float:
@@ -111,7 +113,7 @@ class ReliableWork:
 
 
 def make_work(settings: ReliableQueueSettings, worker_id: str) -> ReliableWork:
-    """Return what a worker of this id has to do with a queue."""
+    """Return the state of a queue in a worker with this id."""
     client = get_client(settings.connection)
     as_executions_know_it = QueueSettings(
         name=settings.name,
@@ -120,7 +122,7 @@ def make_work(settings: ReliableQueueSettings, worker_id: str) -> ReliableWork:
         max_attempts=settings.max_deliveries or NO_LIMIT,
         dead_letter=settings.name,
     )
-    # The Queue only gives its name; nothing is ever sent to it.
+    # The Queue only provides its name; nothing is ever sent to it.
     work_queue = WorkQueue(as_executions_know_it, Queue(settings.name, client), float(settings.lease_s), "")
     queue = work_queue.reliable = ReliableQueue(settings.name, client, consumer=worker_id)
     return ReliableWork(settings, queue, work_queue, ReconnectBackoff(f"reliable queue {settings.name!r}"))

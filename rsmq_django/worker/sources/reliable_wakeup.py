@@ -1,6 +1,6 @@
-"""Wakes an idle worker when something is pushed to a reliable queue: takes the queue's token, on a thread of its own.
+"""Wakes an idle worker when a message is pushed to a reliable queue: takes the queue's token, on its own thread.
 
-Only while the worker has room: whoever takes a token must look, or put it back by looking for nothing.
+Only while the worker has room: a worker that takes a token must fetch, or put the token back by fetching nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ...core.errors import ConnectionFailed
 from ...core.reliable import ReliableQueue
 from ...core.reliable.waiting import take_token, wake_keys
 
-#: How long one wait in the server takes at most; stop() waits for its end.
+#: Maximum time of one blocking call; stop() waits for its end.
 SLICE_S = 1.0
 CALL_TIMEOUT_S = 5.0
 
 
 class ReliableWakeUp:
-    """Waits for a token of some queues of one connection whenever it is asked to."""
+    """Waits for a token of some queues of one connection after expect() was called."""
 
     def __init__(self, queues: Sequence[ReliableQueue], *, on_token: Callable[[], None]) -> None:
         self._first, *self._others = queues
@@ -36,11 +36,11 @@ class ReliableWakeUp:
         self._thread = threading.Thread(target=self._wait, name="rsmq-reliable-wake-up", daemon=True)
 
     def start(self) -> None:
-        """Begin to wait whenever expect() says so."""
+        """Start the thread, which waits after expect() was called."""
         self._thread.start()
 
     def expect(self) -> None:
-        """Wait for the next token: the worker has found nothing more, and has room."""
+        """Wait for the next token: the worker has found no more messages, and has room."""
         self._is_expected.set()
 
     def stop(self) -> None:
@@ -77,5 +77,5 @@ class ReliableWakeUp:
     def _put_back(self) -> None:
         try:
             self._first.client.run(self._first.pop_call(0, self._others))
-        except RsmqError as error:  # others look by themselves within their poll interval
+        except RsmqError as error:  # other workers fetch within their poll interval anyway
             self._backoff.note(error)

@@ -1,7 +1,7 @@
-"""One consumer of a topic on its thread: read, run, acknowledge or have it come again.
+"""One consumer of a topic on its thread: read, run, then acknowledge or schedule another delivery.
 
-Whatever happens to a message happens to it alone: a batch that fails is tried message by message, one that goes on
-failing ends in the dead-letter topic, and no exception ends the thread.
+A failure affects one message only: the messages of a failed batch are tried one by one, a message that keeps failing
+moves to the dead-letter topic, and no exception ends the thread.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from .topic_report import TopicReport
 
 logger = get_logger(__name__)
 
-#: How long one read waits, and so how soon a thread notices that it is to stop.
+#: Maximum time of one read, and so of the reaction of a thread to a stop.
 READ_WITHIN_MS = 1000
 BRIDGE_BATCH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """When the threads of a process end by themselves, and whom they tell that something has ended."""
+    """When the threads of a process end by themselves, and the callback when one has ended."""
 
     wake: Callable[[], None]
-    #: When nothing lies ahead.
+    #: End when nothing is left to read.
     until_drained: bool = False
-    #: When nothing lies ahead and nothing is held by anybody.
+    #: End when nothing is left to read and no consumer holds a message.
     until_empty: bool = False
 
     @property
     def ends(self) -> bool:
-        """Say whether they end by themselves at all."""
+        """Return whether the threads end by themselves."""
         return self.until_drained or self.until_empty
 
 
 class TopicThread(threading.Thread):
-    """A thread that does one step after the other until it is told to stop, or until there is nothing left."""
+    """A thread that does one step after the other until it is stopped, or until nothing is left."""
 
     def __init__(self, group: Group, plan: TopicPlan) -> None:
         super().__init__(name=f"rsmq-{group.topic.name}-{group.name}", daemon=True)
@@ -69,7 +69,7 @@ class TopicThread(threading.Thread):
         )
 
     def run(self) -> None:
-        """Work until stopped; while the server is away, wait."""
+        """Work until stopped; while the server is unavailable, wait."""
         share_handlers()
         while not self.stopping.is_set():
             try:
@@ -80,8 +80,8 @@ class TopicThread(threading.Thread):
             except RsmqError as error:
                 self._backoff.note(error)
                 self.stopping.wait(max(0.0, self._backoff.next_try_at - time.monotonic()))
-            except Exception:  # a mistake of ours: the thread is the only one that reads for this consumer
-                logger.exception("reading %s failed; going on in a second", self.group)
+            except Exception:  # a defect of this library; without this thread the consumer would not read any more
+                logger.exception("reading %s failed; trying again in a second", self.group)
                 self.stopping.wait(1)
         self._leave()
         self.has_ended = True
@@ -89,18 +89,18 @@ class TopicThread(threading.Thread):
 
     @abstractmethod
     def step(self) -> bool:
-        """Do the next thing; return whether there is nothing left to do."""
+        """Do the next step; return whether nothing is left to do."""
 
     @property
     def is_busy(self) -> bool:
-        """Say whether a function is running."""
+        """Return whether a function is running."""
         return False
 
     def give_back(self) -> None:
-        """Let others have what is being worked on."""
+        """Release the messages in progress."""
 
     def renew(self) -> None:
-        """Go on holding what is being worked on."""
+        """Renew the leases of the messages in progress."""
 
     def _leave(self) -> None:
         try:
@@ -116,19 +116,19 @@ class ConsumerThread(TopicThread):
         super().__init__(group, plan)
         self._task = task
         self._account = account
-        #: Under which name and as which task its attempts are counted.
+        #: Queue name and task name in the statistics.
         self._as = group.subject, task.module_path
-        #: How long the last call of the function took.
+        #: Run time of the last call of the function.
         self._run_us = 0
         self._call: Any = async_to_sync(task.func) if task.is_async else task.func
         self._lock = threading.Lock()
-        #: What is being worked on; empty after it was given back.
+        #: Messages in progress; empty after they were released.
         self._held: list[TopicMessage] = []
         self._renew_at = 0.0
 
     @property
     def is_busy(self) -> bool:
-        """Say whether the function is running."""
+        """Return whether the function is running."""
         return bool(self._held)
 
     def step(self) -> bool:
@@ -138,22 +138,24 @@ class ConsumerThread(TopicThread):
             logger.warning("%s missed %d messages: they were dropped before it read them", self.group, batch.skipped)
         if batch.dead_lettered:
             where = f"{self.group.topic.name}.dlt"
-            logger.error("%s: %d messages failed for good and went to topic %s", self.group, batch.dead_lettered, where)
+            logger.error(
+                "%s: %d messages failed for good and moved to topic %s", self.group, batch.dead_lettered, where
+            )
         if batch.messages:
             self._account.arrived(*self._as, batch.messages)
             try:
                 self.work(batch.messages)
             finally:
-                self.give_back()  # nothing, unless Redis could not be told how one of them ended
+                self.give_back()  # does nothing, unless an outcome could not be sent to Redis
             self._plan.wake()
             return False
         if not self._plan.until_empty or batch.due_ms is None:
             return batch.left == 0
-        self.stopping.wait(min(1.0, batch.due_ms / 1000 + 0.001))  # what failed, or what others hold, comes again
+        self.stopping.wait(min(1.0, batch.due_ms / 1000 + 0.001))  # until the next retry, or the end of another lease
         return False
 
     def work(self, messages: list[TopicMessage]) -> None:
-        """Work on messages: those that are new together, those that failed before alone."""
+        """Work on messages: new ones together, the ones that failed before one by one."""
         with self._lock:
             self._held, self._renew_at = list(messages), self._next_renewal()
         fresh = [message for message in messages if message.deliveries == 1]
@@ -170,7 +172,7 @@ class ConsumerThread(TopicThread):
                 self._fail(message, failure)
 
     def attempt(self, messages: Sequence[TopicMessage]) -> BaseException | None:
-        """Call the function and acknowledge; return what it raised. What was given back meanwhile is not touched."""
+        """Call the function and acknowledge; return its exception. Messages released meanwhile are not touched."""
         with self._lock:
             if not self._held:
                 return None
@@ -180,7 +182,7 @@ class ConsumerThread(TopicThread):
             close_stale_connections()
             given = list(messages) if self._task.batch is not None else messages[0]
             copy_context().run(call_in_one_process, self._call, [given], {})
-        except BaseException as error:  # a function may raise anything; the thread goes on
+        except BaseException as error:  # a function may raise anything; the thread continues
             return error
         finally:
             self._run_us = int((time.monotonic() - began_at) * 1e6)
@@ -190,7 +192,7 @@ class ConsumerThread(TopicThread):
         return None
 
     def _note_acknowledged(self, messages: Sequence[TopicMessage], count: int) -> None:
-        # Of a batch that the group held only a part of any more nobody knows which: the numbers are right all the same.
+        # If the group held only a part of a batch any more, it is unknown which; the totals are right anyway.
         for part, end in ((messages[:count], "succeeded"), (messages[count:], "lost")):
             self._account.ended(*self._as, part, end, run_us=self._run_us * len(part) // len(messages))
 
@@ -199,7 +201,7 @@ class ConsumerThread(TopicThread):
             return
         wait_s = self._wait_s(message)
         logger.warning(
-            "topic task %s failed on delivery %d of message %d, again in %.1f s: %s",
+            "topic task %s failed on delivery %d of message %d, retry in %.1f s: %s",
             self._task.module_path,
             message.deliveries,
             message.index,
@@ -211,20 +213,22 @@ class ConsumerThread(TopicThread):
         end = "dead" if 0 < most <= message.deliveries else "retried"
         if self.group.retry(message, after_s=wait_s) == 0:
             end = "lost"
-            logger.warning("message %d of %s has another reader by now, who decides", message.index, self.group)
+            logger.warning(
+                "message %d of %s was delivered to another consumer, which decides", message.index, self.group
+            )
         self._account.ended(*self._as, [message], end, run_us=self._run_us, error=error)
 
     def _wait_s(self, message: TopicMessage) -> float:
         try:
             return min(MAX_SECONDS, max(0.0, float(self._task.backoff(message.deliveries))))
-        except Exception:  # the project's function may raise anything; the message comes again all the same
+        except Exception:  # the project's function may raise anything; the message is still delivered again
             logger.exception("the backoff of %s raised", self._task.module_path)
             return exponential()(message.deliveries)
 
     def _said(self, error: BaseException, messages: Sequence[TopicMessage]) -> tuple[str, str, int]:
         return self._task.module_path, one_line(error), len(messages)
 
-    # -- What is held, seen by two threads ----------------------------------------------------------------------------
+    # -- Held messages, shared by two threads -------------------------------------------------------------------------
 
     def _abandon(self, messages: Sequence[TopicMessage]) -> bool:
         """Stop holding messages; return whether they were held until now."""
@@ -236,7 +240,7 @@ class ConsumerThread(TopicThread):
         return was_held
 
     def give_back(self) -> None:
-        """Let others have what is being worked on; its result does not count any more."""
+        """Release the messages in progress; the result of the function does not count any more."""
         with self._lock:
             held, self._held = self._held, []
         if not held:
@@ -245,12 +249,14 @@ class ConsumerThread(TopicThread):
             self.group.retry(held)
             self._account.ended(*self._as, held, "released")
         except RsmqError as error:
-            logger.warning("%s: %d messages come again when their time is over: %s", self.group, len(held), error)
+            logger.warning(
+                "%s: %d messages will be redelivered after the visibility timeout: %s", self.group, len(held), error
+            )
 
     def renew(self) -> None:
-        """Go on holding what is being worked on, and count as live."""
+        """Renew the leases of the messages in progress, and the registration of the consumer."""
         with self._lock:
-            # Under the lock, so that what ends meanwhile is not held once more.
+            # Under the lock, so that messages that end meanwhile are not leased once more.
             if self._held and time.monotonic() >= self._renew_at:
                 self._renew_at = self._next_renewal()
                 timeout_s = self._task.options.visibility_timeout_s
@@ -260,12 +266,12 @@ class ConsumerThread(TopicThread):
                         raise result
 
     def _next_renewal(self) -> float:
-        # A third, so that two lost renewals in a row still keep the messages ours; and often enough to count as live.
+        # A third, so that leases survive two lost renewals in a row; and often enough to count as live.
         return time.monotonic() + min(5.0, self._task.options.visibility_timeout_s / 3)
 
 
 class BridgeThread(TopicThread):
-    """Feeds a queue."""
+    """Moves messages of a topic into a queue."""
 
     def __init__(self, bridge: Bridge, plan: TopicPlan) -> None:
         super().__init__(bridge.group, plan)

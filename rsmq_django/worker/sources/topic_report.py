@@ -1,7 +1,7 @@
-"""What topic tasks add to counters and event log: as tasks of a queue that is called `topic:group`.
+"""Statistics and events of topic tasks: they are reported as tasks of a queue with the name `topic:group`.
 
-Consumers count from threads of their own; the thread that looks after them reports for all of them once a second.
-Events are written right behind the acknowledgement, in a round trip of their own.
+Consumers count on their own threads; the maintenance thread reports for all of them once a second. Events are written
+directly after the acknowledgement, in a separate round trip.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TopicReport:
         self._event_log = EventLog.from_settings(get_settings().events, worker_id, client.namespace)
 
     def arrived(self, queue: str, task: str, messages: Sequence[TopicMessage]) -> None:
-        """Count as sent what was not handed out before."""
+        """Count first deliveries as sent."""
         if self._statistics is not None:
             with self._lock:
                 self._statistics.sent(queue, task, sum(message.deliveries == 1 for message in messages))
@@ -49,7 +49,7 @@ class TopicReport:
         run_us: int | None = None,
         error: BaseException | None = None,
     ) -> None:
-        """Count attempts that ended, when Redis has carried it out, and write their events. One run took `run_us`."""
+        """Count attempts that ended after Redis has settled them, and write their events. One run took `run_us`."""
         each_us = None if run_us is None or not messages else run_us // len(messages)
         if self._statistics is not None:
             with self._lock:
@@ -60,7 +60,7 @@ class TopicReport:
             self._event_log.write(self.client, queue, end, lines, error)
 
     def report(self) -> None:
-        """Send what was counted, once a second."""
+        """Send the counters, once a second."""
         if self._statistics is not None:
             with self._lock:
                 steps = self._statistics.steps()
@@ -76,6 +76,6 @@ class TopicReport:
 
 
 def _line(task: str, message: TopicMessage, run_us: int | None) -> str:
-    """Return the values of one event; a message of a topic does not say when it was sent."""
+    """Return the values of one event; messages of a topic do not contain the time of sending."""
     run = "" if run_us is None else run_us
     return f"{task}\n\n{message.index}\n{message.deliveries}\n\n\n{run}\n{len(message.body)}"

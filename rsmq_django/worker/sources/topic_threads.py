@@ -1,8 +1,8 @@
-"""The topics that a worker process follows: a thread for each consumer, and one that looks after them.
+"""The topics that a worker process consumes: a thread for each consumer, and a maintenance thread for all of them.
 
-Topics stand beside the queues: their consumers read, run and acknowledge by themselves, on threads and sockets of their
-own, so that a quiet topic costs nothing and a busy queue does not wait for one. What a process holds when it dies comes
-again after its visibility timeout.
+Topics are independent of the queues: their consumers read, run and acknowledge on threads and sockets of their own, so
+that a quiet topic costs nothing and a busy queue does not wait for one. Messages of a process that dies are delivered
+again after the visibility timeout.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from .topic_report import TopicReport
 
 logger = get_logger(__name__)
 
-#: How often what is held is renewed; a third of the shortest timeout in sensible use.
+#: Interval of renewals; a third of the shortest timeout in sensible use.
 TEND_EVERY_S = 1.0
-#: How often topics drop what their settings let go, and forget idle groups.
+#: Interval at which topics apply their retention, and forget idle groups.
 SWEEP_EVERY_S = 60.0
-#: How often the lag of all groups of the followed topics is noted for charts, whose finest points are minutes.
+#: Interval at which the lag of all groups of the consumed topics is noted for charts, whose finest points are minutes.
 NOTE_LAG_EVERY_S = 15.0
-#: After the time that running functions have to end, their threads have so long to notice.
+#: After the shutdown timeout, the threads have this long to notice.
 STOP_WITHIN_S = 2.0
 
 
 class TopicThreads:
-    """Everything that one process does for topics. Without topic tasks it does nothing at all."""
+    """All work of one process for topics. Without topic tasks it does nothing at all."""
 
     def __init__(self, plan: TopicPlan, *, names: Sequence[str] | None = None, worker_id: str = "") -> None:
         self._worker_id = worker_id
-        #: By client.
+        #: Reports by client.
         self._accounts: dict[int, TopicReport] = {}
         declared = [each for each in registered_topic_tasks() if names is None or each.topic in names]
         self.threads: list[ConsumerThread | BridgeThread] = []
@@ -49,7 +49,7 @@ class TopicThreads:
         self._maintenance = threading.Thread(target=self._tend, name="rsmq-topics", daemon=True)
         self._sweep_at = 0.0
         self._note_lag_at = 0.0
-        #: One for each thing that can fail, so that each failure is told once and not once a second.
+        #: One for each step that can fail, so that a lasting failure is not logged every second.
         self._backoffs: dict[str, ReconnectBackoff] = {}
 
     def start(self) -> None:
@@ -61,23 +61,23 @@ class TopicThreads:
 
     @property
     def is_drained(self) -> bool:
-        """Say whether all threads have ended because there is nothing left."""
+        """Return whether all threads have ended because nothing is left to do."""
         return all(thread.has_ended for thread in self.threads)
 
     @property
     def is_idle(self) -> bool:
-        """Say whether no function is running."""
+        """Return whether no function is running."""
         return not any(thread.is_busy for thread in self.threads)
 
     def stop_soon(self) -> None:
-        """Read no more; what runs may end."""
+        """Stop reading; running functions may continue."""
         for thread in self.threads:
             thread.stopping.set()
 
     def stop(self) -> bool:
-        """End: give back what still runs. Returns whether every function that was begun could end.
+        """Stop, and release the messages of running functions. Returns whether every started function could end.
 
-        May be called again, and does nothing then.
+        Further calls do nothing.
         """
         if self._stopping.is_set() or not self.threads:
             return True
@@ -93,15 +93,15 @@ class TopicThreads:
         for account in self._accounts.values():
             self._do("counters of topic tasks", account.report_the_rest, account.client)
         if unfinished:
-            logger.warning("%d topic tasks were given back unfinished", len(unfinished))
+            logger.warning("%d topic tasks were released unfinished", len(unfinished))
         return not unfinished
 
-    # -- Looking after them -------------------------------------------------------------------------------------------
+    # -- Maintenance --------------------------------------------------------------------------------------------------
 
     def _tend(self) -> None:
         while not self._stopping.wait(TEND_EVERY_S):
             for thread in self.threads:
-                self._do(f"what {thread.name} holds", thread.renew, thread.group.client)
+                self._do(f"messages held by {thread.name}", thread.renew, thread.group.client)
             for account in self._accounts.values():
                 self._do("counters of topic tasks", account.report, account.client)
             if time.monotonic() >= self._sweep_at:
@@ -114,14 +114,14 @@ class TopicThreads:
                     self._do(f"the lag of groups of {topic!r}", partial(note_lag, topic), topic.client)
 
     def _do(self, what: str, step: Callable[[], object], client: Client) -> None:
-        """Do something for one of them: what fails for it must not keep the others waiting."""
+        """Run a maintenance step; its failure must not delay the other steps."""
         backoff = self._backoffs.setdefault(what, ReconnectBackoff(what, server=client.connection))
         try:
             step()
         except RsmqError as error:
             backoff.note(error)
-        except Exception:  # a mistake of ours: this thread keeps the messages of all consumers of the process
-            logger.exception("%s: looking after them failed; trying again later", what)
+        except Exception:  # a defect of this library; this thread renews the leases of all consumers of the process
+            logger.exception("%s: maintenance failed; trying again later", what)
         else:
             backoff.over()
 
@@ -129,7 +129,7 @@ class TopicThreads:
         topics = {(thread.group.topic.name, id(thread.group.client)): thread.group.topic for thread in self.threads}
         return list(topics.values())
 
-    # -- Making them --------------------------------------------------------------------------------------------------
+    # -- Creation of the threads --------------------------------------------------------------------------------------
 
     def _make_threads(
         self, declared: TopicTask | TopicBridge, plan: TopicPlan
@@ -149,7 +149,7 @@ class TopicThreads:
 
 
 def note_lag(topic: Topic) -> None:
-    """Note how far all groups of a topic are behind, also those that others serve, or nobody."""
+    """Note the lag of all groups of a topic, including groups without a consumer in this process."""
     lags = {group.name: group.lag for group in group_statuses(topic)}
     if lags:
         topic.client.run(note_lag_call(topic, lags, at_s=time.time()))

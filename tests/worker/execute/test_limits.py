@@ -357,7 +357,7 @@ def test_a_key_that_cannot_be_made_stops_nobody(project: Configure, caplog: pyte
     assert work()
 
     assert done == ["one"]
-    assert "limit by of" in caplog.text
+    assert "limit key function of" in caplog.text
 
 
 def test_raw_consumers_are_limited_by_a_function_of_the_message(project: Configure):

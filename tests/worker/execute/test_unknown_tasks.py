@@ -146,7 +146,7 @@ def test_it_is_logged_once_for_each_task(graceful: None, caplog: pytest.LogCaptu
 
     told = [record.getMessage() for record in caplog.records if "declared in this worker" in record.getMessage()]
     assert [PATH in line for line in sorted(told)] == [False, True]
-    assert all("given back to their queue, each for up to 900 s" in line for line in told)
+    assert all("given back to their queue for up to 900 s each" in line for line in told)
 
 
 # -- Renamed tasks -----------------------------------------------------------------------------------------------------

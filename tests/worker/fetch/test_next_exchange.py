@@ -108,12 +108,12 @@ def test_queues_are_created_or_looked_up_again_when_something_about_them_changed
 def test_pauses_that_cannot_be_read_are_told_once(source: QueueSource, caplog: pytest.LogCaptureFixture):
     for _ in range(3):
         look(source, unreadable=(0,))
-    assert caplog.text.count("nothing counts as paused") == 1
+    assert caplog.text.count("no queue counts as paused") == 1
 
     look(source)
     look(source, unreadable=(0,))
 
-    assert caplog.text.count("nothing counts as paused") == 2
+    assert caplog.text.count("no queue counts as paused") == 2
 
 
 @pytest.mark.parametrize(("counts", "filled"), [((4,), 4), ((1, 3), 4), ((5,), 5), ((3,), 0), ((), 0)])

@@ -226,7 +226,7 @@ def test_pauses_that_cannot_be_read_are_told_and_stop_nobody(
 
     result.refresh()
     assert result.return_value == "done"
-    assert "key 'rsmq::paused': it is no set, so nothing counts as paused; delete it" in caplog.text
+    assert "key 'rsmq::paused': it is not a set, so no queue counts as paused; delete it" in caplog.text
     with pytest.raises(BrokenQueue, match=r"key 'rsmq::paused' has the wrong type"):
         pause_queue("default")
 

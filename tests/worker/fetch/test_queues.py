@@ -152,7 +152,7 @@ def test_queue_that_was_deleted_under_a_worker_is_created_again(project: Configu
         get_queue("default").send(b"after")
         wait_until(lambda: seen == [b"before", b"after"])
 
-    assert "queue default is gone or damaged" in caplog.text
+    assert "queue default is missing or damaged" in caplog.text
 
 
 def test_message_deleted_with_its_queue_while_it_ran_harms_nobody(project: Configure):
@@ -301,7 +301,7 @@ def test_message_whose_past_cannot_be_read_is_left_alone(project: Configure, ser
     server.redis.set("rsmq::released:default", "of another program")
 
     with working(poll_interval_s=0.01):
-        wait_until(lambda: caplog.text.count("queue default is gone or damaged") > 1)
+        wait_until(lambda: caplog.text.count("queue default is missing or damaged") > 1)
         receives = server.redis.hget("rsmq:default:Q", f"{message_id}:rc")
         server.redis.delete("rsmq::released:default")
         wait_until(lambda: seen)
