@@ -205,7 +205,7 @@ def test_the_blocks_of_the_queues_page_run_in_order(server: PrivateServer, capsy
     for block in PYTHON_BLOCK.findall(page):
         exec(block, namespace)  # noqa: S102 - our own documentation
 
-    assert "somebody else holds it now" in capsys.readouterr().out
+    assert "its lease is lost, so nothing was changed" in capsys.readouterr().out
 
 
 @pytest.mark.slow

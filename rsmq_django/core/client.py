@@ -1,7 +1,7 @@
-"""The only module that runs calls: it sends scripts, loads them where they are missing, and turns errors into ours.
+"""The only module that runs calls: it sends scripts, loads missing ones, and converts errors of redis-py to ours.
 
-A call is repeated only when that cannot do harm: nothing was sent, or the call has the same effect twice. Everything
-else is for the caller to decide.
+A call is repeated only when that is harmless: nothing was sent, or the call has the same effect twice. All other
+repeats are the decision of the caller.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Client:
     def __init__(self, connection: Connection, *, namespace: str = "rsmq") -> None:
         self.connection = connection
         self.namespace = checked_namespace(namespace)
-        #: Scripts that this process has loaded and the server has not forgotten, as far as is known.
+        #: Scripts that this process has loaded and that the server still has, as far as is known.
         self._known_scripts: set[str] = set()
         if "{" in namespace:  # a hash tag: otherwise no script runs in a cluster
             connection.expect_cluster()
@@ -53,7 +53,7 @@ class Client:
         return f"Client({self.connection!r}, namespace={self.namespace!r})"
 
     def run(self, call: Call[T]) -> T:
-        """Carry out one call and return what it reads from the reply."""
+        """Run one call and return its result."""
         (reply,) = self._exchange([by_digest(call)], call.repeatable)
         if isinstance(reply, redis.exceptions.NoScriptError):  # nothing was carried out
             return raise_or_return(self.read_many([call], [reply])[0])
@@ -71,7 +71,7 @@ class Client:
         return call.read(reply)
 
     def run_many(self, calls: Sequence[Call[T]]) -> list[T | RsmqError]:
-        """Carry out several calls in one round trip; a call that fails leaves its error in the list.
+        """Run several calls in one round trip and return their results; a call that fails has its error in the list.
 
         Raises ConnectionFailed or OutcomeUnknown for all of them together.
         """
@@ -80,16 +80,16 @@ class Client:
         return self.read_many(calls, replies[len(loads) :])
 
     def ask(self, commands: Sequence[Command]) -> list[Reply]:
-        """Send plain commands that change nothing, in one round trip; errors of the server are among the replies."""
+        """Send plain read commands in one round trip and return the replies; errors of the server are among them."""
         return self._exchange(list(commands), True) if commands else []
 
     def read_many(self, calls: Sequence[Call[T]], replies: list[Reply]) -> list[T | RsmqError]:
-        """Turn replies into results or errors, and send again what the server did not know yet."""
+        """Return results or errors for replies, after a repeat of the calls whose scripts the server did not have."""
         for may_load in (True, False):
             unknown = self._unknown_scripts(replies)
             if not unknown:
                 break
-            # Nothing of these was carried out, so sending them again is safe.
+            # None of these was carried out, so sending them again is safe.
             again = [calls[at] for at in unknown]
             loads = self._loads(again) if may_load else []
             with _the_others_known(len(calls) - len(unknown), len(calls)):
@@ -120,11 +120,11 @@ class Client:
         return [read_reply(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
     def _loads(self, calls: Sequence[Call[Any]]) -> list[Command]:
-        """Return the commands that load the scripts which the server may not know, so that no call is refused.
+        """Return the commands that load the scripts which the server may not have, so that no call is refused.
 
-        They travel in front of the calls: a page about 200 queues would otherwise be refused 200 times by a server that
-        was just started. What is loaded so is kept, while servers forget scripts that came with EVAL, the oldest of
-        five hundred first (Redis 7.4, Valkey 8), whoever sent the others.
+        They are sent before the calls: otherwise a page about 200 queues would be refused 200 times by a server that
+        was just started. Servers keep loaded scripts, but evict scripts that came with EVAL from any client, the oldest
+        of five hundred first (Redis 7.4, Valkey 8).
         """
         known = self._known_scripts
         new = [call.script for call in calls if call.script not in known]
@@ -134,7 +134,7 @@ class Client:
         return [("SCRIPT", "LOAD", load_script(script).source) for script in dict.fromkeys(new)]
 
     def _unknown_scripts(self, replies: Sequence[Reply]) -> list[int]:
-        """Return the places of the calls whose scripts the server does not know; it may have forgotten others, too."""
+        """Return the positions of the calls whose scripts the server does not have; others may be missing, too."""
         unknown = [at for at, reply in enumerate(replies) if isinstance(reply, redis.exceptions.NoScriptError)]
         if unknown:
             self._known_scripts.clear()
@@ -163,7 +163,7 @@ class Client:
 
 @contextmanager
 def _first_remembered(first: ConnectionFailed | OutcomeUnknown) -> Iterator[None]:
-    """Raise the first error again when a repeat cannot connect: what was sent then may have been carried out."""
+    """Raise the first error again when a repeat cannot connect: the first try may have been carried out."""
     try:
         yield
     except RedisFailure:
@@ -173,7 +173,7 @@ def _first_remembered(first: ConnectionFailed | OutcomeUnknown) -> Iterator[None
 
 
 def _noting(first: ConnectionFailed | OutcomeUnknown, replies: list[Reply]) -> list[Reply]:
-    """Note in the error replies to a repeat that the reply to its first try was lost."""
+    """Return the replies to a repeat; error replies get a note that the reply to the first try was lost."""
     if isinstance(first, OutcomeUnknown):
         for reply in replies:
             if isinstance(reply, redis.RedisError):
@@ -183,7 +183,7 @@ def _noting(first: ConnectionFailed | OutcomeUnknown, replies: list[Reply]) -> l
 
 @contextmanager
 def _the_others_known(carried_out: int, count: int) -> Iterator[None]:
-    """Raise OutcomeUnknown in the place of an error which says that nothing was done, when some calls were."""
+    """Raise OutcomeUnknown instead of an error that claims that nothing was done, when some calls were carried out."""
     try:
         yield
     except RedisFailure as error:
@@ -196,7 +196,7 @@ def _the_others_known(carried_out: int, count: int) -> Iterator[None]:
 def refuse_to_repeat(error: ConnectionFailed | OutcomeUnknown, repeatable: bool) -> None:
     """Raise `error` again unless one immediate repeat is harmless and could help.
 
-    After a time-out it could not: the caller has waited long enough, and a web request must not wait twice.
+    It does not help after a timeout: the caller has waited long enough, and a web request must not wait twice.
     """
     timed_out = isinstance(error.__cause__, (redis.TimeoutError, TimeoutError))
     if timed_out or (isinstance(error, OutcomeUnknown) and not repeatable):
@@ -204,31 +204,31 @@ def refuse_to_repeat(error: ConnectionFailed | OutcomeUnknown, repeatable: bool)
 
 
 def by_digest(call: Call[Any]) -> Command:
-    """Return the command that runs a script which the server should know."""
+    """Return the command that runs a script which the server should have."""
     return ("EVALSHA", load_script(call.script).sha1, len(call.keys), *call.keys, *call.args)
 
 
 def by_source(call: Call[Any]) -> Command:
-    """Return the command that runs a script and makes the server remember it for a while."""
+    """Return the command that runs a script; the server caches it for some time."""
     return ("EVAL", load_script(call.script).source, len(call.keys), *call.keys, *call.args)
 
 
 def _commands(calls: Sequence[Call[Any]], may_load: bool) -> list[Command]:
-    """Return commands for calls whose scripts are loaded; with their source where the user may not load scripts, or
-    where another node of the cluster answered than the one that has loaded them.
+    """Return commands for calls whose scripts are loaded. They contain the source where the user may not load scripts,
+    and where a node of the cluster answered that has not loaded them.
     """
     return [by_digest(call) if may_load else by_source(call) for call in calls]
 
 
 def read_reply(call: Call[T], reply: Reply) -> T | RsmqError:
-    """Turn a reply into a result, or into one of our errors."""
+    """Return the result of a call for its reply, or one of our errors."""
     if isinstance(reply, redis.RedisError):
         return as_our_error(call, reply)
     return call.read(reply)
 
 
 def raise_or_return(result: T | RsmqError) -> T:
-    """Return the result of a call, or raise the error that is in its place."""
+    """Return the result of a call, or raise it if it is an error."""
     if isinstance(result, RsmqError):
         raise result
     return result
@@ -240,16 +240,16 @@ def _repeatable(calls: Sequence[Call[Any]]) -> bool:
 
 # -- Error replies ----------------------------------------------------------------------------------------------------
 
-#: Our scripts answer "RSMQ <name> <words>"; Redis 7 and Valkey append where in the script that was.
+#: Our scripts answer "RSMQ <name> <words>"; Redis 7 and Valkey append the place in the script.
 _OURS = re.compile(r"RSMQ (\w+) ?(.*?)(?: script: \w+, on .*)?$", re.S)
 _DENIALS = (redis.exceptions.NoPermissionError, redis.AuthenticationError, redis.exceptions.AuthorizationError)
-#: The same refusal inside a script reads differently on Redis 6.2, Redis 7 and Valkey.
+#: Redis 6.2, Redis 7 and Valkey have different texts for the same refusal inside a script.
 _DENIED = re.compile(
     r"NOPERM|NOAUTH|ACL failure|can't run this command|executing the script can't|no permissions", re.I
 )
 #: The subjects of these calls are topics and schedules.
 _OF_NO_QUEUE = ("topic/", "schedule/")
-#: redis-py takes the first word away from the text of these.
+#: redis-py removes the first word from the text of these.
 _REFUSALS = (
     redis.exceptions.ReadOnlyError,
     redis.exceptions.ClusterError,
@@ -261,10 +261,10 @@ _REFUSED = re.compile(r"READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|MISCONF|BUSY|TRY
 
 
 def as_our_error(call: Call[Any], reply: redis.RedisError) -> RsmqError:
-    """Name the error that the server's reply stands for; the server's own text stays its cause."""
+    """Return our error for an error reply of the server, with the reply as its cause."""
     error = _name_error(call, f"{getattr(reply, 'status_code', '') or ''} {reply}", reply)
     first = getattr(reply, "lost_before", None)
-    if first is not None and isinstance(error, RedisFailure):  # it is about the repeat only
+    if first is not None and isinstance(error, RedisFailure):  # it describes the repeat only
         error = OutcomeUnknown(f"{first}; the repeat was refused: {without_claims(error)}")
     if not call.script.startswith(_OF_NO_QUEUE):
         error.queue_name = call.subject
@@ -295,14 +295,14 @@ def _name_error(call: Call[Any], text: str, reply: redis.RedisError) -> RsmqErro
         return BrokenQueue(
             f"{_named(call.keys)} has the wrong type; another program uses that name, delete or rename it"
         )
-    if isinstance(reply, redis.exceptions.AskError):  # MOVED, too; its text is only where to
+    if isinstance(reply, redis.exceptions.AskError):  # MOVED, too; its text is only the address
         return ServerRefused(
             f"{about}slot {reply.slot_id} of the cluster is at {reply.host}:{reply.port} or on its way there, which "
             "cannot be used now; nothing was changed, try again later"
         )
     if _REFUSED.search(text) or isinstance(reply, _REFUSALS):
         return ServerRefused(
-            f"{about}the server cannot do it now ({text.strip()}); nothing was changed, try again later"
+            f"{about}the server cannot run the command now ({text.strip()}); nothing was changed, try again later"
         )
     return ServerRefused(f"{about}the server refused {call.script!r}: {text.strip()}")
 
@@ -314,11 +314,11 @@ def _named(keys: Sequence[str]) -> str:
 def _script_error(subject: str, name: str, words: list[str]) -> RsmqError:
     if name == "QueueNotFound":
         return QueueNotFound(
-            f"queue not found: {subject!r}; create it; if it existed, look for an eviction, a flush or another database"
+            f"queue not found: {subject!r}; create it; if it existed, check for eviction, a flush or another database"
         )
     if name == "ReliableQueueNotFound":
         return QueueNotFound(
-            f"reliable queue not found: {subject!r}; the first push makes it; if it existed, look for an eviction, a "
+            f"reliable queue not found: {subject!r}; the first push creates it; if it existed, check for eviction, a "
             "flush or another database"
         )
     if name == "InvalidArgument":
@@ -337,14 +337,16 @@ def _script_error(subject: str, name: str, words: list[str]) -> RsmqError:
         )
     if name == "BrokenQueue":
         field, value = words[0], " ".join(words[1:])
-        return BrokenQueue(f"queue {subject!r} has {field} = {value!r}, which is no number; set its attributes again")
+        return BrokenQueue(
+            f"queue {subject!r} has {field} = {value!r}, which is not a number; set its attributes again"
+        )
     if name == "BrokenLock":
         return BrokenQueue(
-            f"lock {' '.join(words)!r} of a unique call for queue {subject!r} is no hash; another program uses that "
-            "key: delete it, and calls go through again"
+            f"lock {' '.join(words)!r} of a unique call for queue {subject!r} is not a hash; another program uses "
+            "that key: delete it, then calls are sent again"
         )
     return topic_error(subject, name, words) or _never(name)
 
 
 def _never(name: str) -> NoReturn:
-    raise AssertionError(f"a script answered with an error that nobody reads: {name}")
+    raise AssertionError(f"unexpected error from a script: {name}")

@@ -1,9 +1,9 @@
-"""One Redis server and the way to it: URL, time-outs, pools. Knows commands and replies, but no queues.
+"""Connections to one Redis server: URL, timeouts, pools. Handles commands and replies, but no queues.
 
-redis-py opens sockets, authenticates and parses; what it decides differently from version to version (time-outs,
-silent repeats, protocol) is fixed here. An exchange is all or nothing for the caller: either every reply, or
+redis-py opens sockets, authenticates and parses; settings that differ between its versions (timeouts, silent repeats,
+protocol) are fixed here. An exchange is all or nothing for the caller: either every reply, or
 `ConnectionFailed` (nothing was sent), or `OutcomeUnknown` (something was). A socket whose exchange was cut short is
-closed, never reused: its late replies would answer somebody else's question.
+closed, never reused: its late replies would be taken for replies to the next exchange.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ Command = tuple[str | bytes | int, ...]
 Reply = Any
 
 NO_LIMIT = 2**31
-#: An idle connection is checked after 30 s, every 10 s, and is lost after three checks without an answer. By name:
-#: other systems than Linux lack some.
+#: An idle connection is checked after 30 s, then every 10 s, and is lost after three checks without an answer. By name,
+#: because other systems than Linux lack some of these options.
 _KEEPALIVE = {
     getattr(socket, name): value
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
     if hasattr(socket, name)
 }
-#: From node to node of a cluster, until the right one is found.
+#: How often an exchange follows a redirection to another node of a cluster.
 MOST_MOVES = 5
 
-#: Whoever answers with what is no reply is no Redis, or the stream is out of step: its socket is of no use any more.
+#: After an invalid reply the server is not a Redis, or the stream is out of step: the socket cannot be used any more.
 _LOST = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.InvalidResponse, OSError)
-#: What a server answers that is not, or not any more, the one that has the keys.
+#: Replies of a server that does not have the keys, or does not have them any more.
 _ELSEWHERE = (MovedError, ReadOnlyError)
-#: Refusals of everything, which redis-py files under lost connections; nothing of the exchange was carried out.
+#: Refusals of all commands, which redis-py treats as lost connections; nothing of the exchange was carried out.
 _REFUSED_ALL = (redis.BusyLoadingError, redis.AuthenticationError, redis.exceptions.AuthorizationError)
 
 
-#: What stands before words of up to so many bytes; putting it together takes longer than looking it up.
+#: Prefixes of words up to this length in bytes; a lookup is faster than formatting them.
 _MANY = 256
 _LENGTHS = [b"$%d" % length for length in range(_MANY)]
-#: The same for numbers below that, which most are, with their words.
+#: Prefixes with words of numbers below that, which most numbers are.
 _NUMBERS = [b"$%d\r\n%d" % (len(str(number)), number) for number in range(_MANY)]
 
 
@@ -76,7 +76,7 @@ class Connection:
             raise ValueError(f"unknown scheme in {masked(url)!r}; use one of {', '.join(s + '://' for s in SCHEMES)}")
         self.url = url
         self.timeout_s = timeout_s
-        #: Shared with connections of other time-outs.
+        #: Shared with connections that have another timeout.
         self._route = Route()
         self._idle: deque[Any] = deque()
         self._pid = os.getpid()
@@ -88,7 +88,7 @@ class Connection:
         return f"Connection({masked(self.url)!r})"
 
     def expect_cluster(self) -> None:
-        """Learn of all nodes with the first socket, if the server is one of a cluster."""
+        """Ask for all nodes with the first socket, if the server belongs to a cluster."""
         self._route.is_curious = True
 
     def with_timeout(self, timeout_s: float) -> Connection:
@@ -109,7 +109,7 @@ class Connection:
         return replies
 
     def exchange_with_one_node(self, commands: Sequence[Command]) -> list[Reply]:
-        """Do what exchange() does, but do not send commands on to the node of a cluster that has their keys."""
+        """Do what exchange() does, but do not forward commands to the node of a cluster that has their keys."""
         link = self._take()
         replies = self._converse(link, packed(commands), len(commands))
         link.is_elsewhere = False
@@ -117,9 +117,9 @@ class Connection:
         return replies
 
     def begin(self, request: bytes) -> Any | None:
-        """Send packed commands on a socket that is open and return it, for finish(); None when none is at hand.
+        """Send packed commands on an open idle socket and return the socket, for finish(); None when there is none.
 
-        Nothing was sent then. Raises OutcomeUnknown when the socket broke while it was written to.
+        With None, nothing was sent. Raises OutcomeUnknown when the socket broke during the write.
         """
         if self._pid != os.getpid():
             return None
@@ -128,13 +128,13 @@ class Connection:
         except IndexError:
             return None
         if link._sock is None or _is_stale(link):
-            self._idle.append(link)  # who takes it next connects it again
+            self._idle.append(link)  # the next exchange connects it again
             return None
         self._converse(link, request, 0)
         return link
 
     def finish(self, link: Any, commands: Sequence[Command]) -> list[Reply]:
-        """Return the replies to the commands that begin() has sent; raises OutcomeUnknown."""
+        """Return the replies to the commands that begin() sent; raises OutcomeUnknown."""
         replies = self._converse(link, b"", len(commands))
         if link.is_elsewhere:
             self._follow(link, commands, replies)
@@ -142,18 +142,18 @@ class Connection:
         return replies
 
     def ask(self, command: Command) -> Any:
-        """Send a command whose answer may take long; return the socket, for is_answered() and answer_of().
+        """Send a command whose reply may take long, and return the socket, for is_answered() and answer_of().
 
-        It is the caller's now: who does not wait for the answer has to disconnect it.
+        The socket now belongs to the caller, who has to disconnect it unless it waits for the reply.
         """
         link = self._take()
         self._converse(link, packed([command]), 0)
         return link
 
     def answer_of(self, link: Any) -> Reply | None:
-        """Return the answer to what ask() has sent; raises OutcomeUnknown.
+        """Return the reply to the command that ask() sent; raises OutcomeUnknown.
 
-        None also from a server that is not, or not any more, the one that has the keys: the next exchange follows.
+        None also from a server that does not have the keys, or not any more: the next exchange follows them.
         """
         (reply,) = self._converse(link, b"", 1)
         if link.is_elsewhere:
@@ -164,10 +164,10 @@ class Connection:
         return reply
 
     def _follow(self, link: Any, commands: Sequence[Command], replies: list[Reply]) -> None:
-        """Send what another node of the cluster has to carry out there, and put its replies in their places.
+        """Send redirected commands to the node of the cluster that has their keys, and replace their replies.
 
-        Where that node cannot be reached, they stay what they are: nothing was done. A server that became a replica
-        does not say where the primary is; but its name may lead there by now, so its sockets are closed.
+        If that node cannot be reached, the replies stay as they are: nothing was done. A server that became a replica
+        does not tell the address of the primary; but its name may resolve to it by now, so its sockets are closed.
         """
         link.is_elsewhere = False
         if ReadOnlyError in map(type, replies):
@@ -208,17 +208,17 @@ class Connection:
             raise
 
     def subscriber(self, channels: Sequence[str]) -> redis.client.PubSub:
-        """Subscribe to channels on a socket of its own and return redis-py's PubSub; the caller closes it."""
-        # Not from_pool(): such a client closes its sockets as soon as nobody refers to it any more.
+        """Return redis-py's PubSub, subscribed to channels on a socket of its own; the caller closes it."""
+        # Not from_pool(): such a client closes its sockets when its last reference is gone.
         server: Any = redis.Redis(connection_pool=self._new_factory())
         subscriber: redis.client.PubSub = server.pubsub()
         subscriber.subscribe(*channels)
         return subscriber
 
     def listener(self, channels: Sequence[str], *, marker: str = "") -> Listener:
-        """Subscribe to channels on a socket of its own, for those who want to know when, not what; they close it.
+        """Return a listener that reports publishes on channels without their content; the caller closes it.
 
-        `marker` is the name of the one channel of which they want to know that it was this one.
+        `marker` is the name of the one channel whose publishes the listener tells apart from the others.
         """
         link = self._connected(self._make())
         try:
@@ -234,7 +234,7 @@ class Connection:
             self._idle.pop().disconnect()
 
     def _take(self) -> Any:
-        if self._pid != os.getpid():  # after a fork the sockets are the parent's
+        if self._pid != os.getpid():  # after a fork the sockets belong to the parent
             self._idle, self._pid = deque(), os.getpid()
         try:
             link = self._idle.pop()
@@ -249,7 +249,7 @@ class Connection:
         return _new_link(self._factory)
 
     def _new_factory(self) -> redis.ConnectionPool:
-        # Not from_url(): there the options of the URL win over ours.
+        # Not from_url(): there the options of the URL override ours.
         parse_url: Any = redis.connection.parse_url
         options: dict[str, Any] = parse_url(self.url) | _options(self.url, self.timeout_s)
         return redis.ConnectionPool(**options | {"retry": Retry(NoBackoff(), 0)})
@@ -292,7 +292,7 @@ class Connection:
         replies: list[Reply] = []
         silence: Silence = link.silence
         try:
-            # Our own time-out: redis-py's wait_for() loses a cancellation now and then before Python 3.12.
+            # Our own timeout: before Python 3.12, redis-py's wait_for() sometimes loses a cancellation.
             async with asyncio.timeout(self.timeout_s) as timeout:
                 await link.send_packed_command(packed(commands), check_health=False)
                 silence.begin(timeout, self.timeout_s)
@@ -306,7 +306,7 @@ class Connection:
             await link.disconnect(nowait=True)
             self._route.leave(link)
             raise OutcomeUnknown(_lost_text(self.url, error)) from error
-        except BaseException:  # cancelled too: the replies to come belong to nobody
+        except BaseException:  # cancelled too: later replies have no reader
             await link.disconnect(nowait=True)
             raise
         finally:
@@ -356,7 +356,7 @@ class _LoopPool:
         self.factory = factory
         self.idle: deque[Any] = deque()
         self.pid = os.getpid()
-        # asyncio.run() and async_to_sync() end a loop with shutdown_asyncgens(): the only hook that a library gets.
+        # asyncio.run() and async_to_sync() end a loop with shutdown_asyncgens(): the only hook for a library.
         self.closer = self._close_at_the_end()
 
     async def _close_at_the_end(self) -> AsyncGenerator[None]:
@@ -396,11 +396,11 @@ class _LoopPool:
             raise
 
 
-# -- What redis-py tells us -------------------------------------------------------------------------------------------
+# -- Protocol and redis-py -------------------------------------------------------------------------------------------
 
 
 def packed(commands: Iterable[Command]) -> bytes:
-    """Return commands as the server reads them. redis-py does the same at thrice the cost, which is most of a send."""
+    """Return commands in the protocol's format. redis-py needs three times as long, most of the time of a send."""
     parts: list[bytes] = []
     add = parts.append
     for command in commands:
@@ -408,9 +408,9 @@ def packed(commands: Iterable[Command]) -> bytes:
         for word in command:
             if isinstance(word, str):
                 try:
-                    encoded = word.encode()  # naming how to treat errors makes it thrice as slow
+                    encoded = word.encode()  # an argument for errors makes it three times slower
                 except UnicodeEncodeError:
-                    # Surrogates: an id of another client that is no UTF-8 becomes the same bytes again.
+                    # Surrogates: an id of another client that is not UTF-8 becomes the same bytes again.
                     encoded = word.encode("utf-8", "surrogateescape")
                 word = encoded
             elif isinstance(word, int):
@@ -441,29 +441,29 @@ async def _aread(link: Any) -> Reply:
 
 def _new_link(factory: Any) -> Any:
     link = factory.make_connection()
-    #: Whether an answer said that somebody else has the keys. Looking at each reply would take longer than this.
+    #: Whether a reply said that another server has the keys. A check of each reply would be slower.
     link.is_elsewhere = False
     return link
 
 
 def _noted(link: Any, error: redis.ResponseError) -> redis.ResponseError:
-    if "-READONLY " in str(error):  # Redis 6.2 wraps what happened in a script into a text
+    if "-READONLY " in str(error):  # Redis 6.2 wraps an error in a script into a text
         error = ReadOnlyError(str(error))
     link.is_elsewhere = link.is_elsewhere or isinstance(error, _ELSEWHERE)
     return error
 
 
 def _is_stale(link: Any) -> bool:
-    """Say whether a socket was closed by the server, or holds a reply that nobody waits for."""
+    """Return whether the server closed a socket, or the socket has an unexpected reply."""
     try:
-        # redis-py changes the socket's time-out for its look, twice; TLS may hold bytes that the socket does not show.
+        # redis-py changes the socket's timeout twice for this; TLS may have bytes that the socket does not show.
         return bool(link.can_read()) if isinstance(link, redis.SSLConnection) else _is_readable(link._sock)
     except (redis.RedisError, OSError, ValueError):  # ValueError: it is closed
         return True
 
 
 def is_answered(link: Any, *, within_s: float) -> bool:
-    """Say whether a socket that ask() returned has an answer, or an end, within so many seconds."""
+    """Return whether a socket of ask() gets a reply, or is closed, within `within_s` seconds."""
     if isinstance(link, redis.SSLConnection):
         return bool(link.can_read(within_s))
     return _is_readable(link._sock, within_s=within_s)
@@ -478,7 +478,7 @@ def _is_readable(sock: Any, *, within_s: float = 0.0) -> bool:
 async def _ais_stale(link: Any) -> bool:
     writer = getattr(link, "_writer", None)
     if writer is not None:
-        # After a reset, or an end that the event loop has not read yet: the look below sees neither.
+        # After a reset, or an end that the event loop has not read yet: the check below finds neither.
         if writer.is_closing() or _is_readable(writer.get_extra_info("socket")):
             return True
     look = getattr(link, "can_read", None) or link.can_read_destructive  # redis-py before 8
@@ -490,26 +490,28 @@ async def _ais_stale(link: Any) -> bool:
 
 def _not_connected(url: str, error: Exception) -> RedisFailure:
     where = masked(url)
-    if isinstance(error.__cause__, redis.RedisError):  # the async client wraps what the server said
+    if isinstance(error.__cause__, redis.RedisError):  # the async client wraps the server's error
         error = error.__cause__
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.NoPermissionError)):
         return PermissionDenied(f"{where} refused the user or password ({error}); correct them in the URL")
     if isinstance(error, redis.BusyLoadingError):
         return ServerRefused(f"{where} is still loading its data; try again in a moment")
     if "max number of clients" in str(error):
-        return ServerRefused(f"{where} has as many clients as it takes; raise its maxclients, or end some of them")
+        return ServerRefused(
+            f"{where} has reached its maximum number of clients; raise maxclients, or close some of them"
+        )
     if "DB index" in str(error) or "Invalid Database" in str(error):
         parse_url: Any = redis.connection.parse_url
         database = parse_url(url).get("db", 0)
         return DatabaseNotFound(f"{where} has no database {database} ({error}); correct the number in the URL")
     if isinstance(error, redis.ResponseError):
         return ServerRefused(f"{where} refused the connection: {error}")
-    why = str(error) or type(error).__name__  # our own time-outs carry no text
+    why = str(error) or type(error).__name__  # our own timeouts have no text
     return ConnectionFailed(f"cannot connect to {where} ({why}); nothing was sent. Is the server running there?")
 
 
 def _refused(url: str, error: Exception, replies: Sequence[Reply], count: int) -> list[Reply]:
-    """Return the replies of a server that refuses everything. One that began to do so in the middle has done a part."""
+    """Return the error for each command. Raises OutcomeUnknown when the server had replied to some commands before."""
     if replies:
         raise OutcomeUnknown(_lost_text(url, error)) from error
     return [error] * count
@@ -527,19 +529,19 @@ def masked(url: str) -> str:
 
 
 def _options(url: str, timeout_s: float | None) -> dict[str, Any]:
-    """Return what redis-py's versions would each decide differently."""
+    """Return the options whose defaults differ between versions of redis-py."""
     options = {
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
         "protocol": 2,
         "decode_responses": False,
         "encoding": "utf-8",
-        # redis-py 8 lets one pool make a hundred connections. The sockets here are ours and never go back to it, so
-        # that would be the number of lost connections that a process survives.
+        # redis-py 8 limits a pool to a hundred connections. Our sockets never return to the pool, so a process would
+        # fail after that number of lost connections.
         "max_connections": NO_LIMIT,
     }
     if urlsplit(url).scheme == "unix":
         return options
-    # A half-open TCP connection (a cut cable, a NAT that forgot) is noticed by the kernel instead of never; with the
-    # defaults of Linux it would be after two hours.
+    # The kernel detects a half-open TCP connection (a cut cable, a NAT without its state) within a minute. Without
+    # keepalive it would never be detected, with the defaults of Linux after two hours.
     return options | {"socket_keepalive": True, "socket_keepalive_options": _KEEPALIVE}

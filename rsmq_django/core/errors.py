@@ -1,8 +1,8 @@
-"""Everything that can go wrong, as one tree under `RsmqError`.
+"""All errors of this package, as one tree under `RsmqError`.
 
 Each message names the thing, the limit and the next step. `rsmq_name` and `rsmq_message` carry the name and the text
-that the reference implementation of RSMQ uses for the same mistake, so that a bridge to other languages can pass them
-on unchanged. Replies of the server become these errors in `client.py`, and nowhere else.
+that the reference implementation of RSMQ uses for the same error, so that a bridge to other languages can forward
+them unchanged. Replies of the server become these errors in `client.py`, and nowhere else.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class RsmqError(Exception):
 
     def __init__(self, *args: object, queue_name: str = "") -> None:
         super().__init__(*args)
-        #: The queue that it is about, for programs: the text is for people. "" where there is none.
+        #: Name of the queue concerned, for programs; the text is for people. "" if there is none.
         self.queue_name = queue_name
 
 
-# -- The caller asked for something impossible: nothing was changed ------------------------------------------------
+# -- Invalid requests of the caller: nothing was changed ------------------------------------------------
 
 
 class InvalidName(RsmqError, ValueError):
@@ -35,7 +35,7 @@ class InvalidName(RsmqError, ValueError):
 
 
 class InvalidMessageId(RsmqError, ValueError):
-    """Something that cannot be a message id."""
+    """A value that is not a valid message id."""
 
     rsmq_name = "invalidFormat"
     rsmq_message = "Invalid id format"
@@ -82,46 +82,46 @@ class QueueNotFound(RsmqError):
 
 
 class DeadLetterQueueNotFound(QueueNotFound):
-    """The queue that should take a message which failed for good does not exist."""
+    """The dead-letter queue for a message that failed for good does not exist."""
 
 
 class QueueExists(RsmqError):
-    """A queue of that name exists already; its attributes were left alone."""
+    """A queue of that name exists already; its attributes were not changed."""
 
     rsmq_name = "queueExists"
     rsmq_message = "Queue exists"
 
 
 class BrokenQueue(RsmqError):
-    """The queue's stored attributes are not numbers, or a key has the wrong type: some other client damaged it."""
+    """The queue's stored attributes are not numbers, or a key has the wrong type: another client damaged it."""
 
 
 class TopicBroken(RsmqError):
-    """A key of a topic or of one of its groups holds something that is no index: some other client damaged it."""
+    """A key of a topic or of one of its groups has a value that is not an index: another client damaged it."""
 
 
 class TopicReset(RsmqError):
-    """A group has read further than its topic goes: somebody deleted the topic, or restored an old copy."""
+    """The cursor of a group is beyond the end of its topic: the topic was deleted, or an old copy was restored."""
 
 
 class GroupNotFound(RsmqError):
-    """Nobody has read from the topic in the name of that group."""
+    """The topic has no group of that name: none of its consumers has read from the topic yet."""
 
 
 class GroupLive(RsmqError):
-    """Consumers of the group are reading; nothing was changed."""
+    """The group has live consumers; nothing was changed."""
 
 
 class GroupMoved(RsmqError):
-    """The group goes on at another message than the caller had seen; nothing was changed."""
+    """The cursor of the group has moved since the caller read it; nothing was changed."""
 
 
 class TooManyGroups(RsmqError):
-    """The topic has as many groups as a topic may have."""
+    """The topic has the maximum number of groups."""
 
 
 class LeaseLost(RsmqError):
-    """The message was handed to somebody else since it was received here, so this holder may not touch it any more."""
+    """The message was delivered again after this receive, to another consumer: this receipt is no longer valid."""
 
 
 class ScheduleNotFound(RsmqError, LookupError):
@@ -133,14 +133,14 @@ class WorkflowNotFound(RsmqError, LookupError):
 
 
 class ScheduleConflict(RsmqError):
-    """A schedule of that name exists, belongs to the code, or was changed by somebody else at the same moment."""
+    """A schedule of that name exists, is declared by the code, or was changed by another process at the same moment."""
 
 
-# -- The server could not, or we do not know -----------------------------------------------------------------------
+# -- The server failed, or the outcome is unknown ------------------------------------------------------------------
 
 
 class RedisFailure(RsmqError):
-    """The base of all errors that come from the server or from the way to it."""
+    """The base of all errors of the server and of the connection to it."""
 
 
 class ConnectionFailed(RedisFailure):
@@ -152,9 +152,9 @@ class OutcomeUnknown(RedisFailure):
 
 
 class PartlyDone(OutcomeUnknown):
-    """A call of several items ended in the middle: some were carried out, so it must not simply be repeated.
+    """A call with several items failed halfway: some items were carried out, so it must not simply be repeated.
 
-    `__cause__` is the error that ended it. Positions count from 0, in the order in which the items were given; what is
+    `__cause__` is the error that ended it. Positions count from 0, in the order of the items; an item that is
     neither in `done` nor in `unknown` was not carried out, and may be sent again.
     """
 
@@ -166,14 +166,14 @@ class PartlyDone(OutcomeUnknown):
         queue_name: str = "",
     ) -> None:
         super().__init__(*args, queue_name=queue_name)
-        #: Position -> what the call returns for that item: the id of a message or task that was sent.
+        #: Position -> result of the call for that item: the id of a message or task that was sent.
         self.done = dict(done or {})
-        #: Items whose reply was lost: position -> the id that it has if it was carried out, None where nobody knows it.
+        #: Items whose reply was lost: position -> the id of the item if it was carried out; None where it is unknown.
         self.unknown = dict(unknown or {})
 
 
 class WorkflowInterrupted(PartlyDone):
-    """Sending a workflow failed after it was made: some of its members may run.
+    """Sending a workflow failed after its creation: some of its members may run.
 
     `done` and `unknown` map numbers of members to ids of their tasks; a map has none, its text says how many were sent.
     """
@@ -189,12 +189,12 @@ class WorkflowInterrupted(PartlyDone):
     ) -> None:
         super().__init__(*args, done=done, unknown=unknown, queue_name=queue_name)
         self.workflow_id = workflow_id
-        #: Whether it was cancelled: members that were sent run, and nothing follows.
+        #: Whether it was cancelled: members that were sent run, and nothing else is sent.
         self.is_cancelled = is_cancelled
 
 
 class ServerRefused(RedisFailure):
-    """The server answered that it cannot do it now (loading, read-only, disk full, busy): nothing was changed."""
+    """The server cannot run the command now (loading, read-only, disk full, busy): nothing was changed."""
 
 
 class QueueFull(ServerRefused):
@@ -202,14 +202,14 @@ class QueueFull(ServerRefused):
 
 
 class DatabaseNotFound(ServerRefused):
-    """The server has no database of the number in the URL."""
+    """The server has no database with the number in the URL."""
 
 
 class PermissionDenied(RedisFailure):
     """The server refused the password, or its user may not run one of the commands."""
 
 
-#: What errors say of their own exchange, which would be false where another one was carried out.
+#: Claims of errors about their own exchange, which would be false if another exchange was carried out.
 _CLAIMS = ("; nothing was sent", ", nothing was stored", "; nothing was changed")
 
 

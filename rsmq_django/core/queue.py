@@ -1,7 +1,7 @@
 """RSMQ queues: the whole protocol and its batch forms.
 
-Each operation stands here three times side by side: what to send (a pure function that returns a `Call`), the sync
-method, and its async twin. Every operation is one script: one round trip, atomic, on the server's clock. The stored
+Each operation has three functions side by side: a pure function that returns the `Call` to send, the sync method, and
+its async twin. Every operation is one script: one round trip, atomic, on the server's clock. The stored
 format is RSMQ's byte for byte, so clients in other languages share these queues.
 """
 
@@ -50,7 +50,7 @@ class Queue:
 
     With `realtime=True` each send publishes the number of messages on `{ns}:rt:{name}`, as RSMQ's own realtime option
     does, so that idle consumers wake at once. `vt_unit="ms"` shares a queue with rsmq_async (Rust), which stores
-    visibility timeout and delay in milliseconds; all methods go on taking and returning seconds.
+    visibility timeout and delay in milliseconds; all methods still take and return seconds.
     """
 
     def __init__(self, name: str, client: Client, *, realtime: bool = False, vt_unit: TimeUnit = "s") -> None:
@@ -172,8 +172,8 @@ class Queue:
     def send_many(self, bodies: Iterable[Body], *, delay_s: float | None = None) -> list[str]:
         """Put messages on the queue in the order given and return their ids: one round trip per thousand.
 
-        A thousand is stored whole or not at all. Raises PartlyDone when a later one fails: it has the ids of what was
-        stored. Other errors as in send().
+        Each thousand is stored whole or not at all. Raises PartlyDone when a later one fails: it has the ids of the
+        stored messages. Other errors as in send().
         """
         steps = Steps[str]()
         for batch in batches(bodies):
@@ -201,10 +201,10 @@ class Queue:
     # -- Receiving ----------------------------------------------------------------------------------------------------
 
     def receive(self, *, visibility_timeout_s: float | None = None) -> Message | None:
-        """Take the oldest ready message and hide it, or return None when nothing is ready.
+        """Receive the oldest ready message and return it, or None when no message is ready.
 
-        It is hidden for `visibility_timeout_s` seconds (0 to 9,999,999, fractions allowed; None: the queue's own) and
-        comes back after that unless it is deleted. Raises QueueNotFound.
+        Its lease lasts `visibility_timeout_s` seconds (0 to 9,999,999, fractions allowed; None: the queue's own). After
+        that the message is ready again unless it was deleted. Raises QueueNotFound.
         """
         messages = self.client.run(self._receive(1, visibility_timeout_s))
         return messages[0] if messages else None
@@ -215,7 +215,7 @@ class Queue:
         return messages[0] if messages else None
 
     def receive_many(self, count: int, *, visibility_timeout_s: float | None = None) -> list[Message]:
-        """Take up to `count` (1 to 1,000) ready messages, oldest first. See receive()."""
+        """Receive up to `count` (1 to 1,000) ready messages, oldest first. See receive()."""
         return self.client.run(self._receive(count, visibility_timeout_s))
 
     async def areceive_many(self, count: int, *, visibility_timeout_s: float | None = None) -> list[Message]:
@@ -230,7 +230,7 @@ class Queue:
         return self._call("queue/receive", args, read_messages, more_keys=(self.keys.phantoms,))
 
     def pop(self) -> Message | None:
-        """Take the oldest ready message and remove it: at most once, for a lost reply loses the message."""
+        """Remove the oldest ready message and return it. Delivery is at most once: a lost reply loses the message."""
         return self.client.run(self._pop())
 
     async def apop(self) -> Message | None:
@@ -244,10 +244,10 @@ class Queue:
     # -- Ending and changing leases -----------------------------------------------------------------------------------
 
     def delete(self, message: Message | str) -> bool:
-        """Delete a message and say whether it was there.
+        """Delete a message and return whether it existed.
 
-        A received `Message` is fenced: LeaseLost when somebody else received it since. A bare id follows RSMQ's own
-        rule and deletes whoever holds it.
+        A received `Message` is fenced: raises LeaseLost when another consumer has received it since. A bare id follows
+        RSMQ's own rule: the message is deleted even if another consumer has its lease.
         """
         return as_answer(message, self.client.run(self._delete([message])))
 
@@ -256,7 +256,7 @@ class Queue:
         return as_answer(message, await self.client.arun(self._delete([message])))
 
     def delete_many(self, messages: Iterable[Message | str]) -> list[SettleResult]:
-        """Delete messages, one round trip per thousand, and return in order what became of each. See delete().
+        """Delete messages, one round trip per thousand, and return the result of each in order. See delete().
 
         Raises PartlyDone when an exchange after the first one fails; deleting again does no harm.
         """
@@ -280,9 +280,9 @@ class Queue:
         return self._call("queue/delete", args, read_settlements, repeatable=True, more_keys=more_keys)
 
     def change_visibility(self, message: Message | str, visibility_timeout_s: float) -> bool:
-        """Make a message visible `visibility_timeout_s` seconds from now and say whether it was there.
+        """Make a message visible `visibility_timeout_s` seconds from now and return whether it existed.
 
-        Extends a lease, gives a message back (0) or releases a delayed one. Fenced as delete() is.
+        Renews a lease, releases a message (0) or makes a delayed one ready (0). Fenced like delete().
         """
         return as_answer(message, self.client.run(self.change_visibility_call([message], visibility_timeout_s)))
 
@@ -344,18 +344,18 @@ def list_call(namespace: str) -> Call[list[str]]:
 
 
 def receipt(message: Message | str) -> tuple[str, Argument]:
-    """Return what proves the right to act on a message: id and receive count, or a bare id without a fence."""
+    """Return the receipt of a message: id and receive count, or a bare id without a fence."""
     if isinstance(message, Message):
         return message.id, message.receive_count
     return checked_id(message), ""
 
 
 def as_answer(message: Message | str, settlements: Sequence[SettleResult]) -> bool:
-    """Return whether the one message was there; raise LeaseLost when somebody else holds it now."""
+    """Return whether the one message existed; raise LeaseLost when another consumer has its lease now."""
     (settlement,) = settlements
     if settlement is SettleResult.LEASE_LOST and isinstance(message, Message):
         raise LeaseLost(
             f"message {message.id!r} was delivered again after receive {message.receive_count}; "
-            "somebody else holds it now, so nothing was changed"
+            "its lease is lost, so nothing was changed"
         )
     return settlement is SettleResult.DONE

@@ -1,4 +1,4 @@
-"""The values that operations return: plain, frozen, and free of I/O."""
+"""Results of operations: plain, frozen values without I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .ids import sent_ms
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen, which would cost a microsecond: workers make many
 class Message:
-    """One received message, never changed. Its `id` and `receive_count` are the receipt: they prove who holds it."""
+    """One received message, never changed. Its `id` and `receive_count` are the receipt, the proof of its lease."""
 
     id: str
     body: bytes
@@ -39,12 +39,12 @@ class QueueAttributes:
     #: Receptions, not messages: a message delivered three times adds three.
     total_received: int
     total_sent: int
-    #: Epoch seconds; None when another client stored something that is no time.
+    #: Epoch seconds; None when another client stored a value that is not a time.
     created_s: float | None
     modified_s: float | None
     #: All messages: ready, delayed and in flight.
     messages: int
-    #: Messages that nobody can receive now: delayed or in flight.
+    #: Messages that cannot be received now: delayed or in flight.
     hidden_messages: int
 
     @property
@@ -54,10 +54,10 @@ class QueueAttributes:
 
 
 class SettleResult(IntEnum):
-    """What became of one message in a batch that ends or changes leases."""
+    """The result for one message of a batch that ends or changes leases."""
 
     DONE = 1
-    #: No such message: somebody deleted it before.
+    #: No such message: it was deleted before.
     MISSING = 0
-    #: It was handed to somebody else; nothing was changed.
+    #: It was delivered to another consumer; nothing was changed.
     LEASE_LOST = -1

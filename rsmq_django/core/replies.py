@@ -1,4 +1,4 @@
-"""How to read the raw replies of the scripts. Tolerant: whatever another client stored must not raise here."""
+"""Readers of the raw replies of the scripts. Tolerant: no value that another client stored may raise here."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .records import Message, QueueAttributes, SettleResult
 _MILLISECONDS_FROM = 1e11
 #: First-receive times above this are microseconds.
 _MICROSECONDS_FROM = 1e14
-#: Looking up is much faster than asking the class.
+#: A lookup is much faster than a call of the class.
 _SETTLEMENTS = {int(settlement): settlement for settlement in SettleResult}
 
 
 def read_nothing(_reply: Any) -> None:
-    """Read a reply that only says that it went well."""
+    """Read a reply that only reports success."""
 
 
 def read_queue_created(name: str) -> Callable[[Any], None]:
-    """Return a reader that raises QueueExists when the queue was there before."""
+    """Return a reader that raises QueueExists when the queue existed before."""
 
     def read(reply: Any) -> None:
         if not reply:
-            said = f"queue exists: {name!r}; its attributes were left alone, set_attributes() changes them"
+            said = f"queue exists: {name!r}; its attributes were not changed, set_attributes() changes them"
             raise QueueExists(said, queue_name=name)
 
     return read
@@ -48,12 +48,12 @@ def read_ids(reply: list[bytes] | bytes) -> list[str]:
 
 
 def read_message_id(raw: bytes) -> str:
-    """Read the id of any client. Bytes that are no UTF-8 become surrogates, which turn into the same bytes again."""
+    """Read the id of any client. Bytes that are not UTF-8 become surrogates, which turn into the same bytes again."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def read_settlements(reply: list[int] | int) -> list[SettleResult]:
-    """Read what became of each message of a batch, or of the only one."""
+    """Read the result of each message of a batch, or of the only one."""
     if isinstance(reply, int):
         return [_SETTLEMENTS[reply]]
     return [_SETTLEMENTS[number] for number in reply]
@@ -99,7 +99,7 @@ def read_attributes(unit: TimeUnit) -> Callable[[list[Any]], QueueAttributes]:
 
 
 def first_received_ms(raw: bytes) -> int | None:
-    """Read a time of first receive; None when another client left it out or stored something that is no time."""
+    """Read a time of first receive; None when another client left it out or stored a value that is not a time."""
     if len(raw) == 13 and raw.isdigit():  # what RSMQ writes
         return int(raw)
     milliseconds = number(raw, math.nan)

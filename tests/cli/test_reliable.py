@@ -163,7 +163,7 @@ def test_queue_with_messages_is_deleted_only_when_that_is_meant(rsmqctl: Run, or
     assert asked.exit_code == 1 and "1 message" in asked.errors
     assert done.json == {"queue": "orders", "deleted": True}
     gone = rsmqctl("reliable", "info", "-n", "orders")
-    assert gone.exit_code == 1 and "the first push makes it" in gone.errors
+    assert gone.exit_code == 1 and "the first push creates it" in gone.errors
 
 
 def test_functions_are_loaded_for_other_languages(rsmqctl: Run, orders: ReliableQueue, server: PrivateServer):
@@ -184,7 +184,7 @@ def test_functions_are_loaded_for_other_languages(rsmqctl: Run, orders: Reliable
         (["pop", "-n", "orders", "-c", "many"], 2, "not a valid integer"),
         (["recover", "-n", "orders", "-e", "-5"], 1, "elapsed_ms"),
         (["inspect", "-n", "orders", "--kind", "lost"], 2, "undelivered"),
-        (["inspect", "-n", "orders"], 1, "reliable queue not found: orders; the first push makes it"),
+        (["inspect", "-n", "orders"], 1, "reliable queue not found: orders; the first push creates it"),
         (["ack", "-n", "orders", "-i", "zzz"], 1, "not acknowledged: zzz"),
         (["redrive", "-n", "orders"], 2, "either -i or --count"),
         (["set", "-n", "orders", "--max-deliveries", "-1"], 2, "x>=0"),

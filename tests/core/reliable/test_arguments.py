@@ -171,7 +171,7 @@ def test_missing_queue_is_told_apart_from_an_empty_one(jobs: ReliableQueue):
     assert jobs.pop() == []
     assert [jobs.ack("1-1"), jobs.nack("1-1"), jobs.extend("1-1"), jobs.recover(1, 0)] == [None] * 4
     for look in (jobs.info, jobs.statistics, jobs.delete_queue, lambda: jobs.inspect(0, 1)):
-        with pytest.raises(QueueNotFound, match="the first push makes it"):
+        with pytest.raises(QueueNotFound, match="the first push creates it"):
             look()
 
 

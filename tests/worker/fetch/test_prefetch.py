@@ -174,7 +174,7 @@ def test_server_without_its_replicas_is_an_outage_and_no_damaged_queue(project: 
     try:
         source.exchange(0)
         assert source.backoff.is_on and not source.pending.refused
-        with pytest.raises(ServerRefused, match="cannot do it now .NOREPLICAS.* try again later"):
+        with pytest.raises(ServerRefused, match="cannot run the command now .NOREPLICAS.* try again later"):
             get_queue("default").send("refused")
     finally:
         server.redis.config_set("min-replicas-to-write", 0)
