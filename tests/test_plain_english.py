@@ -18,6 +18,7 @@ CLEAN = (
         "rsmq_django/worker/lease",
         "rsmq_django/worker/sources",
     ),
+    ("rsmq_django/admin", "rsmq_django/models", "rsmq_django/templates", "rsmq_django/templatetags"),
     ("rsmq_django/outbox", "rsmq_django/embedded", "rsmq_django/testing"),
     ("rsmq_django/spark", "rsmq_django/pipeline", "pyspark_rsmq.py"),
     ("rsmq_django/core/topics", "rsmq_django/core/reliable"),

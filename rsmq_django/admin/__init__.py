@@ -1,6 +1,6 @@
-"""The pages of Django's admin about what is in Redis. They read it live and mirror nothing.
+"""Admin pages for the data in Redis. They read it live and store no copy.
 
-Django imports this package when the admin looks for models to register. `site.py` knows what all pages share; each
+Django imports this package when the admin looks for models to register. `site.py` has the code of all pages; each
 module that is imported here registers one model.
 """
 

@@ -11,9 +11,9 @@ from ..live.envelopes import Seal, seal_of
 from .formats import one_line, visible
 from .json_text import Piece, is_json, pieces, redacted_text
 
-#: What a page shows of a body; the rest can be downloaded.
+#: How many bytes of a body a page shows; the rest can be downloaded.
 SHOWN_BYTES = 16 * 1024
-#: The same of one that is no text: sixteen bytes take a line.
+#: The same for a binary body: each line shows sixteen bytes.
 SHOWN_BINARY_BYTES = 4 * 1024
 
 
@@ -34,7 +34,7 @@ class ShownBody:
 
 
 def whole_body(body: bytes) -> tuple[str, Iterator[str]]:
-    """Return the kind of a body, and the whole of it in parts as it may be seen; nothing of one that is no text."""
+    """Return the kind of a body and all of its redacted text in parts; no parts for a binary body."""
     text = as_text(body, None)
     if text is None:
         return "binary", iter(())
@@ -44,14 +44,14 @@ def whole_body(body: bytes) -> tuple[str, Iterator[str]]:
 
 
 def shown(body: bytes, *, task: str = "", longest: int | None = SHOWN_BYTES) -> ShownBody:
-    """Return a body, or its first `longest` bytes, as it may be seen; of a signed one what was signed.
+    """Return a redacted body, or its first `longest` bytes; for a signed body, the signed content.
 
     `task` is that of a failure record, for a body that does not name one.
     """
     if longest is None:
         return _shown(body, "", task=task, longest=None, is_cut=False)
     is_cut = len(body) > longest
-    # What is inside is shorter, and was perhaps escaped.
+    # The inner body is shorter, and may have been escaped.
     found = seal_of(body[: 2 * longest], is_cut=len(body) > 2 * longest)
     if found.seal != "signed":
         return _shown(body, found.seal, task=task, longest=longest, is_cut=is_cut)
@@ -70,7 +70,7 @@ def _shown(body: bytes, seal: Seal, *, task: str, longest: int | None, is_cut: b
 
 
 def preview(body: bytes, task: str, *, is_cut: bool) -> str:
-    """Return the beginning of a body on one line; of a signed one what was signed."""
+    """Return the beginning of a body on one line; for a signed body, of the signed content."""
     found = seal_of(body, is_cut=is_cut)
     if found.seal == "signed":
         body, is_cut = found.body, found.is_cut
@@ -82,14 +82,14 @@ def preview(body: bytes, task: str, *, is_cut: bool) -> str:
         text = "".join(part if kind != "space" else " " for kind, part in parts)
     else:
         text = redacted_text(text, task=task, is_cut=is_cut)
-    # The name of the task stands beside it.
+    # The name of the task is shown next to it.
     at = text.find('"args"') if task else -1
     line = one_line("{ " + text[at:] if at > 0 else text)
     return line + "…" if is_cut and not line.endswith("…") else line
 
 
 def as_text(body: bytes, longest: int | None) -> str | None:
-    """Return the first bytes as text, up to a whole character; None when they are none."""
+    """Return the first bytes as text, up to a whole character; None when they are not text."""
     head = body if longest is None else body[:longest]
     try:
         text = head.decode()

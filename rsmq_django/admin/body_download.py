@@ -17,13 +17,13 @@ from .formats import as_size
 
 #: A body that is longer is not sent to a browser. Our own clients send no longer one.
 MAX_DOWNLOAD_BYTES = MAX_BODY_BYTES
-#: Longer bodies are written in parts, of so many characters.
+#: Longer bodies are written in parts of this number of characters.
 LONG_BYTES = 64 * 1024
 CHUNK_CHARACTERS = 64 * 1024
 
 
 def body_of(key: str) -> HttpResponseBase:
-    """Return the body of the message that a key stands for. Raises Http404."""
+    """Return the body of the message with this key. Raises Http404."""
     found = message_place_of(key)
     if found is None:
         raise Http404

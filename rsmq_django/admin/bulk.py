@@ -1,9 +1,8 @@
-"""Operations on all messages of a queue that fit a filter, however many: done slice by slice, request by request.
+"""Bulk operations: all messages of a queue that match a filter, processed in slices, one or more per request.
 
-A job is data that travels with the page, signed. Redis remembers only how many of its steps were begun, so that a page
-that is sent again does nothing. Closing the page stops the job, and what was done stays done. Each slice is looked at
-and then carried out by scripts that leave alone what a worker has received meanwhile. What was sent after the operator
-was asked is not meant.
+The state of a job is signed data in the page. Redis stores only the number of steps that were started, so that a page
+that is submitted twice has no effect. Closing the page stops the job; finished slices are kept. Scripts check each
+slice and skip messages that a worker has received meanwhile. Messages sent after the confirmation are not included.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ MAX_AGE_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be done to which messages, and how far it got."""
+    """A bulk operation, the filter of its messages, and its progress."""
 
     operation: str
     #: Key of the queue.
@@ -47,7 +46,7 @@ class Job:
     state: str = ""
     words: tuple[str, ...] = ()
     in_bodies: bool = False
-    #: Fingerprint of a failure, and its task and error, which say what is meant.
+    #: Fingerprint of a failure, and its task and error, which describe it.
     failure: str = ""
     name: str = ""
     #: Names with * and ?, of the task and the exception of dead letters.
@@ -69,7 +68,7 @@ class Job:
 
     @property
     def what(self) -> Operation:
-        """Return what is done."""
+        """Return the operation."""
         return OPERATIONS[self.operation]
 
     @property
@@ -77,12 +76,12 @@ class Job:
         """Return the queue."""
         place = place_of(self.queue)
         if place is None:
-            raise signing.BadSignature(f"{self.queue!r} is no queue of this project any more")
+            raise signing.BadSignature(f"{self.queue!r} is no longer a queue of this project")
         return place
 
     @property
     def tally(self) -> Tally:
-        """Return what became of the messages so far."""
+        """Return the outcomes of the messages so far."""
         return Tally(self.done, dict(self.stayed))
 
     @property
@@ -94,7 +93,7 @@ class Job:
         return Position.behind_all_of(self.asked_ms) if self.state in RECEIVED else START
 
     def token(self) -> str:
-        """Return the job as text that nobody can change."""
+        """Return the job as signed text."""
         return signing.dumps(asdict(self), salt=SALT, compress=True)
 
     @classmethod
@@ -118,7 +117,7 @@ class Job:
         return ", ".join(parts)
 
     def title(self) -> str:
-        """Return what is done to what: "Retry · shop.tasks.pay, ConnectionError", or "Delete · mail"."""
+        """Return the operation and its messages: "Retry · shop.tasks.pay, ConnectionError", or "Delete · mail"."""
         return f"{self.what.title} · {self.name or self.queue}"
 
     def fits(self, message: StoredMessage) -> bool:
@@ -140,7 +139,7 @@ def claim(job: Job) -> bool:
 
 
 def go_on(job: Job, seconds: float) -> Iterator[Job]:
-    """Carry on with a job for about so many seconds; tell after each slice how far it got."""
+    """Continue a job for about N seconds; yield its progress after each slice."""
     until = time.monotonic() + seconds
     while not job.is_finished:
         job = _step(job)
@@ -150,7 +149,7 @@ def go_on(job: Job, seconds: float) -> Iterator[Job]:
 
 
 def _step(job: Job) -> Job:
-    """Look at up to a thousand messages, and do it to those that are meant."""
+    """Check up to a thousand messages, and apply the operation to the matching ones."""
     place, tally = job.place, job.tally
     which: Literal["all", "received", "new"] = RECEIVED.get(job.state, "all")
     left = job.to_look_at - job.looked_at

@@ -23,7 +23,7 @@ from .operations import Operation
 if TYPE_CHECKING:
     from .site import LiveAdmin
 
-#: How long one request works. With JavaScript the next one follows by itself, without it somebody has to click.
+#: How long one request works. JavaScript sends the next request automatically; without it the operator clicks.
 LIVE_SLICE_S, SLICE_S = 0.2, 2.0
 
 
@@ -49,7 +49,7 @@ def has_more(selection: Selection) -> bool:
 
 
 def new_job(request: HttpRequest, operation: Operation, queue: str, **choices: Any) -> Job | None:
-    """Return a job that has not begun; None when there is no such queue."""
+    """Return a job that has not begun; None when the queue does not exist."""
     job = Job(operation=operation.name, queue=queue, user_id=user_id(request), asked_ms=0, to_look_at=0, **choices)
     try:
         place = job.place

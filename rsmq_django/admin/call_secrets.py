@@ -18,7 +18,7 @@ class CallSecrets:
 
     #: Names of the parameters that take positional arguments.
     names: Sequence[str] = ()
-    #: The one that takes all further positional arguments, and the one that takes all further keyword arguments.
+    #: Names of the parameters for all further positional (`*args`) and keyword (`**kwargs`) arguments.
     other_args: str = ""
     other_kwargs: str = ""
     keywords: Collection[str] = ()

@@ -50,7 +50,7 @@ class Chart:
     show: Callable[[float], str]
     #: Columns on top of each other rather than lines.
     is_stacked: bool = False
-    #: What is said when there is nothing to see; "" for the usual words.
+    #: Text of an empty chart; "" for the default text.
     nothing: str = ""
     #: A known 0 is news, too.
     shows_zero: bool = False
@@ -165,7 +165,7 @@ def sparkline(values: Sequence[float], label: str) -> SafeString:
 
 
 def nice_top(value: float) -> float:
-    """Round a maximum up to one that the grid divides well: 1, 2, 4 or 8 times a power of ten."""
+    """Round a maximum up to a multiple that the grid divides well: 1, 2, 4 or 8 times a power of ten."""
     if not value > 0:
         return 1.0
     power = 1.0

@@ -47,7 +47,7 @@ def words_of(timetable: Timetable) -> str:
 
 
 def cron_in_words(expression: str) -> str:
-    """Return a cron expression in words, "" when there are none for it."""
+    """Return a cron expression in words, "" when it cannot be put into words."""
     fields = expression.upper().split()
     if len(fields) == 6:
         if fields[0] != "0":
@@ -77,7 +77,7 @@ def _every_seconds(fields: Sequence[str]) -> str:
 
 
 def _times(minute: str, hour: str) -> list[str]:
-    """Return the times of day: "03:30"; none for what is no short list."""
+    """Return the times of day: "03:30"; an empty list when there are too many."""
     minutes, hours = _numbers(minute, {}, 0, 59), _numbers(hour, {}, 0, 23)
     if not minutes or not hours or len(minutes) * len(hours) > MAX_TIMES:
         return []

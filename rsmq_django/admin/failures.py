@@ -17,7 +17,7 @@ from .formats import one_line, reason_of, visible
 from .message_page import as_safe_text
 from .naming import failure_name
 
-#: A page answers within this; what was not looked at is told.
+#: Time limit of a page; the page tells how many dead letters were not read.
 LOOK_S = 0.15
 MAX_GROUPS = 200
 
@@ -55,7 +55,7 @@ class FailureGroup:
 
     @property
     def pattern(self) -> str:
-        """Return the exception's text without its data, for those who may see bodies."""
+        """Return the exception's text without its data, for users who may see bodies."""
         return one_line(as_safe_text(pattern_of(self.failure.message)), 160) if self.failure else ""
 
     @property

@@ -93,7 +93,7 @@ def as_size(size_bytes: int | None) -> str:
 
 
 def as_duration(seconds: float | None, *, units: int = 2) -> str:
-    """Return "3 min 20 s", in at most so many units."""
+    """Return "3 min 20 s", in at most N units."""
     if seconds is None:
         return "-"
     if seconds < 10:

@@ -1,4 +1,4 @@
-"""Forms of the pages: what operations ask for, and what is sent."""
+"""Forms of the pages: parameters of operations, and new messages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class AttributesForm(_QueueForm):
         fields = ("visibility_timeout_s", "delay_s", "max_size_bytes")
 
     def clean_max_size_bytes(self) -> int:
-        """Return the size. Raises ValidationError for one that RSMQ does not allow."""
+        """Return the size. Raises ValidationError when RSMQ does not allow it."""
         try:
             return checked_max_size(self.cleaned_data["max_size_bytes"])
         except InvalidValue as error:
@@ -91,13 +91,13 @@ class SendForm(forms.Form):
 
 
 class PurgeForm(forms.Form):
-    """The name of the queue, typed, and what was seen of it."""
+    """Confirmation of a purge: the typed name of the queue, and its state when the page was shown."""
 
     name = forms.CharField(
         label=gettext_lazy("Name of the queue"), widget=forms.TextInput(attrs={"autocomplete": "off"})
     )
     total_sent = forms.IntegerField(widget=forms.HiddenInput)
-    whatever = forms.BooleanField(label=gettext_lazy("Also remove newer messages"), required=False)
+    also_newer = forms.BooleanField(label=gettext_lazy("Also remove newer messages"), required=False)
 
     def __init__(self, expected: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Operations on messages that somebody selected or looks at: asked first, compared with what was seen, written down."""
+"""Operations on one or more messages: confirmed, checked for changes since the page was shown, and logged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Action = Callable[["LiveAdmin", HttpRequest, Any], HttpResponse | None]
 
 
 def action_for(operation: Operation) -> Action:
-    """Return the admin action that does an operation to what is selected."""
+    """Return the admin action that applies an operation to the selected messages."""
 
     def act(model_admin: LiveAdmin, request: HttpRequest, queryset: Any) -> HttpResponse | None:
         return operate_on_selected(model_admin, request, operation, queryset)
@@ -121,7 +121,7 @@ def _log(request: HttpRequest, operation: Operation, place: Place, ids: list[byt
 
 
 def seen_counts(request: HttpRequest, keys: Sequence[str]) -> dict[str, int | None]:
-    """Return the receive counts that the page has shown, by message key; None for what was not said."""
+    """Return the receive counts that the page has shown, by message key; None for unknown counts."""
     said: dict[str, int] = {}
     for value in request.POST.getlist("seen"):
         count, _space, key = value.partition(" ")
@@ -131,7 +131,7 @@ def seen_counts(request: HttpRequest, keys: Sequence[str]) -> dict[str, int | No
 
 
 def by_queue(seen: dict[str, int | None]) -> dict[Place, dict[bytes, int | None]]:
-    """Group what was seen by queue: message id -> receive count. Keys that stand for no message are left out."""
+    """Group the shown messages by queue: message id -> receive count. Invalid keys are left out."""
     grouped: dict[Place, dict[bytes, int | None]] = {}
     for key, receive_count in seen.items():
         found = message_place_of(key)

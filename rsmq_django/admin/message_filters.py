@@ -32,7 +32,7 @@ MAX_QUEUE_CHOICES = 50
 
 
 class QueueFilter(admin.SimpleListFilter):
-    """One queue. What is behind the others is reached from the page of queues."""
+    """Filter by one queue. The messages of other queues are reached from the page of queues."""
 
     title = gettext_lazy("queue")
     parameter_name = "queue"
@@ -47,7 +47,7 @@ class QueueFilter(admin.SimpleListFilter):
         return [(place.key, one_line(place.key, 40)) for place in places[:MAX_QUEUE_CHOICES]]
 
     def has_output(self) -> bool:
-        """Return True: what is chosen can be taken back, whatever is offered."""
+        """Return True: a chosen filter can always be cleared, also without other choices."""
         return bool(self.lookup_choices) or self.value() is not None
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -114,7 +114,7 @@ class ErrorFilter(TextFilter):
 
 
 class TagFilter(TextFilter):
-    """A whole tag. Tags are in bodies, so it is only for those who may see these."""
+    """A whole tag. Tags are in bodies, so it is only for users who may see bodies."""
 
     title = gettext_lazy("tag")
     parameter_name = "tag"

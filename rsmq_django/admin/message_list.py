@@ -41,7 +41,7 @@ def what(message: Message) -> str:
 
 @admin.display(description=gettext_lazy("task / error"))
 def what_and_body(message: Message) -> str:
-    """Return the task with its arguments, and the error with its text, for those who may see bodies."""
+    """Return the task with its arguments, and the error with its text, for users who may see bodies."""
     failure = message.stored.failure()
     text = one_line(redact(failure.message), 160) if failure else ""
     shown = format_html('{}<span class="rsmq-preview">{}</span>', what(message), arguments_of(message))
@@ -53,7 +53,7 @@ def arguments_of(message: Message) -> str:
     stored = message.stored
     try:
         call = redacted_call(decode(seal_of(stored.body, is_cut=_is_cut(message)).body, message_id=stored.id))
-    except Unreadable:  # not a call, or one of which only the beginning was read
+    except Unreadable:  # not a call, or only its beginning was read
         return preview(stored.body, message.task, is_cut=_is_cut(message))
     parts = [_argument(name, value) for name, value in (*call.args, *call.kwargs.items())]
     return one_line(", ".join(parts)) if parts else _("no arguments")

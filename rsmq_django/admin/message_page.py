@@ -61,7 +61,7 @@ class MessagePage:
 
     @property
     def is_in_flight(self) -> bool:
-        """Return whether somebody holds it, or it waits for its next attempt."""
+        """Return whether it is in flight or waits for its next attempt."""
         return self.stored.state(self.now_ms) is State.IN_FLIGHT
 
     @cached_property

@@ -1,6 +1,6 @@
-"""The pages of messages: the list of what lies in the queues, and everything about one of them.
+"""The pages of messages: the list of a queue's messages, and the details of one message.
 
-Columns and filter are in `message_list.py`, what is done to messages in `message_actions.py`.
+Columns and filter are in `message_list.py`, operations on messages in `message_actions.py`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
         )
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        """Return the columns: bodies are for those who may see them."""
+        """Return the columns: bodies only for users who may see them."""
         columns = list(super().get_list_display(request))
         if self.may(request, "view_body"):
             columns[columns.index(message_list.what)] = message_list.what_and_body
@@ -103,7 +103,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
         return MessageChangeList
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        """Search bodies and errors only for those who may see them."""
+        """Search bodies and errors only for users who may see them."""
         if not search_term.strip():
             return queryset, False
         return queryset.search(search_term, in_bodies=self.may(request, "view_body")), False
@@ -194,7 +194,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
         return HttpResponseRedirect(self._list_of(key))
 
     def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Cancel the task of a message, also one that runs: its worker is told."""
+        """Cancel the task of a message. The worker of a running task is notified."""
         self.demand(request, "delete_message")
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -217,7 +217,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
         return self.address("message_changelist", queue=key.rpartition("/")[0])
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
-        """Ask as Django does, but delete only what has not moved on."""
+        """Ask as Django does, but delete only messages that have not changed meanwhile."""
         self.demand(request, "view_message")
         if request.method != "POST":
             return super().delete_view(request, object_id, extra_context)
@@ -230,7 +230,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """Return what is deleted: just the messages, because nothing refers to them."""
+        """Return the objects to delete: just the messages, because nothing refers to them."""
         rows = list(objs)
         missing = set() if self.has_delete_permission(request) else {str(self.opts.verbose_name)}
         shown = [f"{names_of([row])} ({row})" for row in rows]

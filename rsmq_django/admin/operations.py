@@ -1,6 +1,6 @@
-"""What an operator does to messages: which permission it needs, which scripts do it, and what became of it.
+"""Operations on messages: the permission that each needs, its scripts, and its outcomes.
 
-Every operation takes messages as somebody saw them and leaves alone what has been received since.
+Every operation takes messages as they were shown, and skips messages that have been received since.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ WORDS = {
 
 @dataclass
 class Tally:
-    """What became of messages so far."""
+    """The outcomes of an operation so far."""
 
     done: int = 0
     stayed: dict[str, int] = field(default_factory=dict)
-    #: The ids of those that were done.
+    #: The ids of the messages that were done.
     done_ids: list[bytes] = field(default_factory=list)
 
     @property
@@ -215,9 +215,9 @@ def carry_out(
 
 
 def as_seen(place: Place, receive_counts: Mapping[bytes, int | None], tally: Tally) -> list[StoredMessage]:
-    """Read messages with the receive counts that somebody saw; None stands for the one of now.
+    """Read messages with the receive counts that the page showed; None means the current count.
 
-    With those the scripts see whether a message has moved on since. Messages that are gone are noted.
+    Scripts use the counts to detect messages that have changed since. Missing messages are counted in the tally.
     """
     found: list[StoredMessage] = []
     ids = list(receive_counts)

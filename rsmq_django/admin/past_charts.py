@@ -20,13 +20,13 @@ SPAN_PARAMETER = "span"
 
 
 def span_of(request: HttpRequest) -> str:
-    """Return which span somebody wants to see."""
+    """Return the requested period."""
     span = request.GET.get(SPAN_PARAMETER, "")
     return span if span in SPANS_S else HOUR
 
 
 def span_links(request: HttpRequest) -> list[tuple[str, str, bool]]:
-    """Return the spans to choose from: label, query string, whether it is the one that is shown."""
+    """Return the periods to choose from: label, query string, whether it is shown now."""
     labels = {"1h": _("1 hour"), "24h": _("24 hours"), "7d": _("7 days")}
     links = []
     for span in SPANS_S:

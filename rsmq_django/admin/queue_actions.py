@@ -1,7 +1,8 @@
-"""Pausing, resuming and purging several queues at once: asked first, with their names and counts, and written down.
+"""Pausing, resuming and purging several queues at once: confirmed with their names and counts, and logged.
 
 All queues of one connection are paused or resumed by one script. Purging is one script for each queue, so a queue is
-emptied as a whole or not at all; one that was sent to since the question is left alone.
+emptied as a whole or not at all; a queue that received messages after the confirmation page was shown is not
+changed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .logs import log, user_id
 if TYPE_CHECKING:
     from .queues import QueueAdmin
 
-#: What is typed before queues are purged.
+#: The word to type before queues are purged.
 PURGE_WORD = "purge"
 
 
@@ -48,7 +49,7 @@ class QueueOperation:
 
 
 def action_for(operation: QueueOperation) -> Callable[..., Any]:
-    """Return the admin action that asks before an operation on what is selected."""
+    """Return the admin action that asks for confirmation of an operation on the selected queues."""
 
     def act(model_admin: QueueAdmin, request: HttpRequest, queryset: Any) -> HttpResponse:
         model_admin.demand(request, operation.codename)
@@ -88,7 +89,7 @@ class SelectionForm(forms.Form):
 
 
 def bulk_view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
-    """Do what was asked; POST only."""
+    """Carry out the confirmed operation; POST only."""
     operation = OPERATIONS.get(request.POST.get("action", ""))
     if operation is None:
         raise Http404
@@ -138,7 +139,7 @@ def whole_queue(place: Place) -> Place:
 
 
 def _is_ours(row: Queue) -> bool:
-    """Return whether the name is one that this project gives: to others nothing is done."""
+    """Return whether the name is valid in this project: other queues are not changed."""
     try:
         row.place.queue()
     except InvalidName:

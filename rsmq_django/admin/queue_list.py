@@ -1,4 +1,4 @@
-"""The list of queues as an overview: what happened lately beside what is in them now."""
+"""The list of queues as an overview: recent activity and current depth."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class QueueChangeList(LiveChangeList):
         return found
 
     def get_ordering_field_columns(self) -> Any:
-        """Return the columns that the list is sorted by: none while those that need attention come first."""
+        """Return the columns that the list is sorted by: none while queues with problems come first."""
         return super().get_ordering_field_columns() if ORDER_VAR in self.params else {}
 
     def get_results(self, request: HttpRequest) -> None:
@@ -92,7 +92,7 @@ class QueueChangeList(LiveChangeList):
 
     @staticmethod
     def _page(request: HttpRequest) -> str:
-        """Return what stands for a page, whatever time it shows."""
+        """Return the key of a page, without its period."""
         query = request.GET.copy()
         query.pop(SPAN_PARAMETER, None)
         return query.urlencode()

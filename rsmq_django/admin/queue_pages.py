@@ -123,12 +123,12 @@ def enqueue_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) ->
 
 
 def purge_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -> HttpResponse:
-    """Remove all messages, after the name was typed; what was sent after the page was shown only when that is said."""
+    """Remove all messages after the name was typed; messages newer than the page only if the user ticked that."""
     form = PurgeForm(queue.name, request.POST if request.method == "POST" else None)
     if form.is_valid():
         client, name = queue.place.client, queue.name
         removed: int | None
-        if form.cleaned_data["whatever"]:
+        if form.cleaned_data["also_newer"]:
             removed = moves.purge(client, name)
         else:
             removed = moves.purge_as_seen(client, name, form.cleaned_data["total_sent"])

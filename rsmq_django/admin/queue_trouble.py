@@ -29,7 +29,7 @@ TROUBLES: Mapping[str, tuple[Any, str]] = {
     "dead": (gettext_lazy("with dead letters"), "dead-letters"),
     "paused": (gettext_lazy("paused with a backlog"), "paused-backlog"),
 }
-#: What stands beside the name of a queue; its dead letters and that it is paused are told elsewhere.
+#: Problems shown next to the name of a queue; dead letters and paused queues are shown elsewhere.
 BADGES = {
     "unserved": gettext_lazy("no worker"),
     "late": gettext_lazy("older than its target"),
@@ -79,7 +79,7 @@ def troubles_by_queue(state: Installation) -> dict[Place, list[str]]:
 
 
 def trouble_links(request: HttpRequest) -> list[tuple[Any, str, bool]]:
-    """Return what to choose from above the list: label, query string, whether it is the one that is shown."""
+    """Return the choices above the list: label, query string, whether it is shown now."""
     links = []
     for value, label in (("", gettext_lazy("all queues")), *((value, each[0]) for value, each in TROUBLES.items())):
         query = request.GET.copy()

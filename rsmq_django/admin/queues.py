@@ -1,6 +1,6 @@
-"""The pages of queues: the list of all of them with their charts, and what one is set to.
+"""The pages of queues: the list of all queues with their charts, and the attributes of one queue.
 
-What is done to one is in `queue_pages.py`.
+Operations on a queue are in `queue_pages.py`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class QueueAdmin(LiveAdmin):
 
     @admin.display(description=gettext_lazy("queue"), ordering="name")
     def shown_name(self, queue: Queue) -> str:
-        """Return the name, which links to the page of the queue, and what is out of the ordinary."""
+        """Return the name, which links to the page of the queue, and its problems."""
         troubles = [str(BADGES[each]) for each in queue.troubles if each in BADGES]
         loud = [*troubles, _("paused") if queue.is_paused else "", _("broken") if queue.is_broken else ""]
         quiet = [
@@ -97,7 +97,7 @@ class QueueAdmin(LiveAdmin):
 
     @admin.display(description=gettext_lazy("in flight"))
     def in_flight(self, queue: Queue) -> str:
-        """Return how many messages somebody holds, or wait for their next attempt."""
+        """Return how many messages are in flight or wait for their next attempt."""
         return self._hidden(queue, "in_flight")
 
     @admin.display(description=gettext_lazy("dead"))
@@ -138,7 +138,7 @@ class QueueAdmin(LiveAdmin):
 
     @admin.display(description=gettext_lazy("workers"))
     def processes(self, queue: Queue) -> str:
-        """Return how many processes take messages from it; red where messages wait for somebody and nobody comes."""
+        """Return how many processes consume it; red when it has a backlog and no worker."""
         is_fine = queue.processes or queue.ready == 0 or queue.holds_dead_letters
         return str(queue.processes) if is_fine else format_html('<span class="rsmq-bad">{}</span>', 0)
 
@@ -156,7 +156,7 @@ class QueueAdmin(LiveAdmin):
     # -- One queue ----------------------------------------------------------------------------------------------------
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return whether the user may change attributes, and whether the queue is one whose attributes we can."""
+        """Return whether the user may change attributes, and whether those of this queue can be changed."""
         return self.may(request, "change_queue") and not (obj is not None and _is_foreign(obj))
 
     def own_urls(self) -> Sequence[URLPattern]:
@@ -225,13 +225,13 @@ class QueueAdmin(LiveAdmin):
         return found.messages, failures, self.address("queue_change", place.key), visible(place.name)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """Set only what was changed: another operator may have set the rest meanwhile."""
+        """Set only the changed attributes: another operator may have set the rest meanwhile."""
         changes = {name: form.cleaned_data[name] for name in form.changed_data}
         if changes:
             obj.place.queue().set_attributes(**changes)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Return what is deleted: queues, and the messages in them."""
+        """Return the objects to delete: queues, and the messages in them."""
         rows = list(objs)
         line = _("%(queue)s: %(count)s messages")
         lines = [line % {"queue": row.key, "count": as_number(row.messages)} for row in rows]
@@ -244,7 +244,7 @@ class QueueAdmin(LiveAdmin):
         self.delete_queryset(request, [obj])
 
     def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
-        """Delete queues with their messages. One that somebody else has deleted is gone, which is what was wanted."""
+        """Delete queues with their messages. A queue that another user has deleted counts as deleted."""
         for row in queryset:
             try:
                 row.place.queue().delete_queue()

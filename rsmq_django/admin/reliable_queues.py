@@ -1,4 +1,4 @@
-"""The pages of reliable queues: who waits, who is pending with whom, what is dead; and settling what is stuck."""
+"""The pages of reliable queues: waiting, pending and dead messages, and operations on them."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class ReliableQueueAdmin(LiveAdmin):
 
     @admin.display(description=gettext_lazy("oldest pending"), ordering="oldest_pending_s")
     def oldest_pending(self, queue: ReliableQueue) -> str:
-        """Return how long ago the oldest delivery was that nobody acknowledged."""
+        """Return the age of the oldest delivery that is not acknowledged."""
         return as_duration(queue.oldest_pending_s)
 
     @admin.display(description=gettext_lazy("max deliveries"), ordering="max_deliveries")
@@ -260,7 +260,7 @@ class ReliableQueueAdmin(LiveAdmin):
         return self.own_page(request, "reliablequeue/ask.html", context)
 
     def _named(self, request: HttpRequest, row: Any, settling: Settling, receipts: list[str]) -> list[tuple[str, str]]:
-        """Return each receipt with the beginning of its message, for those who may see bodies."""
+        """Return each receipt with the beginning of its message, for users who may see bodies."""
         names: dict[str, str] = {}
         queue = core_queue(row) if self.may(request, "view_body") else None
         if queue is not None:
@@ -276,7 +276,7 @@ def other_names(queue: CoreQueue) -> list[str]:
 
 
 def core_queue(row: ReliableQueue) -> CoreQueue | None:
-    """Return the queue that a row stands for."""
+    """Return the queue of a row."""
     place = place_of(row.key)
     return CoreQueue(place.name, place.client) if place else None
 

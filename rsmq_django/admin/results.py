@@ -44,7 +44,7 @@ class ResultAdmin(RunsAgain, LiveAdmin):
     """See the module."""
 
     list_display = ("task_id", "shown_status", "queue", "attempts", "enqueued_at", "started_at", "finished_at")
-    #: Redis cannot list them, so nobody knows how many there are in all.
+    #: Redis cannot list results, so their total number is unknown.
     show_full_result_count = False
     search_fields = ("task_id",)
     search_help_text = gettext_lazy("Enter a task id to find its result.")
@@ -64,7 +64,7 @@ class ResultAdmin(RunsAgain, LiveAdmin):
         return call_of_result(result.connection, result.task_id, result.record) if result is not None else None
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
-        """Add the value, the call and the attempts, for those who may see them."""
+        """Add the value, the call and the attempts, for users who may see them."""
         result: Result = context["original"]
         place = Place(result.connection, result.record.get("queue", ""))
         message_id = result.record.get("message", "").encode("utf-8", "surrogateescape")

@@ -69,7 +69,7 @@ class PageOfRun:
 
     @cached_property
     def value(self) -> ShownBody | None:
-        """Return what the function returned, where this run is the one that succeeded and the result is kept."""
+        """Return the return value of the function if this run succeeded and its result is stored."""
         text = self.record.get("value")
         if text is None or self.event.kind != "succeeded":
             return None

@@ -37,7 +37,7 @@ class RunningRow:
     queue: str
     task: str
     runs_for: str
-    #: "" for those who may not see bodies.
+    #: "" for users who may not see bodies.
     arguments: str
     progress: str
     #: Where it is in its code; "" when that was not asked for, or is not known yet.
@@ -46,7 +46,7 @@ class RunningRow:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of a message that runs."""
+    """The known details of a running message."""
 
     place: Place
     message: StoredMessage | None

@@ -1,4 +1,4 @@
-"""The list of what ran, newest first, and the page of one run."""
+"""The list of runs, newest first, and the page of one run."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class RunAdmin(RunsAgain, LiveAdmin):
 
     @admin.display(description=gettext_lazy("error"))
     def shown_error(self, run: Run) -> str:
-        """Return the kind of error; its text for those who may see it."""
+        """Return the kind of error; its text for users who may see it."""
         name = run.error.rpartition(".")[2]
         text = as_safe_text(run.event.error) if getattr(run, "shows_texts", False) else ""
         return one_line(f"{name}: {text}" if name and text else name or "-", 100)

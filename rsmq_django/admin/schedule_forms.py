@@ -1,4 +1,4 @@
-"""The form of a schedule: when it is due, and what becomes of ticks that were missed."""
+"""The form of a schedule: when it is due, and its policy for missed ticks."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ class ScheduleForm(forms.Form):
             del self.fields["name"]
 
     def clean_name(self) -> str:
-        """Return the name. Raises ValidationError for one that no schedule may have."""
+        """Return the name. Raises ValidationError when it is not allowed."""
         name: str = self.cleaned_data["name"]
         if not is_name(name):
             raise forms.ValidationError(_("This name contains characters that cannot be printed."))
         return name
 
     def clean_cron(self) -> str:
-        """Return the expression. Raises ValidationError for what is not one."""
+        """Return the expression. Raises ValidationError when it is not valid."""
         cron: str = self.cleaned_data["cron"]
         if cron and not is_cron(cron):
             raise forms.ValidationError(_("This is not a valid cron expression, or it never matches a time."))

@@ -1,4 +1,4 @@
-"""The next and the last ticks of a schedule, with what became of the last ones."""
+"""The next and the last ticks of a schedule, with the outcomes of the last ones."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ OPERATIONS = {
 
 
 def action_for(name: str) -> Callable[..., None]:
-    """Return the admin action that does something to what is selected."""
+    """Return the admin action that applies an operation to the selected schedules."""
 
     def act(model_admin: ScheduleAdmin, request: HttpRequest, queryset: Any) -> None:
         model_admin.operate(request, name, queryset)

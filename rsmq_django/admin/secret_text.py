@@ -154,7 +154,7 @@ def _value_end(text: _Text, start: int) -> int:
 
 
 def _strings_end(text: _Text, quote: re.Match[str]) -> int:
-    """Return where a quoted text ends, and those that follow it: Python reads them as one."""
+    """Return the end of a quoted text and of adjacent ones: Python joins adjacent literals."""
     end = _quoted_end(text, quote)
     while (more := _NEXT_STRING.match(text, end)) is not None and more[1] == quote[1]:
         end = _quoted_end(text, more)

@@ -103,7 +103,7 @@ class LiveAdmin(_ModelAdmin):
 
     change_list_template = "admin/rsmq/change_list.html"
     list_max_show_all = 500
-    #: Counting what is behind each choice of a filter would look at every message.
+    #: Counting the messages of each filter choice would read every message.
     show_facets = admin.ShowFacets.NEVER
     view_on_site = False
     #: Whether its pages keep themselves up to date.
@@ -126,7 +126,7 @@ class LiveAdmin(_ModelAdmin):
             raise PermissionDenied
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Return False: what is new is sent, not added."""
+        """Return False: new messages are sent, not added."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -134,7 +134,7 @@ class LiveAdmin(_ModelAdmin):
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return whether there is such a permission and the user has it: superusers have those that do not exist."""
+        """Return whether the permission exists and the user has it: superusers have any, also unknown ones."""
         return "delete" in self.opts.default_permissions and super().has_delete_permission(request, obj)
 
     # -- Lists --------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class LiveAdmin(_ModelAdmin):
     # -- Pages --------------------------------------------------------------------------------------------------------
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
-        """Show the list under the name of what it lists: nobody comes to select one to change."""
+        """Show the list with the plural name of the model as its title, not "Select ... to change"."""
         if is_fragment(request) and has_stock_lists():
             return self._list_fragment(request)
         title = capfirst(str(self.opts.verbose_name_plural))
@@ -186,7 +186,7 @@ class LiveAdmin(_ModelAdmin):
         return TemplateResponse(request, self.change_list_template, context)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        """Return a row, or None. A refresh of one that is gone raises Http404.
+        """Return a row, or None. A refresh of a missing row raises Http404.
 
         Django would leave a line for the next page, one for each refresh of a page that stays open.
         """

@@ -77,7 +77,7 @@ class TopicAdmin(LiveAdmin):
 
     @admin.display(description=gettext_lazy("largest lag"))
     def behind(self, topic: Topic) -> str:
-        """Return the group with the most ahead of it; red when nobody reads for it."""
+        """Return the group with the largest lag; red when it has no active consumer."""
         group: GroupStatus | None = getattr(topic, "furthest_behind", None)
         if group is None or not group.lag:
             return "-" if group is None else "0"
@@ -86,7 +86,7 @@ class TopicAdmin(LiveAdmin):
 
     @admin.display(description=gettext_lazy("status"))
     def status(self, topic: Topic) -> str:
-        """Return what is out of the ordinary."""
+        """Return the problems of the topic."""
         return format_html('<span class="rsmq-bad">{}</span>', _("broken")) if topic.is_broken else "-"
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -122,7 +122,7 @@ class TopicAdmin(LiveAdmin):
     # -- Where a group goes on ----------------------------------------------------------------------------------------
 
     def seek_view(self, request: HttpRequest, object_id: str, group: str) -> HttpResponse:
-        """Ask where to, show what that would do, and do it when it is still what was shown."""
+        """Ask for the new position, show a preview, and move the group if it has not changed since the preview."""
         self.demand(request, "seek_topic")
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -186,7 +186,7 @@ class TopicAdmin(LiveAdmin):
 
 
 def core_topic(row: Topic) -> CoreTopic | None:
-    """Return the topic that a row stands for."""
+    """Return the topic of a row."""
     place = place_of(row.key)
     return CoreTopic(place.name, place.client) if place else None
 
@@ -213,13 +213,13 @@ class ShownGroup:
     """One group as a row of the table."""
 
     status: GroupStatus
-    #: How much of what is kept it has been given, in percent.
+    #: Share of the retained messages that it has read, in percent.
     share_read: int
-    #: How long its next message has been there; "" when there is none.
+    #: Age of its next message; "" when there is none.
     behind_for: str
-    #: How long ago somebody read for it.
+    #: How long ago a consumer read from it.
     seen_ago: str
-    #: There is something to read, and nobody who would.
+    #: It has lag and no active consumer.
     is_left_alone: bool
 
 
@@ -319,7 +319,7 @@ def read_log(topic: CoreTopic, asked: Any, *, with_bodies: bool) -> LogPage:
 
 def _index_at(topic: CoreTopic, text: str) -> int:
     moment: Any = forms.DateTimeField().clean(text)
-    # A dry run of a group that need not exist: it changes nothing, and knows where a time lies in the log.
+    # A dry run of a group that need not exist: it changes nothing, and finds the index of a time in the log.
     return max(1, topic.group("looking").seek(moment, dry_run=True).after)
 
 
@@ -358,7 +358,7 @@ class SeekForm(forms.Form):
     value = forms.CharField(label=gettext_lazy("Value"), required=False, max_length=40)
 
     def clean(self) -> dict[str, Any]:
-        """Read the value as what was chosen."""
+        """Convert the value to the chosen kind of position."""
         cleaned: dict[str, Any] = super().clean() or {}
         fields: dict[str, Any] = {
             "index": forms.IntegerField(min_value=0, max_value=MAX_INDEX),
@@ -391,7 +391,7 @@ def _target(to: str, value: Any) -> Target:
 
 
 class ConfirmForm(forms.Form):
-    """What was shown when somebody said yes."""
+    """The preview that the user confirmed."""
 
     before = forms.IntegerField()
     after = forms.IntegerField(min_value=0, max_value=MAX_INDEX)

@@ -40,7 +40,7 @@ LOGGED: dict[Order, Any] = {
 
 
 def action_for(order: Order) -> Callable[..., None]:
-    """Return the admin action that gives an order to what is selected."""
+    """Return the admin action that sends a command to the selected workers."""
 
     def act(model_admin: WorkerAdmin, request: HttpRequest, queryset: Any) -> None:
         model_admin.order(request, order, queryset)

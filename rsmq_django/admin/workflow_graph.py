@@ -52,7 +52,7 @@ class Node:
     arguments: str = ""
     run_time: str = ""
     task_id: str = ""
-    #: How many calls it stands for, and how many of them are in which state, as far as that was counted.
+    #: The number of its calls, and how many are in each state, as far as that was counted.
     calls: int = 1
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -106,7 +106,7 @@ def _summary(workflow: Workflow) -> str:
 
 
 class _Reader:
-    """Reads what is known of the calls of one workflow."""
+    """Reads the known details of the calls of one workflow."""
 
     def __init__(self, workflow: Workflow, shape: Shape, client: Client, may_view_body: bool) -> None:
         self.workflow, self.shape, self.client, self.may_view_body = workflow, shape, client, may_view_body
@@ -137,7 +137,7 @@ class _Reader:
         return branches
 
     def _states(self, ids: Sequence[str], member: MemberRecord, records: Mapping[str, Any]) -> Iterator[str]:
-        """Return the state of each step of a member: one of them stands for it, or is the one that failed."""
+        """Return the state of each step of a member, derived from its current or failed step."""
         current = member.task_id or member.failed_task_id
         known = ids.index(current) if current in ids else len(ids) - 1
         place = known if current else len(ids)

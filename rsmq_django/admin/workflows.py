@@ -43,14 +43,14 @@ class Row:
     """One member as it is shown."""
 
     number: int
-    #: The task that stands for it, or that failed.
+    #: Its current or last task, or the task that failed.
     task_id: str
     state: str
     value: str
     #: Names only: of the task, and of the exception or the reason.
     task: str
     error: str
-    #: The exception's own text, for those who may see it.
+    #: The exception's own text, for users who may see it.
     text: str
 
 
@@ -128,13 +128,13 @@ class WorkflowAdmin(LiveAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def _link_for(self, request: HttpRequest) -> Callable[[Node], str]:
-        """Return the function that tells the address of a call's result, for those who may see it."""
+        """Return a function that returns the URL of a call's result, for users who may see it."""
         if not self.may(request, "view_result"):
             return lambda node: ""
         return lambda node: self.address("result_change", node.task_id) if node.task_id else ""
 
     def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Cancel what waits or runs, after asking."""
+        """Cancel the waiting and running tasks, after a confirmation."""
         self.demand(request, "cancel_workflow")
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -165,7 +165,7 @@ def _can_be_cancelled(workflow: Workflow) -> bool:
 
 
 def cancel_for(workflow: Workflow, seconds: float) -> tuple[int, bool]:
-    """Stop a workflow and cancel its tasks for so many seconds; return how many, and whether none is left."""
+    """Stop a workflow and cancel its tasks for up to N seconds; return their number and whether none is left."""
     client, workflow_id = get_client(workflow.connection), workflow.status.id
     client.run(stop(client.namespace, workflow_id))
     cursor, count, until_s = b"0", 0, time.monotonic() + seconds

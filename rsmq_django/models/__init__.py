@@ -1,7 +1,7 @@
-"""What the admin shows: unmanaged models whose rows are read from Redis at the moment they are asked for.
+"""Models of the admin: unmanaged, their rows are read from Redis on demand.
 
 Nothing here has a table. There are no foreign keys between them, because deleting would follow those with SQL; and
-nothing can be saved, because a change in Redis is a script that compares with what somebody saw.
+nothing can be saved, because a change in Redis is a script that compares with the state that was shown.
 """
 
 from .listed import ReliableQueue, Topic

@@ -44,7 +44,7 @@ class LiveModel(models.Model):
         raise NotSupportedError(f"{self._meta.label} lives in Redis and cannot be saved")
 
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Refuse: the admin deletes with a script that compares with what was seen."""
+        """Refuse: the admin deletes with a script that compares with the state that was shown."""
         raise NotSupportedError(f"{self._meta.label} lives in Redis; use rsmq_django.core to delete it")
 
     def refresh_from_db(self, *args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""What ran: attempts at tasks, as the event log has them."""
+"""Runs: attempts at tasks, read from the event log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks of the project: which there are, when they run, what became of them, and what they are part of."""
+"""Models of registered tasks, schedules, task results and workflows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RegisteredTask(LiveModel):
 
     objects = LiveManager(TaskSource)
 
-    #: The task as it was declared, None for one that is only counted; and where it was counted. On rows that were read.
+    #: The declared task, or None when only its counters exist; and the queues of its counters. Set when read.
     task: Any
     queue_names: list[str]
 
@@ -45,7 +45,7 @@ class RegisteredTask(LiveModel):
 
 
 class Schedule(LiveModel):
-    """What runs a task again and again."""
+    """A schedule that runs a task repeatedly."""
 
     name = models.CharField(_("name"), primary_key=True, max_length=200, editable=False)
     connection = models.CharField(_("connection"), max_length=100)
@@ -83,7 +83,7 @@ class Schedule(LiveModel):
 
 
 class Result(LiveModel):
-    """What became of a task."""
+    """The result of a task."""
 
     task_id = models.CharField(_("task id"), primary_key=True, max_length=64, editable=False)
     connection = models.CharField(_("connection"), max_length=100)

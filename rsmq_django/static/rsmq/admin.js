@@ -1,5 +1,5 @@
 "use strict";
-// What our admin pages do by themselves. Every page works without it.
+// JavaScript of our admin pages. Every page works without it.
 
 // Select all rows of a table at once.
 for (const all of document.querySelectorAll("[data-rsmq-all]")) {
@@ -8,7 +8,7 @@ for (const all of document.querySelectorAll("[data-rsmq-all]")) {
   all.addEventListener("change", () => boxes.forEach((box) => { box.checked = all.checked; }));
 }
 
-// Go on with a job by itself, a part at a time, until it is stopped or done.
+// Continue a bulk operation automatically, slice by slice, until it is stopped or done.
 for (const form of document.querySelectorAll("form[data-rsmq-goes-on]")) {
   const live = document.createElement("input");
   live.type = "hidden";
@@ -18,8 +18,8 @@ for (const form of document.querySelectorAll("form[data-rsmq-goes-on]")) {
   form.querySelector("a").addEventListener("click", () => clearTimeout(timer));
 }
 
-// Some themes draw lists without the names of their columns, in cells and heads: a narrow window shows each row as a list,
-// and a wider one leaves out the less important columns.
+// Some themes render lists without column names in cells and headers: a narrow window shows each row as a list,
+// and a wider one hides the less important columns.
 function labelCells() {
   for (const table of document.querySelectorAll("#result_list")) {
     const isOurs = "rsmqLabelled" in table.dataset;
@@ -37,7 +37,7 @@ function labelCells() {
 }
 labelCells();
 document.addEventListener("rsmq:shown", labelCells);
-// The label of the search is a picture; with a help text beside it some readers would read that as the name.
+// The label of the search is an icon; some screen readers would use the help text next to it as the name.
 const search = document.querySelector("#searchbar[aria-describedby]:not([aria-label])");
 const picture = document.querySelector("label[for=searchbar] img[alt]");
 if (search && picture) { search.setAttribute("aria-label", picture.alt); }

@@ -1,7 +1,7 @@
 "use strict";
-// Keep pages up to date: ask for the content of the page, and put what has changed into it. Elements with
-// `data-rsmq-live` and an id are replaced as a whole, lists row by row. Nothing is asked for while the page is hidden,
-// switched off or has selected rows; after errors it waits longer, and says since when it shows old numbers.
+// Auto-refresh: fetch the content of the page, and replace changed elements. Elements with
+// `data-rsmq-live` and an id are replaced as a whole, lists row by row. No request is sent while the page is hidden,
+// switched off or has selected rows; after errors it waits longer, and shows the age of the data.
 (() => {
   const everyMs = 5000, longestMs = 60000, giveUpMs = 30000;
   const bar = document.querySelector("[data-rsmq-bar]");
@@ -9,7 +9,7 @@
   // How far the clock of this machine is ahead of the server's.
   const aheadMs = bar ? Date.now() - Number(words.rsmqNow) : 0;
 
-  // -- Times: how long ago something was, how long it takes. The server is not asked for them. --
+  // -- Times: how long ago something was, how long it takes. They are computed in the browser. --
 
   function duration(seconds, units) {
     if (seconds < 10) { return Math.round(seconds) + " s"; }
@@ -35,7 +35,7 @@
     }
   }
 
-  // -- What stays as it was while its surroundings are replaced. --
+  // -- State that is kept during a replacement. --
 
   const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]";
   const SCROLLABLE = ".rsmq-scroll, .rsmq-chart-table, .rsmq-charts, pre";
@@ -75,7 +75,7 @@
   function replaceRows(fresh) {
     const olds = rowsOf(document), rows = rowsOf(fresh);
     if (!olds.length || !rows.length) {
-      // An empty list has no table, so there is nothing to put rows into.
+      // An empty list has no table for new rows.
       if (olds.length !== rows.length && !document.querySelector("input:focus, textarea:focus")) { location.reload(); }
       return;
     }
@@ -104,13 +104,13 @@
     document.dispatchEvent(new Event("rsmq:shown"));
   }
 
-  // -- Asking. --
+  // -- Requests. --
 
   if (bar || document.querySelector("[data-rsmq-until]")) { tick(); setInterval(tick, 1000); }
   if (!document.querySelector("[data-rsmq-live]")) { return; }
   const toggle = document.querySelector("[data-rsmq-switch]");
   const said = document.querySelector("[data-rsmq-said]");
-  // On a page of others only our line is read again.
+  // On pages of other apps only our status line is refreshed.
   const source = (document.querySelector("[data-rsmq-source]") || {dataset: {}}).dataset.rsmqSource || location.href;
   let waitMs = everyMs, etag = "", goodAt = new Date(), timer = 0;
 
