@@ -244,7 +244,7 @@ def in_scripts(server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> Iterat
             "if history.count - history.unused < most", "if history.count <= most", id="one delivery too many"
         ),
         pytest.param('redis.call("HDEL", queue.bodies, unpack(ids))', "", id="leaves bodies"),
-        pytest.param("front[#living + 1 - n] = id", "front[n] = id", id="turns the order round"),
+        pytest.param("front[#remaining + 1 - n] = id", "front[n] = id", id="turns the order round"),
     ],
 )
 def test_broken_script_is_found_out(server: PrivateServer, in_scripts: Callable[[str, str], None], piece: str, by: str):

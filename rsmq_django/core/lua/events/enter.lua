@@ -7,13 +7,13 @@
 -- Returns for each task 1 when it is registered and 0 when there is no space, then the names of removed tasks: their
 -- streams are to be removed (events/forget).
 --#include shared/clock
-local tasks, most, patience_ms = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
+local tasks, most, expiry_ms = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 local out, gone = {}, {}
 
 local function make_room()
   if redis.call("ZCARD", tasks) < most then return true end
   local oldest = redis.call("ZRANGE", tasks, 0, 0, "WITHSCORES")
-  if tonumber(oldest[2]) > now_ms - patience_ms then return false end
+  if tonumber(oldest[2]) > now_ms - expiry_ms then return false end
   redis.call("ZREM", tasks, oldest[1])
   gone[#gone + 1] = oldest[1]
   return true

@@ -12,16 +12,16 @@ local messages, settings, failures, releases = KEYS[1], KEYS[2], KEYS[3], KEYS[4
 
 if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
 
-local verdicts, doomed, seen = {}, {}, {}
+local verdicts, to_remove, seen = {}, {}, {}
 local scores = redis.call("ZMSCORE", messages, unpack(ARGV))
 for n, id in ipairs(ARGV) do
   verdicts[n] = scores[n] and not seen[id] and 1 or 0
   seen[id] = true
-  if verdicts[n] == 1 then doomed[#doomed + 1] = id end
+  if verdicts[n] == 1 then to_remove[#to_remove + 1] = id end
 end
-if #doomed > 0 then
-  remove(messages, settings, doomed)
-  redis.call("HDEL", failures, unpack(doomed))
-  redis.call("HDEL", releases, unpack(release_fields(doomed)))
+if #to_remove > 0 then
+  remove(messages, settings, to_remove)
+  redis.call("HDEL", failures, unpack(to_remove))
+  redis.call("HDEL", releases, unpack(release_fields(to_remove)))
 end
 return verdicts

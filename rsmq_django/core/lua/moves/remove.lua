@@ -14,13 +14,13 @@ if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSM
 
 local ids, receive_counts = receipts_from(1, 2)
 local verdicts = verdicts_since(messages, settings, ids, receive_counts)
-local doomed = {}
+local to_remove = {}
 for n, id in ipairs(ids) do
-  if verdicts[n] == 1 then doomed[#doomed + 1] = id end
+  if verdicts[n] == 1 then to_remove[#to_remove + 1] = id end
 end
-if #doomed > 0 then
-  remove(messages, settings, doomed)
-  redis.call("HDEL", failures, unpack(doomed))
-  redis.call("HDEL", releases, unpack(release_fields(doomed)))
+if #to_remove > 0 then
+  remove(messages, settings, to_remove)
+  redis.call("HDEL", failures, unpack(to_remove))
+  redis.call("HDEL", releases, unpack(release_fields(to_remove)))
 end
 return verdicts

@@ -29,11 +29,11 @@ end
 if redis.call("HEXISTS", settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
 
 local ids, verdicts = check_receipts(messages, settings, 1)
-local doomed = {}
+local to_remove = {}
 for n, id in ipairs(ids) do
-  if verdicts[n] == 1 then doomed[#doomed + 1] = id end
+  if verdicts[n] == 1 then to_remove[#to_remove + 1] = id end
 end
-remove(messages, settings, doomed)
+remove(messages, settings, to_remove)
 for n, id in ipairs(ids) do
   if verdicts[n] == 1 and ARGV[2 * n] ~= "1" then forget_past(releases, failures, id) end
 end

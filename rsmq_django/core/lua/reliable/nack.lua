@@ -21,16 +21,16 @@ redis.call("ZREM", queue.delivered, unpack(ids))
 if is_unused then
   for _, history in ipairs(histories) do history.unused = history.unused + 1 end
 end
-local living, living_histories = bury_spent(queue, ids, histories)
+local remaining, remaining_histories = bury_spent(queue, ids, histories)
 
 local front, scores, entries = {}, {}, {}
-for n, id in ipairs(living) do
-  front[#living + 1 - n] = id  -- LPUSH reverses them
+for n, id in ipairs(remaining) do
+  front[#remaining + 1 - n] = id  -- LPUSH reverses them
   scores[2 * n - 1], scores[2 * n] = integer(now_ms + delay_ms), id
-  living_histories[n].consumer = ""
-  entries[2 * n - 1], entries[2 * n] = id, history_entry(living_histories[n])
+  remaining_histories[n].consumer = ""
+  entries[2 * n - 1], entries[2 * n] = id, history_entry(remaining_histories[n])
 end
-if #living > 0 then
+if #remaining > 0 then
   redis.call("HSET", queue.history, unpack(entries))
   if delay_ms > 0 then
     redis.call("ZADD", queue.delayed, unpack(scores))

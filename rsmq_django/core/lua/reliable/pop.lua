@@ -33,14 +33,14 @@ local reply, n = {-1}, 1
 
 -- The first write is a removal, so that a server at its memory limit accepts the others, too.
 local function deliver(queue, ids)
-  local living, histories = bury_spent(queue, ids, read_history(queue, ids, 0))
-  if #living == 0 then return 0 end
-  note_deliveries(queue, living, histories, consumer)
-  for at, body in ipairs(redis.call("HMGET", queue.bodies, unpack(living))) do
-    reply[n + 1], reply[n + 2], reply[n + 3] = queue.name, living[at], body or ""
+  local remaining, histories = bury_spent(queue, ids, read_history(queue, ids, 0))
+  if #remaining == 0 then return 0 end
+  note_deliveries(queue, remaining, histories, consumer)
+  for at, body in ipairs(redis.call("HMGET", queue.bodies, unpack(remaining))) do
+    reply[n + 1], reply[n + 2], reply[n + 3] = queue.name, remaining[at], body or ""
     reply[n + 4], reply[n + 5], n = histories[at].count, histories[at].unused, n + 5
   end
-  return #living
+  return #remaining
 end
 
 for position, queue in ipairs(queues) do

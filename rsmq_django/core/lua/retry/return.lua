@@ -16,7 +16,7 @@ local plan, open, records, dead, dead_settings, failures, dead_releases, message
 if redis.call("HEXISTS", dead_settings, "vt") == 0 then return redis.error_reply("RSMQ QueueNotFound") end
 
 -- Restore the result of a task that failed.
-local function fail_again(record, id, died_ms)
+local function restore_failure(record, id, died_ms)
   if redis.call("HGET", record, "message") ~= id then return end
   redis.call("HSET", record, "status", "FAILED")
   if died_ms ~= "" then redis.call("HSET", record, "finished_ms", died_ms) end
@@ -40,7 +40,7 @@ for at = 2, #ARGV, 3 do
     end
     if values[3] then redis.call("HSET", dead_settings, id .. ":fr", values[3]) end
     if record ~= "" then redis.call("HSET", failures, id, record) end
-    if ARGV[at + 2] == "1" then fail_again(KEYS[key], id, ARGV[at + 1]) end
+    if ARGV[at + 2] == "1" then restore_failure(KEYS[key], id, ARGV[at + 1]) end
     redis.call("ZREM", open, entry)
     redis.call("HDEL", records, id)
     returned = returned + 1

@@ -15,10 +15,10 @@ local function strike_one(holds, batch, id)
 end
 
 local function strike(holds, at)
-  local last, struck = at + 2 * tonumber(ARGV[at]), 0
+  local last, removed_count = at + 2 * tonumber(ARGV[at]), 0
   for n = at + 1, last, 2 do
     local batch, id = ARGV[n], ARGV[n + 1]
-    struck = struck + (id == "" and redis.call("HDEL", holds, batch) or strike_one(holds, batch, id))
+    removed_count = removed_count + (id == "" and redis.call("HDEL", holds, batch) or strike_one(holds, batch, id))
   end
-  return last + 1, struck
+  return last + 1, removed_count
 end

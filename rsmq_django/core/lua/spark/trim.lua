@@ -7,7 +7,7 @@
 -- Returns how many entries were removed.
 --#include shared/clock
 local stream, readers = KEYS[1], KEYS[2]
-local reader, finished, silent_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local reader, finished, stale_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local function parts(id)
   local ms, number = string.match(id, "^(%d+)-(%d+)")
@@ -22,7 +22,7 @@ for i = 1, math.min(#places, 2000), 2 do
   local seen_ms = tonumber(string.match(places[i + 1], "@(%d+)$") or 0)
   if places[i] == reader then
     -- Our own previous position does not count.
-  elseif not ms or now_ms - seen_ms > silent_ms then
+  elseif not ms or now_ms - seen_ms > stale_ms then
     dead[#dead + 1] = places[i]
   elseif ms < low_ms or (ms == low_ms and number < low_number) then
     low_ms, low_number = ms, number

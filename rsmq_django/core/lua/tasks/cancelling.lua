@@ -23,8 +23,8 @@ local function cancel(first)
     redis.call("HSET", result, "status", "FAILED", "error:" .. attempt, err, "finished_ms", integer(now_ms), "body", body)
     redis.call("EXPIRE", result, keep_s)
   end
-  local forgotten = redis.call("ZRANGEBYSCORE", cancelled, "-inf", integer(now_ms - remember_s * 1000), "LIMIT", 0, 100)
-  if #forgotten > 0 then redis.call("ZREM", cancelled, unpack(forgotten)) end
+  local expired = redis.call("ZRANGEBYSCORE", cancelled, "-inf", integer(now_ms - remember_s * 1000), "LIMIT", 0, 100)
+  if #expired > 0 then redis.call("ZREM", cancelled, unpack(expired)) end
   redis.call("ZADD", cancelled, integer(now_ms), id)
   redis.call("EXPIRE", cancelled, remember_s)
   -- A missing permission for the channel must not look like a failed cancellation.

@@ -37,8 +37,8 @@ if holder and held[2] and holder_message then
   is_waiting = is_there and redis.call("HEXISTS", KEYS[6], holder_message .. ":rc") == 0
   local is_in_window = scope == "window" and tonumber(held[5] or 0) > now_ms
   if is_in_window then until_ms = tonumber(held[5]) end -- the first call sets the window
-  local stands = holder ~= task and ((scope == "running" and is_there) or is_in_window or is_waiting)
-  if stands and not (is_waiting and mode ~= "reject") then
+  local is_duplicate = holder ~= task and ((scope == "running" and is_there) or is_in_window or is_waiting)
+  if is_duplicate and not (is_waiting and mode ~= "reject") then
     note(result, record_ttl_s, is_there or now_ms, "status", "DUPLICATE", "of", holder)
     return {"duplicate", holder, holder_message}
   end

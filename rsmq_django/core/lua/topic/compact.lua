@@ -15,9 +15,9 @@ local log = {
 local failure = open_log(log)
 if failure then return failure end
 
-local doomed = redis.call("ZRANGE", log.stale, 0, AT_ONCE - 1)
+local to_remove = redis.call("ZRANGE", log.stale, 0, AT_ONCE - 1)
 local over = redis.call(
-  "ZRANGEBYSCORE", log.tombstones, "-inf", integer(now_ms - ARGV[2]), "LIMIT", 0, AT_ONCE - #doomed)
-for _, index in ipairs(over) do doomed[#doomed + 1] = index end
-if #doomed > 0 then remove_messages(log, doomed) end
-return {#doomed, #doomed == AT_ONCE and 1 or 0}
+  "ZRANGEBYSCORE", log.tombstones, "-inf", integer(now_ms - ARGV[2]), "LIMIT", 0, AT_ONCE - #to_remove)
+for _, index in ipairs(over) do to_remove[#to_remove + 1] = index end
+if #to_remove > 0 then remove_messages(log, to_remove) end
+return {#to_remove, #to_remove == AT_ONCE and 1 or 0}

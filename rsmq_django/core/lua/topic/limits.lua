@@ -41,8 +41,8 @@ local function retain(log, at_least)
   to = math.min(to, log.first + TRIM_AT_ONCE - 1, log.last)
   if to - log.first + 1 < at_least then to = log.first - 1 end
   if bytes then
-    local doomed = message_keys(log, log.first, math.min(to, weighed))
-    for _, key in ipairs(doomed) do bytes = bytes - redis.call("STRLEN", key) end
+    local to_remove = message_keys(log, log.first, math.min(to, weighed))
+    for _, key in ipairs(to_remove) do bytes = bytes - redis.call("STRLEN", key) end
   end
   local dropped = drop_up_to(log, to)
   if bytes then redis.call("HSET", log.meta, "bytes", bytes, "weighed", weighed) end

@@ -19,7 +19,7 @@ local group = {
   cursor = KEYS[4], groups = KEYS[5], own = KEYS[6], pending = KEYS[7], due = KEYS[8], counts = KEYS[9],
   consumers = KEYS[10], name = ARGV[1],
 }
-local kind, value, is_dry, is_forced, live_ms = ARGV[2], ARGV[3], ARGV[4] == "1", ARGV[5] == "1", ARGV[6]
+local kind, value, is_preview, is_forced, live_ms = ARGV[2], ARGV[3], ARGV[4] == "1", ARGV[5] == "1", ARGV[6]
 local seen = tonumber(ARGV[7])
 
 local failure = open_log(log)
@@ -29,10 +29,10 @@ if seen and seen ~= position + 1 then
   return redis.error_reply("RSMQ GroupMoved " .. ARGV[7] .. " " .. position + 1)
 end
 local live = redis.call("ZCOUNT", group.consumers, integer(now_ms - live_ms), "+inf")
-if live > 0 and not is_dry and not is_forced then return redis.error_reply("RSMQ GroupLive " .. live) end
+if live > 0 and not is_preview and not is_forced then return redis.error_reply("RSMQ GroupLive " .. live) end
 local held = holds and redis.call("ZCARD", group.pending) or 0
 local target = target_of(log, kind, value, position)
-if not is_dry then
+if not is_preview then
   forget_held(group)
   -- Plain clients replay in the same way: without a cursor, the next read starts at the oldest stored message.
   if kind == "replay" then redis.call("DEL", group.cursor) else move_cursor(group, target) end

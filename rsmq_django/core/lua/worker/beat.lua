@@ -6,11 +6,11 @@
 -- Returns the server's time (ms) and up to 100 ids of dead workers. They stay in the set until their messages are
 -- recovered. Each heartbeat begins with a removal, so that it works at the memory limit: there, too, stale means dead.
 --#include shared/clock
-local workers, silence_ms = KEYS[1], ARGV[1]
+local workers, timeout_ms = KEYS[1], ARGV[1]
 for n = 2, #ARGV do
   redis.call("ZREM", workers, ARGV[n])
   redis.call("ZADD", workers, integer(now_ms), ARGV[n])
 end
-local reply = redis.call("ZRANGEBYSCORE", workers, "-inf", integer(now_ms - silence_ms), "LIMIT", 0, 100)
+local reply = redis.call("ZRANGEBYSCORE", workers, "-inf", integer(now_ms - timeout_ms), "LIMIT", 0, 100)
 table.insert(reply, 1, integer(now_ms))
 return reply

@@ -39,8 +39,8 @@ local function bury(first, result)
 
   local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
   if verdict ~= 1 then
-    local _, struck = strike(holds, first)
-    if verdict == -1 and struck > 0 then log_event(log, dropped, 1, "lost") end
+    local _, removed_count = strike(holds, first)
+    if verdict == -1 and removed_count > 0 then log_event(log, dropped, 1, "lost") end
     return verdict
   end
   local failure = not is_discarded and open_dead_letters()

@@ -12,8 +12,8 @@
 --#include shared/strike
 local workers, holds, messages, settings = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
-local heard_ms = tonumber(redis.call("ZSCORE", workers, ARGV[1]) or nil)
-if heard_ms and heard_ms > now_ms - tonumber(ARGV[2]) then return -1 end
+local heartbeat_ms = tonumber(redis.call("ZSCORE", workers, ARGV[1]) or nil)
+if heartbeat_ms and heartbeat_ms > now_ms - tonumber(ARGV[2]) then return -1 end
 
 local ids, verdicts = check_receipts(messages, settings, 4 + 2 * tonumber(ARGV[3]))
 local expired = 0

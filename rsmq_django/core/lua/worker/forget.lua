@@ -6,9 +6,9 @@
 --
 -- Returns 1, or 0 when it is alive.
 --#include shared/clock
-local workers, worker_id, silence_ms = KEYS[1], ARGV[1], tonumber(ARGV[2])
-local heard_ms = silence_ms and tonumber(redis.call("ZSCORE", workers, worker_id) or nil)
-if heard_ms and heard_ms > now_ms - silence_ms then return 0 end
+local workers, worker_id, timeout_ms = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local heartbeat_ms = timeout_ms and tonumber(redis.call("ZSCORE", workers, worker_id) or nil)
+if heartbeat_ms and heartbeat_ms > now_ms - timeout_ms then return 0 end
 redis.call("ZREM", workers, worker_id)
 if KEYS[2] then redis.call("UNLINK", KEYS[2]) end
 return 1

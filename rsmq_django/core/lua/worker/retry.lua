@@ -18,15 +18,15 @@
 --#include shared/events
 local messages, settings, releases, holds = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local log, dropped, result = KEYS[5], KEYS[6], KEYS[7]
-local at, struck = strike(holds, 1)
+local at, removed_count = strike(holds, 1)
 local id, receive_count, wait_ms, how = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
 
 local verdict = verdicts_on(messages, settings, {id}, {receive_count})[1]
 -- Removed from the record before: an earlier call, whose reply was lost, has written the event and counted.
-if verdict ~= 0 and struck > 0 then log_event(log, dropped, 1, verdict == 1 and how or "lost") end
+if verdict ~= 0 and removed_count > 0 then log_event(log, dropped, 1, verdict == 1 and how or "lost") end
 if verdict ~= 1 then return verdict end
 redis.call("ZREM", messages, id)
 redis.call("ZADD", messages, integer(now_ms + wait_ms), id)
-if struck > 0 and how == "released" then raise_counter(releases, id, 1) end
+if removed_count > 0 and how == "released" then raise_counter(releases, id, 1) end
 if result then write_result(result, ARGV[at + 4], at + 5) end
 return 1

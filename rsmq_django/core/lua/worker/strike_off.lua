@@ -9,6 +9,6 @@
 --#include shared/events
 local holds, log, dropped = KEYS[1], KEYS[2], KEYS[3]
 
-local _, struck = strike(holds, 1)
-if struck > 0 then log_event(log, dropped, 1, "cancelled") end
-return struck
+local _, removed_count = strike(holds, 1)
+if removed_count > 0 then log_event(log, dropped, 1, "cancelled") end
+return removed_count

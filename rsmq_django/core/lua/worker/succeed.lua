@@ -44,12 +44,12 @@ for i = 1, n do
   end
 end
 if d > 0 then
-  local doomed = ids
+  local to_remove = ids
   if d < n then
-    doomed = {}
-    for k = 1, d do doomed[k] = ids[done[k]] end
+    to_remove = {}
+    for k = 1, d do to_remove[k] = ids[done[k]] end
   end
-  redis.call("ZREM", messages, unpack(doomed))
+  redis.call("ZREM", messages, unpack(to_remove))
   redis.call("HDEL", settings, unpack(fields))
 end
 if is_logged then

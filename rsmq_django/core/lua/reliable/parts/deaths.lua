@@ -3,11 +3,11 @@
 local function bury_spent(queue, ids, histories)
   local most = tonumber(redis.call("HGET", queue.state, "max_deliveries")) or 0
   if most <= 0 then return ids, histories end
-  local living, living_histories, scores, entries = {}, {}, {}, {}
+  local remaining, remaining_histories, scores, entries = {}, {}, {}, {}
   for n, id in ipairs(ids) do
     local history = histories[n]
     if history.count - history.unused < most then
-      living[#living + 1], living_histories[#living + 1] = id, history
+      remaining[#remaining + 1], remaining_histories[#remaining + 1] = id, history
     else
       scores[#scores + 1], entries[#entries + 1] = integer(now_ms), id
       scores[#scores + 1], entries[#entries + 1] = id, history_entry(history)
@@ -18,5 +18,5 @@ local function bury_spent(queue, ids, histories)
     redis.call("HSET", queue.history, unpack(entries))
     add_to_total(queue, "buried", #scores / 2)
   end
-  return living, living_histories
+  return remaining, remaining_histories
 end
