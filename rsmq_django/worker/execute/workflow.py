@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...core import Client, RsmqError
 from ...core.call import Call
+from ...core.errors import BrokenQueue
 from ...core.readings import Reading, arun_reading, run_reading
 from ...core.workflow_outcomes import Extent, find_numbers, outcomes, read_extent, read_outcomes
 from ...core.workflows import MAX_MEMBERS, finishing, without_proofs
@@ -31,6 +32,8 @@ T = TypeVar("T")
 
 #: A call whose argument could not be read, because Redis could not be asked, is tried again after this time.
 ASK_AGAIN_S = 1.0
+#: The same for a step of a chain, because another program uses a key of its workflow.
+BROKEN_AGAIN_S = 60.0
 
 
 class WorkflowGone(Exception):
@@ -51,7 +54,7 @@ def take_argument(execution: Execution) -> None:
     try:
         argument = run_reading(source.client, source.reading(), execution.check_reading)
     except RsmqError as error:
-        raise _later(error) from error
+        raise source.not_read(error) from error
     execution.args = [argument, *execution.args[1:]]
 
 
@@ -61,7 +64,7 @@ async def atake_argument(execution: Execution) -> None:
     try:
         argument = await arun_reading(source.client, source.reading(), execution.check_reading)
     except RsmqError as error:
-        raise _later(error) from error
+        raise source.not_read(error) from error
     execution.args = [argument, *execution.args[1:]]
 
 
@@ -166,9 +169,14 @@ class _Predecessor:
             "program changed it, or the server has evicted a part of it"
         )
 
-
-def _later(error: RsmqError) -> Postpone:
-    return Postpone(ASK_AGAIN_S, f"the results that it takes cannot be read: {error}")
+    def not_read(self, error: RsmqError) -> Exception:
+        """Return what to raise when Redis gave no argument."""
+        is_broken = isinstance(error, BrokenQueue)
+        if is_broken and self.membership.member is None:
+            return self._forged(str(error))
+        # The end of a member needs the same keys, so it waits until they are repaired.
+        after_s = BROKEN_AGAIN_S if is_broken else ASK_AGAIN_S
+        return Postpone(after_s, f"the results that it takes cannot be read: {error}")
 
 
 # -- When it has ended ------------------------------------------------------------------------------------------------

@@ -398,3 +398,45 @@ def test_results_of_a_map_that_keeps_none_are_read_without_looking_at_each_membe
     (failure,) = [each for each in results if each is not None]
     assert (len(results), results[1], failure.reason) == (42, failure, "attempts_used_up")
     assert isinstance(failure, Failure)
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+@pytest.mark.parametrize("part", ["", ":results"])
+def test_call_whose_workflow_has_a_key_of_another_type_is_a_dead_letter(
+    shop: Shop, server: PrivateServer, kind: str, part: str
+):
+    started = shop.ended(1, 2, kind=kind)
+    key = f"rsmq::workflow:{started.id}{part}"
+    server.redis.delete(key)
+    server.redis.set(key, "used by another program")
+
+    with working():
+        wait_until(lambda: get_queue("default").attributes().messages == 0)
+
+    _, record = the_dead_letter()
+    assert (record["reason"], "has the wrong type" in record["message"], shop.got) == ("forged_argument", True, [])
+
+
+def test_step_of_a_chain_waits_until_a_key_of_its_workflow_is_repaired(shop: Shop, server: PrivateServer):
+    started = chain(call(shop.part, 1), call(shop.takers["function"])).enqueue()
+    work("parts")
+    key = f"rsmq::workflow:{started.id}:results"
+    (kept,) = server.redis.hgetall(key).values()
+    server.redis.rename(key, "kept")
+    server.redis.set(key, "used by another program")
+
+    get_queue("default").set_attributes(visibility_timeout_s=20)
+    with working():
+        wait_until(lambda: _due_in_s(server) > 30)
+    server.redis.rename("kept", key)
+    for message_id in server.redis.zrange("rsmq:default", 0, -1):
+        server.redis.zadd("rsmq:default", {message_id: 0})
+    work()
+
+    assert (kept, shop.got, started.status().state) == (b"10", [10], "succeeded")
+
+
+def _due_in_s(server: PrivateServer) -> float:
+    ((_, due_ms),) = server.redis.zrange("rsmq:default", 0, -1, withscores=True)
+    seconds, _ = server.redis.time()
+    return due_ms / 1000 - seconds

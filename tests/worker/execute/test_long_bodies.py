@@ -239,3 +239,19 @@ def test_recovery_reads_no_body_that_is_too_long(bounded: Configure, server: Pri
 
     assert bytes_sent_by(server) - sent_before < 1024 * 1024
     assert failure_record(delivery.message.id)["reason"] == "crashed"
+
+
+def test_short_bodies_run_whatever_limit_another_program_wrote(project: Configure, server: PrivateServer):
+    got: list[int] = []
+
+    @declare()
+    def count(text: str) -> None:
+        got.append(len(text))
+
+    server.redis.hset("rsmq:default:Q", "maxsize", 100)
+    for length in (5000, 300):  # the first one is too long for the smallest limit of RSMQ, too
+        send_as_another_program(json.dumps({"task": count.module_path, "args": ["x" * length]}).encode())
+
+    work()
+
+    assert got == [300]

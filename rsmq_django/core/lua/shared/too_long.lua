@@ -8,7 +8,7 @@ local MOST_BYTES = 16777216
 -- Return the limit of a queue. Any program may have written `maxsize`.
 local function longest_body(settings)
   local stored = tonumber(redis.call("HGET", settings, "maxsize") or nil)
-  return stored and stored >= 0 and stored < MOST_BYTES and math.floor(stored) or MOST_BYTES
+  return stored and stored >= 0 and stored < MOST_BYTES and math.max(SHORT_BYTES, math.floor(stored)) or MOST_BYTES
 end
 
 -- Some clients count characters or UTF-16 units instead of bytes: a body within their limit is not too long either.
