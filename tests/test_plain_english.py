@@ -24,6 +24,7 @@ CLEAN = (
     ("rsmq_django/core/topics", "rsmq_django/core/reliable"),
     ("rsmq_django/core/lua/topic", "rsmq_django/core/lua/reliable"),
     ("rsmq_django/tasks",),
+    ("rsmq_django/core/doctor",),
     ("rsmq_django/live",),
     ("rsmq_django/core/lua",),
 )

@@ -1,7 +1,6 @@
-"""What waits in reliable queues and for the groups of topics, in the terms of ordinary queues.
+"""Backlogs of reliable queues and of topic groups, in the terms of ordinary queues, to show them side by side.
 
-For those who show all of them side by side. What waits for a group of a topic is called `topic:group`, the name under
-which attempts at it are counted.
+The backlog of a topic group is called `topic:group`, the name under which its attempts are counted.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from .errors import ConnectionFailed, InvalidName, OutcomeUnknown, RsmqError
 from .reliable import ReliableQueue, ReliableStatistics, list_reliable_queues
 from .topics import Group, GroupOptions, GroupStatus, Topic, list_topics
 
-#: So many are read in one round trip.
+#: How many are read in one round trip.
 A_TIME = 50
 
 
@@ -28,17 +27,17 @@ class Backlog:
 
     kind: Literal["reliable", "topic"]
     name: str
-    #: How long the first one has been ready is not known of reliable queues.
+    #: `oldest_ready_s` is not known for reliable queues.
     now: Statistics | RsmqError
-    #: What was given up: dead messages that lie in the queue; of a group all that ever went to the dead-letter topic.
+    #: Dead messages in the queue; for a group, all messages that were ever moved to the dead-letter topic.
     dead: int = 0
     #: Live consumers of a group.
     consumers: int | None = None
 
 
 def read_backlogs(client: Client) -> list[Backlog]:
-    """Read all reliable queues of the client's namespace, and all groups of the topics of its server, in four round
-    trips. What cannot be listed, because the client may not, is left out.
+    """Return the backlogs of all reliable queues of the client's namespace and of all topic groups of its server, in
+    four round trips. Queues or topics that the client has no permission to list are left out.
     """
     return [*_reliable(client), *_groups(client)]
 
@@ -46,7 +45,7 @@ def read_backlogs(client: Client) -> list[Backlog]:
 def _reliable(client: Client) -> list[Backlog]:
     queues = []
     for name in _listed(list_reliable_queues, client):
-        with suppress(InvalidName):  # somebody else has written it there
+        with suppress(InvalidName):  # another program added the name
             queues.append(ReliableQueue(name, client))
     replies = _run(client, [queue.statistics_call() for queue in queues])
     return [_backlog("reliable", queue.name, reply) for queue, reply in zip(queues, replies, strict=True)]

@@ -1,9 +1,9 @@
-"""Priority bands and lanes: the messages of one priority, or of some keys, lie in a queue of their own.
+"""Priority bands and lanes: the messages of one priority, or of some tenants, are in a separate queue.
 
-`mail-p50` holds what was sent to `mail` with priority 50, `mail-m10` priority -10; priority 0 is `mail` itself.
-`mail-lane3` and `mail-p50-lane3` hold the calls of those customers who share lane 3, so that workers can take turns
+`mail-p50` has the messages sent to `mail` with priority 50, `mail-m10` priority -10; priority 0 is `mail` itself.
+`mail-lane3` and `mail-p50-lane3` have the calls of the tenants that share lane 3, so that workers can take turns
 between lanes. Each is an ordinary RSMQ queue that any client reads and writes, so delayed messages, retries and leases
-keep their place by staying where they are. The set of queue names, which every client keeps, tells which there are.
+stay in their band and lane. The set of queue names, which every client maintains, contains all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .errors import InvalidValue
 
 HIGHEST, LOWEST = 100, -100
 
-#: More would be more keys in each look than their messages are worth.
+#: More lanes would cost more keys in each read than they are worth.
 MOST_LANES = 64
 
 _BAND = re.compile(r"(?P<queue>.+)-(?P<sign>[pm])(?P<number>[1-9][0-9]?|100)")
@@ -34,13 +34,13 @@ def band_name(queue_name: str, priority: int, lane: int | None = None) -> str:
 
 
 def split_band(name: str) -> tuple[str, int]:
-    """Return the queue and the priority that a name stands for; any other name is a queue itself, of priority 0."""
+    """Return the queue and the priority of a band's name; any other name is a queue itself, of priority 0."""
     queue, priority, _ = _parts(name)
     return queue, priority
 
 
 def lane_of(name: str) -> int | None:
-    """Return the lane that a name stands for."""
+    """Return the lane in a name, or None."""
     return _parts(name)[2]
 
 
@@ -66,7 +66,7 @@ def _parts(name: str) -> tuple[str, int, int | None]:
 
 
 def by_queue(names: Iterable[str]) -> dict[str, list[str]]:
-    """Group names by the queues whose bands they are, so that bands_of() of many queues need not read them all."""
+    """Return names by the queue whose bands they are, so that bands_of() of many queues need not read all names."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(split_band(name)[0], []).append(name)

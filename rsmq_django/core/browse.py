@@ -1,8 +1,8 @@
-"""Looking at queues without touching them: pages, single messages, counts, statistics, failure records.
+"""Reads queues without a change: pages, single messages, counts, statistics, failure records.
 
 Each function returns a `Call`, to be given to `client.run()` or awaited with `client.arun()`. No call here changes a
 receive count, a visibility or anything else, and none reads more than a thousand messages or about a megabyte. Names
-are not checked: what another client created under a name that we would refuse can still be looked at.
+are not checked: a queue that another client created under an invalid name can still be read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .replies import first_received_ms
 
 T = TypeVar("T")
 
-#: JSON has numbers of any length, and no float is as large as some of them.
+#: JSON allows numbers of any length, some of them too large for a float.
 _TOO_LARGE = 2**63
 
 #: Bodies are left out.
@@ -35,21 +35,21 @@ ALL = math.inf
 
 
 class State(Enum):
-    """What a message is doing. A message that waits for its next attempt looks like one that is in flight."""
+    """The state of a message. A message that is delayed until its retry is reported as in flight."""
 
     READY = "ready"
-    #: Hidden, and never received.
+    #: Invisible, and never received.
     DELAYED = "delayed"
-    #: Hidden, and received before.
+    #: Invisible, and received before.
     IN_FLIGHT = "in flight"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a message lies in a dead-letter queue. Fields that the record lacks are empty."""
+    """Why a message is in a dead-letter queue. Fields that the record does not have are empty."""
 
     reason: str
-    #: Where it came from.
+    #: Its original queue.
     queue: str
     task: str
     task_id: str
@@ -64,18 +64,18 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message as it lies in its queue."""
+    """A message as it is stored in its queue."""
 
     id: str
     #: When it can be received, in epoch milliseconds; in the past when it is ready.
     visible_at_ms: float
     receive_count: int
     first_received_ms: int | None
-    #: None when there is no body: another client left an id behind.
+    #: None when there is no body: an orphaned id of another client.
     size_bytes: int | None
-    #: As much of the body as was asked for.
+    #: The requested part of the body.
     body: bytes
-    #: The failure record as it is stored, or nothing.
+    #: The failure record as it is stored, or b"".
     failure_json: bytes
     position: Position
 
@@ -85,7 +85,7 @@ class StoredMessage:
         return sent_ms(self.id)
 
     def state(self, now_ms: float) -> State:
-        """Return what the message was doing at that server time."""
+        """Return the state of the message at that server time."""
         if self.visible_at_ms <= now_ms:
             return State.READY
         return State.IN_FLIGHT if self.receive_count else State.DELAYED
@@ -97,14 +97,14 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a queue's order: behind the message of this score and id, even when that message is gone."""
+    """A place in a queue's order: after the message of this score and id, even if that message no longer exists."""
 
     score: bytes = b""
     message_id: bytes = b""
 
     @classmethod
     def behind_all_of(cls, visible_at_ms: int) -> Position:
-        """Return the place behind all messages that become visible at that time or earlier."""
+        """Return the position after all messages that become visible at that time or earlier."""
         return cls(str(visible_at_ms).encode(), b"\x7f")
 
 
@@ -115,13 +115,13 @@ START = Position()
 class Page:
     """Some messages of a queue, in the order in which they become visible."""
 
-    #: The server's time when it was read, in epoch milliseconds.
+    #: The server's time of the read, in epoch milliseconds.
     now_ms: int
     messages: list[StoredMessage]
 
     @property
     def end(self) -> Position | None:
-        """Return where the next page begins; None when this one was empty, which means that nothing follows."""
+        """Return the start of the next page; None when this page is empty, which means that it is the last."""
         return self.messages[-1].position if self.messages else None
 
 
@@ -141,22 +141,22 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What an operator wants to know of a queue at a glance."""
+    """The main numbers of a queue, for an operator."""
 
     messages: int
     ready: int
     delayed: int
-    #: Received and hidden: being worked on, or waiting for the next attempt.
+    #: Received and invisible: running, or delayed until the next attempt.
     in_flight: int
-    #: Whether `delayed` and `in_flight` were estimated from a sample, because so many messages are hidden.
+    #: Whether `delayed` and `in_flight` were estimated from a sample, because many messages are invisible.
     is_estimated: bool
-    #: How long the first ready message has been ready; None when nothing is.
+    #: How long the first ready message has been ready; None without ready messages.
     oldest_ready_s: float | None
     total_sent: int
     total_received: int
-    #: When the queue was made, in epoch seconds; None when nobody noted it.
+    #: When the queue was created, in epoch seconds; None when its client did not record it.
     created_s: int | None
-    #: Memory in the server, estimated by it; None when it does not say.
+    #: Memory in the server, estimated by the server; None when it gives no estimate.
     size_bytes: int | None
 
 
@@ -173,10 +173,10 @@ def page(
     body_bytes: int = NO_BODY,
     with_failures: bool = False,
 ) -> Call[Page]:
-    """Return the call that reads up to `count` (1 to 1,000) messages behind a position.
+    """Return the call that reads up to `count` (1 to 1,000) messages after a position.
 
-    `until_ms` leaves out what becomes visible later; None means the server's time now, so only what is ready. A page
-    may hold fewer messages than asked for when they are large: only an empty one is the last.
+    Messages that become visible after `until_ms` are left out; None means the server's time now, so only ready messages
+    are read. A page may have fewer messages than `count` when they are large: only an empty page is the last.
     """
     keys = queue_keys(namespace, name)
     args = (after.score, after.message_id, as_limit(until_ms), checked_count(count), body_bytes)
@@ -218,7 +218,7 @@ def _call(
 
 
 def as_limit(until_ms: float | None) -> str:
-    """Return the time up to which messages are read, as the scripts take it."""
+    """Return the time up to which messages are read, in the form for the scripts."""
     if until_ms is None:
         return "now"
     return "+inf" if until_ms == ALL else repr(until_ms)
@@ -264,7 +264,7 @@ def read_statistics(reply: list[Any]) -> Statistics:
 
 
 def read_failure(record: bytes) -> Failure | None:
-    """Read a failure record; None for what is not a JSON object. Tolerant: anybody may have written it."""
+    """Return a failure record; None if it is not a JSON object. Tolerant: any program may have written it."""
     try:
         fields = json.loads(record)
     except (ValueError, RecursionError):
@@ -281,5 +281,5 @@ def read_failure(record: bytes) -> Failure | None:
 
 
 def _encodable(text: str) -> str:
-    """Return text that can be a key of Redis: half a surrogate pair is legal in JSON, and no UTF-8."""
+    """Return text that can be a key of Redis: half a surrogate pair is legal in JSON, but not in UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -1,10 +1,10 @@
-"""Sending very many messages all or nothing: stages beside the queue, then a job that can only go forward.
+"""Sends very many messages all or nothing: stages beside the queue, then a job that can only go forward.
 
-    stage    bodies and final ids go into keys of one attempt; nobody can receive them
-    adopt    the stages of the attempts that succeeded go on the list of this run
-    begin    the job turns to "publishing": from here the stages of this run count, whoever goes on
-    publish  chunk after chunk moves from a stage into its queue or topic, each in one step
-    finish   the job turns to "done"; sending it again does nothing
+    stage    bodies and final ids are stored in keys of one attempt; they cannot be received yet
+    adopt    the stages of the successful attempts are added to the list of this run
+    begin    the state of the job is "publishing": any process continues with the stages of this run
+    publish  chunks are moved from a stage into its queue or topic, each in one step
+    finish   the state of the job is "done"; sending it again does nothing
 
 Each function returns a `Call`, every one of which may be repeated. Because the stages hold the final ids and a chunk
 moves in one step, no message can appear twice, even when workers deleted the first part long ago.
@@ -23,9 +23,9 @@ from .keys import checked_name, job_key, publishing_key, queue_keys
 from .limits import MAX_BATCH
 from .topics.keys import checked_topic, topic_keys
 
-#: Stages of attempts that died go away by themselves.
+#: Stages of failed attempts expire.
 STAGE_TTL_S = 86_400
-#: How long a finished job is remembered: until then, running it again sends nothing.
+#: How long the record of a finished job is kept: until then, running it again sends nothing.
 JOB_TTL_S = 30 * 86_400
 #: How many stages one script handles.
 MAX_STAGES = 250
@@ -36,19 +36,19 @@ Kind = Literal["queue", "topic"]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one attempt of one task staged for one queue or topic."""
+    """The rows that one attempt of one task staged for one queue or topic."""
 
     name: str
     rows: int
 
     @classmethod
     def new_name(cls, run: str, attempt: str, kind: Kind, target: str) -> str:
-        """Return the name of a stage; `run` and `attempt` hold no colon."""
+        """Return the name of a stage; `run` and `attempt` must not contain a colon."""
         return f"{run}:{attempt}:{kind}:{target}"
 
     @staticmethod
     def target_of(name: str) -> tuple[str, str]:
-        """Return kind and name of what a stage is for."""
+        """Return kind and name of the target of a stage."""
         _run, _attempt, kind, target = name.split(":", 3)
         return kind, target
 
@@ -83,9 +83,9 @@ class Job:
         return Call("spark/stage", tuple(keys), tuple(args), int, repeatable=True, subject=target)
 
     def adopt(self, run: str, stages: Sequence[Stage]) -> Call[int]:
-        """Return the call that lists up to MAX_STAGES stages; not repeatable, so a run that breaks here begins anew.
+        """Return the call that lists up to MAX_STAGES stages; not repeatable, so a run that fails here starts again.
 
-        Its answer: stages listed; 0 when the job was published before; minus n when the n-th stage is gone.
+        It returns the number of listed stages; 0 when the job was published before; -n when the n-th stage is missing.
         """
         keys, args = [self._key, self._list(run)], [STAGE_TTL_S]
         names: list[Argument] = []
@@ -95,19 +95,19 @@ class Job:
         return Call("spark/adopt", tuple(keys), (*args, *names), int)
 
     def begin(self, run: str, *, stages: int, rows: int) -> Call[Begun]:
-        """Return the call that turns the job to "publishing", unless it is already or is done."""
+        """Return the call that sets the job to "publishing", unless it is publishing or done."""
         keys = (self._key, self._list(run), publishing_key(self.namespace))
         return Call("spark/begin", keys, (self.name, run, stages, rows), _read_begun, repeatable=True)
 
     def keep(self, names: Sequence[str]) -> Call[int]:
-        """Return the call that takes the time to live from stages that are being published."""
+        """Return the call that removes the time to live of stages that are being published."""
         keys = tuple(key for name in names for key in self._stage_keys(name))
         return Call("spark/keep", keys, (), int, repeatable=True)
 
     def publish(self, name: str, *, most: int = MAX_BATCH) -> Call[int]:
-        """Return the call that moves the next chunk of a stage, and tells how many; 0 when it is empty.
+        """Return the call that moves the next chunk of a stage and returns its size; 0 when the stage is empty.
 
-        Repeated after a lost reply it moves the chunk after that: right for a caller that goes on until 0.
+        Repeated after a lost reply, it moves the chunk after that: correct for a caller that continues until 0.
         """
         kind, target = Stage.target_of(name)
         stage = self._stage_keys(name)
@@ -121,7 +121,7 @@ class Job:
         return Call("spark/publish", queue_and_stage, (most, keys.channel), int, repeatable=True, subject=target)
 
     def finish(self, run: str, *, forget: str = "") -> Call[tuple[int, int]]:
-        """Return the call that ends the job; its answer: rows that were staged, rows that were published.
+        """Return the call that ends the job; it returns the numbers of staged and of published rows.
 
         `forget` names an earlier job that cannot be repeated any more: a batch of a stream before the last one.
         """
@@ -135,7 +135,7 @@ class Job:
         keys = (self._key, self._stages, *(key for name in names for key in self._stage_keys(name)))
         return Call("spark/drop", keys, tuple(names), int, repeatable=True)
 
-    # -- What may be read without a script ----------------------------------------------------------------------------
+    # -- Reads without a script --------------------------------------------------------------------------------------
 
     def read_record(self) -> tuple[str, str]:
         """Return the command that reads the job's hash."""
@@ -146,7 +146,7 @@ class Job:
         return "LRANGE", self._list(run), first, first + MAX_STAGES - 1
 
     def read_some_stages(self) -> tuple[str | int, ...]:
-        """Return the command that reads up to MAX_STAGES names of stages that any attempt made."""
+        """Return the command that reads up to MAX_STAGES names of stages of any attempt."""
         return "SRANDMEMBER", self._stages, MAX_STAGES
 
     @property
@@ -168,7 +168,7 @@ class Job:
 def checked_job_name(name: str) -> str:
     """Return `name`, or raise InvalidName. Names with a colon belong to streams."""
     if not _JOB_NAME.fullmatch(name):
-        raise InvalidName(f"invalid name of a job: {name!r}; use 1 to 100 characters of A-Z a-z 0-9 '_' '.' and '-'")
+        raise InvalidName(f"invalid job name: {name!r}; use 1 to 100 characters of A-Z a-z 0-9 '_' '.' and '-'")
     return name
 
 

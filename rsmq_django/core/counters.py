@@ -1,4 +1,4 @@
-"""What became of attempts, counted per queue, task and span of time: writing, and reading for charts and totals.
+"""Counters of attempt outcomes per queue, task and span of time: writing, and reading for charts and totals.
 
 Workers count in memory and report once a second; there is never a call per task. A queue has one hash per span of
 time in three resolutions, and one of all time:
@@ -57,7 +57,7 @@ class Resolution:
 
 #: A chart of an hour, a day or a week has 60, 144 or 168 points, and each is one small hash.
 RESOLUTIONS = (Resolution(60, 3 * 3600), Resolution(600, 26 * 3600), Resolution(3600, 8 * 86_400))
-#: Totals of a queue that nobody works on any more.
+#: How long totals of a queue without a worker are kept.
 KEEP_TOTALS_S = 32 * 86_400
 #: The most points that one series may have.
 MOST_SLOTS = 1000
@@ -81,7 +81,7 @@ class Window:
     def of(cls, since_s: float, until_s: float | None = None, step_s: int | None = None) -> Window:
         """Choose the finest resolution that is kept as far back as `since_s`, or the one that divides `step_s`.
 
-        The span in which `until_s` (default: now) lies belongs to it. Raises InvalidValue for what nobody counted.
+        The span in which `until_s` (default: now) lies belongs to it. Raises InvalidValue for times without counters.
         """
         now_s = time.time()
         last_s = now_s if until_s is None else until_s
@@ -137,7 +137,7 @@ def read_series(
     Times are epoch seconds. Everything is kept by the minute for three hours, by ten minutes for 26 hours, by the hour
     for eight days; the last slot is still growing. `task` leaves out all others. Up to MOST_TASKS pairs of queue
     and task are told apart, those in `known` first; OTHER is the rest. Raises InvalidValue for a step that is finer
-    than what is kept, and whatever `Client.run()` raises.
+    than the stored one, and the errors of `Client.run()`.
     """
     window = Window.of(since_s, until_s, step_s)
     calls = [call for queue in queues for call in window.calls(client.namespace, queue)]
@@ -202,15 +202,15 @@ def _resolution(age_s: float, length_s: float, step_s: int | None) -> Resolution
     if step_s is not None:
         fitting = [each for each in RESOLUTIONS if step_s % each.span_s == 0]
         if not fitting or step_s <= 0:
-            raise InvalidValue(f"a step of {step_s} s is none of whole minutes; counters are kept by the minute")
+            raise InvalidValue(f"step must be a multiple of 60 s, got {step_s}; counters are kept by the minute")
     else:
         fitting = list(RESOLUTIONS)
     kept = [each for each in fitting if each.keep_s >= age_s and length_s / each.span_s <= MOST_SLOTS]
     if not kept:
         longest = max(each.keep_s for each in fitting)
-        # What lies before it is empty; what can be seen is worth showing.
+        # Spans before it are empty; the others are still worth showing.
         return next(each for each in reversed(fitting) if each.keep_s == longest)
-    # Of those that divide the step, the coarsest reads least.
+    # Of the resolutions that divide the step, the coarsest needs the fewest reads.
     return kept[-1] if step_s is not None else kept[0]
 
 
@@ -283,7 +283,7 @@ def report(
 
 
 def sample(namespace: str, queue: str, *, at_s: float) -> Call[bool]:
-    """Return the call that notes how long a queue is now."""
+    """Return the call that records the current depth of a queue."""
     own = queue_keys(namespace, queue)
     keys = [_key_at(namespace, queue, resolution, at_s) for resolution in RESOLUTIONS]
     return Call("counters/sample", (own.messages, own.settings, *keys), tuple(ttls()), bool, True, queue)
@@ -294,6 +294,6 @@ def _key_at(namespace: str, queue: str, resolution: Resolution, at_s: float) -> 
 
 
 def ttls() -> list[int]:
-    """Return for how many seconds what is written now into a span of each resolution is kept."""
+    """Return the time to live in seconds of a span of each resolution."""
     # A span is complete when it ends, and is kept so long from then on.
     return [resolution.keep_s + resolution.span_s for resolution in RESOLUTIONS]

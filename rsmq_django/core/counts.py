@@ -1,4 +1,4 @@
-"""What became of attempts: numbers of one task, of one queue in a span of time, and how such numbers are put together.
+"""Outcomes of attempts: counts of one task, of one queue in a span of time, and sums of such counts.
 
 Plain values without I/O; `counters.py` reads them.
 """
@@ -30,9 +30,9 @@ HISTOGRAMS = ("wait", "run")
 
 @dataclass(slots=True)
 class Counts:
-    """What became of messages and of attempts at them."""
+    """Counts of messages and of the outcomes of their attempts."""
 
-    #: Messages that nobody had received before a worker did, whoever sent them; what still waits is not among them.
+    #: Messages of any sender that a worker was the first to receive; messages not yet received are not counted.
     sent: int = 0
     started: int = 0
     #: Functions in which an exception was raised from outside; each costs a process.
@@ -56,7 +56,7 @@ class Counts:
 
     @property
     def ended(self) -> int:
-        """Return how many attempts came to an end, whichever."""
+        """Return how many attempts ended, with any outcome."""
         return self.succeeded + self.failed + self.released + self.cancelled
 
     def add(self, other: Counts) -> None:
@@ -80,13 +80,13 @@ class Depth:
     total_received: int = 0
 
     def add(self, later: Depth) -> None:
-        """Take in what a later look saw."""
+        """Add a later sample."""
         self.ready, self.messages = max(self.ready, later.ready), max(self.messages, later.messages)
         self.oldest_ready_ms = max(self.oldest_ready_ms, later.oldest_ready_ms)
         self.total_sent, self.total_received = later.total_sent, later.total_received
 
     def add_beside(self, other: Depth) -> None:
-        """Take in what looks at another queue saw in the same span."""
+        """Add the samples of another queue in the same span."""
         self.ready, self.messages = self.ready + other.ready, self.messages + other.messages
         self.oldest_ready_ms = max(self.oldest_ready_ms, other.oldest_ready_ms)
         self.total_sent += other.total_sent
@@ -101,9 +101,9 @@ class Slot:
     span_s: int
     #: By dotted path of the task; "" are messages that no task understood.
     tasks: dict[str, Counts] = field(default_factory=dict)
-    #: None when nobody looked.
+    #: None without a sample.
     depth: Depth | None = None
-    #: How many messages any client sent; None when that cannot be told, because nobody looked before or now.
+    #: How many messages any client sent; None when that is unknown, because this or the previous sample is missing.
     sent: int | None = None
 
     @property
@@ -115,14 +115,14 @@ class Slot:
         return every
 
     def add(self, other: Slot) -> None:
-        """Take in a later span of the same queue."""
+        """Add a later span of the same queue."""
         self._add_numbers(other)
         if other.depth is not None:
             self.depth = self.depth or Depth()
             self.depth.add(other.depth)
 
     def add_beside(self, other: Slot) -> None:
-        """Take in the same span of another queue."""
+        """Add the same span of another queue."""
         self._add_numbers(other)
         if other.depth is not None:
             self.depth = self.depth or Depth()

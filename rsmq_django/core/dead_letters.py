@@ -1,4 +1,4 @@
-"""Dead letters: which ones are meant, and what is kept of their earlier lives when they are sent again."""
+"""Dead letters: filters, and the history of earlier failures that is kept when they are sent again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .browse import StoredMessage
 
 #: Lives of one message of which is told. Who redrives it more often learns nothing new.
 MOST_LIVES = 10
-#: What is kept of each; not the traceback, which stands in the result record.
+#: Fields that are kept of each; not the traceback, which is stored in the result record.
 KEPT_OF_A_LIFE = ("reason", "queue", "attempts", "error", "message", "died_ms", "worker")
 LONGEST_TEXT = 500
 
@@ -59,7 +59,7 @@ def _is_named(path: str, pattern: str | None) -> bool:
 def lives_of(failure_json: bytes) -> str:
     """Return the lives that a dead letter has behind it, oldest first, as a JSON array; "" when nothing is known.
 
-    Its failure record tells of the last one, and in `history` of those before. Tolerant: anybody may have written it.
+    Its failure record is the last one; `history` in it has those before. Tolerant: any program may have written it.
     """
     try:
         record = json.loads(failure_json)

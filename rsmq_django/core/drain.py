@@ -1,7 +1,7 @@
 """Taking messages out of a queue in batches that can be read again: claim into a journal, acknowledge, restore.
 
 Each function returns a `Call`. The journal is a stream of ours; a message enters it, body included, in the same step
-as it leaves the queue (no lease) or is hidden (lease), so whoever reads the journal sees every message exactly once.
+as it leaves the queue (no lease) or is leased, so a reader of the journal sees every message exactly once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Drain:
         """Return the call that takes up to `most` messages, and tells how many.
 
         `until_ms` leaves out what becomes visible later (0: the server's now). With `lease_ms` the messages stay in
-        the queue, hidden for so long. Safe to repeat: what the first try took is in the journal.
+        the queue, in flight for that time. Safe to repeat: messages of the first try are in the journal.
         """
         keys, (journal, leases) = queue_keys(self.namespace, checked_name(self.queue)), self._own
         all_keys = (keys.messages, keys.settings, keys.phantoms, journal, leases)
@@ -40,7 +40,7 @@ class Drain:
     def acknowledge(self, finished_id: str, *, most: int = MAX_BATCH) -> Call[tuple[int, int]]:
         """Return the call that removes entries up to an id, and deletes the leased messages among them.
 
-        Its answer: entries removed, messages left alone because somebody else received them.
+        It returns the numbers of removed entries and of messages left alone because another consumer received them.
         """
         return self._journal_call("acknowledge", (finished_id, most))
 

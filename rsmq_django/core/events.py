@@ -1,6 +1,6 @@
 """The log of task attempts: one event for each attempt that came to an end, in the stream `{ns}::events`.
 
-Owns the table of fields that the worker's scripts write and everybody else reads. An event is written by the very
+Owns the table of fields that the worker's scripts write and all readers use. An event is written by the very
 script that settles the message, so there is one if and only if the settlement happened; the id of its entry is the
 server's time of that. No event holds arguments, return values or bodies.
 """
@@ -45,7 +45,7 @@ class Kind(Enum):
     RELEASED = "released"
     #: Its process died, or its lease ended while it ran and the result was discarded. `error_type` tells which.
     LOST = "lost"
-    #: Somebody revoked it.
+    #: It was revoked.
     CANCELLED = "cancelled"
 
 

@@ -73,7 +73,7 @@ def tag_key(namespace: str, tag: str) -> str:
 
 
 def unique_key(namespace: str, digest: str) -> str:
-    """Return the key of the hash that names the message which stands for all equal calls of a unique task."""
+    """Return the key of the hash with the message that represents all equal calls of a unique task."""
     return f"{namespace}::unique:{digest}"
 
 

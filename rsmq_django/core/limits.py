@@ -19,11 +19,11 @@ MAX_SECONDS = 9_999_999
 MIN_MAX_SIZE_BYTES = 1024
 MAX_MAX_SIZE_BYTES = 65536
 UNLIMITED = -1
-#: How many messages one script handles; more would hold up the server's other clients, and Lua's stack has an end.
+#: How many messages one script handles; more would block the server's other clients, and Lua's stack is limited.
 MAX_BATCH = 1000
 #: What is sent in one round trip, unless a single message is longer: a slow network must carry it within TIMEOUT_S.
 MAX_TRIP_BYTES = 1024 * 1024
-#: A longer body would hold up all other clients of the server while it is copied.
+#: A longer body would block all other clients of the server while it is copied.
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
 

@@ -1,8 +1,8 @@
-"""What lists for people need: many queues at once, the n-th to m-th message, searches, why messages died.
+"""Reads for lists: many queues at once, the n-th to m-th message, searches, failures of dead messages.
 
-Like `browse`, of which this is the second half: each function returns a `Call`, nothing here changes anything, names
-are not checked, and none reads more than a thousand messages or looks at more than a few megabytes. Messages come with
-their failure records up to the traceback; `browse.pick` reads one with everything.
+The second half of `browse`: each function returns a `Call`, nothing here changes anything, names are not checked, and
+none reads more than a thousand messages or more than a few megabytes. Messages have their failure records without the
+traceback; `browse.pick` reads complete records.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .numbers import bounded
 from .records import QueueAttributes
 from .replies import read_attributes, read_message_id
 
-#: Each queue costs a script about six commands; so many keep it within a few milliseconds.
+#: Each queue costs a script about six commands; this number keeps it within a few milliseconds.
 MAX_QUEUES = 300
-#: The same where an empty queue costs one command, and any other three.
+#: The same for scripts that need one command for an empty queue and three for any other.
 MAX_DEPTHS = 1_000
-#: So many looks at hidden messages take a script some milliseconds.
+#: This number of reads of invisible messages takes a script some milliseconds.
 _LOOKS_IN_ALL, _LEAST_LOOKS, _MOST_LOOKS = 5_000, 10, 100
 NO_UNITS: Mapping[str, TimeUnit] = MappingProxyType({})
 _WORDS_PER_QUEUE = 12
@@ -33,18 +33,18 @@ _WORDS_PER_QUEUE = 12
 
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
-    """A queue as a list shows it."""
+    """A queue as shown in a list."""
 
     name: str
-    #: The server's time when it was read, in epoch milliseconds.
+    #: The server's time of the read, in epoch milliseconds.
     now_ms: int
-    #: None when another program left something else under the queue's keys.
+    #: None when another program uses the queue's keys for something else.
     attributes: QueueAttributes | None
-    #: How long the first ready message has been ready; None when nothing is.
+    #: How long the first ready message has been ready; None without ready messages.
     oldest_ready_s: float | None
-    #: How many failure records lie beside it; a queue that has some holds dead letters.
+    #: Number of failure records; a queue that has any contains dead letters.
     failures: int
-    #: In how many seconds the next message becomes visible that is delayed or in flight; None when none is.
+    #: Seconds until the next delayed or in-flight message becomes visible; None without such messages.
     next_due_s: float | None = None
 
 
@@ -52,10 +52,10 @@ class QueueSummary:
 class QueueDepth:
     """How many messages a queue has."""
 
-    #: Ready, delayed and in flight; -1 when another program left something else under the queue's key.
+    #: Ready, delayed and in flight; -1 when another program uses the queue's key for something else.
     messages: int
     ready: int
-    #: How long the first ready message has been ready; None when none is.
+    #: How long the first ready message has been ready; None without ready messages.
     oldest_ready_s: float | None
 
 
@@ -64,15 +64,15 @@ class Hidden:
     """The messages of a queue that cannot be received now."""
 
     delayed: int
-    #: Received before: being worked on, or waiting for the next attempt.
+    #: Received before: running, or delayed until the next attempt.
     in_flight: int
-    #: Whether that is an estimate, because so many are hidden.
+    #: Whether the numbers are estimates, because many messages are invisible.
     is_estimated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Some messages of a queue by their place in it."""
+    """Some messages of a queue by their position in it."""
 
     now_ms: int
     #: How many messages of that kind the queue has.
@@ -82,19 +82,19 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search came across."""
+    """The result of a search."""
 
     now_ms: int
-    #: How many messages were looked at.
+    #: How many messages were examined.
     looked_at: int
-    #: Where to go on looking; None when nothing is left.
+    #: Where to continue the search; None at the end of the queue.
     end: Position | None
     messages: list[StoredMessage]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerBeat:
-    """A worker, and when it was last heard of."""
+    """A worker and the time of its last heartbeat."""
 
     worker_id: str
     now_ms: int
@@ -122,7 +122,7 @@ def overview(
 
 
 def depths(namespace: str, names: Sequence[str]) -> Call[dict[str, QueueDepth]]:
-    """Return the call that reads the depths of up to 1,000 queues by name. Those without messages are left out."""
+    """Return the call that reads the depths of up to 1,000 queues by name. Queues without messages are left out."""
     if len(names) > MAX_DEPTHS:
         raise InvalidValue(f"{len(names)} queues in one call; it takes up to {MAX_DEPTHS}")
 
@@ -136,9 +136,9 @@ def depths(namespace: str, names: Sequence[str]) -> Call[dict[str, QueueDepth]]:
 
 
 def hidden(namespace: str, names: Sequence[str]) -> Call[list[Hidden | None]]:
-    """Return the call that tells delayed messages of up to 300 queues from those in flight; None for a broken queue.
+    """Return the call that counts delayed and in-flight messages of up to 300 queues; None for a broken queue.
 
-    Up to a hundred of each queue are looked at, fewer of many queues; beyond that the numbers are estimates.
+    Up to a hundred messages of each queue are read, fewer for many queues; beyond that the numbers are estimates.
     """
     if len(names) > MAX_QUEUES:
         raise InvalidValue(f"{len(names)} queues in one call; it takes up to {MAX_QUEUES}")
@@ -157,9 +157,9 @@ def message_range(
     is_reversed: bool = False,
     body_bytes: int = NO_BODY,
 ) -> Call[Range]:
-    """Return the call that reads up to `count` (0 to 1,000) messages behind the first `offset`, and counts them all.
+    """Return the call that reads up to `count` (0 to 1,000) messages after the first `offset`, and counts them all.
 
-    In the order in which they become visible, or the other way round. Behind a megabyte, bodies are left out.
+    In the order in which they become visible, or in reverse. Bodies beyond a megabyte in total are left out.
     """
     args: tuple[Argument, ...] = (which, offset, count, int(is_reversed), body_bytes)
     return Call("browse/range", _keys(namespace, name), args, _read_range, repeatable=True, subject=name)
@@ -179,12 +179,12 @@ def search(
     marks: Sequence[str] = (),
     ids: tuple[str, str] = ("", ""),
 ) -> Call[Found]:
-    """Return the call that looks at up to `count` (1 to 1,000) messages behind a position and returns those that fit.
+    """Return the call that searches up to `count` (1 to 1,000) messages after a position and returns the matches.
 
-    A message fits when its id, its task's name, and with `everywhere` its body or failure record have each of the
-    words, its body or record each of the marks, and its id begins between the two of `ids`. `which` leaves out what
-    was never received, or what was. `until_ms` is that of `browse.page`. It stops early when it has read a few
-    megabytes: only an `end` of None says that nothing is left.
+    A message matches when each of the words is in its id, its task's name or, with `everywhere`, its body or failure
+    record, each of the marks in its body or record, and its id begins between the two of `ids`. `which` selects
+    messages that were received before, or never. `until_ms` is that of `browse.page`. The search stops early when it
+    has read a few megabytes: only an `end` of None means that nothing is left.
     """
     flags = (which, body_bytes, int(everywhere), *ids, len(marks))
     args = (after.score, after.message_id, as_limit(until_ms), checked_count(count), *flags)
@@ -193,7 +193,7 @@ def search(
 
 
 def find(namespace: str, names: Sequence[str], message_id: str) -> Call[list[str]]:
-    """Return the call that says which of up to 300 queues have a message of this id."""
+    """Return the call that finds which of up to 300 queues have a message of this id."""
     if len(names) > MAX_QUEUES:
         raise InvalidValue(f"{len(names)} queues in one call; it takes up to {MAX_QUEUES}")
     keys = tuple(_keys(namespace, name)[0] for name in names)
@@ -204,25 +204,25 @@ def find(namespace: str, names: Sequence[str], message_id: str) -> Call[list[str
 def digest(
     namespace: str, name: str, *, after: Position = START, until_ms: float = ALL, count: int = MAX_BATCH
 ) -> Call[Page]:
-    """Return the call that reads why up to `count` (1 to 1,000) messages behind a position died. See `browse.page`."""
+    """Return the call that reads the failures of up to `count` (1 to 1,000) messages after a position. See `page()`."""
     args = (after.score, after.message_id, as_limit(until_ms), checked_count(count))
     return Call("browse/digest", _keys(namespace, name), args, read_page, repeatable=True, subject=name)
 
 
 def workers(namespace: str) -> Call[list[WorkerBeat]]:
-    """Return the call that reads up to 1,000 workers, those heard of last first."""
+    """Return the call that reads up to 1,000 workers, the latest heartbeat first."""
     return Call("browse/workers", (workers_key(namespace),), (), _read_beats, repeatable=True)
 
 
 def holder(namespace: str, name: str, message: StoredMessage, worker_ids: Sequence[str]) -> Call[str | None]:
-    """Return the call that asks which of up to 1,000 workers notes that it holds a message; notes are advisory."""
+    """Return the call that finds which of up to 1,000 workers recorded a lease of a message; records are advisory."""
     keys = tuple(worker_key(namespace, worker_id) for worker_id in worker_ids[:MAX_BATCH])
     args = (message.position.message_id, message.receive_count, name)
     return Call("browse/holder", keys, args, lambda at: worker_ids[at - 1] if at else None, repeatable=True)
 
 
 def crashes(namespace: str, name: str, message_id: bytes) -> Call[int]:
-    """Return the call that asks how many processes died while they ran a message."""
+    """Return the call that reads how many processes crashed while they ran a message."""
     return Call("browse/crashes", (queue_keys(namespace, name).releases,), (message_id,), int, repeatable=True)
 
 

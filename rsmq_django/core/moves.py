@@ -1,9 +1,9 @@
 """Moving and removing messages for an operator: purge, discard, move, redrive.
 
 Each function but a purge returns a `Call`, to be given to `client.run()` or awaited with `client.arun()`. A call takes
-at most `MAX_SLICE` messages, so that none holds up the server; going through a whole queue is up to the caller. `move`,
+at most `MAX_SLICE` messages, so that none blocks the server; the caller repeats it for a whole queue. `move`,
 `redrive`, `remove` and `reschedule` take messages as they were seen by `browse`, and leave alone those that were
-received since: whatever dies in between, nothing is lost and nothing is there twice.
+received since: after a crash at any point, no message is lost and none exists twice.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .limits import milliseconds
 from .records import SettleResult
 from .replies import read_settlements
 
-#: Each message costs a script about ten commands; so many keep it within a few milliseconds.
+#: Each message costs a script about ten commands; this number keeps it within a few milliseconds.
 MAX_SLICE = 250
-#: The same for what they weigh together.
+#: The same for their size together.
 MAX_SLICE_BYTES = 1024 * 1024
-#: Fields that one look at a queue's hash goes through.
+#: Fields of a queue's hash that one call reads.
 LOOKED_AT_A_TIME = 1000
 #: What other programs may keep in a queue's hash, for a purge to leave it alone.
 MAX_FOREIGN_FIELDS = 1000
@@ -36,21 +36,21 @@ REDRIVEN_RESULT_TTL_S = 7 * 86_400
 
 
 class Verdict(IntEnum):
-    """What became of one message."""
+    """The result for one message."""
 
     DONE = 1
-    #: Somebody deleted it meanwhile.
+    #: It was deleted meanwhile.
     MISSING = 0
-    #: Somebody received it meanwhile, so it was left where it is.
+    #: It was received meanwhile, so it was left in place.
     TAKEN = -1
-    #: It exceeds the maximum size of the target, so it was left where it is.
+    #: It exceeds the maximum size of the target, so it was left in place.
     TOO_LONG = -2
-    #: The target has a message of that id, so it was left where it is.
+    #: The target has a message of that id, so it was left in place.
     DUPLICATE = -3
 
 
 def purge(client: Client, name: str) -> int:
-    """Remove all messages of a queue and return how many there were. The queue stays, and fields of other programs.
+    """Remove all messages of a queue and return their number. The queue and fields of other programs stay.
 
     The removal is one step and takes no longer for a million messages than for one; looking for the fields of other
     programs before it takes longer. A field that another program adds between the two is lost.
@@ -89,7 +89,7 @@ def _foreign_fields(client: Client, keys: QueueKeys, name: str) -> list[bytes]:
 
 
 def discard(namespace: str, name: str, ids: Sequence[str]) -> Call[list[bool]]:
-    """Return the call that deletes messages by id, whoever holds them, and says of each whether it was there.
+    """Return the call that deletes messages by id, leased or not, and returns for each whether it existed.
 
     Unlike `Queue.delete()` it takes ids of any form, and their failure records go too.
     """
@@ -98,7 +98,7 @@ def discard(namespace: str, name: str, ids: Sequence[str]) -> Call[list[bool]]:
 
 
 def remove(namespace: str, name: str, messages: Sequence[StoredMessage]) -> Call[list[Verdict]]:
-    """Return the call that deletes messages unless somebody received them since they were seen."""
+    """Return the call that deletes messages unless they were received since they were seen."""
     keys = queue_keys(namespace, checked_name(name))
     return Call("moves/remove", _own(keys), tuple(_receipts(messages)), _read_verdicts, repeatable=True, subject=name)
 
@@ -106,9 +106,9 @@ def remove(namespace: str, name: str, messages: Sequence[StoredMessage]) -> Call
 def reschedule(
     namespace: str, name: str, messages: Sequence[StoredMessage], visible_in_s: float
 ) -> Call[list[Verdict]]:
-    """Return the call that makes messages visible `visible_in_s` seconds from now, whoever holds them.
+    """Return the call that makes messages visible `visible_in_s` seconds from now, leased or not.
 
-    Those that somebody received since they were seen are left alone.
+    Messages that were received since they were seen are left alone.
     """
     keys = queue_keys(namespace, checked_name(name))
     args = (milliseconds("visible_in_s", visible_in_s), keys.channel, *_receipts(messages))
@@ -119,7 +119,7 @@ def reschedule(
 def change_visibility(
     namespace: str, name: str, message_id: str, visibility_timeout_s: float
 ) -> Call[list[SettleResult]]:
-    """Return the call that makes a message visible then, whoever holds it. Unlike the queue's, it takes any id."""
+    """Return the call that changes the visibility of a message, leased or not. Unlike the queue's, it takes any id."""
     keys = queue_keys(namespace, checked_name(name))
     args = (milliseconds("visibility_timeout_s", visibility_timeout_s), message_id, "")
     script = "queue/change_visibility"

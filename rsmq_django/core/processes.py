@@ -1,7 +1,7 @@
 """Worker processes as people see them: what each is and does, and the orders that they can be given.
 
-A supervisor writes a record of each of its processes every five seconds and hears in the same call whether somebody
-gave it an order. Records and orders are for people: no message is ever moved because of what they say.
+A supervisor writes a record of each of its processes every five seconds and reads in the same call whether it has a
+command. Records and orders are for people: no message is ever moved because of what they say.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Order = Literal["quiet", "resume", "restart", "stop"]
 #: Take no more messages; take messages again; end and be replaced; end for good.
 ORDERS: tuple[Order, ...] = ("quiet", "resume", "restart", "stop")
 
-#: A worker without a heartbeat for so long counts as dead: others give back the messages that it held.
+#: A worker without a heartbeat for this time counts as dead: other workers recover the messages that it had leased.
 SILENT_AFTER_S = 30.0
-#: A supervisor that says nothing for so long is gone.
+#: A supervisor that writes no record for this time is gone.
 KEEP_RECORD_S = 60
 KEEP_ORDER_S = 3600
 #: Of the messages that a process runs, so many are named.
@@ -101,7 +101,7 @@ def describe(namespace: str, worker_id: str, record: ProcessRecord) -> Call[Hear
 def give_order(namespace: str, worker_id: str, order: Order) -> Call[bool]:
     """Return the call that orders a process to do something; False when it is gone. Heard within five seconds."""
     if order not in ORDERS:
-        raise InvalidValue(f"{order!r} is no order; use one of {', '.join(ORDERS)}")
+        raise InvalidValue(f"unknown worker command {order!r}; use one of {', '.join(ORDERS)}")
     keys = (workers_key(namespace), order_key(namespace, worker_id))
     return Call("worker/order", keys, (worker_id, order, KEEP_ORDER_S), bool, repeatable=True)
 

@@ -1,6 +1,6 @@
 """Which node of a Redis Cluster a connection talks to; nothing of it is used where there is no cluster.
 
-All keys of a namespace with a hash tag lie in one slot, so one node has them. Whoever asks another one is told which
+All keys of a namespace with a hash tag are in one slot, so one node has them. Another node answers with its address
 (MOVED), also after a failover or when the slot was moved: the connection goes there and stays. The other nodes are
 learned on that occasion, or at the beginning, and asked when that one is gone. Knows addresses, but does no I/O.
 """

@@ -1,4 +1,4 @@
-"""Schedules as Redis keeps them: what is due, and firing it exactly once whoever asks.
+"""Schedules in Redis: the due entries, and firing each tick exactly once with any number of workers.
 
 An entry is a definition (JSON that this module does not read), an owner and a next planned time. Firing compares that
 time and moves it in the step that sends the messages: of any number of workers that see the same tick, one fires it.
@@ -89,7 +89,7 @@ class Firing:
 def tick_id(namespace: str, name: str, planned_ms: int, secret: str = "") -> str:
     """Return the task id of a tick: the same in every process, so that a repeat can be recognised.
 
-    With a `secret` only those who have it know the id.
+    With a `secret` only programs that have it know the id.
     """
     words = [namespace, name, str(planned_ms), *([secret] if secret else [])]
     number = int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest())
@@ -139,7 +139,7 @@ def note_synced(namespace: str, owner: str) -> Call[int]:
 
 
 def fire(namespace: str, queue: QueueKeys, queue_name: str, firing: Firing, *, channel: str) -> Call[bool]:
-    """Return the call that fires ticks; it says whether it did, and not somebody else."""
+    """Return the call that fires ticks; it returns whether this call did, and not another worker."""
     last_ms = firing.ticks[-1] if firing.ticks else 0
     entry = firing.entry
     args: list[Argument] = [entry.name, entry.definition, entry.planned_ms, firing.next_ms, firing.skipped, last_ms]

@@ -1,4 +1,4 @@
-"""A time-out that begins anew with whatever arrives, for sockets of asyncio: a socket that blocks has no other.
+"""A timeout that starts again with any received data, for sockets of asyncio: blocking sockets have it by default.
 
 redis-py limits how long a whole reply takes, so one of 30 MB never arrives over a slow line. Only the wait for a server
 that says nothing has to end.

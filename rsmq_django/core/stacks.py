@@ -13,7 +13,7 @@ from typing import Any
 from .call import Call
 from .keys import stack_request_key, stacks_key, workers_key
 
-#: A supervisor hears of a request within five seconds; one that nobody has heard is forgotten.
+#: A supervisor hears of a request within five seconds; an unheard request expires.
 KEEP_REQUEST_S = 15
 KEEP_STACKS_S = 60
 #: Of all stacks of a process together, and of one.
@@ -21,7 +21,7 @@ MAX_BYTES, MAX_STACK_CHARACTERS = 65_536, 8_000
 
 
 def ask_for_stacks(namespace: str, worker_id: str) -> Call[bool]:
-    """Return the call that asks a process for its stacks; False when there is no such worker any more."""
+    """Return the call that asks a process for its stacks; False when that worker no longer exists."""
     keys = (workers_key(namespace), stack_request_key(namespace, worker_id), stacks_key(namespace, worker_id))
     return Call("worker/ask_for_stacks", keys, (worker_id, KEEP_REQUEST_S), bool, repeatable=True)
 

@@ -15,7 +15,7 @@ from .limits import MAX_BATCH
 
 #: The id before the first entry of any stream.
 BEGINNING = "0-0"
-#: A reader that was not seen for so long no longer holds back the trimming.
+#: A reader that was not seen for this time no longer delays the trimming.
 READER_SILENT_MS = 7 * 86_400_000
 
 

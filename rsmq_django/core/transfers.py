@@ -1,7 +1,7 @@
-"""Messages on their way to another queue, slice by slice, and what became of them.
+"""Moves messages to another queue, slice by slice, and counts the results.
 
-Each slice is looked at and then moved by one script that leaves alone what somebody received meanwhile, so stopping at
-any moment loses nothing and doubles nothing; doing the same again goes on with the rest.
+Each slice is read and then moved by one script that leaves alone messages that were received meanwhile. So stopping at
+any moment loses nothing and duplicates nothing; a repeat continues with the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .limits import MAX_BATCH
 from .moves import MAX_SLICE, MAX_SLICE_BYTES, Verdict, redrive
 from .portions import portions
 
-#: Why a message stayed where it was: GONE and TAKEN are nobody's fault.
+#: Why a message was not moved: GONE and TAKEN are not errors.
 GONE, TAKEN, TOO_LONG, DUPLICATE, NO_ORIGIN = "gone", "taken", "too_long", "duplicate", "no_origin"
 WORDS = {
     Verdict.MISSING: GONE,

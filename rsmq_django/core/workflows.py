@@ -1,7 +1,7 @@
 """Workflows in Redis: members that end one by one, and what is sent when they do.
 
 Each function returns a `Call`. What a workflow is made of stands in lua/workflow/parts/state.lua. Knows nothing of
-tasks: bodies come ready from the sender, values and failures are JSON that nobody here reads.
+tasks: bodies come ready from the sender, values and failures are JSON that this module does not parse.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .numbers import read_count
 
 T = TypeVar("T")
 
-#: So many workflows are listed; an id takes about a hundred bytes.
+#: How many workflows are listed; an id takes about a hundred bytes.
 MAX_LISTED = 1000
 #: The maximum number of members of a workflow; a larger number in Redis is not that of a workflow.
 MAX_MEMBERS = 10_000_000

@@ -72,8 +72,8 @@ def test_a_worker_that_is_gone_takes_no_orders(client: Client, server: PrivateSe
     assert not server.redis.exists("rsmq::order:w1")
 
 
-def test_what_is_no_order_is_refused():
-    with pytest.raises(InvalidValue, match="no order"):
+def test_unknown_worker_command_is_refused():
+    with pytest.raises(InvalidValue, match="unknown worker command"):
         give_order("rsmq", "w1", "dance")  # type: ignore[arg-type]
 
 
