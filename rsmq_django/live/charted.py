@@ -82,8 +82,11 @@ def past_together_soon(places: Sequence[Place], span: str) -> Past | None:
     """
     key = (os.getpid(), id(get_settings()), span, *places)
     with _lock:
+        # Results that no page asked for again are not kept.
+        for ended in [each for each, started in _readings.items() if not started.is_alive()]:
+            del _readings[ended]
         reading = _readings.get(key)
-        if reading is None or not reading.is_alive():
+        if reading is None:
             reading = _readings[key] = _Reading(places, span)
             reading.start()
     reading.join(WAIT_S)
