@@ -1,7 +1,7 @@
-"""How many rows of the outbox are sent at a time: fewer after a time-out, more after a success.
+"""Number of outbox rows per round trip: smaller after a timeout, larger after a success.
 
-A time-out says that the rows did not arrive within it, or that the server is away; both look alike. So the next try
-takes half of them. A single row that does not fit gets more time.
+After a timeout it is unknown whether the rows were too large or the server is unavailable. So the next try sends half
+of them. A single row that does not fit gets more time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_ROWS = 500
 MIN_BYTES = 16 * 1024
 #: Time after a timeout in which the batch size does not grow.
 STAY_SMALL_S = 60.0
-#: A row that is sent alone gets up to so many times the time-out of its connection.
+#: A row that is sent alone gets up to this multiple of its connection's timeout.
 MAX_PATIENCE = 64
 
 
@@ -27,7 +27,7 @@ class BatchSize:
     def __init__(self) -> None:
         self.rows = MAX_ROWS
         self.size_bytes = MAX_TRIP_BYTES
-        #: How many times the connection's time-out to wait.
+        #: Multiple of the connection's timeout to wait.
         self.patience = 1
         #: Whether rows were left for the next round trip.
         self.leaves_some = False
@@ -48,7 +48,7 @@ class BatchSize:
         self._grow_at = time.monotonic() + STAY_SMALL_S
 
     def grow(self) -> None:
-        """Take more after a success, unless the last time-out was a moment ago."""
+        """Increase the batch size after a success, unless the last timeout was a moment ago."""
         if time.monotonic() < self._grow_at:
             return
         self.rows = min(MAX_ROWS, self.rows * 2)

@@ -1,10 +1,10 @@
-"""From the table to Redis: rows are sent in order, queue by queue, and noted as sent afterwards.
+"""The relay sends rows of the outbox table to Redis, in order, queue by queue, and marks them as sent afterwards.
 
-A row is noted as sent only when a replica of the server has its message, where there are replicas. Dying between the
-two steps, or a lost reply, makes the next relay send the same rows again; the script that sends remembers their ids and
-leaves them out. So order and "once" do not depend on there being one relay. On databases that can, relays lock the
-first waiting row of a queue, so that they do not do the same work; SQLite has one writer anyway, and no lock is held
-there while Redis is talked to.
+A row is marked as sent only when a replica of the server has its message, if there are replicas. If the relay dies
+between the two steps, or a reply is lost, the next relay sends the same rows again; the script that sends remembers
+their ids and skips them. So order and "once" do not require a single relay. On databases with row locks, relays lock
+the first unsent row of a queue, so that they do not do the same work; SQLite has one writer anyway, and no lock is held
+there during the calls to Redis.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .writing import outbox_database
 
 logger = get_logger(__name__)
 
-#: Old rows are deleted so many at a time, so that no transaction takes long.
+#: Number of old rows that are deleted at a time, so that no transaction takes long.
 PRUNE_BATCH = 1000
 
 
@@ -51,14 +51,14 @@ class Relay:
         self._replicas: dict[Client, Replicas] = {}
 
     def relay_waiting(self) -> int:
-        """Send everything that waits and can be sent now, and return how many rows that was.
+        """Send all rows that can be sent now, and return their number.
 
-        Trouble with Redis is logged and leaves the rows where they are. Raises the errors of the database.
+        Problems of Redis are logged and leave the rows in the table. Raises the errors of the database.
         """
         return sum(self._relay_queue(name) for name in self._waiting_queues())
 
     def next_try_at(self) -> float:
-        """Return the monotonic time at which a queue with trouble is tried again; 0 when there is none."""
+        """Return the monotonic time of the next try for a queue with a problem; 0 when there is none."""
         return min((each.next_try_at for each in self._backoffs.values() if each.is_on), default=0.0)
 
     def _waiting_queues(self) -> list[str]:
@@ -100,13 +100,13 @@ class Relay:
                 raise
             self._note_sent(queue, rows, verdicts)
         batch_size.grow()
-        # After the commit: until then the note may be lost, and the ids must be remembered for long.
+        # After the commit: until then the mark may be lost, and the ids must be remembered for a long time.
         queue.client.run(confirm(queue.client.namespace, [row.task_id for row in rows]))
         return len(rows)
 
     @contextmanager
     def _claimed(self, name: str, batch_size: BatchSize) -> Iterator[list[OutboxMessage]]:
-        """Yield the first waiting rows of a queue; none when another relay is at them."""
+        """Yield the first unsent rows of a queue; none when another relay has locked them."""
         waiting = self._waiting().filter(queue_name=name).order_by("pk")
         if not connections[self.database].features.has_select_for_update_skip_locked:
             yield _first(waiting, batch_size)
@@ -130,7 +130,7 @@ class Relay:
             queue.keys,
             queue.name,
             [RelayItem(row.task_id, bytes(row.body), _delay(row, queue), row.keeps_result) for row in rows],
-            # Workers listen to the queue itself, and may not know the band of a priority yet.
+            # Workers subscribe to the queue itself, and may not know the band of a priority yet.
             channel=(get_queue(base) if base in get_settings().queues else queue).keys.channel,
             record_ttl_s=UNFINISHED_TTL_S,
         )
@@ -165,7 +165,7 @@ class Relay:
 
 
 def prune(*, keep_sent_s: float, keep_done_s: float) -> tuple[int, int]:
-    """Delete rows that were sent, and notes of done tasks, that are older than this; returns how many of each."""
+    """Delete sent rows, and inbox entries of finished tasks, that are older than this; return the number of each."""
     now, database = timezone.now(), outbox_database()
     sent = OutboxMessage.objects.using(database).filter(sent_at__lt=now - timedelta(seconds=keep_sent_s))
     done = InboxEntry.objects.using(database).filter(done_at__lt=now - timedelta(seconds=keep_done_s))
@@ -180,7 +180,7 @@ def _delete_in_slices(old: QuerySet[OutboxMessage] | QuerySet[InboxEntry]) -> in
 
 
 def _first(waiting: QuerySet[OutboxMessage], batch_size: BatchSize) -> list[OutboxMessage]:
-    """Return the first rows that go out together. Their sizes are read before their bodies, which may be large."""
+    """Return the first rows that are sent together. Their sizes are read before their bodies, which may be large."""
     sizes = waiting.annotate(size=Length("body")).values_list("pk", "size")[: batch_size.rows]
     pks = batch_size.choose(list(sizes))
     return list(waiting.filter(pk__in=pks)) if pks else []

@@ -1,7 +1,7 @@
-"""The process beside the workers that relays the outbox. The supervisor starts it, and starts it again when it dies.
+"""The separate process that relays the outbox. The supervisor starts it, and replaces it when it dies.
 
-A process of its own, so that a task can neither stop it nor hold its interpreter lock, and so that the supervisor,
-which must never wait, has nothing to do with the database.
+It is a separate process so that no task can stop it or hold its interpreter lock, and so that the supervisor, which
+must never wait, does not use the database.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = get_logger(__name__)
 
 #: How often old rows are deleted.
 PRUNE_EVERY_S = 60.0
-#: After trouble with the database.
+#: Waits after an error of the database.
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
 LOG_EVERY_S = 60.0
 
@@ -31,7 +31,7 @@ UNKNOWN_END = 256
 
 
 class StopRequest:
-    """Whether a process was asked to end: by a signal, or because a pipe was closed at the other end."""
+    """A request to end this process: a signal, or a pipe that was closed at the other end."""
 
     def __init__(self, lifeline: int | None = None) -> None:
         self._was_told = False
@@ -41,7 +41,7 @@ class StopRequest:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def on_signals(self, *numbers: signal.Signals) -> None:
-        """Take these signals as a request."""
+        """Treat these signals as a request."""
         for number in numbers:
             signal.signal(number, self._tell)
 
@@ -52,7 +52,7 @@ class StopRequest:
 
     @property
     def is_made(self) -> bool:
-        """Say whether to end."""
+        """Return whether the process has to end."""
         if not self._was_told and self._lifeline is not None:
             self._was_told = bool(select.select([self._lifeline], [], [], 0)[0])
         return self._was_told
@@ -62,7 +62,7 @@ class StopRequest:
 
 
 def relay_until(stop: StopRequest) -> None:
-    """Relay and prune until asked to stop. Trouble with the database or Redis is waited out."""
+    """Relay and prune until asked to stop. Errors of the database or Redis are logged, and the work is tried again."""
     settings = get_settings().outbox
     relay, failures, logged_at, prune_at = Relay(), 0, -LOG_EVERY_S, 0.0
     row_listener = RowListener(relay.database)
@@ -87,7 +87,7 @@ def relay_until(stop: StopRequest) -> None:
 
 
 class RelayProcess:
-    """The relay process as its supervisor sees it."""
+    """The supervisor's view of the relay process."""
 
     def __init__(self) -> None:
         self.pid: int | None = None
@@ -96,7 +96,7 @@ class RelayProcess:
 
     @property
     def is_due(self) -> bool:
-        """Say whether to start the process."""
+        """Return whether the process has to be started."""
         return self.pid is None and time.monotonic() >= self._start_at
 
     def started(self, pid: int) -> None:
@@ -131,7 +131,7 @@ class RelayProcess:
         self.pid = None
 
     def be(self, lifeline: int) -> None:
-        """Be that process, until told to end or until the supervisor is gone."""
+        """Run the relay in this process, until told to stop or until the supervisor has ended."""
         stop = StopRequest(lifeline)
         stop.on_signals(signal.SIGTERM)
         # A Ctrl-C reaches every process of the terminal; only the supervisor acts on it.

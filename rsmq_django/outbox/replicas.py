@@ -1,7 +1,7 @@
-"""Calls that count as carried out only when a replica has them, where there are replicas.
+"""Calls that count as carried out only when a replica has their writes, if there are replicas.
 
-A primary that was paused wakes up, answers, and learns a moment later that another one has taken over: what it has
-answered is gone. `WAIT 1` tells the two apart.
+A primary that was suspended may answer and learn a moment later that another server has taken over: the writes that it
+confirmed are lost. `WAIT 1` detects this.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ TRIES = 3
 
 
 class NotReplicated(RedisFailure):
-    """The server has carried out a call, and none of its replicas has told that it knows of it."""
+    """The server has carried out a call, and none of its replicas has confirmed the write."""
 
 
 class Replicas:
     """The replicas of a client's server, and whether a replica has the latest writes."""
 
     def __init__(self) -> None:
-        #: Monotonic time at which a replica was last there; None when the server has none.
+        #: Monotonic time at which a replica was last connected; None when the server has none.
         self._seen_at: float | None = None
         self._probe_at = 0.0
         self._may_not_wait = False

@@ -1,8 +1,7 @@
-"""Whether a worker is well, as one JSON object: what it shows in a file and on a port, and how the file is checked.
+"""Health of a worker as one JSON object: the report in a file and on a port, and the check of the file.
 
-A process is well when it has looked for messages with success not long ago. That it exists says nothing: one that
-hangs, or that cannot reach its server, exists too. Nothing here imports Django or talks to Redis, so a probe costs a
-bare Python:
+A process is healthy when its last successful fetch is recent. Its existence proves nothing: a process that hangs, or
+that cannot reach its server, exists too. Nothing here imports Django or talks to Redis, so a probe costs a bare Python:
 
     python -m rsmq_django.worker.health /run/worker/health.json
 """
@@ -19,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-#: A process that has not looked for messages for so long is not well. It looks once a second when it has nothing to do.
+#: A process whose last successful fetch is older than this is not healthy. An idle process fetches once a second.
 MAX_AGE_S = 60.0
-#: How often the file is written. One that is older than MAX_AGE_S tells of a supervisor that is gone or hangs.
+#: Interval of writes. A file older than MAX_AGE_S means that the supervisor has ended or hangs.
 WRITE_EVERY_S = 1.0
 
 Report = dict[str, Any]
@@ -30,7 +29,7 @@ Report = dict[str, Any]
 def make_report(
     worker_id: str, processes: Sequence[tuple[int | None, float]], *, max_age_s: float, is_stopping: bool
 ) -> Report:
-    """Return the report on processes, of each the pid (None while it is being replaced) and its last poll.
+    """Return a report on processes from the pid (None while it is being replaced) and the last poll of each.
 
     Polls and `written_at` are times of the machine's monotonic clock, which every process on it shares.
     """
@@ -50,12 +49,12 @@ def make_report(
 
 
 def is_well(report: Report) -> bool:
-    """Say whether all processes looked for messages not long ago."""
+    """Return whether the last poll of all processes is recent."""
     return bool(report["status"] != "failing")
 
 
 class HealthFile:
-    """A file that always holds the latest report, and is gone when the worker has ended."""
+    """A file that always contains the latest report, and is removed when the worker ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -66,10 +65,10 @@ class HealthFile:
         if report["written_at"] < self._next_at:
             return
         self._next_at = report["written_at"] + WRITE_EVERY_S
-        # Written beside it and put in its place in one step: whoever reads never sees half of it.
+        # Written to another file and renamed in one step, so that a reader never sees half of it.
         draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         with contextlib.suppress(FileNotFoundError):
-            draft.unlink()  # of a process that was killed; or a link, which must not be written through
+            draft.unlink()  # left by a killed process; or a link, which must not be written through
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(draft, flags, 0o644), "w", encoding="utf-8") as file:
             file.write(json.dumps(report) + "\n")
@@ -82,7 +81,7 @@ class HealthFile:
 
 
 def complaint_about(path: Path, *, max_age_s: float | None = None) -> str | None:
-    """Return what is wrong with the worker that writes this file, in one line; None when it is well."""
+    """Return the problem of the worker that writes this file, in one line; None when it is healthy."""
     try:
         report = json.loads(path.read_text("utf-8"))
         age_s = time.monotonic() - report["written_at"]
@@ -92,7 +91,7 @@ def complaint_about(path: Path, *, max_age_s: float | None = None) -> str | None
         return f"no worker: {error}"
     except (ValueError, TypeError, KeyError):
         return f"{path} is not the health file of a worker"
-    # Less than nothing: the machine was restarted since, and with it the clock.
+    # A negative age: the machine was restarted since, and with it the clock.
     if not 0 <= age_s <= limit_s:
         return f"the supervisor is gone or hangs: it last wrote {age_s:.0f} s ago, {limit_s:.0f} s are allowed"
     oldest_s = age_s + max(ages_s, default=0.0)
@@ -102,12 +101,12 @@ def complaint_about(path: Path, *, max_age_s: float | None = None) -> str | None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check a health file from the command line: 0 well, 1 not well."""
+    """Check a health file from the command line: return 0 if healthy, 1 if not."""
     parser = argparse.ArgumentParser(
         prog="python -m rsmq_django.worker.health",
-        description="Exit with 0 when the worker that writes this file is well; else say why not and exit with 1.",
+        description="Exit with 0 if the worker that writes this file is healthy; else print why not and exit with 1.",
     )
-    parser.add_argument("file", type=Path, help="what rsmq_worker --health-file was given")
+    parser.add_argument("file", type=Path, help="the file given to rsmq_worker --health-file")
     parser.add_argument("--max-age", type=float, metavar="S", help="default: the worker's own --health-max-age")
     given = parser.parse_args(arguments)
     complaint = complaint_about(given.file, max_age_s=given.max_age)

@@ -1,6 +1,6 @@
-"""When a worker stops: who may tell it to, and until when its running tasks may go on.
+"""Stops of a worker: which signals request one, and until when running tasks may continue.
 
-Signal handlers only write here and wake the main thread: what follows is done in its next turn.
+Signal handlers only write here and wake the main thread, which acts in its next turn.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
 class Stopping:
-    """What one worker was told about its end."""
+    """The requested stop of one worker."""
 
     def __init__(self, wakeup: Wakeup, *, grace_s: float, shared_state: SharedState | None) -> None:
-        #: Monotonic time at which running tasks are given up; None while the worker is not stopping.
+        #: Monotonic time at which running tasks are abandoned; None while the worker is not stopping.
         self.by: float | None = None
-        #: When it was first told to stop, on the monotonic clock.
+        #: Time of the first request, on the monotonic clock.
         self.began_at = 0.0
-        #: No turn has begun since `by` was set, or set anew.
+        #: Whether `by` was set after the last turn began.
         self.is_news = False
         self._wakeup = wakeup
         self._grace_s = grace_s
@@ -50,11 +50,11 @@ class Stopping:
         self._wakeup.watch_signals()
 
     def stop(self, *, within_s: float) -> None:
-        """Let running tasks end within so many seconds."""
+        """Let running tasks continue for up to this time."""
         self._stop_by(time.monotonic() + within_s)
 
     def stop_sooner(self) -> None:
-        """Let running tasks end in the time that the settings give them, if they have not less already."""
+        """Limit the time of running tasks to the shutdown timeout, unless they have less already."""
         by = time.monotonic() + self._grace_s
         self._stop_by(by if self.by is None else min(by, self.by))
 
@@ -64,21 +64,21 @@ class Stopping:
         self._wakeup.wake()
 
     def _on_told(self, number: int, frame: FrameType | None) -> None:
-        """Stop when the supervisor said it should be.
+        """Stop at the time that the supervisor has set.
 
-        Service managers send SIGTERM to every process of a service, the supervisor passes on its own: the second one
-        must not end the time that running tasks have.
+        Service managers send SIGTERM to every process of a service, and the supervisor passes on its own: the second
+        signal must not shorten the time of running tasks.
         """
         told = self._shared_state.stop_by if self._shared_state is not None else None
         by = told or self.by or time.monotonic() + self._grace_s
         is_news = self.by is None or by < self.by - 1
         self._stop_by(by)
         if is_news:
-            logger.info("%s: finishing what runs%s", _name(number), _within(by - time.monotonic()))
+            logger.info("%s: finishing running tasks%s", _name(number), _within(by - time.monotonic()))
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.by is None:
-            logger.info("%s: finishing what runs, at most %.0f s", _name(number), self._grace_s)
+            logger.info("%s: finishing running tasks, at most %.0f s", _name(number), self._grace_s)
             self.stop(within_s=self._grace_s)
         else:
             logger.warning("%s again: stopping now", _name(number))

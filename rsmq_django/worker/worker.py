@@ -1,4 +1,4 @@
-"""The worker process: one main thread that talks to Redis and hands out work, and the pool that does it."""
+"""The worker process: a main thread that talks to Redis and hands out messages, and the pool that runs tasks."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from .supervise.stacks import StackAnswers
 
 logger = get_logger(__name__)
 
-#: While there is plenty to do, outcomes wait for so long at most, so that many go out together.
+#: While there is a backlog, outcomes wait for up to this time, so that many are sent together.
 SETTLE_WITHIN_S = 0.005
-#: When tasks have ended, a stop waits this long for a server that is away, to report their outcomes.
+#: When tasks have ended, a stop waits this long for an unavailable server, to report their outcomes.
 RECONNECT_WITHIN_S = 5.0
-#: The longest sleep. Everything that matters ends it earlier.
+#: The longest sleep. All relevant events end it earlier.
 LONGEST_SLEEP_S = 5.0
 
 
 def random_worker_id() -> str:
-    """Return a name for this process that is unique and tells host and pid."""
+    """Return a unique name for this process that contains host and pid."""
     return f"{socket.gethostname()[:30]}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """How one worker process works; the defaults of the first four come from RSMQ["WORKER"]."""
+    """Options of one worker process; the defaults of the first four come from RSMQ["WORKER"]."""
 
     threads: int
     async_tasks: int
@@ -64,14 +64,14 @@ class WorkerOptions:
     #: Stop after this many messages.
     max_tasks: int | None = None
     worker_id: str = field(default_factory=random_worker_id)
-    #: Names of reliable queues to work on, beside the others.
+    #: Names of reliable queues to work on, in addition to the queues.
     reliable: tuple[str, ...] = ()
-    #: Topics whose tasks and bridges run here; None for all that are declared.
+    #: Topics whose tasks and bridges run here; None for all declared ones.
     topics: tuple[str, ...] | None = None
 
     @classmethod
     def from_settings(cls, settings: WorkerSettings, **changes: object) -> WorkerOptions:
-        """Return the settings' options, with those that are given and not None put in their place."""
+        """Return the options of the settings, replaced by the given ones that are not None."""
         values: dict[str, object] = {
             "threads": settings.threads,
             "async_tasks": settings.async_tasks,
@@ -114,7 +114,7 @@ class Worker:
         self.quarantine = Quarantine(self.pool)
         self.taken = 0
         self._said_what_is_awaited = False
-        #: The supervisor is gone.
+        #: Whether the supervisor has ended.
         self._is_orphan = False
         self._stopping = Stopping(self.wakeup, grace_s=options.shutdown_timeout_s, shared_state=shared_state)
 
@@ -142,7 +142,7 @@ class Worker:
             shared_state=self.shared_state,
         )
 
-    # -- Life ---------------------------------------------------------------------------------------------------------
+    # -- Start and signals --------------------------------------------------------------------------------------------
 
     def run(self) -> bool:
         """Work until stopped or done. Returns whether every task that was begun could end."""
@@ -169,24 +169,24 @@ class Worker:
         self._stopping.heed_signals()
 
     def obey_supervisor(self, lifeline: int) -> None:
-        """Stop on SIGTERM, which the supervisor sends, and when the supervisor is gone and closed the lifeline."""
+        """Stop on SIGTERM, which the supervisor sends, and when the lifeline closes: the supervisor has ended."""
         self._stopping.heed_supervisor()
         self.wakeup.watch(lifeline, self._on_orphaned)
 
     def tell_stacks(self, requests: int) -> None:
-        """Tell where running tasks are in their code each time something is written into this pipe."""
+        """Report the stacks of running tasks each time a byte is written into this pipe."""
         clients = [source.client for source in self.sources]
         StackAnswers(requests, self.pool, clients, self.options.worker_id).start()
 
     def _on_orphaned(self) -> None:
-        logger.warning("the supervisor is gone; finishing what runs")
+        logger.warning("the supervisor has ended; finishing running tasks")
         self._is_orphan = True
         self._stopping.stop_sooner()
 
     def _on_interruption(self, runnable: Runnable) -> None:
         """Have the process replaced: an interruption may have broken a lock or a connection of any of its threads.
 
-        Without a supervisor nothing can replace it: it goes on, on a new thread.
+        Without a supervisor it cannot be replaced and continues, with a new thread.
         """
         if self.shared_state is not None and self.shared_state.interrupted_at is None:
             self.shared_state.note_interruption()
@@ -196,11 +196,11 @@ class Worker:
 
     @property
     def stop_by(self) -> float | None:
-        """Return the monotonic time at which running tasks are given up; None while the worker is not stopping."""
+        """Return the monotonic time at which running tasks are abandoned; None while the worker is not stopping."""
         return self._stopping.by
 
     def stop(self, *, within_s: float) -> None:
-        """Take no more messages, give back those that wait, and let running tasks end within so many seconds."""
+        """Stop receiving, release waiting messages, and let running tasks continue for up to this time."""
         self._stopping.stop(within_s=within_s)
 
     def _subscribe(self, source: QueueSource | ReliableSource) -> Subscription | ReliableWakeUp:
@@ -222,11 +222,11 @@ class Worker:
     # -- One turn of the main loop ------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        self._stopping.is_news = False  # before anything heeds it: a signal may come between
+        self._stopping.is_news = False  # before it is read: a signal may come between
         if self.shared_state is not None:
             self.shared_state.note_turn()
         if self.stop_by is not None:
-            self.topics.stop_soon()  # not by the signal handler: the events of threads have locks
+            self.topics.stop_soon()  # not in the signal handler: the events of threads have locks
         if self.stop_by is not None or self.pool.is_stuck():
             self._give_back_waiting()
         was_idle = self.pool.is_idle
@@ -249,13 +249,13 @@ class Worker:
         self._say_what_is_awaited()
 
     def _get_ready(self) -> None:
-        """Put the looks together that are sent when something is published, while nobody waits for it."""
+        """Prepare the fetches that are sent after a wake-up, while there is time."""
         room = self._room() if self.pool.is_idle else 0
         for source in self.sources:
             source.get_ready(room, at_most=self._left)
 
     def _may_ask(self) -> bool:
-        """Say whether messages are wanted, and what there is room for is not being fetched already."""
+        """Return whether messages are wanted, and are not being fetched for the free room already."""
         is_quiet = self.shared_state is not None and self.shared_state.is_quiet
         return self.stop_by is None and not is_quiet and not any(source.is_looking for source in self.sources)
 
@@ -268,7 +268,7 @@ class Worker:
         arrived = [Execution(delivery, sink=source, notifier=notifier) for delivery in deliveries]
         if source.statistics is not None and arrived:
             source.statistics.arrived(arrived)
-        if self.stop_by is not None:  # it was under way when the stop came
+        if self.stop_by is not None:  # the exchange was pending when the stop came
             _give_back(arrived)
             return
         if arrived:
@@ -279,19 +279,19 @@ class Worker:
             yield execution
 
     def _may_ask_ahead(self, deliveries: Sequence[Delivery]) -> bool:
-        """Say whether the next exchange may be sent before these are handed out: no other server waits for its turn,
-        and none of them has to run alone.
+        """Return whether the next exchange may be sent before these are handed out: no other server waits for its
+        turn, and none of the messages has to run alone.
         """
         return len(self.sources) == 1 and not any(map(attrgetter("crashes"), deliveries))
 
     def _say_what_is_awaited(self) -> None:
-        """Say once, in a worker that stops when no message is left, why it does not stop yet."""
+        """Log once, in a worker that stops when no message is left, why it does not stop yet."""
         if not self.options.until_empty or self._said_what_is_awaited or not self.pool.is_idle:
             return
         if all(source.is_idle and source.is_drained for source in self.sources) and not self._is_done():
             self._said_what_is_awaited = True
             logger.info(
-                "nothing is ready; waiting for messages that are delayed or held elsewhere (--batch stops here)"
+                "nothing is ready; waiting for delayed messages and messages in flight elsewhere (--batch stops here)"
             )
 
     def _room(self) -> int:
@@ -301,7 +301,7 @@ class Worker:
 
     @property
     def _left(self) -> int:
-        """How many messages may be taken before the worker stops."""
+        """Return how many messages may be received before the worker stops."""
         return MAX_BATCH if self.options.max_tasks is None else self.options.max_tasks - self.taken
 
     def _give_back_waiting(self) -> None:
@@ -322,7 +322,7 @@ class Worker:
             times.append(self.stop_by)
         return min((when for when in times if when is not None), default=None)
 
-    # -- The end ------------------------------------------------------------------------------------------------------
+    # -- Shutdown -----------------------------------------------------------------------------------------------------
 
     def _is_done(self) -> bool:
         if self.stop_by is not None and time.monotonic() >= self.stop_by:
@@ -345,7 +345,7 @@ class Worker:
 
     @property
     def _is_cut_off(self) -> bool:
-        """Say whether a stop waits for nothing but a server that has been away for a while: no task needs the time."""
+        """Return whether a stop waits only for a server that has been unavailable for a while: all tasks have ended."""
         since = max(self._stopping.began_at, self.pool.moved_at)
         waiting = [source for source in self.sources if not source.is_idle]
         is_patient = time.monotonic() < since + RECONNECT_WITHIN_S
@@ -353,23 +353,21 @@ class Worker:
 
     @property
     def _is_stuck(self) -> bool:
-        """Say whether a damaged queue refuses the last outcomes: this worker would wait for ever."""
+        """Return whether a damaged queue refuses the last outcomes, for which this worker would wait forever."""
         return any(each.is_stuck for each in self.sources) and all(
             each.is_idle or each.is_stuck for each in self.sources
         )
 
     @property
     def holds_nothing(self) -> bool:
-        """Say whether it is certain that no message has to come back from here."""
+        """Return whether it is certain that no message of this worker needs recovery."""
         return all(source.holds_nothing for source in self.sources if isinstance(source, QueueSource))
 
     def _give_up_the_rest(self) -> bool:
-        """Give back what still runs, so that another worker takes it at once. Returns whether there was nothing."""
+        """Release running messages, so that another worker can run them at once. Returns whether there were none."""
         if stuck := self._ends_by_itself and self._is_stuck:
-            logger.error(
-                "outcomes that a damaged queue refuses are given up; those messages run again after its repair"
-            )
-        # Before the coroutines are cancelled: one that ends at once because of that is unfinished, too.
+            logger.error("outcomes refused by a damaged queue are dropped; those messages run again after its repair")
+        # Before the coroutines are cancelled: a coroutine that ends at once because of that is unfinished, too.
         waiting, running = list(executions_of(self.pool.take_back())), list(executions_of(self.pool.running()))
         unfinished = [(each, each.end_unfinished()) for each in [*waiting, *running] if not each.is_settled]
         self.pool.cancel_coroutines()
@@ -381,14 +379,14 @@ class Worker:
             source.flush()
         if self._is_orphan:
             sign_off([source.client for source in self.sources], self.options.worker_id)
-        # Only now: a function that was interrupted may have left the locks of a log's handlers behind.
+        # Only now: an interrupted function may have left the locks of log handlers behind.
         return not (_log_unfinished(unfinished) or _log_unreported(self.sources) or stuck)
 
     def _left_to_supervisor(self, running: Sequence[Execution]) -> set[Execution]:
-        """Return those of these runs whose messages the supervisor gives back when this process has ended.
+        """Return the running executions whose messages the supervisor releases after the end of this process.
 
-        Functions go on until then, and no other worker may run the same message at the same time. Of reliable queues
-        the supervisor knows nothing: their messages are given back a moment before the end.
+        Their functions continue until then, and no other worker may run the same message at the same time. The
+        supervisor does not release messages of reliable queues: this worker does, a moment before its end.
         """
         is_supervised = self.shared_state is not None and not self._is_orphan
         return {each for each in running if is_supervised and isinstance(each.sink, QueueSource)}
@@ -403,7 +401,7 @@ def _log_unreported(sources: Sequence[QueueSource | ReliableSource]) -> int:
 
 
 def _log_unfinished(unfinished: Sequence[tuple[Execution, Outcome]]) -> int:
-    """Log what became of unfinished messages; return how many were given back."""
+    """Log the outcomes of unfinished messages; return how many were released."""
     given_back = sum(isinstance(outcome, Released) for _, outcome in unfinished)
     if given_back:
         logger.warning("%d messages were released unfinished", given_back)

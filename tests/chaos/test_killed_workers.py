@@ -83,7 +83,7 @@ def test_worker_that_slept_through_its_lease_cannot_hurt_the_next_holder(
     worker.send_to_all(signal.SIGCONT)
 
     wait_until(lambda: journal.names("end"))
-    wait_until(lambda: "the lease of message" in worker.output or "was handed to somebody else" in worker.output)
+    wait_until(lambda: "the lease of message" in worker.output or "was received by another worker" in worker.output)
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
     assert message is not None and message.receive_count == 2

@@ -182,7 +182,7 @@ def test_stop_under_load_loses_and_repeats_nothing_and_gives_back_what_waits(
     wait_until(lambda: len(journal.names("end")) > 50)
 
     worker.send(signal.SIGTERM)
-    wait_until(lambda: worker.output.count("finishing what runs") == 2)
+    wait_until(lambda: worker.output.count("finishing running tasks") == 2)
     journal.open_gate()
 
     assert worker.wait() == 0
@@ -204,7 +204,7 @@ def test_sigterm_to_every_process_of_the_service_lets_tasks_end(
 
     worker.send_to_all(signal.SIGTERM)  # what systemd does
 
-    wait_until(lambda: "tasks may run for" in worker.output and "finishing what runs" in worker.output)
+    wait_until(lambda: "tasks may run for" in worker.output and "finishing running tasks" in worker.output)
     journal.open_gate()
     assert worker.wait() == 0
     assert journal.names("end") == ["slow"]
@@ -320,7 +320,7 @@ def test_stop_is_obeyed_while_the_server_is_gone(
     worker.send(signal.SIGTERM)
 
     assert worker.wait() == 1
-    assert "comes back when its leases are over" in worker.output
+    assert "become visible when their leases expire" in worker.output
 
 
 def test_death_during_an_outage_is_dealt_with_when_it_is_over(
@@ -338,7 +338,7 @@ def test_death_during_an_outage_is_dealt_with_when_it_is_over(
 
     journal.open_gate()
     wait_until(lambda: journal.names("end"))  # long before its lease of 30 s would have ended
-    wait_until(lambda: "1 of 3 times; it runs again in 1 s" in worker.output)
+    wait_until(lambda: "1 of 3 times; retry in 1 s" in worker.output)
 
 
 def test_records_of_a_vanished_machine_are_freed_whatever_is_in_them(
@@ -362,7 +362,7 @@ def test_records_of_a_vanished_machine_are_freed_whatever_is_in_them(
 
     assert worker.wait() == 0
     assert journal.names("end") == ["orphan"]
-    assert "worker ghost has been silent for too long" in worker.output
+    assert "worker ghost is stale: recovered" in worker.output
     wait_until(lambda: records_of_workers(server) == [])
 
 

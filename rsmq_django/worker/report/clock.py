@@ -9,13 +9,13 @@ class ServerClock:
     """Epoch milliseconds of the Redis server, kept going by this process's monotonic clock between two replies."""
 
     def __init__(self) -> None:
-        #: What lies between the two clocks.
+        #: The difference of the two clocks.
         self.offset_ms = time.time() * 1000 - time.monotonic() * 1000
 
     def set(self, server_ms: float, *, asked_at: float) -> None:
-        """Learn from a reply what the server's time was at some moment since `asked_at` (monotonic clock).
+        """Set the clock from a reply with the server's time at some moment since `asked_at` (monotonic clock).
 
-        The reply may have lain there for a while, so what was known before stays as long as it can be right.
+        The reply may have waited to be read, so the known offset is kept as long as it can be right.
         """
         least, most = server_ms - time.monotonic() * 1000, server_ms - asked_at * 1000
         self.offset_ms = min(max(self.offset_ms, least), most)

@@ -6,7 +6,7 @@ import traceback
 
 from ...core.texts import printable
 
-#: A traceback is for people; the end of it is what they read.
+#: Tracebacks are for people, who read their end.
 MAX_TRACEBACK_CHARACTERS = 8192
 MAX_TEXT_CHARACTERS = 2000
 MAX_LINE_CHARACTERS = 500
@@ -38,7 +38,7 @@ def text_of(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return class and text on one printable line: messages are other people's input, logs are read line by line."""
+    """Return class and text on one printable line: texts are input of other people, and logs are read by line."""
     text = text_of(error)[:MAX_LINE_CHARACTERS]
     line = f"{type(error).__qualname__}: {text}" if text else type(error).__qualname__
     return printable(line)

@@ -1,7 +1,7 @@
-"""How the ends of attempts get into the event log: as words at the end of the call that settles them.
+"""Event arguments of the calls that settle attempts.
 
-The script writes the event of a message if it settles the message (shared/events.lua), so this module does no I/O.
-What the fields mean stands in core/events.py.
+The script that settles a message also writes its event (shared/events.lua), so this module does no I/O. The fields are
+described in core/events.py.
 """
 
 from __future__ import annotations
@@ -30,54 +30,54 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: Tags of an event: other programs may write any number into a message.
+#: Maximum number of tags of an event: other programs may write any number into a message.
 MOST_TAGS = 50
-#: The end of the arguments of a call, for shared/events.lua.
+#: The last arguments of a call, for shared/events.lua.
 Events = tuple[Argument, ...]
-#: What a script reads when nothing is logged.
+#: The arguments when nothing is logged.
 NO_EVENTS: Events = (0,)
 
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """Which attempts are logged, and how."""
+    """Selects the attempts that are logged, and builds their arguments."""
 
     worker_id: str
     records_successes: bool
     max_length: int
     error_text: bool
-    #: Which successes are logged apart; None when all are in the log, or none.
+    #: The successes that are logged separately; None when all of them are in the log, or none.
     recent: RecentSuccesses | None
 
     @classmethod
     def from_settings(cls, settings: EventSettings, worker_id: str, namespace: str) -> EventLog | None:
-        """Return None when nothing is to be logged."""
+        """Return the event log of these settings; None when nothing is logged."""
         if settings.record == "off":
             return None
         recent = RecentSuccesses(namespace) if settings.record == "recent" else None
         return cls(worker_id, settings.record == "all", settings.length, settings.error_text, recent)
 
     def words(self, queue_name: str, settlements: Sequence[Settlement | Settled], *, are_apart: bool = False) -> Events:
-        """Return the end of the arguments of a call that settles these messages; their outcomes are of one kind.
+        """Return the last arguments of a call that settles these messages; their outcomes are of one kind.
 
-        `are_apart` says that these are successes which RecentSuccesses has taken.
+        `are_apart` means that these are successes which RecentSuccesses accepted.
         """
         if not (self.records_successes or are_apart) and isinstance(settlements[0].outcome, Succeeded):
             return NO_EVENTS
         if isinstance(settlements[0].outcome, Postponed) and not settlements[0].outcome.has_run:
-            return NO_EVENTS  # it asks again and again
+            return NO_EVENTS  # it is postponed again and again
         lines = [line_of(settlement.execution) for settlement in settlements]
         most = KEPT if are_apart else self.max_length
         return self._complete(queue_name, lines, *self._error(settlements[0].outcome), most=most)
 
     def words_of_lost(self, execution: Execution, how: str) -> Events:
-        """Return the same for one message whose process died; `how` says how."""
+        """Return the arguments for one message whose process died; `how` describes the end of the process."""
         return self._complete(execution.delivery.work_queue.name, [line_of(execution)], "ProcessDied", how)
 
     def write(
         self, client: Client, queue_name: str, kind: str, lines: Sequence[tuple[str, str]], error: BaseException | None
     ) -> None:
-        """Write events of what was settled by a call before this one: tasks and lines. Never raises."""
+        """Write events of messages that an earlier call settled: tasks and lines. Never raises."""
         error_words = ("", "") if error is None else self._said(error)
         if kind != Kind.SUCCEEDED.value or self.records_successes:
             words = self._complete(queue_name, [line for _, line in lines], *error_words)
@@ -107,7 +107,7 @@ class EventLog:
 
     def _error(self, outcome: Outcome) -> tuple[str, str]:
         if not isinstance(outcome, (RetryIn, Dead)):
-            return "", ""  # many at once; those that failed come one by one
+            return "", ""  # a group of many; failures are settled one by one
         return self._said(outcome.error)
 
     def _said(self, error: BaseException) -> tuple[str, str]:
@@ -116,12 +116,12 @@ class EventLog:
 
 
 def line_of(execution: Execution) -> str:
-    """Return eight values of an event as one argument: packing it is most of what an event costs here."""
+    """Return eight values of an event as one argument: packing arguments is the main cost of an event here."""
     delivery, run_us = execution.delivery, execution.run_us
     message, envelope = delivery.message, execution.envelope
     wait_us = None if run_us is None else delivery.wait_us
     message_id = message.id
-    if "\n" in message_id:  # only programs that are no RSMQ client write such ids
+    if "\n" in message_id:  # only programs that are not RSMQ clients write such ids
         message_id = message_id.replace("\n", " ")
     is_reliable = delivery.work_queue.reliable is not None
     sent_ms = message_id.partition("-")[0] if is_reliable else whole_sent_ms(message_id)
@@ -136,5 +136,5 @@ def line_of(execution: Execution) -> str:
 
 
 def _storable(text: str) -> str:
-    """Return text that can be written as UTF-8: half of a surrogate pair cannot, and a task may raise anything."""
+    """Return text that can be encoded as UTF-8: half of a surrogate pair cannot, and a task may raise any text."""
     return text.encode("utf-8", "backslashreplace").decode()

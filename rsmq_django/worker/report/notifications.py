@@ -1,4 +1,4 @@
-"""Tells the world what a worker does: log lines, Django's task signals and ours. It decides nothing."""
+"""Announces what happens to tasks: log lines, Django's task signals and those of this project. It decides nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: What an outcome is called in logs, in the event log and in counters.
+#: Name of each outcome in logs, in the event log and in counters.
 EVENT_NAMES: dict[type[Outcome], str] = {
     Succeeded: "succeeded",
     RetryIn: "retried",
@@ -38,7 +38,7 @@ EVENT_NAMES: dict[type[Outcome], str] = {
 
 
 def event_name(outcome: Outcome) -> str:
-    """Return what an outcome is called."""
+    """Return the name of an outcome."""
     return EVENT_NAMES.get(type(outcome)) or type(outcome).__name__.lower()
 
 
@@ -47,18 +47,18 @@ _FINAL = (Succeeded, Dead, Cancelled)
 
 
 class Notifier:
-    """Speaks for one worker process."""
+    """Sends the notifications of one worker process."""
 
     def __init__(self, worker_id: str) -> None:
         self.worker_id = worker_id
         self.starts_are_news = self.successes_are_news = True
 
     def find_listeners(self) -> None:
-        """Find out whether anybody wants to hear of starts and successes; asked for each message, it would cost as
-        much as a short task. Workers ask before they hand out what has arrived.
+        """Find out whether starts and successes have listeners; checking this for each message would cost as much as a
+        short task. Workers call it before they hand out received messages.
         """
         self.starts_are_news = anybody_listens(task_started)
-        #: To a log, to middleware, or to a receiver of Django's signal.
+        #: Whether successes go to a log, to middleware, or to a receiver of Django's signal.
         self.successes_are_news = (
             logger.isEnabledFor(logging.DEBUG) or bool(get_settings().middleware) or anybody_listens(task_finished)
         )
@@ -98,9 +98,9 @@ class Notifier:
             await message_dead_lettered.asend_robust(sender=Queue, **_dead_letter(execution, outcome))
 
     def lost(self, delivery: Delivery) -> None:
-        """Say that a result was discarded because somebody else holds the message now."""
+        """Log that a result was discarded because another worker may hold the message now."""
         logger.warning(
-            "message %s of queue %s was handed to somebody else while it was held here; the result is discarded",
+            "message %s of queue %s was received by another worker while it was held here; the result is discarded",
             delivery.message.id,
             delivery.work_queue.name,
             extra={
@@ -113,7 +113,7 @@ class Notifier:
         )
         lease_lost.send_robust(sender=Queue, queue_name=delivery.work_queue.name, message=delivery.message)
 
-    # -- What signals and contexts carry ------------------------------------------------------------------------------
+    # -- Content of signals and contexts ------------------------------------------------------------------------------
 
     def task_result(self, execution: Execution) -> TaskResult[..., Any]:
         """Return the running task's `TaskResult`, the same object for its context and all its signals."""
@@ -137,7 +137,7 @@ class Notifier:
             kwargs=envelope.kwargs,
             backend=work.task.backend,
             errors=[],
-            # Earlier attempts may have run elsewhere; their names stand in the result record.
+            # Earlier attempts may have run elsewhere; the result record contains their workers.
             worker_ids=[""] * (delivery.attempt - 1) + [self.worker_id],
         )
 
@@ -163,9 +163,9 @@ class Notifier:
 
 
 def log_outcome(execution: Execution, outcome: Outcome) -> None:
-    """Write one line that says what happened and what happens next, with the same as fields for programs."""
+    """Write one line about an outcome and the next step, with the same data as fields for programs."""
     if isinstance(outcome, Succeeded) and not logger.isEnabledFor(logging.DEBUG):
-        return  # before anything is put together: most outcomes are these
+        return  # before any formatting: most outcomes are successes
     delivery = execution.delivery
     what = execution.path or f"a message of queue {delivery.work_queue.name}"
     message_id, attempt, most = delivery.message.id, delivery.attempt, execution.max_attempts
@@ -179,7 +179,7 @@ def log_outcome(execution: Execution, outcome: Outcome) -> None:
         case Dead(reason, error, traceback_text):
             fate = "discarded" if isinstance(outcome, Discarded) else "moved to its dead-letter queue"
             text = f"%s failed for good (%s) on attempt %d, {fate}: %s [%s]"
-            why = one_line(error).removeprefix(f"{Unreadable.__name__}: ")  # the reason says that it is unreadable
+            why = one_line(error).removeprefix(f"{Unreadable.__name__}: ")  # the reason contains this already
             _log_error(text, (what, reason, attempt, why, message_id), traceback_text.rstrip(), extra)
         case Cancelled():
             logger.info("%s was cancelled on attempt %d [%s]", what, attempt, message_id, extra=extra)
@@ -188,12 +188,12 @@ def log_outcome(execution: Execution, outcome: Outcome) -> None:
         case Postponed(after_s, why):
             logger.info("%s is postponed by %.1f s: %s [%s]", what, after_s, why, message_id, extra=extra)
         case Released():
-            text = "%s given back unfinished, another worker takes it at once [%s]"
+            text = "%s was released unfinished, another worker can run it at once [%s]"
             logger.info(text, what, message_id, extra=extra)
 
 
 def _log_error(text: str, args: tuple[object, ...], traceback_text: str, extra: dict[str, Any]) -> None:
-    """Log an error whose traceback is known as text only, where formatters look for it."""
+    """Log an error whose traceback is only known as text, in the place where formatters look for it."""
     if logger.isEnabledFor(logging.ERROR):
         path, line, function, _ = logger.findCaller(stacklevel=2)
         record = logger.makeRecord(logger.name, logging.ERROR, path, line, text, args, None, func=function, extra=extra)
@@ -202,7 +202,7 @@ def _log_error(text: str, args: tuple[object, ...], traceback_text: str, extra: 
 
 
 def log_fields(execution: Execution, outcome: Outcome) -> dict[str, Any]:
-    """Return an outcome as fields of a log record; docs/metrics.md explains them. Nothing of arguments is in them."""
+    """Return an outcome as fields of a log record; docs/metrics.md explains them. Arguments are never included."""
     delivery, envelope = execution.delivery, execution.envelope
     fields: dict[str, Any] = {
         "rsmq_event": event_name(outcome),
@@ -225,7 +225,7 @@ def log_fields(execution: Execution, outcome: Outcome) -> dict[str, Any]:
     return fields
 
 
-#: Which method of a middleware an outcome calls, besides `after`.
+#: The middleware method for each outcome, besides `after`.
 _MIDDLEWARE_EVENTS: dict[type[Outcome], str] = {RetryIn: "on_retry", Dead: "on_dead_letter", Discarded: "on_discard"}
 
 

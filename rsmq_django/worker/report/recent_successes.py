@@ -1,8 +1,8 @@
-"""Which successes the event log keeps in the mode "recent": the last ones of each task, in a stream for each.
+"""The successes that the event log keeps in the mode "recent": the last ones of each task, in a stream per task.
 
-Memory is bounded twice: each stream is cut at KEPT entries, and only so many tasks have one (core/runs.py). A task is
-entered before its stream is found by readers; one for which there is no room is refused, and what was written for it in
-the same moment is removed again. Busy tasks are sampled: a script that logs nothing is as short as ever.
+Memory is bounded twice: each stream is trimmed to KEPT entries, and the number of tasks with a stream is limited
+(core/runs.py). A task is registered before readers find its stream; a task without room is refused, and its new entries
+are deleted again. Busy tasks are sampled: a script that logs nothing takes no longer than before.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from ...core.call import Argument, Call
 from ...core.keys import successes_key, successful_tasks_key
 from ...core.runs import MOST_TASKS
 
-#: Successes that are kept of a task. The server cuts whole blocks, so there are up to some thirty more.
+#: Successes to keep per task. The server trims whole blocks, so there are up to some thirty more.
 KEPT = 50
-#: Successes of a task that a process logs within a second: of faster tasks the last ones of each second are not.
+#: Maximum number of successes of a task that a process logs within a second; of faster tasks the rest is skipped.
 MOST_A_SECOND, SECOND_S = 10, 1.0
-#: A task that goes on succeeding is entered again after the first time, because a server may have lost its data; one
-#: that was not for the second gives way to another.
+#: A task that keeps succeeding is registered again after the first time, because a server may have lost its data; a
+#: task without a success for the second time makes room for another.
 ENTER_EVERY_S, GIVES_WAY_AFTER_S = 300, 7200
 _AT_ONCE = 100
 
 
 class RecentSuccesses:
-    """What one process logs of successes on one connection."""
+    """Selects the successes to log, for one process on one connection."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
-        #: How many successes of each task were taken in this second.
+        #: Number of accepted successes of each task in this second.
         self._taken: dict[str, int] = {}
         self._next_second_at = 0.0
-        #: Whether a task is entered or refused, and until when that need not be asked again.
+        #: Whether a task is registered or refused, and until when this is valid.
         self._known: dict[str, tuple[bool, float]] = {}
-        #: Tasks to enter, and those whose streams are to be removed.
+        #: Tasks to register, and tasks whose streams are to be deleted.
         self._new: set[str] = set()
         self._gone: set[str] = set()
 
     def turn(self, now: float) -> None:
-        """Begin a new second, if it is time. `now` is on the monotonic clock."""
+        """Begin a new second if it is time. `now` is on the monotonic clock."""
         if now >= self._next_second_at:
             self._next_second_at = now + SECOND_S
             self._taken.clear()
@@ -60,7 +60,7 @@ class RecentSuccesses:
         return is_entered
 
     def steps(self) -> list[RecentStep]:
-        """Return what has to be asked, as steps of an exchange."""
+        """Return the pending requests as steps of an exchange."""
         steps: list[RecentStep] = []
         if self._new:
             new = sorted(self._new)[:_AT_ONCE]
@@ -73,7 +73,7 @@ class RecentSuccesses:
         return steps
 
     def carry_out(self, client: Client) -> None:
-        """Ask in a round trip of its own. Nothing hangs on it: never raises."""
+        """Send the pending requests in a separate round trip. Never raises: nothing depends on them."""
         for step in self.steps():
             try:
                 step.done(client.run(step.call))
@@ -81,7 +81,7 @@ class RecentSuccesses:
                 step.failed(error)
 
     def answered(self, tasks: Sequence[str], reply: Sequence[Any]) -> None:
-        """Take over what was asked about these tasks."""
+        """Store the reply about these tasks."""
         until = time.monotonic() + ENTER_EVERY_S
         for task, is_entered in zip(tasks, reply, strict=False):
             self._known[task] = (bool(is_entered), until)
@@ -90,7 +90,7 @@ class RecentSuccesses:
         self._gone.update(name.decode("utf-8", "surrogateescape") for name in reply[len(tasks) :])
 
     def ask_again(self, tasks: Sequence[str], gone: Sequence[str]) -> None:
-        """Note that the question was not answered, or that streams may be there still."""
+        """Note that a request was not answered, or that streams may still exist."""
         self._new.update(tasks)
         self._gone.update(gone)
 
@@ -105,7 +105,7 @@ class RecentSuccesses:
 
 @dataclass(slots=True)
 class RecentStep:
-    """Enters tasks, or removes the streams of those that are not."""
+    """Registers tasks, or deletes the streams of unregistered tasks."""
 
     recent: RecentSuccesses
     tasks: Sequence[str]
@@ -113,7 +113,7 @@ class RecentStep:
     call: Call[Any]
 
     def done(self, reply: Sequence[Any]) -> None:
-        """Take over the answer."""
+        """Store the reply."""
         self.recent.answered(self.tasks, reply)
 
     def failed(self, _error: RsmqError) -> None:

@@ -1,7 +1,7 @@
-"""What a process counts between two reports: how attempts began and ended, how long they waited and ran.
+"""Counters of a process between two reports: attempts that began and ended, their latencies and run times.
 
-Counting is an append to a list; buckets are computed and fields are put together once a second. A report goes out with
-the next exchange, and is kept until its reply has arrived: the script adds it once, however often it is sent.
+Counting is an append to a list; buckets and fields are computed once a second. A report is sent with the next exchange,
+and is kept until its reply has arrived: the script adds it once, however often it is sent.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: How much is lost when a process is killed. More often would cost more and tell no more.
+#: The maximum loss when a process is killed. A shorter interval would cost more without a benefit.
 REPORT_EVERY_S = 1.0
-#: When a process ends, it reports what it has counted; many tasks in many queues take more than one exchange.
+#: A process that ends sends its last counters; many tasks in many queues take more than one exchange.
 MOST_LAST_REPORTS = 10
 
 _path_of = attrgetter("path")
 
 
 class Times:
-    """How long attempts of one kind waited and ran, in microseconds; None where that is unknown."""
+    """Latencies and run times of attempts of one kind, in microseconds; None where unknown."""
 
     __slots__ = ("runs", "waits")
 
     def __init__(self) -> None:
-        #: As many as there were attempts.
+        #: One entry per attempt.
         self.runs: list[int | None] = []
         self.waits: list[int | None] = []
 
 
 class Statistics:
-    """Counts for one process on one connection."""
+    """Counters of one process on one connection."""
 
     def __init__(self, namespace: str, reporter: str, *, now_ms: Callable[[], float]) -> None:
         self._namespace = namespace
@@ -61,11 +61,11 @@ class Statistics:
         self._sent: list[tuple[str, str]] = []
         #: Queue and task of attempts that began. Threads append to it.
         self._begun: deque[tuple[str, str]] = deque()
-        #: By queue, task and end.
+        #: By queue, task and outcome.
         self._ended: dict[tuple[str, str, str], Times] = {}
-        #: By queue, fields that are ready to be reported.
+        #: Fields to report, by queue.
         self._grown: dict[str, Counter[str]] = {}
-        #: By queue, the report whose reply has not arrived.
+        #: The report whose reply has not arrived, by queue.
         self._open: dict[str, ReportStep] = {}
         self._number = 0
         self._report_at = 0.0
@@ -73,11 +73,11 @@ class Statistics:
 
     @classmethod
     def from_settings(cls, namespace: str, reporter: str, *, now_ms: Callable[[], float]) -> Statistics | None:
-        """Return one that counts; None when counting is switched off."""
+        """Return a new object; None when statistics are disabled."""
         return cls(namespace, reporter, now_ms=now_ms) if get_settings().statistics.enabled else None
 
     def arrived(self, executions: Sequence[Execution]) -> None:
-        """Count as sent what nobody had received before: here it is known for the first time which task it is for."""
+        """Count first receives as sent: only now it is known which task the message is for."""
         self._sent += [
             (each.delivery.work_queue.name, each.path)
             for each in executions
@@ -85,7 +85,7 @@ class Statistics:
         ]
 
     def sent(self, queue: str, task: str, count: int) -> None:
-        """Count messages that nobody had received before."""
+        """Count messages received for the first time."""
         self._sent += [(queue, task)] * count
 
     def began(self, queue: str, task: str) -> None:
@@ -97,7 +97,7 @@ class Statistics:
         self._grown.setdefault(queue, Counter())[f"interrupted:{task}"] += 1
 
     def ended(self, queue: str, task: str, end: str, *, wait_us: int | None = None, run_us: int | None = None) -> None:
-        """Count an attempt that ended, when Redis has carried it out."""
+        """Count an attempt that ended, after Redis has settled it."""
         times = self._times(queue, task, end)
         times.runs.append(run_us)
         times.waits.append(wait_us)
@@ -106,14 +106,14 @@ class Statistics:
         """Count attempts whose outcomes have reached Redis; they are of one kind and of one queue."""
         outcome = settlements[0].outcome
         if isinstance(outcome, Postponed) and not outcome.has_run:
-            return  # it asks again and again
+            return  # it is postponed again and again
         executions = [settlement.execution for settlement in settlements]
         if SettleResult.LEASE_LOST in verdicts:
             both = list(zip(executions, verdicts, strict=True))
             executions = [execution for execution, verdict in both if verdict is not SettleResult.LEASE_LOST]
-            if not isinstance(outcome, Released):  # given back, and somebody has it already
+            if not isinstance(outcome, Released):  # released, and another worker has it already
                 self._count("lost", [execution for execution, verdict in both if verdict is SettleResult.LEASE_LOST])
-        # MISSING is the reply to a second try, as a rule: the first one was carried out.
+        # MISSING is usually the reply to a second try: the first one was carried out.
         self._count(event_name(outcome), executions)
 
     def _count(self, end: str, executions: Iterable[Execution]) -> None:
@@ -134,7 +134,7 @@ class Statistics:
 
     @property
     def is_empty(self) -> bool:
-        """Say whether everything has been reported."""
+        """Return whether everything has been reported."""
         return not (self._open or self._grown or self._ended or self._begun or self._sent)
 
     def next_report_at(self) -> float | None:
@@ -142,7 +142,7 @@ class Statistics:
         return None if self.is_empty else self._report_at
 
     def flush_soon(self) -> None:
-        """Report at the next exchange: the process ends."""
+        """Report with the next exchange: the process ends."""
         self._report_at = 0.0
 
     def steps(self) -> list[ReportStep]:
@@ -154,7 +154,7 @@ class Statistics:
         for queue in list(self._grown):
             if queue not in self._open:
                 self._open_report(queue)
-        # What is too much for one report follows with the next exchange.
+        # Fields beyond the size of one report follow with the next exchange.
         self._report_at = 0.0 if self._grown else now + REPORT_EVERY_S
         return list(self._open.values())
 
@@ -171,12 +171,12 @@ class Statistics:
             self.report_to(client)
 
     def reported(self, queue: str) -> None:
-        """Forget a report that has arrived."""
+        """Forget a report whose reply has arrived."""
         self._open.pop(queue, None)
         self._refused.discard(queue)
 
     def refused(self, queue: str, error: RsmqError) -> None:
-        """Drop a report that can never be carried out, and say so once."""
+        """Drop a report that can never be carried out, and log that once."""
         self._open.pop(queue, None)
         if queue not in self._refused:
             self._refused.add(queue)
@@ -211,18 +211,18 @@ class Statistics:
 
 @dataclass(slots=True)
 class ReportStep:
-    """Adds what was counted to the counters of a queue."""
+    """Adds a report to the counters of a queue."""
 
     statistics: Statistics
     queue: str
     call: Call[bool]
 
     def done(self, _is_new: bool) -> None:
-        """Forget it."""
+        """Forget the report."""
         self.statistics.reported(self.queue)
 
     def failed(self, error: RsmqError) -> None:
-        """Send it again with a later exchange, unless that would change nothing."""
+        """Send it again with a later exchange, unless it can never succeed."""
         if not isinstance(error, (ConnectionFailed, OutcomeUnknown, ServerRefused)):
             self.statistics.refused(self.queue, error)
 
@@ -237,7 +237,7 @@ def carry_out(client: Client, steps: Sequence[ReportStep]) -> None:
 
 
 def _add_histogram(grown: Counter[str], name: str, task: str, durations_us: Iterable[int | None]) -> None:
-    # Short tasks take equal times: most buckets need not be computed again.
+    # Short tasks have equal run times: most buckets need not be computed again.
     for duration_us, count in Counter(durations_us).items():
         if duration_us is not None:
             grown[f"{name}:{bucket_of(duration_us)}:{task}"] += count

@@ -1,4 +1,4 @@
-"""What the outside world sees of a supervisor's processes, and may order them to do: see core/processes.py."""
+"""Reports a supervisor's processes to Redis and carries out the commands sent to them: see core/processes.py."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class ProcessControl:
         self._children = children
         self._shutdown_timeout_s = shutdown_timeout_s
         self._host = socket.gethostname()
-        #: The last order of each server to each worker that was carried out.
+        #: The last command of each server to each worker that was carried out.
         self._obeyed: dict[tuple[Client, str], str] = {}
         #: The same of requests for stacks.
         self._asked: dict[tuple[Client, str], str] = {}
-        #: What tasks this project has; they are imported before the first process begins.
+        #: The names of this project's tasks; they are imported before the first process begins.
         self._tasks = ""
-        #: The servers whose other workers were looked at.
+        #: Servers whose other workers were compared with this one.
         self._compared: set[Client] = set()
 
     def present(self, client: Client, queues: Sequence[str], reliable: Sequence[str] = ()) -> float:
-        """Tell one server about all processes and the queues there, and carry out what it orders.
+        """Write the records of all processes and their queues to one server, and carry out its commands.
 
-        Returns when to do that again.
+        Returns the monotonic time of the next call.
         """
         children, self._tasks = list(self._children), self._tasks or digest_of_tasks()
         names = tuple(queues), tuple(reliable)
@@ -63,7 +63,7 @@ class ProcessControl:
         return BEAT_EVERY_S
 
     def _compare_tasks(self, client: Client, own: Set[str]) -> None:
-        """Warn of live workers on the same queues that know other tasks; asked once, when the processes have begun."""
+        """Warn of live workers on the same queues that know other tasks; checked once, after the start."""
         beats = client.run(workers(client.namespace))
         live = [beat.worker_id for beat in beats if beat.now_ms - beat.beat_ms < SILENT_AFTER_S * 1000]
         records = client.run(read_processes(client.namespace, live)) if live else {}
@@ -72,8 +72,8 @@ class ProcessControl:
         others = {each for name in names for tasks, ids in found[name].items() if tasks != self._tasks for each in ids}
         if names:
             logger.warning(
-                "%s: shared with workers that know other tasks (%s); a worker gives back what it does not know, for up "
-                "to %.0f s; then it is a dead letter",
+                "%s: shared with workers that know other tasks (%s); a worker gives back calls of unknown tasks, for "
+                "up to %.0f s; then they become dead letters",
                 ", ".join(names),
                 ", ".join(sorted(others)[:5]),
                 get_settings().tasks.unknown_task_grace_s,
@@ -96,7 +96,7 @@ class ProcessControl:
         )
 
     def _obey(self, child: Child, word: str) -> None:
-        logger.info("process %d (%s) is ordered to %s", child.pid, child.worker_id, word)
+        logger.info("process %d (%s) received the command %s", child.pid, child.worker_id, word)
         if word in ("quiet", "resume"):
             child.shared_state.tell_quiet(word == "quiet")
         elif word in ("restart", "stop"):
@@ -104,7 +104,7 @@ class ProcessControl:
             if not child.asked_to_stop:
                 child.ask_to_stop(by=time.monotonic() + self._shutdown_timeout_s)
         else:
-            logger.warning("%r is no order that this version knows; nothing was done", word)
+            logger.warning("ignored unknown worker command %r", word)
 
 
 def _ms(seconds: float) -> int:

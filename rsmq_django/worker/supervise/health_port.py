@@ -3,8 +3,9 @@
     GET /health    200 when every process has looked for messages not long ago, else 503
     GET /live      200 as long as the supervisor turns
 
-It lives on the supervisor's only thread, so it answers when the supervisor works, and never blocks it: a client that
-says nothing is dropped. Knows as much HTTP as a probe needs: one request, one answer, the connection closes.
+It runs on the supervisor's only thread, so an answer shows that the supervisor works, and it never blocks: a client
+that sends nothing is dropped. It implements the part of HTTP that a probe needs: one request, one answer, then the
+connection closes.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from dataclasses import dataclass, field
 
 from ..health import Report, is_well
 
-#: A request of a probe fits many times into this; what is longer is no probe.
+#: The request of a probe is many times shorter; a longer request is refused.
 MAX_REQUEST_BYTES = 8192
-#: Clients that are connected at the same time. One more, and the oldest is dropped.
+#: Maximum number of connected clients. One more, and the oldest is dropped.
 MAX_CLIENTS = 32
 REPLY_WITHIN_S = 5.0
 
@@ -52,27 +53,27 @@ class HealthPort:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens; the port is a real one even when 0 was asked for."""
+        """Return the address; the port is the real one even when 0 was asked for."""
         host, port, *_ = self._listener.getsockname()
         return host, port
 
     def fileno(self) -> int:
-        """Return a descriptor that can be read when somebody wants something."""
+        """Return a descriptor that is readable when a client connects or sends something."""
         return self._selector.fileno()
 
     def serve(self) -> None:
-        """Answer whoever has asked. Never blocks and never raises for what a client does."""
+        """Answer pending requests. Never blocks and never raises because of a client."""
         for key, _ in self._selector.select(0):
             if key.data is None:
                 self._accept()
-            elif key.data in self._clients:  # else it was dropped a moment ago
+            elif key.data in self._clients:  # otherwise it was dropped a moment ago
                 self._read(key.data)
         too_old = time.monotonic() - REPLY_WITHIN_S
         for client in [client for client in self._clients if client.came_at < too_old]:
             self._drop(client)
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         for client in list(self._clients):
             self._drop(client)
         self._selector.close()
@@ -81,7 +82,7 @@ class HealthPort:
     def leave_to_parent(self) -> None:
         """Close the copies that a fork made, so that the port is free when the parent is gone."""
         # Not unregistered: the selector's list is shared with the parent.
-        with contextlib.suppress(OSError):  # macOS gives the child none
+        with contextlib.suppress(OSError):  # on macOS the child has no copy
             self._selector.close()
         self._listener.close()
         for client in self._clients:
@@ -90,7 +91,7 @@ class HealthPort:
     # -- One client ---------------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # it has gone away, or there are too many open files
+        with contextlib.suppress(OSError):  # the client has disconnected, or there are too many open files
             connection, _ = self._listener.accept()
             connection.setblocking(False)
             client = _Client(connection)

@@ -1,6 +1,6 @@
-"""A worker whose supervisor is gone, until its tasks have ended: it takes itself off the list of workers.
+"""Sign-off of an orphaned worker: when its tasks have ended, it removes itself from the list of workers.
 
-Its heartbeats it sends as always, with its exchanges (see Fetcher).
+Until then it sends its own heartbeats with its exchanges, as always (see fetch/steps.py).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ logger = get_logger(__name__)
 
 
 def sign_off(clients: Iterable[Client], worker_id: str) -> None:
-    """Take a worker off the list. Where that fails, another supervisor does it after half a minute of silence."""
+    """Remove a worker from the list. If that fails, another supervisor removes it after 30 s without a heartbeat."""
     for client in clients:
         try:
             forget(client, worker_id)
         except RsmqError as error:
-            logger.warning("worker %s stays on the list for a while: %s", worker_id, error)
+            logger.warning("worker %s stays in the list until its heartbeat is stale: %s", worker_id, error)

@@ -1,10 +1,10 @@
-"""What a supervisor does on one connection: heartbeats and renewals of its children, and freeing what the dead held.
+"""Maintenance of a supervisor on one connection: heartbeats, renewals, and recovery of messages of dead processes.
 
-Each connection has a keeper of its own, so that a server that cannot be reached holds up nothing on another one. Its
-calls wait two seconds at most: the supervisor has one thread, and a stop must not wait. What grows with the number of
-queues is read in slices, or last.
+Each connection has its own Maintenance, so that an unavailable server delays nothing on another one. Its calls wait
+for two seconds at most: the supervisor has one thread, and a stop must not wait. Data that grow with the number of
+queues are read in slices, or last.
 
-Notes the lengths of queues for charts of their past, one slice of the queues at a time: nothing waits for all.
+The depths of queues are sampled for charts, one slice of the queues at a time: no other job depends on them.
 """
 
 from __future__ import annotations
@@ -43,40 +43,40 @@ logger = get_logger(__name__)
 
 #: The longest wait for a reply.
 CALL_TIMEOUT_S = 2.0
-#: Who was cut off for so long assumes that the others were, too (the server was down or full, its clock jumped) ...
+#: A supervisor cut off for this time assumes that the others were, too (server down or full, or its clock jumped) ...
 CUT_OFF_S = DEAD_AFTER_S / 2
-#: ... and gives them this time to say that they live.
+#: ... and gives them this time to send a heartbeat.
 RETURN_WAIT_S = 2 * BEAT_EVERY_S
-#: The last fetch of a killed child may still wait in the server's socket when its record is read: look again then.
+#: The last fetch of a killed process may still be in the server's socket when its record is read: check again then.
 LOOK_AGAIN_AFTER_S = (1.0, 5.0)
 
 
 class PeriodicJob:
-    """Something to be done again and again. It takes the ids of the living children and says when to do it next."""
+    """A job that is run repeatedly. It takes the ids of the living processes and returns when to run it next."""
 
     def __init__(
         self, what: str, do: Callable[[Sequence[str]], float], *, at_most_s: Callable[[], float] | None = None
     ) -> None:
         self.do = do
-        #: Returns the longest wait after a failure.
+        #: Returns the maximum wait after a failure.
         self._at_most_s = at_most_s or (lambda: LONGEST_WAIT_S)
         self._due_at = 0.0
         self._backoff = ReconnectBackoff(what)
 
     @property
     def due_at(self) -> float:
-        """When to do it, on the monotonic clock."""
+        """The time of the next run, on the monotonic clock."""
         return max(self._due_at, self._backoff.next_try_at)
 
     def run(self, living: Sequence[str]) -> None:
-        """Do it. Raises what says that the server cannot be reached; everything else concerns this chore alone."""
+        """Run the job. Raises errors that mean that the server is unavailable; other errors affect only this job."""
         try:
             self._due_at = time.monotonic() + self.do(living)
         except (ConnectionFailed, OutcomeUnknown):
             raise
         except RsmqError as error:
             self._backoff.note(error, at_most_s=self._at_most_s())
-        except Exception as error:  # a mistake of ours: the other chores, above all the renewal, must go on
+        except Exception as error:  # a defect of this library: the other jobs, above all the renewal, must continue
             if not self._backoff.is_on:
                 logger.exception("supervisor maintenance failed")
             self._backoff.note(error, at_most_s=self._at_most_s())
@@ -85,7 +85,7 @@ class PeriodicJob:
 
 
 class Maintenance:
-    """Looks after the children's messages and records on one connection."""
+    """Maintains the messages and records of the worker processes on one connection."""
 
     def __init__(
         self,
@@ -100,15 +100,15 @@ class Maintenance:
         connection = client.connection.with_timeout(min(client.connection.timeout_s, CALL_TIMEOUT_S))
         self._client = Client(connection, namespace=client.namespace)
         self._connection = queues[0].connection if queues else ""
-        #: Queues by name, as far as they were asked for; None for those that are not of this connection.
+        #: Queues by name, as far as they were looked up; None for queues of other connections.
         self._found: dict[str, tuple[QueueSettings, Queue] | None] = {}
         self._max_crashes = max_crashes
         reporter = f"supervisor-{os.getpid()}-{secrets.token_hex(4)}"
         self._statistics = Statistics.from_settings(client.namespace, reporter, now_ms=lambda: time.time() * 1000)
         self._deaths: list[Death] = []
-        #: Monotonic time at which to look once more, and at whose record.
+        #: Recoveries to repeat, each with its monotonic time.
         self._later: list[tuple[float, Death]] = []
-        #: Server time of the latest beat (ms), and from when on the silence of others means that they are dead.
+        #: Server time of the latest heartbeat (ms), and the time from which other stale workers count as dead.
         self._last_beat_ms: int | None = None
         self._silence_tells_from_ms = 0.0
         self._backoff = ReconnectBackoff(f"supervisor, {connection!r}", server=connection)
@@ -125,7 +125,7 @@ class Maintenance:
             self._chores.append(
                 PeriodicJob("records of processes", lambda _: process_control.present(self._client, names, reliable))
             )
-        if queues and get_settings().statistics.enabled:  # last: nothing waits for a slice of them
+        if queues and get_settings().statistics.enabled:  # last: no other job depends on it
             names_of_all = sorted(
                 {name for each in queues for name in (each.name, each.dead_letter) if name is not None}
             )
@@ -133,13 +133,13 @@ class Maintenance:
             self._chores.append(PeriodicJob("lengths of queues", lengths.look))
 
     def note_death(self, death: Death) -> None:
-        """Take over the messages of a child that died; look() frees them, as soon as the server can be reached."""
+        """Queue the recovery of a dead process; look() carries it out as soon as the server is available."""
         self._deaths.append(death)
         if death.was_sudden:
             self._later += [(death.died_at + after_s, death) for after_s in LOOK_AGAIN_AFTER_S]
 
     def look(self, living: Sequence[str]) -> None:
-        """Do what is due. Never raises for the server's troubles."""
+        """Run the jobs that are due. Never raises errors of the server."""
         now = time.monotonic()
         if now < self._backoff.next_try_at:
             return
@@ -159,19 +159,19 @@ class Maintenance:
             self._backoff.over()
 
     def next_look_at(self, *, has_children: bool) -> float | None:
-        """Return when something is due, on the monotonic clock; None when nothing is."""
+        """Return when the next job is due, on the monotonic clock; None when there is none."""
         times = [0.0] if self._deaths else [at for at, _ in self._later]
         times += [chore.due_at for chore in self._chores] if has_children else []
         return max(min(times), self._backoff.next_try_at) if times else None
 
     def close(self) -> None:
-        """Say which messages have to wait for the end of their leases because the server cannot be reached."""
+        """Log messages that stay leased until their leases expire, because the server is unavailable."""
         for death in self._deaths:
             if not death.held_nothing:
-                logger.error("what %s held comes back when its leases are over", death.worker_id)
+                logger.error("messages leased by %s become visible when their leases expire", death.worker_id)
         self._client.connection.close()
 
-    # -- The chores ---------------------------------------------------------------------------------------------------
+    # -- Jobs ---------------------------------------------------------------------------------------------------------
 
     def _free_the_dead(self) -> None:
         for death in list(self._deaths):
@@ -186,13 +186,17 @@ class Maintenance:
             except RedisFailure as error:
                 if time.monotonic() < death.died_at + self._renewal.longest_s:
                     raise  # later, when the server can do it
-                logger.error("what %s held has come back by itself: %s", death.worker_id, error)
+                logger.error(
+                    "messages leased by %s became visible when their leases expired: %s", death.worker_id, error
+                )
             except RsmqError as error:
-                logger.error("what %s held comes back when its leases are over: %s", death.worker_id, error)
+                logger.error(
+                    "messages leased by %s become visible when their leases expire: %s", death.worker_id, error
+                )
             self._deaths.remove(death)
 
     def _report(self) -> None:
-        """Report what became of the messages of dead children."""
+        """Send the statistics and events about messages of dead processes."""
         if self._statistics is None or self._statistics.is_empty:
             return
         self._statistics.flush_soon()
@@ -210,26 +214,26 @@ class Maintenance:
         return BEAT_EVERY_S
 
     def _free_stranger(self, worker_id: str) -> None:
-        """Free the messages of a worker that is silent as its supervisor is, perhaps with its whole machine."""
+        """Recover the messages of a stale worker whose supervisor is stale too, perhaps with its whole machine."""
         inflight_key = worker_key(self._client.namespace, worker_id)
         count = 0
         try:
             holds = read_inflight(self._client, inflight_key)
             if holds and not self._connection:
-                return  # who works on reliable queues only can free nothing, and leaves the record to others
+                return  # a supervisor of reliable queues only can recover nothing, and leaves the record to others
             queues = self._work_queues(inflight_key, {entry.queue_name for entry in holds})
             count = expire_inflight(self._client, queues, worker_id, holds)
         except StillAlive:
             return
         except (BrokenQueue, QueueNotFound) as error:
-            logger.error("what worker %s held comes back when its leases are over: %s", worker_id, error)
+            logger.error("messages leased by worker %s become visible when their leases expire: %s", worker_id, error)
         forget_dead(self._client, worker_id)
-        logger.warning("worker %s has been silent for too long; %d messages of it are free again", worker_id, count)
+        logger.warning("worker %s is stale: recovered %d messages", worker_id, count)
 
     # -- Queues -------------------------------------------------------------------------------------------------------
 
     def _held_queues(self, worker_id: str) -> list[WorkQueue]:
-        """Return the queues of which a worker holds messages."""
+        """Return the queues from which a worker holds messages."""
         inflight_key = worker_key(self._client.namespace, worker_id)
         (names,) = held_queues(self._client, [inflight_key])
         return self._work_queues(inflight_key, names)
@@ -256,7 +260,7 @@ def make_keepers(
     process_control: ProcessControl | None = None,
     reliable: Sequence[str] = (),
 ) -> list[Maintenance]:
-    """Return a keeper for each connection that these queues, and reliable queues of these names, are on."""
+    """Return the maintenance of each connection that has one of these queues or reliable queues."""
     by_connection: dict[str, list[QueueSettings]] = {}
     for settings in queues:
         by_connection.setdefault(settings.connection, []).append(settings)
@@ -276,25 +280,25 @@ def make_keepers(
     ]
 
 
-#: How often the lengths of queues are noted: a few times in each minute, so that peaks show.
+#: Interval of samples of the queue depths: a few in each minute, so that peaks are visible.
 EVERY_S = 15.0
-#: Queues that are noted in one round trip.
+#: Queues per round trip.
 SLICE = 250
 
 
 class DepthSampler:
-    """Notes the lengths of these queues on one connection; `now_ms` is the server's time."""
+    """Samples the depths of these queues on one connection; `now_ms` is the server's time."""
 
     def __init__(self, client: Client, names: Sequence[str], *, now_ms: Callable[[], float]) -> None:
         self._client = client
         self._names = names
         self._now_ms = now_ms
-        #: Which queue is next, and when this round began.
+        #: The position of the next queue, and the begin of this round.
         self._at = 0
         self._began_at = 0.0
 
     def look(self, living: Sequence[str] = ()) -> float:
-        """Note the lengths of the next queues and return in how many seconds to go on."""
+        """Sample the depths of the next queues and return the number of seconds until the next slice."""
         if self._at == 0:
             self._began_at = time.monotonic()
         part = self._names[self._at : self._at + SLICE]
@@ -302,6 +306,6 @@ class DepthSampler:
         replies = self._client.run_many([sample(self._client.namespace, name, at_s=at_s) for name in part])
         self._at = self._at + SLICE if self._at + SLICE < len(self._names) else 0
         for reply in replies:
-            if isinstance(reply, RsmqError):  # a damaged queue, say: the next look goes on behind this slice
+            if isinstance(reply, RsmqError):  # for example a damaged queue: the next call continues after this slice
                 raise reply
         return 0.0 if self._at else max(0.0, self._began_at + EVERY_S - time.monotonic())

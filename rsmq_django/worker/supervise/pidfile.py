@@ -1,4 +1,4 @@
-"""What a supervisor shows to the machine around it: its pid in a file, its health in a file and on a port."""
+"""Probes of a supervisor for its machine: its pid in a file, its health in a file and on a port."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class PidFileTaken(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeOptions:
-    """What is shown where; None for nowhere."""
+    """The files and the address of the probes; None for none."""
 
     pid_file: Path | None = None
     health_file: Path | None = None
     #: Host and port.
     health_address: tuple[str, int] | None = None
-    #: A process that has not looked for messages for so long is not well.
+    #: A process whose last successful fetch is older than this is not healthy.
     health_max_age_s: float = MAX_AGE_S
 
 
 class PidFile:
     """A file with the pid of this process, locked as long as the process lives.
 
-    The lock, not the number, says that somebody is there: a pid that is left over may belong to anybody by now.
+    The lock, not the number, proves that the process exists: the pid in an old file may belong to any other process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,7 +63,7 @@ class PidFile:
             return False
 
     def remove(self) -> None:
-        """Remove the file and give the lock up."""
+        """Remove the file and release the lock."""
         with contextlib.suppress(OSError):
             self._path.unlink()
         os.close(self._descriptor)
@@ -74,7 +74,7 @@ class PidFile:
 
 
 def _open_own(path: Path) -> int:
-    """Open a file of this user for writing. Raises OSError for a link: what it names may be any file of this user."""
+    """Open a file of this user for writing. Raises OSError for a link, which may point to any file of this user."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     found = os.fstat(descriptor)
     wrong = ""
@@ -91,7 +91,7 @@ def _open_own(path: Path) -> int:
 
 
 class Probes:
-    """Opens what was asked for; raises OSError or PidFileTaken before any work begins when that is impossible."""
+    """The open probes; raises OSError or PidFileTaken before any work begins if one cannot be opened."""
 
     def __init__(self, options: ProbeOptions, report: Callable[[], Report]) -> None:
         self._report = report
@@ -109,34 +109,34 @@ class Probes:
 
             def serve() -> None:
                 port.serve()
-                wakeup.watch(port.fileno(), serve)  # each watch is for one time
+                wakeup.watch(port.fileno(), serve)  # a watch works once
 
             wakeup.watch(port.fileno(), serve)
             host, number = port.address
             logger.info("health: http://%s:%d/health", f"[{host}]" if ":" in host else host, number)
 
     def look(self) -> None:
-        """Keep the file up to date and drop clients that say nothing."""
+        """Update the file and drop clients that send nothing."""
         if self._port is not None:
             self._port.serve()
         if self._health_file is not None:
             try:
                 self._health_file.show(self._report())
                 self._file_works = True
-            except OSError as error:  # a full disk is no reason to end, and the stale file says enough
+            except OSError as error:  # a full disk is not a reason to stop, and a stale file shows the problem
                 if self._file_works:
-                    logger.error("cannot write the health file, which makes this worker look dead: %s", error)
+                    logger.error("cannot write the health file; this worker looks dead to its probes: %s", error)
                 self._file_works = False
 
     def leave_to_parent(self) -> None:
-        """Give up everything in a forked child."""
+        """Close all probes in a forked child."""
         if self._port is not None:
             self._port.leave_to_parent()
         if self._pid_file is not None:
             self._pid_file.leave_to_parent()
 
     def close(self) -> None:
-        """Take everything away: this worker is gone."""
+        """Close and remove all probes: this worker ends."""
         if self._port is not None:
             self._port.close()
         if self._health_file is not None:

@@ -1,7 +1,4 @@
-"""The processes of a supervisor, as it sees them: where they sit, how they are told to stop, how they ended.
-
-How much memory a process uses.
-"""
+"""The worker processes of a supervisor: their slots, how they are told to stop, their exit statuses and memory."""
 
 from __future__ import annotations
 
@@ -21,23 +18,23 @@ from .shared_state import SharedState
 
 logger = get_logger(__name__)
 
-#: Exit statuses of a child: everything ended; something was given back unfinished; its main loop failed; the settings
-#: do not fit; it has run as many tasks as one process may; a function was interrupted in it. Not 1, which tasks choose
-#: that end their process.
+#: Exit statuses of a child: everything ended; messages were released unfinished; its main loop failed; the settings
+#: are wrong; it has run its maximum number of tasks; a function was interrupted in it. Not 1, which tasks choose that
+#: end their process.
 ENDED, UNFINISHED, BROKEN, MISCONFIGURED, USED_UP, INTERRUPTED = 0, 75, 70, 78, 79, 80
 
 
 @dataclass(slots=True, eq=False)
 class ProcessSlot:
-    """The place of one process. When it ends, another one takes the place; health is asked of the seat.
+    """The slot of one process. When the process ends, another one takes the slot; health is a property of the slot.
 
-    So processes that end before they have looked for messages even once do not look well because they are young.
+    So processes that keep ending before their first successful fetch do not look healthy because they are young.
     """
 
     number: int = 0
-    #: Monotonic time at which its processes last looked for messages with success, or at which the seat was made.
+    #: Monotonic time of the last successful fetch of its processes, or of the creation of the slot.
     last_poll: float = field(default_factory=time.monotonic)
-    #: How many processes have sat here before.
+    #: Number of earlier processes of the slot.
     replaced: int = 0
 
 
@@ -52,23 +49,23 @@ class Child:
     started_at: float = field(default_factory=time.monotonic)
     asked_to_stop: bool = False
     killed: bool = False
-    #: The log says that a function was interrupted in it.
+    #: The interruption of a function in it was logged.
     interruption_is_noted: bool = False
-    #: Nobody takes its place.
+    #: It is not replaced when it ends.
     is_dismissed: bool = False
-    #: It was killed because its main loop stood still.
+    #: It was killed because its main loop was blocked.
     is_frozen: bool = False
-    #: Ids of the messages that ran longer than they may, for which it was killed.
+    #: Ids of the messages that exceeded their hard time limit, for which it was killed.
     overdue: frozenset[str] = frozenset()
-    #: Where it is asked for the stacks of its tasks.
+    #: The pipe for requests of the stacks of its tasks.
     stack_requests: int | None = None
 
-    #: The last turn of its main loop that the supervisor has seen, and for how long there was no other.
+    #: The last turn of its main loop that the supervisor has seen, and for how long there was no newer one.
     _seen_turn: float = 0.0
     _still_s: float = 0.0
 
     def stands_still(self, looked_s: float) -> float:
-        """Return for how long its main loop has stood still; `looked_s` seconds have passed since this was asked."""
+        """Return for how long its main loop has been blocked; `looked_s` seconds have passed since the last call."""
         turn = self.shared_state.last_turn
         self._still_s = self._still_s + looked_s if turn == self._seen_turn else 0.0
         self._seen_turn = turn
@@ -76,13 +73,13 @@ class Child:
 
     @property
     def last_poll(self) -> float:
-        """When it, or the one before it, last looked for messages with success, on the monotonic clock."""
+        """The last successful fetch of it or its predecessor, on the monotonic clock."""
         return max(self.shared_state.last_poll or 0.0, self.process_slot.last_poll)
 
     def note_interruption(self) -> None:
-        """Take over that a function was interrupted in it and that it stops by itself; log it once.
+        """Note that a function was interrupted in it and that it stops by itself; log it once.
 
-        Not in the process, where the log's handlers may hang.
+        The process does not log this itself, because its log handlers may hang.
         """
         if self.interruption_is_noted or self.shared_state.interrupted_at is None:
             return
@@ -91,35 +88,35 @@ class Child:
         logger.warning(text, self.pid)
 
     def ask_to_stop(self, *, by: float) -> None:
-        """Let it end what runs until `by` on the monotonic clock, and then itself."""
+        """Tell it to stop: its tasks may run until `by` on the monotonic clock."""
         self.asked_to_stop = True
         self.shared_state.tell_to_stop(by)
         self._send(signal.SIGTERM)
 
     def ask_for_stacks(self) -> None:
-        """Have it tell where its running tasks are in their code."""
+        """Request the stacks of its running tasks."""
         if self.stack_requests is not None:
-            with contextlib.suppress(BlockingIOError, BrokenPipeError):  # it was asked already, or ends
+            with contextlib.suppress(BlockingIOError, BrokenPipeError):  # a request is pending already, or it ends
                 os.write(self.stack_requests, b"?")
 
     def close_pipe(self) -> None:
-        """Give back the descriptor of its requests: it is gone, or this is another child."""
+        """Close the descriptor of its requests: it has ended, or this is another child."""
         if self.stack_requests is not None:
             os.close(self.stack_requests)
             self.stack_requests = None
 
     def kill(self) -> None:
-        """End it at once. What it runs is not to blame."""
+        """Kill it. Its messages are not to blame."""
         self.killed = True
         self._send(signal.SIGKILL)
 
     def kill_frozen(self) -> None:
-        """End it at once because its main loop stands still."""
+        """Kill it because its main loop is blocked."""
         self.is_frozen = True
         self._send(signal.SIGKILL)
 
     def kill_for(self, overdue: frozenset[str]) -> None:
-        """End it at once because of messages that ran longer than they may."""
+        """Kill it because of messages that exceeded their hard time limit."""
         self.overdue = overdue
         self._send(signal.SIGKILL)
 
@@ -127,33 +124,33 @@ class Child:
         try:
             os.kill(self.pid, number)
         except ProcessLookupError:
-            # Somebody else has reaped it (a library that waits for any child); the supervisor finds out by itself.
+            # Already reaped by other code (a library that waits for any child); the supervisor notices that itself.
             pass
 
     def reap(self) -> int | None:
-        """Return how it ended, as a negative signal or an exit status; None while it lives."""
+        """Return how it ended, as a negative signal or an exit status; None while it is running."""
         try:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
-        except ChildProcessError:  # reaped by somebody else: how it ended nobody will ever know
+        except ChildProcessError:  # reaped by other code: its exit status is lost
             return UNKNOWN_END
         return os.waitstatus_to_exitcode(status) if pid else None
 
 
 _MEANINGS = {
-    UNFINISHED: "messages were given back unfinished",
-    USED_UP: "it has taken as many messages as one process may",
+    UNFINISHED: "messages were released unfinished",
+    USED_UP: "it has received its maximum number of messages",
     INTERRUPTED: "a function was interrupted in it",
 }
-#: No process ends with it: statuses are below 256.
+#: Not a real status: these are below 256.
 UNKNOWN_END = 256
-#: A process in which a function was interrupted has this long to write out its log.
+#: Maximum time that a process with an interrupted function has to flush its log.
 FLUSH_WITHIN_S = 1.0
 
 
 def describe_exit(code: int) -> str:
-    """Return in words how a process ended."""
+    """Return a description of the end of a process."""
     if code == UNKNOWN_END:
-        return "an exit status that somebody else has read"
+        return "an unknown exit status: other code has reaped it"
     if code < 0:
         return f"signal {-code} ({_signal_name(-code)})"
     meaning = _MEANINGS.get(code, "")
@@ -164,11 +161,11 @@ def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        return "real-time"  # most of those have no name
+        return "real-time"  # most of these have no name
 
 
 def flush_output(*, may_hang: bool) -> None:
-    """Write out what the log and the standard streams still buffer; for a second at most if a lock may be lost."""
+    """Flush the log and the standard streams; for a second at most if a lock may never be released."""
     if not may_hang:
         _flush()
         return
@@ -184,7 +181,7 @@ def _flush() -> None:
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Return the resident memory of a process, or None when it is gone or cannot be asked."""
+    """Return the resident memory of a process; None when it has ended or cannot be examined."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,11 +1,11 @@
-"""What becomes of the messages of a child process that died.
+"""Recovery of the messages of a worker process that died.
 
-Those it was running count a crash each and come back a little later; after `max_crashes` they go to the dead-letter
-queue, with how the process ended as the reason. Those that had run a moment ago are treated the same, because their
-outcome died with the process. Those that merely waited in it are given back untouched.
+Each message that was running counts a crash and becomes visible a little later; after `max_crashes` it moves to the
+dead-letter queue, with the exit status of the process as the reason. A message that had run a moment ago is treated the
+same, because its outcome was lost with the process. Prefetched messages are released without counting an attempt.
 
-A child that its supervisor killed because a message ran longer than its `hard_timeout_s` is another matter: that
-message has failed an attempt, and everything else is given back untouched.
+If the supervisor killed the process because a message exceeded its `hard_timeout_s`, that message has failed an
+attempt, and all other messages are released.
 """
 
 from __future__ import annotations
@@ -39,37 +39,37 @@ from ..report.statistics import Statistics
 
 logger = get_logger(__name__)
 
-#: A message whose process died comes back after so long, times the number of its crashes.
+#: The retry of a message whose process died is delayed by this time, multiplied by the number of its crashes.
 CRASH_WAIT_S = 1.0
-#: Crashes counted in one round trip; the bodies come back with it.
+#: Crashes counted in one round trip, which also returns the bodies.
 CRASHES_AT_ONCE = 50
 
 
 class ProcessDied(Exception):
-    """The process that ran a message ended in the middle of it."""
+    """The process died while it ran a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
-    """The end of one child, as far as its messages are concerned."""
+    """The end of one worker process, with the data for the recovery of its messages."""
 
     worker_id: str
-    #: In words, how the process ended.
+    #: A description of how the process ended.
     how: str
-    #: Ids of the messages that count a crash: it was running them. Empty when it was stopped on purpose.
+    #: Ids of the messages that count a crash, because they were running. Empty after a stop on purpose.
     running: frozenset[str]
-    #: Ids of the messages for which it was killed, because they ran too long. They have failed an attempt.
+    #: Ids of the messages that exceeded their hard time limit, for which it was killed. They have failed an attempt.
     overdue: frozenset[str] = frozenset()
-    #: It did not end by itself: a call of it may still be on its way.
+    #: It did not end by itself: a call of it may still be in transit.
     was_sudden: bool = True
-    #: It said at its end that no message has to come back from it.
+    #: It reported at its end that none of its messages needs recovery.
     held_nothing: bool = False
     died_at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
 class Reporting:
-    """Where the ends of attempts are noted; either may be switched off."""
+    """The event log and the statistics for outcomes of attempts; each may be disabled."""
 
     statistics: Statistics | None
     event_log: EventLog | None
@@ -83,9 +83,9 @@ def recover(
     max_crashes: int,
     statistics: Statistics | None = None,
 ) -> None:
-    """Give back or bury everything that a dead child held, and take the child off the list of workers.
+    """Release or dead-letter all messages of a dead process, and remove the process from the list of workers.
 
-    Safe to repeat: what is done leaves the record.
+    Safe to repeat: recovered messages leave the record.
     """
     reporting = Reporting(statistics, EventLog.from_settings(get_settings().events, death.worker_id, client.namespace))
     holds = read_inflight(client, worker_key(client.namespace, death.worker_id))
@@ -97,19 +97,19 @@ def recover(
             _fail(client, queues, entry, death, reporting)
         except RedisFailure:
             raise
-        except RsmqError as error:  # its dead-letter queue, say: what else the child held need not wait for that
-            logger.error("message %s comes back when its lease is over: %s", entry.message_id, error)
+        except RsmqError as error:  # for example of its dead-letter queue: other messages need not wait for that
+            logger.error("message %s becomes visible when its lease expires: %s", entry.message_id, error)
     for at in range(0, len(running), CRASHES_AT_ONCE):
         part = running[at : at + CRASHES_AT_ONCE]
         _count_crashes(client, queues, part, death, reporting, max_crashes=max_crashes)
     released = 0
     for at in range(0, len(waiting), CRASHES_AT_ONCE):
         released += _give_back(client, queues, waiting[at : at + CRASHES_AT_ONCE], death, reporting)
-    # Not the record: its last fetch may be carried out at this very moment, and what came of it must be found later.
+    # The record stays: the last fetch may be carried out at this very moment, and its messages must be found later.
     forget(client, death.worker_id)
     begun = len(running) + len(overdue)
     if held := released + begun:
-        text = "%s held %d messages, %d of them running; they are free again"
+        text = "%s held %d messages, %d of them running; all were recovered"
         logger.warning(text, death.worker_id, held, begun)
 
 
@@ -132,8 +132,8 @@ def _count_crashes(
         calls.append(_crash(entry, work_queue, max_crashes=max_crashes, events=events))
     for (entry, work_queue), reply in zip(known, client.run_many(calls), strict=True):
         if isinstance(reply, RsmqError):
-            logger.error("message %s comes back when its lease is over: %s", entry.message_id, reply)
-        elif reply:  # else it had ended, or somebody else holds it
+            logger.error("message %s becomes visible when its lease expires: %s", entry.message_id, reply)
+        elif reply:  # otherwise it had ended, or another worker holds it
             _after_crash(client, work_queue, entry, reply, death, reporting, max_crashes=max_crashes)
 
 
@@ -166,7 +166,7 @@ def _after_crash(
         if reporting.statistics is not None:
             reporting.statistics.ended(work_queue.name, execution.path, "lost")
         logger.error(
-            "message %s of queue %s ran when its process ended with %s, %d of %d times; it runs again in %.0f s",
+            "message %s of queue %s was running when its process ended with %s, %d of %d times; retry in %.0f s",
             entry.message_id,
             work_queue.name,
             death.how,
@@ -186,7 +186,7 @@ def _after_crash(
 def _fail(
     client: Client, queues: Sequence[WorkQueue], entry: InflightEntry, death: Death, reporting: Reporting
 ) -> None:
-    """Let the task's own policy decide what becomes of a message that ran too long."""
+    """Apply the task's own retry policy to a message that exceeded its hard time limit."""
     for execution in _read_executions(client, _known(queues, [entry]), death).values():
         note_places(execution)
         limit_s = execution.work.options.hard_timeout_s if execution.work else None
@@ -196,7 +196,7 @@ def _fail(
 def _give_back(
     client: Client, queues: Sequence[WorkQueue], holds: Sequence[InflightEntry], death: Death, reporting: Reporting
 ) -> int:
-    """Give messages back untouched, without counting an attempt. Returns how many there were."""
+    """Release messages without counting an attempt. Returns how many there were."""
     executions = (
         _read_executions(client, _known(queues, holds), death) if reporting.statistics or reporting.event_log else {}
     )
@@ -207,7 +207,7 @@ def _give_back(
         released += verdicts.count(SettleResult.DONE)
         if reporting.statistics is not None:
             reporting.statistics.settled(each.settlements, verdicts)
-    # What was not found there is gone already, and is struck off.
+    # Messages that were not found in the queue are gone already, and are removed from the record.
     rest = [entry for entry in holds if entry not in executions]
     return released + release_inflight(client, queues, worker_key(client.namespace, death.worker_id), rest)
 
@@ -215,7 +215,7 @@ def _give_back(
 def _read_executions(
     client: Client, known: Sequence[tuple[InflightEntry, WorkQueue]], death: Death
 ) -> dict[InflightEntry, Execution]:
-    """Read what the messages ask for that are still held; others are left out."""
+    """Read the calls of the messages that are still held; others are omitted."""
     replies = client.run_many([_read_held(entry, work_queue) for entry, work_queue in known])
     found = {}
     for (entry, work_queue), reply in zip(known, replies, strict=True):
@@ -247,9 +247,9 @@ def _execution(delivery: Delivery, death: Death) -> Execution:
 
 
 def _end(client: Client, execution: Execution, outcome: Outcome, reporting: Reporting) -> None:
-    """Carry an outcome out.
+    """Settle an outcome.
 
-    No signal is sent: their receivers belong into a worker, and may open connections that children would inherit.
+    No signal is sent: the receivers belong into a worker, and may open connections that children would inherit.
     """
     execution.finished_ms = time.time() * 1000
     log_outcome(execution, outcome)
@@ -265,11 +265,11 @@ def _tidy_up(client: Client, execution: Execution, calls: Sequence[Call[Any]]) -
     for reply in client.run_many(calls) if calls else ():
         if isinstance(reply, RsmqError):
             message_id = execution.delivery.message.id
-            logger.warning("what message %s has left behind stays until it expires: %s", message_id, reply)
+            logger.warning("cleanup of message %s failed; its locks and tags will expire: %s", message_id, reply)
 
 
 class _NoSink:
-    """Stands where an execution hands its outcome over; nothing is executed here."""
+    """The sink of executions that are never run here."""
 
     def __init__(self) -> None:
         self.clock = ServerClock()

@@ -1,10 +1,10 @@
-"""Development: a worker that starts again when a source file changes.
+"""Development: restarts a worker when a source file changes.
 
-Django's own reloader runs the program on a thread beside the one that watches. A supervisor forks and handles signals,
-so it gets a process of its own, forked by the one that watches. After a change that one starts the same command line
-anew, because its own imports are old by then, and waits: the new process watches for itself, and ends with the status
-CHANGED after the next change. One that cannot even start (an error was saved meanwhile) is started again after another
-change.
+Django's own reloader runs the program on a thread beside the watcher. A supervisor forks and handles signals, so it
+needs its own process, which the watcher forks. After a change the watcher starts the same command line in a new
+process, because its own imports are outdated by then, and waits: the new process watches for itself, and ends with the
+status CHANGED after the next change. A process that cannot even start (a file with an error was saved meanwhile) is
+started again after another change.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ..stopping import STOP_SIGNALS
 logger = get_logger(__name__)
 
 LOOK_EVERY_S = 1.0
-#: How long tasks may go on after a change; then they are given back, and run again in the new worker.
+#: How long tasks may continue after a change; then they are released, and run again in the new worker.
 PATIENCE_S = 3.0
-#: Exit status of a process that was started anew, when a source file has changed again.
+#: Exit status of a restarted process when a source file has changed again.
 CHANGED = 3
-#: Tells a process that was started anew which of its file descriptors is closed when the one that started it is gone.
+#: Passes a file descriptor to a restarted process; it is closed when the process that started it has ended.
 LIFELINE = "RSMQ_RELOAD_LIFELINE"
 
 #: Runs a worker until the other end of the pipe is closed, and returns its exit status.
@@ -39,23 +39,23 @@ RunWorker = Callable[[int], int]
 
 
 def run_with_reload(run_worker: RunWorker) -> int:
-    """Run a worker, and one in a new process of the same command line whenever a source file changes.
+    """Run a worker, and a new process of the same command line after each change of a source file.
 
-    Returns the worker's exit status when it ended well or was told to stop. After a failure it waits for a change.
+    Returns the worker's exit status when it succeeded or was told to stop. After a failure it waits for a change.
     """
     watcher = Watcher(run_worker, lifeline=os.environ.pop(LIFELINE, None))
-    logger.info("watching for changes of source files; the worker starts again after one")
+    logger.info("watching source files; the worker restarts after a change")
     return watcher.run()
 
 
 class Watcher:
-    """The worker process that is to be replaced, and the files that it was made of."""
+    """The current worker process, and the source files that it was started with."""
 
     def __init__(self, run_worker: RunWorker, *, lifeline: str | None) -> None:
         self._run_worker = run_worker
-        #: This process was started anew by another one, which is gone when this can be read.
+        #: This process was started by another one, which has ended when this descriptor is readable.
         self._starter = None if lifeline is None else int(lifeline)
-        #: The worker is a process that was started anew, and watches for itself.
+        #: The worker is a restarted process, which watches for itself.
         self._is_anew = False
         self._reloader = StatReloader()
         autoreload_started.send(sender=self._reloader)
@@ -67,7 +67,7 @@ class Watcher:
         self._is_told_to_stop = False
 
     def run(self) -> int:
-        """Return the exit status of the worker; CHANGED when the process that started this one should start another."""
+        """Return the exit status of the worker; CHANGED when the process that started this one should restart it."""
         self._pid = self._start()
         for number in STOP_SIGNALS:
             signal.signal(number, self._pass_on)
@@ -79,7 +79,7 @@ class Watcher:
             while not self._is_over():
                 changed = self._changed() if self._watches else None
                 if changed is not None:
-                    logger.info("%s has changed; the worker starts again", changed)
+                    logger.info("%s has changed; the worker restarts", changed)
                     self._end_worker()
                     if self._starter is not None:
                         return CHANGED
@@ -101,7 +101,7 @@ class Watcher:
         os.set_inheritable(self._lifeline, True)
         arguments = get_child_arguments()
         environment = {**os.environ, LIFELINE: str(self._lifeline)}
-        # A group of its own: a Ctrl-C reaches the one that waits here, which passes it on.
+        # A group of its own: a Ctrl-C reaches the waiting process, which passes it on.
         self._pid = os.posix_spawn(arguments[0], arguments, environment, setpgroup=0)
 
     def _start(self) -> int:
@@ -112,7 +112,7 @@ class Watcher:
             return pid
         status = 1
         try:
-            os.setpgid(0, 0)  # a Ctrl-C reaches the one that watches, which passes it on
+            os.setpgid(0, 0)  # a Ctrl-C reaches the watcher, which passes it on
             os.close(self._lifeline_writer)
             status = self._run_worker(self._lifeline)
         except BaseException:
@@ -131,7 +131,7 @@ class Watcher:
                 self._seen |= self._snapshot()
                 self._start_anew()
             else:
-                logger.error("the worker ended with status %d; it starts again after a change", self._status)
+                logger.error("the worker ended with status %d; it restarts after a change", self._status)
         return self._pid is None and (self._is_told_to_stop or self._status == 0)
 
     def _reap(self, options: int) -> bool:
@@ -154,7 +154,7 @@ class Watcher:
         deadline = time.monotonic() + PATIENCE_S
         while not self._reap(os.WNOHANG):
             if time.monotonic() >= deadline:
-                os.kill(self._pid, signal.SIGTERM)  # the second one gives back what runs
+                os.kill(self._pid, signal.SIGTERM)  # the second one releases running tasks
                 self._reap(0)
                 return
             self._wakeup.sleep(lambda: deadline, at_most_s=LOOK_EVERY_S)
@@ -165,7 +165,7 @@ class Watcher:
         return dict(self._reloader.snapshot_files())
 
     def _changed(self) -> Path | None:
-        """Return a file that is new or has changed and can be compiled: half an edit is no reason to stop working."""
+        """Return a file that is new or has changed and can be compiled: a half-finished edit should not stop work."""
         seen = self._snapshot()
         changed = [path for path, modified in seen.items() if self._seen.get(path, modified) != modified]
         self._seen = {**self._seen, **seen}

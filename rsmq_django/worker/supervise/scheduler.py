@@ -1,7 +1,7 @@
-"""Fires schedules. Every supervisor does it, none of them leads: the script that fires lets only the first one win.
+"""Fires schedules. Every supervisor does it, without a leader: the script that fires lets only the first one succeed.
 
-Not in the hot loop: a keeper looks once a second, and at the time of the next tick. All times are the Redis server's;
-this machine's clock is used for nothing but to notice that the server's has jumped.
+It does not run in the worker's main loop: the supervisor checks once a second, and at the time of the next tick. All
+times are those of the Redis server; this machine's clock is only used to notice a jump of the server's clock.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from ...tracing import sending
 
 logger = get_logger(__name__)
 
-#: The longest wait between two looks: how late an entry is noticed that was added at run time.
+#: Maximum time between two checks, so the delay until an entry is noticed that was added at run time.
 LOOK_EVERY_S = 1.0
-#: The server's clock was put back, not merely corrected a little: planned times may lie too far in the future now.
+#: The server's clock was set back, not merely corrected a little: planned times may be too far in the future now.
 CLOCK_JUMP_MS = 2000
 
 
@@ -59,18 +59,18 @@ class Scheduler:
         self._alias = alias
         self._owner = owner()
         self._is_synced = False
-        #: Server time of the last look in ms, and monotonic time then.
+        #: Server time of the last check in ms, and the monotonic time then.
         self._last_look: tuple[int, float] | None = None
-        #: What was last said about an entry that cannot fire, so that it is said once.
+        #: The last problem that was logged for an entry, so that it is logged once.
         self._complaints: dict[str, str] = {}
 
     def look(self, living: Sequence[str] = ()) -> float:
-        """Fire what is due and return in how many seconds to look again. Raises the errors of the connection."""
+        """Fire due entries and return the number of seconds until the next check. Raises errors of the connection."""
         if not self._is_synced:
             self.sync()
         moment = self._client.run(find_due(self._namespace, self._owner))
         if not moment.is_synced or self._clock_went_back(moment.now_ms):
-            self.sync()  # the server has lost its data, or its clock was put back
+            self.sync()  # the server has lost its data, or its clock was set back
         for entry in moment.due:
             self._fire(entry, moment.now_ms)
         wait_s = LOOK_EVERY_S if moment.next_ms is None else (moment.next_ms - moment.now_ms) / 1000
@@ -86,7 +86,7 @@ class Scheduler:
     # -- Firing -------------------------------------------------------------------------------------------------------
 
     def _fire(self, due: DueEntry, now_ms: int) -> None:
-        """Fire the ticks of an entry. What is wrong with one entry stops no other one."""
+        """Fire the ticks of an entry. A problem of one entry does not affect others."""
         try:
             entry = from_json(due.name, due.definition)
             check_origin(entry, due.definition)
@@ -136,7 +136,7 @@ class Scheduler:
         logger.debug("schedule %s fired: %s", entry.name, ", ".join(firing.task_ids) or "nothing")
         if made_up or firing.skipped:
             logger.warning(
-                "schedule %s: nobody fired it when it was due; %d missed ticks are made up for, %d are skipped",
+                "schedule %s: not fired when it was due; %d missed ticks are made up for, %d are skipped",
                 entry.name,
                 len(made_up),
                 firing.skipped,
@@ -145,14 +145,14 @@ class Scheduler:
     def _complain(self, name: str, error: Exception) -> None:
         if self._complaints.get(name) != str(error):
             self._complaints[name] = str(error)
-            logger.error("%s; it does not fire here, the other schedules do", str(error).rstrip("."))
+            logger.error("%s; it does not fire here, other schedules do", str(error).rstrip("."))
 
-    # -- What the code declares ---------------------------------------------------------------------------------------
+    # -- Entries declared in code -------------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Make the entries that this project declares what its code says, and repair next times that cannot be right.
+        """Write the entries that this project declares to Redis, and repair impossible next times.
 
-        Safe to repeat and to do at the same time as others: each write compares what it replaces.
+        Safe to repeat, and to run at the same time as others: each write compares the value that it replaces.
         """
         here, elsewhere = self._declared()
         listing = self._client.run(list_entries(self._namespace))
@@ -161,12 +161,12 @@ class Scheduler:
         for start in range(0, len(calls), 100):
             for answer in self._client.run_many(calls[start : start + 100]):
                 if isinstance(answer, RsmqError):
-                    raise answer  # the server is full, say: not synced, and done again
+                    raise answer  # for example a full server: sync is repeated
         self._client.run(note_synced(self._namespace, self._owner))
         self._is_synced = True
 
     def _declared(self) -> tuple[dict[str, Schedule], set[str]]:
-        """Return the entries of this connection, and the names of those that nobody can tell the connection of."""
+        """Return the entries of this connection, and the names of entries whose connection is unknown."""
         here, unknown = {}, set()
         for name, entry in declared_schedules().items():
             try:
@@ -184,10 +184,10 @@ class Scheduler:
             if stored is not None and stored.definition == definition and stored.owner == self._owner:
                 continue
             if stored is not None and not stored.owner:
-                logger.warning("schedule %s was added at run time; now the code declares it and wins", name)
+                logger.warning("schedule %s was added at run time; the declaration in the code replaces it", name)
             next_ms = entry.timetable.after(listing.now_ms)
             if stored is not None and stored.next_ms is not None:
-                next_ms = min(next_ms, stored.next_ms)  # what is due already stays due
+                next_ms = min(next_ms, stored.next_ms)  # a due entry stays due
             seen = stored.definition if stored is not None else ""
             calls.append(put_entry(self._namespace, name, definition, seen=seen, owner=self._owner, next_ms=next_ms))
         return calls
@@ -199,7 +199,7 @@ class Scheduler:
         return [remove_entry(self._namespace, entry.name, seen=entry.definition) for entry in gone]
 
     def _corrections(self, listing: Listing) -> list[Call[int]]:
-        """Return calls that bring back next times that are lost or too far away, after the clock was put back."""
+        """Return calls that repair next times that are lost or too far away, after the clock was set back."""
         calls = []
         for stored in listing.entries.values():
             if stored.is_paused:
@@ -207,14 +207,14 @@ class Scheduler:
             try:
                 next_ms = from_json(stored.name, stored.definition).timetable.after(listing.now_ms)
             except ValueError:
-                continue  # said when it is due, and in every list
+                continue  # reported when it is due, and in every list
             if stored.next_ms is None or stored.next_ms > next_ms:
                 calls.append(plan_entry(self._namespace, stored, next_ms))
         return calls
 
 
 def jitter_ms(entry: Schedule, ids: Sequence[str]) -> int:
-    """Return by how much these ticks are delayed: at random, but the same for everybody who fires them."""
+    """Return the delays of these ticks: random, but the same in every supervisor that fires them."""
     longest_ms = round(entry.jitter_s * 1000)
     if not longest_ms or not ids:
         return 0

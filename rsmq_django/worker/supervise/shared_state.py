@@ -1,7 +1,7 @@
-"""What a supervisor and a child tell each other without a call: what runs, how long it may, when the child has to end.
+"""State shared by a supervisor and a worker process: running messages, their time limits, and the time of a stop.
 
-Shared memory, written with plain copies: it can still be read after the child was killed, and neither waits for the
-other. One page per child; each field has one writer.
+It is shared memory, written with plain copies: it can still be read after the process was killed, and neither side
+waits for the other. One page per process; each field has one writer.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from collections.abc import Iterator
 
 _TIME = struct.Struct("d")
 _POLLED_AT, _STOP_BY_AT, _HAS_ENDED_AT, _IS_QUIET_AT, _TURNED_AT, _INTERRUPTED_AT, _SLOTS_AT = 0, 8, 16, 17, 24, 32, 64
-#: What stands in the place of "has ended" when the child holds nothing any more.
+#: Value of the "has ended" field when the process holds no messages any more.
 _HOLDS_NOTHING = 2
-#: On the monotonic clock until when a message may run (0 for no limit) and since when it does; its id. The times come
-#: first, because the supervisor may look between two writes: without an id a slot is free.
+#: Monotonic times until when a message may run (0 for no limit) and since when it is running; its id. The times are
+#: written first, because the supervisor may read between two writes: without an id a slot is free.
 _SLOT = struct.Struct("dd64s")
 _ID_AT, _ID_BYTES = 16, 64
-#: Slots beside those of running messages: outcomes wait for a moment until Redis knows them.
+#: Slots beside the ones of running messages: an outcome keeps its slot until Redis knows it.
 _SPARE_SLOTS = 500
 
 
 class SharedState:
-    """A page shared with the one child that is forked after it was made."""
+    """A page shared with the one process that is forked after its creation."""
 
     def __init__(self, most_running: int) -> None:
         slots = most_running + _SPARE_SLOTS
@@ -37,17 +37,17 @@ class SharedState:
     # -- Written by the child -----------------------------------------------------------------------------------------
 
     def beat(self) -> None:
-        """Note that the child has just looked for messages, or would have if it had room, and that all is well."""
+        """Note a successful fetch, or that the process would have fetched if it had room."""
         _TIME.pack_into(self._memory, _POLLED_AT, time.monotonic())
 
     def note_turn(self) -> None:
-        """Note that a turn of the child's main loop begins, whether the server can be reached or not."""
+        """Note that a turn of the main loop begins, whether the server is available or not."""
         _TIME.pack_into(self._memory, _TURNED_AT, time.monotonic())
 
     def enter(self, message_id: str, *, began_at: float, run_by: float = 0.0) -> int | None:
-        """Note when on the monotonic clock a message began to run, and until when it may; returns its slot.
+        """Note when a message began to run, and until when it may, on the monotonic clock; return its slot.
 
-        Without a free slot it goes unnoted: a crash will not count for it, and nobody limits it.
+        Without a free slot nothing is noted: a crash will not count for the message, and its time is not limited.
         """
         name = message_id.encode("utf-8", "surrogateescape")
         if len(name) >= _ID_BYTES:  # an id of RSMQ has 32 characters
@@ -60,88 +60,88 @@ class SharedState:
         return slot
 
     def lift_limit(self, slot: int) -> None:
-        """Note that a message has run: only its outcome waits to be told, and nothing is to be stopped any more."""
+        """Note that a message has run: only its outcome is pending, and its time limit does not apply any more."""
         _TIME.pack_into(self._memory, slot, 0.0)
 
     def leave(self, *slots: int) -> None:
-        """Note that Redis knows how it went with messages, or that nobody will tell.
+        """Free the slots of messages whose outcome Redis knows, or which will have none.
 
-        Not already when they have run: what a task did to its process may show a moment later.
+        Not already when they have run: damage that a task did to its process may show a moment later.
         """
         for slot in slots:
             self._memory[slot + _ID_AT] = 0
         self._free.extend(slots)
 
     def note_end(self, *, holds_nothing: bool = False) -> None:
-        """Note that the child ends by itself. A task that ends the process can choose any exit status, but not this."""
+        """Note that the process ends by itself. A task can end it with any exit status, but not set this."""
         self._memory[_HAS_ENDED_AT] = _HOLDS_NOTHING if holds_nothing else 1
 
     def note_interruption(self) -> None:
-        """Note when a function was first interrupted in this process, which is to be replaced for that."""
+        """Note when a function was first interrupted in this process, which has to be replaced therefore."""
         if self.interrupted_at is None:
             _TIME.pack_into(self._memory, _INTERRUPTED_AT, time.monotonic())
 
     # -- Written by the supervisor ------------------------------------------------------------------------------------
 
     def tell_to_stop(self, by: float) -> None:
-        """Say until when tasks may run, on the machine's monotonic clock; the child looks when it gets SIGTERM."""
+        """Set until when tasks may run, on the machine's monotonic clock; the process reads it when it gets SIGTERM."""
         _TIME.pack_into(self._memory, _STOP_BY_AT, by)
 
     def tell_quiet(self, is_quiet: bool) -> None:
-        """Say whether the child is to take no messages."""
+        """Set whether the process is paused."""
         self._memory[_IS_QUIET_AT] = int(is_quiet)
 
-    # -- Read by the other one ----------------------------------------------------------------------------------------
+    # -- Read by the other side ---------------------------------------------------------------------------------------
 
     @property
     def stop_by(self) -> float | None:
-        """Until when tasks may run; None while nobody told the child to stop."""
+        """Until when tasks may run; None unless the process was told to stop."""
         return float(_TIME.unpack_from(self._memory, _STOP_BY_AT)[0]) or None
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the child is to take no messages."""
+        """Whether the process is paused."""
         return bool(self._memory[_IS_QUIET_AT])
 
     @property
     def last_poll(self) -> float | None:
-        """When the child last looked for messages with success, on the machine's monotonic clock; None for never."""
+        """The time of the last successful fetch, on the machine's monotonic clock; None before the first."""
         return float(_TIME.unpack_from(self._memory, _POLLED_AT)[0]) or None
 
     @property
     def last_turn(self) -> float:
-        """When the last turn of the child's main loop began, on the machine's monotonic clock; 0 before the first."""
+        """The begin of the last turn of the main loop, on the machine's monotonic clock; 0 before the first."""
         return float(_TIME.unpack_from(self._memory, _TURNED_AT)[0])
 
     @property
     def interrupted_at(self) -> float | None:
-        """When a function was first interrupted in the child, on the machine's monotonic clock; None for never."""
+        """The first interruption of a function in the process, on the machine's monotonic clock; None without one."""
         return float(_TIME.unpack_from(self._memory, _INTERRUPTED_AT)[0]) or None
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether the child ended by itself, and no message has to come back from it."""
+        """Whether the process ended by itself, and none of its messages needs recovery."""
         return self._memory[_HAS_ENDED_AT] == _HOLDS_NOTHING
 
     @property
     def has_ended(self) -> bool:
-        """Whether the child ended by itself."""
+        """Whether the process ended by itself."""
         return bool(self._memory[_HAS_ENDED_AT])
 
     def running(self) -> frozenset[str]:
-        """Return the ids of the messages that began to run here and were not settled when the child last wrote."""
+        """Return the ids of the messages that began to run and were not settled at the last write of the process."""
         return frozenset(message_id for message_id, _, _ in self._taken_slots())
 
     def running_since(self) -> dict[str, float]:
-        """Return the ids of the messages that began to run here, and when on the monotonic clock."""
+        """Return the ids of the messages that began to run, with the monotonic times."""
         return {message_id: began_at for message_id, _, began_at in self._taken_slots()}
 
     def overdue(self, now: float) -> frozenset[str]:
-        """Return the ids of the messages that run longer than they may."""
+        """Return the ids of the messages that exceed their hard time limit."""
         return frozenset(message_id for message_id, run_by, _ in self._taken_slots() if 0 < run_by <= now)
 
     def next_limit(self) -> float:
-        """Return when the next message will have run longer than it may; infinite when nothing here has a limit."""
+        """Return when the next message exceeds its hard time limit; infinite without one."""
         return min((run_by for _, run_by, _ in self._taken_slots() if run_by), default=math.inf)
 
     def _taken_slots(self) -> Iterator[tuple[str, float, float]]:

@@ -1,8 +1,8 @@
-"""Answers where the running tasks of this process are in their code, when the supervisor asks.
+"""Reports the stacks of the running tasks of this process when the supervisor asks.
 
-The supervisor writes a byte into a pipe, and a thread that does nothing else waits for it: no task and no turn of the
-main loop does anything for this. It reads frames and changes nothing, so a task may be anywhere. A task that keeps the
-interpreter lock keeps the answer back as well.
+The supervisor writes a byte into a pipe, and a dedicated thread waits for it: neither tasks nor the main loop do any
+work for this. It reads frames and changes nothing, so a task may be anywhere. A task that keeps the interpreter lock
+delays the report as well.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ..execute.pool import Pool
 
 logger = get_logger(__name__)
 
-#: Frames of one task, those that were entered last.
+#: Maximum number of frames per task; the innermost ones are kept.
 MOST_FRAMES = 60
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"
 _AROUND = (_OURS, threading.__file__, asyncio.__path__[0])
 
 
 class StackAnswers:
-    """See the module."""
+    """Answers requests for stacks on its own thread; see the module."""
 
     def __init__(self, reader: int, pool: Pool, clients: Iterable[Client], worker_id: str) -> None:
         self._reader = reader
@@ -42,7 +42,7 @@ class StackAnswers:
         self._worker_id = worker_id
 
     def start(self) -> None:
-        """Begin to answer. It ends when the supervisor does."""
+        """Start the thread. It ends when the supervisor does."""
         threading.Thread(target=self._answer, name="rsmq-stacks", daemon=True).start()
 
     def _answer(self) -> None:
@@ -56,11 +56,11 @@ class StackAnswers:
                 try:
                     client.run(tell_stacks(client.namespace, self._worker_id, stacks))
                 except RsmqError as error:
-                    logger.warning("the stacks of running tasks could not be told: %s", error)
+                    logger.warning("the stacks of running tasks could not be stored: %s", error)
 
 
 def stacks_of(pool: Pool) -> dict[str, str]:
-    """Return the stack of each running message by its id, the call that was entered last at the end."""
+    """Return the stack of each running message by its id, the innermost call last."""
     frames = sys._current_frames()
     found: dict[str, str] = {}
     for runnable, thread_id in pool.threads_of_functions():
@@ -76,7 +76,7 @@ def stacks_of(pool: Pool) -> dict[str, str]:
 
 
 def _frames_below(frame: FrameType | None) -> list[FrameType]:
-    """Return a frame and those that it was entered from, the outermost first."""
+    """Return a frame and its callers, the outermost first."""
     found = []
     while frame is not None:
         found.append(frame)
@@ -85,7 +85,7 @@ def _frames_below(frame: FrameType | None) -> list[FrameType]:
 
 
 def _frames_of(coroutine: Any, loop_frame: FrameType | None) -> list[FrameType]:
-    """Return the frames of a coroutine and of what it awaits; of one that runs right now, those of its thread."""
+    """Return the frames of a coroutine and of its awaitables; if it is running right now, the frames of its thread."""
     found: list[FrameType] = []
     while coroutine is not None:
         frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
@@ -99,7 +99,7 @@ def _frames_of(coroutine: Any, loop_frame: FrameType | None) -> list[FrameType]:
 
 
 def _text(frames: Sequence[FrameType]) -> str:
-    """Return frames as tracebacks show them, without those of the worker around the task."""
+    """Return frames in the form of a traceback, without the worker's frames around the task."""
     begin = next((at for at, frame in enumerate(frames) if not frame.f_code.co_filename.startswith(_AROUND)), 0)
     below = [(frame, frame.f_lineno) for frame in frames[begin:][-MOST_FRAMES:]]
     return "".join(traceback.StackSummary.extract(iter(below)).format())

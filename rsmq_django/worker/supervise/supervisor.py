@@ -1,8 +1,7 @@
-"""The supervisor: forks worker processes, keeps their number, and ends them. What concerns Redis, its keepers do.
+"""The supervisor: forks worker processes, keeps their number, and stops them. Its Maintenance objects talk to Redis.
 
-It runs no task, so nothing a task does can stop it; a task that holds the interpreter lock of its process for an hour
-keeps its lease, and one that runs longer than its `hard_timeout_s` is ended with its process. It has one thread,
-because it forks.
+It runs no task, so no task can stop it. A task that holds the interpreter lock of its process for an hour keeps its
+lease, and a task that exceeds its `hard_timeout_s` is ended with its process. It has one thread, because it forks.
 """
 
 from __future__ import annotations
@@ -58,41 +57,42 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
-#: How often children are looked after when no signal asks for it earlier.
+#: How often children are checked unless a signal asks for it earlier.
 LOOK_EVERY_S = 1.0
-#: A child that lived for less than this ended too soon: the next one waits, longer each time.
+#: A child that lived for less than this ended too soon: the next start is delayed, longer each time.
 SHORT_LIFE_S = 1.0
 FIRST_RESTART_WAIT_S = 0.1
 LONGEST_RESTART_WAIT_S = 5.0
-#: After the time that running tasks have to end, children have this long to give the rest back before they are killed.
+#: After the shutdown timeout, children have this long to release their messages before they are killed.
 KILL_AFTER_S = 5.0
-#: A main loop that stands still is not taken for frozen before this, whatever the maximum age of health is: it sleeps
-#: for five seconds at a time.
+#: A main loop is not considered frozen before this time, for any maximum age of the health check: it sleeps for five
+#: seconds at a time.
 SHORTEST_FREEZE_S = 10.0
-#: Nor before it can have waited so many times for each of its servers in one turn: to connect and for a reply, and once
-#: more for both.
+#: Nor before it can have waited this many times for each of its servers in one turn: to connect and for a reply, and
+#: once more for both.
 WAITS_PER_TURN = 4
-#: Of the time between two looks at the main loops, this much counts: the supervisor itself may have been stopped.
+#: The maximum time that counts between two checks of the main loops: the supervisor itself may have been suspended.
 MOST_COUNTED_S = 5.0
-#: So many messages of a process can be noted as running at most, however large the batches are.
+#: Maximum number of messages of a process that are noted as running, however large the batches are.
 MOST_NOTED = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class SupervisorOptions:
-    """How many processes there are, and how they live."""
+    """The number of processes, and their limits."""
 
     processes: int
     worker: WorkerOptions
     #: A process that uses more memory is replaced once its tasks have ended; None for no limit.
     max_memory_bytes: int | None = None
-    #: Each process may take up to so many messages more than `worker.max_tasks`, so that not all are replaced at once.
+    #: Each process may receive up to this many messages more than `worker.max_tasks`, so that not all are replaced
+    #: at once.
     max_tasks_jitter: int = 0
-    #: Deaths in the middle of a message after which it goes to the dead-letter queue.
+    #: Crashes after which a message moves to the dead-letter queue.
     max_crashes: int = 3
-    #: Fire schedules, as long as there are processes.
+    #: Whether schedules are fired, as long as there are processes.
     fires_schedules: bool = False
-    #: Have a process beside the others that relays the outbox.
+    #: Whether a separate process relays the outbox.
     relays_outbox: bool = False
     probes: ProbeOptions = field(default_factory=ProbeOptions)
 
@@ -100,7 +100,7 @@ class SupervisorOptions:
 class Supervisor:
     """Keeps worker processes running until it is told to stop, or until they are done.
 
-    Raises OSError or PidFileTaken when the machine does not let it show what it was asked to show.
+    Raises OSError or PidFileTaken when a requested probe cannot be opened.
     """
 
     def __init__(self, queues: Sequence[QueueSettings], options: SupervisorOptions) -> None:
@@ -123,9 +123,9 @@ class Supervisor:
         self._start_at = 0.0
         self._stop_by: float | None = None
         timeouts = [each.timeout_s for each in connections_of(self.queues, options.worker.reliable)]
-        #: How long the main loop of a child may stand still.
+        #: How long the main loop of a child may be blocked.
         self._freeze_s = max(options.probes.health_max_age_s, SHORTEST_FREEZE_S, WAITS_PER_TURN * sum(timeouts))
-        #: When the main loops of children were last looked at.
+        #: When the main loops of children were last checked.
         self._looked_at = time.monotonic()
         self._probes = Probes(options.probes, self.report)
         self._relay_process: RelayProcess | None = None
@@ -148,7 +148,7 @@ class Supervisor:
                 self._wakeup.sleep(self._next_look_at, at_most_s=LOOK_EVERY_S)
                 self._bury_the_dead()
                 self._attend()
-                self._probes.look()  # before the keepers: one of them may wait for a server that does not answer
+                self._probes.look()  # before the maintenance, which may wait for a server that does not answer
                 living = [child.worker_id for child in self.children]
                 for maintenance in self._maintenance:
                     maintenance.look(living)
@@ -167,11 +167,11 @@ class Supervisor:
         return self.exit_status
 
     def end_with(self, lifeline: int) -> None:
-        """Stop when the other end of this pipe is closed: whoever started the supervisor is gone."""
+        """Stop when the other end of this pipe is closed: the process that started the supervisor has ended."""
         self._wakeup.watch(lifeline, lambda: self._stop(by=time.monotonic() + self.options.worker.shutdown_timeout_s))
 
     def report(self) -> Report:
-        """Return how the processes are, for probes."""
+        """Return the health of the processes, for probes."""
         processes: list[tuple[int | None, float]] = [(child.pid, child.last_poll) for child in self.children]
         processes += [(None, process_slot.last_poll) for process_slot in self._free_seats]
         return make_report(
@@ -188,7 +188,7 @@ class Supervisor:
     # -- Children ------------------------------------------------------------------------------------------------------
 
     def _start_missing(self) -> None:
-        # One that arrived after a fork and before the child is in the list would not be passed on to it.
+        # A signal that arrived after a fork and before the child is in the list would not be passed on to it.
         with signals_held():
             while self._wants_more and time.monotonic() >= self._start_at:
                 try:
@@ -237,12 +237,12 @@ class Supervisor:
             self._probes.leave_to_parent()
             connections.close_all()
             random.seed()  # forked processes must not back off in step
-            # What was imported lives as long as the process: the garbage collector need not look at it again and again.
+            # Imported objects live as long as the process: the garbage collector need not check them again and again.
             gc.freeze()
             worker = Worker(self.queues, options, shared_state=shared_state, idle_turns=idle_turns)
             worker.obey_supervisor(self._lifeline)
             worker.tell_stacks(stack_requests)
-            # Signals waited until now: they must not run the supervisor's handlers here.
+            # Signals were blocked until now: they must not run the supervisor's handlers here.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             has_finished = worker.run()
             holds_nothing = worker.holds_nothing
@@ -258,12 +258,12 @@ class Supervisor:
         finally:
             try:
                 flush_output(may_hang=shared_state.interrupted_at is not None)
-            finally:  # whatever happened to the output: nothing of the supervisor may run here
+            finally:  # even if the flush failed: no code of the supervisor may run here
                 shared_state.note_end(holds_nothing=holds_nothing)
                 os._exit(status)
 
     def _attend(self) -> None:
-        """Have the outbox relayed by a process of its own."""
+        """Keep a separate process running that relays the outbox."""
         if self._relay_process is None:
             return
         self._relay_process.look()
@@ -287,7 +287,7 @@ class Supervisor:
             random.seed()
             relay_process.be(self._lifeline)
         except BaseException:
-            logger.exception("relaying the outbox failed; what waits there is sent later")
+            logger.exception("relaying the outbox failed; its backlog is sent later")
         finally:
             logging.shutdown()
             os._exit(ENDED)
@@ -304,10 +304,10 @@ class Supervisor:
 
     def _on_death(self, child: Child, code: int) -> None:
         child.note_interruption()
-        ended = child.shared_state.has_ended and code >= 0  # else a task may have chosen the status
+        ended = child.shared_state.has_ended and code >= 0  # otherwise a task may have chosen the status
         as_planned = ended and code in (ENDED, UNFINISHED, USED_UP, INTERRUPTED, UNKNOWN_END)
         is_expected = as_planned or bool(child.overdue)
-        how = describe_exit(code) + (", because its main loop stood still" if child.is_frozen else "")
+        how = describe_exit(code) + (", because its main loop was blocked" if child.is_frozen else "")
         level = logging.INFO if is_expected else logging.ERROR
         logger.log(level, "process %d (%s) ended with %s", child.pid, child.worker_id, how)
         is_innocent = is_expected or child.killed
@@ -326,7 +326,9 @@ class Supervisor:
         if misconfigured or child.killed or (ended and code == UNFINISHED):
             self.exit_status = 1
         if misconfigured and self._stop_by is None:
-            self._stop(by=time.monotonic() + self.options.worker.shutdown_timeout_s)  # the others would find the same
+            self._stop(
+                by=time.monotonic() + self.options.worker.shutdown_timeout_s
+            )  # the others would fail the same way
         is_done = code == ENDED or (code == UNFINISHED and not child.asked_to_stop)
         if not (child.is_dismissed or (ended and is_done and self._ends_when_done)):
             is_at_fault = code == UNKNOWN_END or not (is_expected or running or child.asked_to_stop)
@@ -337,9 +339,9 @@ class Supervisor:
         return self.options.worker.until_drained or self.options.worker.until_empty
 
     def _restart(self, child: Child, *, is_at_fault: bool) -> None:
-        """Start another one: at once, but later each time when processes end before they begin to work.
+        """Start another process: at once, but later each time when processes end before they begin to work.
 
-        A message that kills its process waits by itself, so the other messages need not.
+        A message that kills its process is delayed itself, so other messages need not wait.
         """
         lived_s = time.monotonic() - child.started_at
         self._short_lives = self._short_lives + 1 if is_at_fault and lived_s < SHORT_LIFE_S else 0
@@ -352,10 +354,10 @@ class Supervisor:
             ProcessSlot(process_slot.number, last_poll=child.last_poll, replaced=process_slot.replaced + 1)
         )
 
-    # -- Limits and the end --------------------------------------------------------------------------------------------
+    # -- Limits and shutdown -------------------------------------------------------------------------------------------
 
     def _limit_time(self) -> None:
-        """End processes whose tasks run longer than their `hard_timeout_s`: nothing inside them may be able to."""
+        """Kill processes whose tasks exceed their `hard_timeout_s`: code inside the process may not be able to."""
         now = time.monotonic()
         for child in self.children:
             overdue = child.shared_state.overdue(now)
@@ -365,16 +367,17 @@ class Supervisor:
                 child.kill_for(overdue)
 
     def _replace_frozen(self) -> None:
-        """End processes whose main loop stands still: nothing in them renews leases, hears a stop or reports outcomes.
+        """Kill processes with a blocked main loop: it would renew no leases, see no stop and report no outcomes.
 
-        Only time in which this process itself was running counts, so that a machine that was suspended kills nothing.
+        Only time in which the supervisor itself was running counts, so that a suspended machine kills nothing.
         """
         now = time.monotonic()
         looked_s, self._looked_at = min(now - self._looked_at, MOST_COUNTED_S), now
         for child in self.children:
             if child.stands_still(looked_s) > self._freeze_s and not (child.killed or child.overdue or child.is_frozen):
                 logger.error(
-                    "process %d is killed and replaced: its main loop has stood still for %.0f s; its messages go back",
+                    "process %d is killed and replaced: its main loop was blocked for %.0f s; "
+                    "its messages are recovered",
                     child.pid,
                     self._freeze_s,
                 )
@@ -389,7 +392,7 @@ class Supervisor:
                 child.ask_to_stop(by=math.inf)
 
     def _replace_interrupted(self) -> None:
-        """Kill processes that do not end although a function was interrupted in them: a lost lock may hang them."""
+        """Kill processes that do not end after a function was interrupted in them: a lost lock may block them."""
         now, grace_s = time.monotonic(), self.options.worker.shutdown_timeout_s + KILL_AFTER_S
         for child in self.children:
             child.note_interruption()
@@ -426,7 +429,7 @@ class Supervisor:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Let stop signals wait until the end of the block. What arrived before has been handled when it begins."""
+    """Block stop signals until the end of the block. Signals that arrived before have been handled when it begins."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield

@@ -261,7 +261,7 @@ def test_late_outcome_is_discarded_and_told(
     (message,), queue = taken, get_queue("default")
     (told,) = lost
     assert (told["queue_name"], told["message"].id) == ("default", message.id)
-    assert f"message {message.id} of queue default was handed to somebody else" in caplog.text
+    assert f"message {message.id} of queue default was received by another worker" in caplog.text
     assert queue.attributes().messages == 1 and get_queue("default-dead").attributes().messages == 0
     assert queue.delete(message)  # its new holder is not disturbed
     result.refresh()

@@ -126,7 +126,7 @@ def test_messages_of_a_worker_whose_supervisor_alone_stands_still_are_left_alone
     wait_until(lambda: now_ms(server) > since_ms + (DEAD_AFTER_S + 10) * 1000)
 
     assert journal.names("start") == ["slow"]
-    assert "free again" not in other.output
+    assert "recovered" not in other.output
     stopped.send(signal.SIGCONT)
 
 
@@ -171,8 +171,8 @@ def test_process_that_stands_still_is_replaced_and_its_messages_go_back(
 
     wait_until(lambda: len(journal.names("start")) == 2)
     assert journal.lines("start")[1][2] != first[2]
-    assert "its main loop has stood still for 10 s; its messages go back" in worker.output
-    wait_until(lambda: "because its main loop stood still, 1 of 3 times" in worker.output)
+    assert "its main loop was blocked for 10 s; its messages are recovered" in worker.output
+    wait_until(lambda: "because its main loop was blocked, 1 of 3 times" in worker.output)
 
 
 @pytest.mark.slow
@@ -189,12 +189,12 @@ def test_process_that_waits_for_a_server_does_not_stand_still(
 
         proxy.black_hole()
         over_at = time.monotonic() + 25  # longer than the connection's TIMEOUT_S, which is longer than --health-max-age
-        wait_until(lambda: time.monotonic() > over_at or "stood still" in worker.output)
+        wait_until(lambda: time.monotonic() > over_at or "was blocked" in worker.output)
         proxy.release()
         journal.open_gate()
         wait_until(lambda: journal.names("end"))
 
-    assert "stood still" not in worker.output
+    assert "was blocked" not in worker.output
     assert journal.names("start") == ["slow"]
 
 

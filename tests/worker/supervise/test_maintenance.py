@@ -53,7 +53,7 @@ def test_only_what_may_be_held_is_said_to_come_back(
 
     maintenance.close()
 
-    assert ("what w7 held comes back" in caplog.text) is not held_nothing
+    assert ("messages leased by w7 become visible" in caplog.text) is not held_nothing
 
 
 def test_worker_at_rest_holds_nothing_when_the_server_goes_away(configure: Configure, server: PrivateServer):

@@ -194,7 +194,7 @@ def test_log_tells_how_many_messages_of_a_dead_worker_are_free_again(
 
     worker.is_recovered(statistics=Statistics("rsmq", "supervisor", now_ms=lambda: 0.0) if counts else None)
 
-    assert "dead held 3 messages, 1 of them running; they are free again" in caplog.text
+    assert "dead held 3 messages, 1 of them running; all were recovered" in caplog.text
 
 
 def test_delivery_that_never_arrived_is_told_from_an_earlier_one_of_the_same_message(

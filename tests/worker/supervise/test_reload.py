@@ -95,7 +95,7 @@ def test_error_that_is_saved_while_it_restarts_is_survived(
     wait_until(lambda: "started process" in worker.output)
 
     edit(shop, "raise RuntimeError('saved too early')")  # it can be compiled, so nothing tells it from a good one
-    wait_until(lambda: worker.output.count("it starts again after a change") >= 1)
+    wait_until(lambda: worker.output.count("it restarts after a change") >= 1)
     assert "saved too early" in worker.output
     edit(shop, TASKS.format(word="two"))
     wait_until(lambda: worker.output.count("works on default") == 2)
@@ -130,7 +130,7 @@ def test_worker_that_failed_starts_again_after_a_change(
     edit(shop, TASKS.format(word="one"))
     ensure_queue("default").set_attributes(visibility_timeout_s=30_000)
     worker = start(start_worker)
-    wait_until(lambda: "it starts again after a change" in worker.output)
+    wait_until(lambda: "it restarts after a change" in worker.output)
 
     get_queue("default").set_attributes(visibility_timeout_s=30)
     edit(shop, TASKS.format(word="two"))

@@ -171,7 +171,7 @@ def test_missed_ticks_are_told(ran: list[str], server: PrivateServer, caplog: py
 
     new_scheduler().look()
 
-    assert "schedule hourly: nobody fired it when it was due; 1 missed ticks are made up for, " in caplog.text
+    assert "schedule hourly: not fired when it was due; 1 missed ticks are made up for, " in caplog.text
 
 
 # -- What the code declares ----------------------------------------------------------------------------------------

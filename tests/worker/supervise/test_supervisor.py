@@ -44,7 +44,7 @@ def test_message_of_a_killed_process_runs_again_at_once_in_a_new_one(
     wait_until(lambda: len(journal.names("start")) == 2)
     second = journal.lines("start")[1]
     assert (second[1], second[2] == first[2]) == ("2", False)
-    wait_until(lambda: "ran when its process ended with signal 9 (SIGKILL), 1 of 3 times" in worker.output)
+    wait_until(lambda: "was running when its process ended with signal 9 (SIGKILL), 1 of 3 times" in worker.output)
 
 
 def test_messages_that_only_waited_in_a_killed_process_lose_no_attempt(
