@@ -116,8 +116,8 @@ def _value_after(text: _Text, match: re.Match[str]) -> tuple[int, int]:
     if not closing and (_HEADER.search(name) or (sign == ":" and _LINE_START.search(before))):
         return start, _header_end(text, start, before)
     annotated = _ANNOTATION.match(text, start) if sign == ":" else None
-    start = annotated.end() if annotated else start
-    return start, _value_end(text, start)
+    # What looks like an annotation may be the value itself, a text in base 64 that ends with "=": both are hidden.
+    return start, _value_end(text, annotated.end() if annotated else start)
 
 
 def _header_end(text: _Text, start: int, before: str) -> int:

@@ -28,7 +28,7 @@ CANARY = "hunter2"
         "Cookie: theme=dark; sessionid=hunter2", "curl -H 'Cookie: a=b; sessionid=hunter2' http://host/",
         r"b'GET / HTTP/1.1\r\nCookie: a=b; c=hunter2\r\nHost: x\r\n'", "[('Authorization', 'ApiKey hunter2')]",
         "headers = [(b'cookie', b'a=b; c=hunter2')]", "token=SecretStr(value='hunter2')", "token=<Token: x hunter2>",
-        "login(user, password: str = 'hunter2')", "login(password: str | None = b'hunter2')",
+        "0 password: hunter2=\n", "the password: hunter2= again", "login(user, password: str = 'hunter2')", "login(password: str | None = b'hunter2')",
         "d['password'] = 'hunter2'", "assert password == 'hunter2'", "<password>hunter2</password>",
         "mysql --password hunter2 -u ada", "{'password': ['a', \"it's\", 'hunter2'", 'password="""a\nhunter2"""',
         "password=hun,hunter2", r'{\"password\": [\"a\", \"hunter2\"]}', "got bearer abcdefgh-hunter2",

@@ -25,7 +25,7 @@ import django
 django.setup()
 from django.utils.module_loading import autodiscover_modules
 autodiscover_modules("tasks")
-from rsmq_django.worker import supervisor
+from rsmq_django.worker.supervise import supervisor
 from rsmq_django.worker.supervise.supervisor import Supervisor, SupervisorOptions
 from rsmq_django.worker.fetch.queues import queue_settings
 from rsmq_django.worker.worker import WorkerOptions

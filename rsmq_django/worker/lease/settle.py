@@ -103,7 +103,7 @@ def settle_calls(
 ) -> list[SettleCall]:
     """Return the calls that settle these outcomes.
 
-    `ending_batches` returns the batches of which a worker holds nothing any more after these deliveries.
+    `settle_batches` returns the batches of which a worker holds nothing any more after these deliveries.
     """
     recent = None if event_log is None else event_log.recent
     if recent is not None:
