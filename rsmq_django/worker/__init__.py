@@ -1,1 +1,1 @@
-"""Runs tasks. Only the command `rsmq_worker` and tests import this package; a web process never does."""
+"""Runs tasks. Only the command `rsmq_worker`, the test kit and tests import this package; a web process never does."""

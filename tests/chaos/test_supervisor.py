@@ -366,12 +366,12 @@ def test_records_of_a_vanished_machine_are_freed_whatever_is_in_them(
     wait_until(lambda: records_of_workers(server) == [])
 
 
-# -- What a keeper does ------------------------------------------------------------------------------------------------
+# -- Maintenance -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def maintenance(project: Configure) -> Iterator[Maintenance]:
-    """A supervisor's keeper of the only connection."""
+    """The maintenance of a supervisor on the only connection."""
     (maintenance,) = make_keepers(queue_settings([]), max_crashes=3)
     yield maintenance
     maintenance.close()

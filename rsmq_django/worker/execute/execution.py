@@ -1,7 +1,8 @@
-"""One attempt at one message, from reading to settling: read, perform, decide, settle, notify.
+"""One attempt at one message, from reading to settling: read, begin, perform, decide, end.
 
-Only this module decides the outcome of a message. Each step is public and small; the sync and the async form differ
-in one step, the call of the function.
+This module decides the outcome of an attempt. Messages that are not run are postponed in limits.py, or released by
+the worker; when its process dies, supervise/recovery.py decides. Each step is public and small; the sync and the async
+form differ in one step, the call of the function.
 """
 
 from __future__ import annotations

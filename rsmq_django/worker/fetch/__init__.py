@@ -1,4 +1,4 @@
-"""When and from which queues to fetch: selection of queues, polling, wake-ups, and the steps of one exchange.
+"""When and from which queues to fetch: queues and their order, polling, wake-ups, and the steps of one exchange.
 
-Nothing here runs a task or knows its options. Leases and outcomes are in `lease/`.
+Nothing here runs a task. Leases and outcomes are in `lease/`.
 """

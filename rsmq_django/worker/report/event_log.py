@@ -1,7 +1,7 @@
 """Event arguments of the calls that settle attempts.
 
-The script that settles a message also writes its event (shared/events.lua), so this module does no I/O. The fields are
-described in core/events.py.
+The script that settles a message also writes its event (shared/events.lua). For reliable queues and topics,
+write() appends the events afterwards. The fields are described in core/events.py.
 """
 
 from __future__ import annotations

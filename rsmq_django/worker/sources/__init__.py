@@ -1,4 +1,5 @@
-"""Where messages come from: one module per structure (RSMQ queues, reliable queues, topics).
+"""Where messages come from: RSMQ queues (`queues.py`), reliable queues (`reliable*.py`) and topics (`topic*.py`).
 
-A source fetches, settles and renews on one connection. What to do with a message is decided in `execute/`.
+A source of queues fetches, settles and renews on one connection; what to do with a message is decided in `execute/`.
+Topics have a thread for each consumer, which also runs its function and decides about retries.
 """

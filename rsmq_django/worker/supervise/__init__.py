@@ -1,4 +1,5 @@
 """The parent process: starts, replaces and stops worker processes, recovers their messages, fires schedules.
 
-Nothing here runs a task. What a worker process does itself is in `worker.py` one level up.
+Nothing here runs a task. The main loop of a worker process is in `worker.py` one level up; it uses `shared_state.py`,
+`heartbeat.py` and `stacks.py` from here.
 """

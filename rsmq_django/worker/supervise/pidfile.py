@@ -1,4 +1,4 @@
-"""Probes of a supervisor for its machine: its pid in a file, its health in a file and on a port."""
+"""The pid file of a supervisor, and its health in a file and on a port, for probes of other programs."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_limits_that_contradict_each_other_are_refused():
         task(hard_timeout_s=0)(len)
 
 
-# -- The board ---------------------------------------------------------------------------------------------------------
+# -- Shared state ------------------------------------------------------------------------------------------------------
 
 
 def test_run_without_a_limit_is_never_overdue():

@@ -31,7 +31,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
 
 @pytest.fixture
 def source(configure: Configure, settings: Any, clock: StillClock) -> QueueSource:
-    """The fetcher of a worker that has just found its queues empty. Nothing here talks to Redis."""
+    """The source of a worker that has just found its queues empty. Nothing here talks to Redis."""
     configure(default={}, mail={})
     (source,) = new_worker(poll_interval_s=POLL_S).sources
     assert isinstance(source, QueueSource)

@@ -23,7 +23,7 @@ from tests.worker.workshop import Configure, declare, new_worker, send_raw, work
 
 
 def fetcher_at_rest(room: int = 2) -> QueueSource:
-    """Return the fetcher of a worker that has found nothing and is about to sleep."""
+    """Return the source of a worker that has found nothing and is about to sleep."""
     source = new_worker().sources[0]
     assert isinstance(source, QueueSource)
     wait_until(lambda: source.exchange(room) == [] and source.is_drained)

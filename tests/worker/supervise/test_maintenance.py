@@ -1,4 +1,4 @@
-"""The chores of a supervisor."""
+"""The periodic jobs of a supervisor."""
 
 from collections.abc import Sequence
 
