@@ -609,6 +609,6 @@ def test_dead_letter_queue_that_nobody_repairs_does_not_keep_a_burst_from_ending
     worker = start("--burst", *ONE)
 
     assert worker.wait() == 1
-    assert "outcomes that a damaged queue refuses are given up" in worker.output
+    assert "outcomes refused by a damaged queue are dropped" in worker.output
     assert_done_once(journal, names_of(10))
     assert get_queue("default").attributes().messages == 1

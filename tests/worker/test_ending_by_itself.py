@@ -134,7 +134,7 @@ def test_each_delivery_counts_as_one_message(project: Configure):
 
 def test_only_a_worker_that_ends_by_itself_says_what_it_waits_for(project: Configure, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO", "rsmq_django.worker")
-    said = "nothing is ready; waiting for messages"
+    said = "nothing is ready; waiting for delayed messages"
     queue = ensure_queue("default")
     queue.send("delayed", delay_s=1000)
     with working() as worker:
