@@ -28,7 +28,7 @@ def test_a_topic_is_replayed_after_a_look_at_what_that_does(root: Visitor, serve
     root.click("orders", role="link")
     assert "order 29" in root.text()
     root.click("Replay…", role="link")
-    root.page.get_by_label("Go on at").select_option("earliest")
+    root.page.get_by_label("Continue at").select_option("earliest")
     root.click("Preview")
     root.wait_for_text("20 messages will be delivered again.")
     assert billing.status().lag == 10, "only shown"
@@ -90,11 +90,11 @@ def test_a_workflow_is_looked_at_and_cancelled(root: Visitor, server: PrivateSer
 
     root.open("/admin/rsmq/workflow/")
     root.click("letters", role="link")
-    assert "4: 4 open, 0 failed" in root.text()
+    assert "4: 4 pending, 0 failed" in root.text()
     root.click("Cancel…")
     root.wait_for_text("cancels the 4 members of letters")
     root.click("Yes, I’m sure")
 
-    root.wait_for_text("nothing follows any more.")
+    root.wait_for_text("No further step or callback will run.")
     assert letters.status().state == "cancelled"
     assert ensure_queue("default").attributes().messages == 0

@@ -80,7 +80,7 @@ def test_yesterdays_failed_call_for_order_7_is_found_and_run_again_in_four_click
     task_id = re.search(r"Task (\S+) was enqueued", root.text())[1]  # type: ignore[index]
     start_worker("--batch", "--no-startup-delay", queues=SITE_QUEUES).wait()
     root.follow(page.get_by_role("link", name=task_id))
-    assert "SUCCESSFUL" in root.text() and '"order 7"' in root.text()
+    assert "Succeeded" in root.text() and '"order 7"' in root.text()
     assert waiting.attributes().messages == 0 and server.redis.hlen("rsmq::dead:default-dead") == 16
 
 
@@ -125,7 +125,7 @@ def test_a_call_is_corrected_and_run(root: Visitor, start_worker: StartWorker, s
 
     def is_done() -> bool:
         root.page.reload()
-        return "SUCCESSFUL" in root.text()
+        return "Succeeded" in root.text()
 
     wait_until(is_done)
     assert json.loads(server.redis.hget(f"rsmq::result:{root.page.url.split('/')[-3]}", "body"))["kwargs"] == {

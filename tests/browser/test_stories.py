@@ -99,7 +99,7 @@ def test_a_task_is_sent_by_form_and_done_by_a_worker(root: Visitor, mail: Queue,
     start_worker("--batch", "--no-startup-delay", queues=SITE_QUEUES).wait()
     root.open(f"/admin/rsmq/result/{task_id}/change/")
 
-    assert "SUCCESSFUL" in root.text() and '"Ada Lovelace"' in root.text()
+    assert "Succeeded" in root.text() and '"Ada Lovelace"' in root.text()
 
 
 def test_numbers_move_while_a_worker_runs(root: Visitor, mail: Queue, start_worker: StartWorker):
