@@ -44,7 +44,7 @@ OUTCOMES = tuple(name for name in COUNTERS if name not in ("sent", "started", "i
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Scrape:
     """The data read from one connection."""
 
     alias: str
@@ -73,18 +73,18 @@ class RsmqCollector(Collector):
         """Yield all metrics."""
         aliases = list(get_settings().connections) if self._aliases is None else self._aliases
         up = GaugeMetricFamily("rsmq_up", "Whether the server of a connection answered.", labels=["connection"])
-        readings = []
+        scrapes = []
         for alias in aliases:
             try:
-                readings.append(read_connection(alias, get_client(alias)))
+                scrapes.append(read_connection(alias, get_client(alias)))
                 up.add_metric([alias], 1)
             except RsmqError:
                 up.add_metric([alias], 0)
         yield up
-        yield from _queue_metrics(readings)
-        yield from _attempt_metrics(readings)
-        yield from _worker_metrics(readings)
-        yield from _event_metrics(readings)
+        yield from _queue_metrics(scrapes)
+        yield from _attempt_metrics(scrapes)
+        yield from _worker_metrics(scrapes)
+        yield from _event_metrics(scrapes)
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
@@ -100,7 +100,7 @@ def registry() -> CollectorRegistry:
     return own
 
 
-def read_connection(alias: str, client: Client) -> Reading:
+def read_connection(alias: str, client: Client) -> Scrape:
     """Return the data of one connection, without queues that cannot be read."""
     names = list_queues(client)
     queues: dict[str, Statistics] = {}
@@ -112,7 +112,7 @@ def read_connection(alias: str, client: Client) -> Reading:
     counted = [*queues, *(backlog.name for backlog in backlogs)]
     queues |= {backlog.name: backlog.now for backlog in backlogs if not isinstance(backlog.now, RsmqError)}
     shown = shown_queues(queues)
-    return Reading(
+    return Scrape(
         alias,
         shown,
         backlogs,
@@ -177,7 +177,7 @@ def _read(client: Client, call: Call[T], nothing: T) -> T:
 # -- Metrics ----------------------------------------------------------------------------------------------------------
 
 
-def _queue_metrics(readings: Sequence[Reading]) -> Iterator[Metric]:
+def _queue_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
     labels = ["connection", "queue"]
     messages = GaugeMetricFamily(
         "rsmq_queue_messages",
@@ -196,32 +196,32 @@ def _queue_metrics(readings: Sequence[Reading]) -> Iterator[Metric]:
     dead_lettered = CounterMetricFamily(
         "rsmq_topic_dead_lettered", "Messages of a topic that became dead letters of a group.", labels=labels
     )
-    for reading in readings:
-        others = {backlog.name for backlog in reading.backlogs}
-        unknown_age = {backlog.name for backlog in reading.backlogs if backlog.kind == "reliable"}
-        for name, queue in reading.queues.items():
-            own = [reading.alias, name]
+    for scrape in scrapes:
+        others = {backlog.name for backlog in scrape.backlogs}
+        unknown_age = {backlog.name for backlog in scrape.backlogs if backlog.kind == "reliable"}
+        for name, queue in scrape.queues.items():
+            own = [scrape.alias, name]
             for state, number in (("ready", queue.ready), ("delayed", queue.delayed), ("in_flight", queue.in_flight)):
                 messages.add_metric([*own, state], number)
             if name not in unknown_age:
                 oldest.add_metric(own, queue.oldest_ready_s or 0)
             if name not in others and name != OTHER:
-                is_paused.add_metric(own, name in reading.paused)
+                is_paused.add_metric(own, name in scrape.paused)
             sent.add_metric(own, queue.total_sent)
             received.add_metric(own, queue.total_received)
         dead = Counter[tuple[str, str]]()
-        for backlog in reading.backlogs:
+        for backlog in scrape.backlogs:
             if not isinstance(backlog.now, RsmqError):
-                dead[backlog.kind, backlog.name if backlog.name in reading.queues else OTHER] += backlog.dead
+                dead[backlog.kind, backlog.name if backlog.name in scrape.queues else OTHER] += backlog.dead
         for (kind, name), number in dead.items():
             if kind == "reliable":
-                messages.add_metric([reading.alias, name, "dead"], number)
+                messages.add_metric([scrape.alias, name, "dead"], number)
             else:
-                dead_lettered.add_metric([reading.alias, name], number)
+                dead_lettered.add_metric([scrape.alias, name], number)
     yield from (messages, oldest, is_paused, sent, received, dead_lettered)
 
 
-def _attempt_metrics(readings: Sequence[Reading]) -> Iterator[Metric]:
+def _attempt_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
     labels = ["connection", "queue", "task"]
     sent = CounterMetricFamily("rsmq_task_sent", "First deliveries of messages to workers.", labels=labels)
     started = CounterMetricFamily("rsmq_attempts_started", "Attempts that workers started.", labels=labels)
@@ -233,10 +233,10 @@ def _attempt_metrics(readings: Sequence[Reading]) -> Iterator[Metric]:
         "rsmq_wait_seconds", "Latency: time from ready to received by a worker.", labels=labels
     )
     run = HistogramMetricFamily("rsmq_run_seconds", "Run time of functions.", labels=labels)
-    for reading in readings:
-        for queue, tasks in reading.totals.items():
+    for scrape in scrapes:
+        for queue, tasks in scrape.totals.items():
             for task, counts in tasks.items():
-                own = [reading.alias, queue, task]
+                own = [scrape.alias, queue, task]
                 sent.add_metric(own, counts.sent)
                 started.add_metric(own, counts.started)
                 interrupted.add_metric(own, counts.interrupted)
@@ -253,24 +253,24 @@ def buckets(histogram: Histogram) -> list[tuple[str, float]]:
     return [*counts, ("+Inf", float(histogram.count))]
 
 
-def _worker_metrics(readings: Sequence[Reading]) -> Iterator[Metric]:
+def _worker_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
     age = GaugeMetricFamily(
         "rsmq_worker_last_beat_age_seconds",
         "Seconds since the last heartbeat of a worker process, which it sends every few seconds.",
         labels=["connection", "worker"],
     )
     number = GaugeMetricFamily("rsmq_workers", "Known worker processes.", labels=["connection"])
-    for reading in readings:
-        number.add_metric([reading.alias], len(reading.workers))
-        for worker in reading.workers:
-            age.add_metric([reading.alias, worker.worker_id], max(0.0, worker.now_ms - worker.beat_ms) / 1000)
+    for scrape in scrapes:
+        number.add_metric([scrape.alias], len(scrape.workers))
+        for worker in scrape.workers:
+            age.add_metric([scrape.alias, worker.worker_id], max(0.0, worker.now_ms - worker.beat_ms) / 1000)
     yield from (number, age)
 
 
-def _event_metrics(readings: Sequence[Reading]) -> Iterator[Metric]:
+def _event_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
     length = GaugeMetricFamily("rsmq_events", "Entries of the event log.", labels=["connection"])
     dropped = CounterMetricFamily("rsmq_events_dropped", "Events that Redis rejected.", labels=["connection"])
-    for reading in readings:
-        length.add_metric([reading.alias], reading.log.events)
-        dropped.add_metric([reading.alias], reading.log.dropped)
+    for scrape in scrapes:
+        length.add_metric([scrape.alias], scrape.log.events)
+        dropped.add_metric([scrape.alias], scrape.log.dropped)
     yield from (length, dropped)

@@ -30,9 +30,7 @@ def parts_of(field: str) -> tuple[str, int | None, str] | None:
     return (kind, None, task) if kind in COUNTERS or kind in _SUMS else None
 
 
-def tasks_told_apart(
-    queues: Mapping[str, Sequence[Mapping[str, int]]], known: Container[str]
-) -> dict[str, set[str]] | None:
+def shown_tasks(queues: Mapping[str, Sequence[Mapping[str, int]]], known: Container[str]) -> dict[str, set[str]] | None:
     """Choose the tasks of each queue that are shown: `known` ones first, then the busiest. None if all are."""
     weights = Counter[tuple[str, str]]()
     for queue, hashes in queues.items():

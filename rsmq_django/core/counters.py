@@ -17,7 +17,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from .call import Argument, Call
-from .cardinality import OTHER, parts_of, tasks_told_apart
+from .cardinality import OTHER, parts_of, shown_tasks
 from .client import Client
 from .counts import COUNTERS, HISTOGRAMS, Counts, Depth, Slot, merged, side_by_side
 from .errors import InvalidValue, RedisFailure, RsmqError
@@ -224,7 +224,7 @@ def _series(
     hashes = [_fields_of(reply) for reply in replies]
     each = len(hashes) // len(queues) if queues else 0
     parts = {queue: hashes[number * each : (number + 1) * each] for number, queue in enumerate(queues)}
-    shown = tasks_told_apart(parts, known) if task is None else None
+    shown = shown_tasks(parts, known) if task is None else None
     return {queue: window.slots(part, task=task, shown=shown and shown[queue]) for queue, part in parts.items()}
 
 
@@ -232,7 +232,7 @@ def _totals(
     queues: Sequence[str], replies: Sequence[dict[str, int] | RsmqError], known: Container[str]
 ) -> dict[str, dict[str, Counts]]:
     totals = {queue: _fields_of(reply) for queue, reply in zip(queues, replies, strict=True)}
-    shown = tasks_told_apart({queue: [fields] for queue, fields in totals.items()}, known)
+    shown = shown_tasks({queue: [fields] for queue, fields in totals.items()}, known)
     return {queue: read_counts(fields, shown=shown and shown[queue]) for queue, fields in totals.items()}
 
 

@@ -106,8 +106,8 @@ class Worker:
             renews_threads=shared_state is None,
         )
         self.sources: list[QueueSource | ReliableSource] = [
-            *self._make_fetchers(queues),
-            *self._make_reliable_fetchers(),
+            *self._make_queue_sources(queues),
+            *self._make_reliable_sources(),
         ]
         plan = TopicPlan(self.wakeup.wake, until_drained=options.until_drained, until_empty=options.until_empty)
         self.topics = TopicThreads(plan, names=options.topics, worker_id=options.worker_id)
@@ -118,7 +118,7 @@ class Worker:
         self._is_orphan = False
         self._stopping = Stopping(self.wakeup, grace_s=options.shutdown_timeout_s, shared_state=shared_state)
 
-    def _make_fetchers(self, queues: Sequence[QueueSettings]) -> list[QueueSource]:
+    def _make_queue_sources(self, queues: Sequence[QueueSettings]) -> list[QueueSource]:
         return [
             QueueSource(
                 client,
@@ -133,7 +133,7 @@ class Worker:
             for number, (client, work_queues) in enumerate(work_queues_by_client(queues, self.options.worker_id))
         ]
 
-    def _make_reliable_fetchers(self) -> list[ReliableSource]:
+    def _make_reliable_sources(self) -> list[ReliableSource]:
         return make_reliable_sources(
             self.options.reliable,
             notifier=self.notifier,

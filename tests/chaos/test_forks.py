@@ -106,13 +106,13 @@ def test_library_that_reaps_every_child_takes_no_message_along(
         """
 class Robbed(Supervisor):
     reaped = 0
-    def _bury_the_dead(self):
+    def _reap_children(self):
         if self.reaped < 3:  # what a library does that waits for processes of its own
             try:
                 self.reaped += bool(os.waitpid(-1, os.WNOHANG)[0])
             except ChildProcessError:
                 pass
-        super()._bury_the_dead()
+        super()._reap_children()
 run(Robbed, until_empty=True)
 """,
         server,

@@ -22,7 +22,7 @@ from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.worker.fetch.queues import queue_settings
 from rsmq_django.worker.fetch.wakeup import Wakeup
 from rsmq_django.worker.lease.inflight import InflightEntry, read_inflight
-from rsmq_django.worker.supervise.maintenance import Maintenance, make_keepers
+from rsmq_django.worker.supervise.maintenance import Maintenance, make_maintenance
 from rsmq_django.worker.supervise.recovery import Death
 from rsmq_django.worker.supervise.shared_state import SharedState
 from rsmq_django.worker.supervise.supervisor import Supervisor, SupervisorOptions
@@ -372,7 +372,7 @@ def test_records_of_a_vanished_machine_are_freed_whatever_is_in_them(
 @pytest.fixture
 def maintenance(project: Configure) -> Iterator[Maintenance]:
     """The maintenance of a supervisor on the only connection."""
-    (maintenance,) = make_keepers(queue_settings([]), max_crashes=3)
+    (maintenance,) = make_maintenance(queue_settings([]), max_crashes=3)
     yield maintenance
     maintenance.close()
 
@@ -440,7 +440,7 @@ def test_keeper_of_reliable_queues_takes_the_dead_off_the_list_unless_they_hold_
     settings.RSMQ = {**settings.RSMQ, "RELIABLE": {"orders": {}}}
     hold(server, "holder")
     server.redis.zadd("rsmq::workers", {"holder": 1000, "idle": 1000})
-    (maintenance,) = make_keepers([], max_crashes=3, reliable=["orders"])
+    (maintenance,) = make_maintenance([], max_crashes=3, reliable=["orders"])
 
     maintenance.look(["mine"])
 
@@ -466,7 +466,7 @@ def test_damaged_queue_keeps_nobody_from_beating_and_renewing(project: Configure
     message = hold(server, "mine", for_s=5)
     server.redis.delete(key)
     server.redis.set(key, "of another program")
-    (maintenance,) = make_keepers(queue_settings([]), max_crashes=3)
+    (maintenance,) = make_maintenance(queue_settings([]), max_crashes=3)
 
     maintenance.look(["mine"])
 

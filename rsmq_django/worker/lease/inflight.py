@@ -31,6 +31,8 @@ T = TypeVar("T")
 #: A worker without a heartbeat for this time is dead: it and its supervisor have missed six.
 DEAD_AFTER_S = 30.0
 BEAT_EVERY_S = 5.0
+#: Interval of checks for undelivered messages that no lost reply gave a reason for.
+UNDELIVERED_EVERY_S = 30.0
 _SILENCE_MS = round(DEAD_AFTER_S * 1000)
 
 
@@ -201,9 +203,6 @@ def _read_batch(name: bytes, text: bytes) -> Iterator[InflightEntry]:
 def _read_beat(reply: list[bytes]) -> tuple[int, list[str]]:
     server_ms, *worker_ids = reply
     return int(server_ms), [read_message_id(worker_id) for worker_id in worker_ids]
-
-
-UNDELIVERED_EVERY_S = 30.0
 
 
 class Undelivered:

@@ -49,9 +49,9 @@ class Leases:
         """Return the messages held now."""
         return list(self._held)
 
-    def settle_batches(self, deliveries: Iterable[Delivery]) -> list[str]:
+    def completed_batches(self, deliveries: Iterable[Delivery]) -> list[str]:
         """Return the batches of which no message is held any more when these are dropped."""
-        return self._settlement(self._count(deliveries))
+        return self._completed(self._count(deliveries))
 
     def drop(self, deliveries: Sequence[Delivery]) -> list[str]:
         """Forget messages: their outcome is known to Redis, or another worker holds them.
@@ -59,12 +59,12 @@ class Leases:
         Returns the batches of which no message is held any more.
         """
         counts = self._count(deliveries)
-        over = self._settlement(counts)
+        over = self._completed(counts)
         self._left -= counts  # this removes entries of zero
         self._held.difference_update(deliveries)
         return over
 
-    def _settlement(self, counts: Counter[str]) -> list[str]:
+    def _completed(self, counts: Counter[str]) -> list[str]:
         return [batch for batch, count in counts.items() if count == self._left[batch]]
 
     def _count(self, deliveries: Iterable[Delivery]) -> Counter[str]:

@@ -19,8 +19,6 @@ from .settle import Settlement
 
 #: A worker that is to end by itself waits this long for a damaged queue to accept outcomes.
 GIVE_UP_REFUSED_AFTER_S = 10.0
-
-
 #: An outcome that could not be sent alone is tried again after this time; a long one after twice this time, then after
 #: twice as long each time.
 FIRST_LATE_WAIT_S = 0.1
@@ -29,6 +27,8 @@ LONGEST_LATE_WAIT_S = 30.0
 MOST_BYTES = 1_048_576
 #: Shorter values fit through any network: if one fails, the server is away, and it is sent when the server is back.
 LONG_BYTES = 65_536
+#: Shorter runs never show as RUNNING: noting the start would cost more than it is worth.
+NOTE_START_AFTER_S = 0.1
 
 
 class LateSettlements:
@@ -170,10 +170,6 @@ def _bytes_of(settlement: Settlement) -> int:
     """Return the length of a return value; all other outcomes are short."""
     outcome = settlement.outcome
     return len(outcome.value) if isinstance(outcome, Succeeded) else 0
-
-
-#: Shorter runs never show as RUNNING: noting the start would cost more than it is worth.
-NOTE_START_AFTER_S = 0.1
 
 
 class StartNotes:

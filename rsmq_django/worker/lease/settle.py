@@ -98,12 +98,12 @@ class SettleCall:
 
 def settle_calls(
     settlements: Sequence[Settlement],
-    settle_batches: EndingBatches = lambda deliveries: [],
+    completed_batches: EndingBatches = lambda deliveries: [],
     event_log: EventLog | None = None,
 ) -> list[SettleCall]:
     """Return the calls that settle these outcomes.
 
-    `settle_batches` returns the batches of which a worker holds nothing any more after these deliveries.
+    `completed_batches` returns the batches of which a worker holds nothing any more after these deliveries.
     """
     recent = None if event_log is None else event_log.recent
     if recent is not None:
@@ -124,14 +124,14 @@ def settle_calls(
         else:
             group.append(settlement)
     all_groups = [*alone, *((group, apart) for (_, _, _, apart), group in groups.items())]
-    return [_settle_call(group, apart, settle_batches, event_log) for group, apart in all_groups]
+    return [_settle_call(group, apart, completed_batches, event_log) for group, apart in all_groups]
 
 
 def _settle_call(
-    group: list[Settlement], apart: str, settle_batches: EndingBatches, event_log: EventLog | None
+    group: list[Settlement], apart: str, completed_batches: EndingBatches, event_log: EventLog | None
 ) -> SettleCall:
     first, deliveries = group[0], [settlement.execution.delivery for settlement in group]
-    over, work_queue = settle_batches(deliveries), deliveries[0].work_queue
+    over, work_queue = completed_batches(deliveries), deliveries[0].work_queue
     events = NO_EVENTS if event_log is None else event_log.words(work_queue.name, group, are_apart=bool(apart))
     log = successes_key(work_queue.queue.client.namespace, apart) if apart else ""
     match first.outcome:

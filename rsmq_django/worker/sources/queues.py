@@ -370,7 +370,7 @@ class QueueSource:
             nothing = Fetched(found.server_ms, found.next_ms, found.queue_count, [], [])
             self.looked(nothing, FetchOrder(room, self.queues, [], None))
 
-    def _let_go_steps(self) -> list[AbandonStep]:
+    def _abandon_steps(self) -> list[AbandonStep]:
         deliveries = self.pending.take_abandoned()
         self.forget(deliveries, struck=())
         over = self.pending.take_over()
@@ -385,7 +385,7 @@ class QueueSource:
 
     def _steps(self, room: int, at_most: int) -> tuple[list[Step], FetchStep | None]:
         now, settlements = time.monotonic(), self.pending.take_settlements()
-        calls = settle_calls(settlements, self.leases.settle_batches, self.event_log)
+        calls = settle_calls(settlements, self.leases.completed_batches, self.event_log)
         steps: list[Step] = [SettleStep(self, each) for each in calls]
         steps += [CleanupStep(call) for call in cleanup_calls(settlements)]
         if self._start_notes.is_time(now) or self.leases.may_be_due(now):
@@ -393,7 +393,7 @@ class QueueSource:
             steps += self._steps_for_held(settlements, now)
         if now >= self.next_beat_at:
             steps.append(BeatStep(self))
-        steps += self._let_go_steps()
+        steps += self._abandon_steps()
         question = self.cancellations.question(self.leases.held)
         if question is not None:
             steps.append(AskStep(self, *question))

@@ -49,6 +49,10 @@ CUT_OFF_S = DEAD_AFTER_S / 2
 RETURN_WAIT_S = 2 * BEAT_EVERY_S
 #: The last fetch of a killed process may still be in the server's socket when its record is read: check again then.
 LOOK_AGAIN_AFTER_S = (1.0, 5.0)
+#: Interval of samples of the queue depths: a few in each minute, so that peaks are visible.
+SAMPLE_EVERY_S = 15.0
+#: Queues per round trip.
+SAMPLED_AT_A_TIME = 250
 
 
 class PeriodicJob:
@@ -113,16 +117,16 @@ class Maintenance:
         self._silence_tells_from_ms = 0.0
         self._backoff = ReconnectBackoff(f"supervisor, {connection!r}", server=connection)
         self._renewal = Renewal(self._client, queues, self._work_queues)
-        self._chores = [PeriodicJob("beats of workers", self._beat)]
+        self._jobs = [PeriodicJob("beats of workers", self._beat)]
         if queues:
-            self._chores.append(
+            self._jobs.append(
                 PeriodicJob("renewal of leases", self._renewal.look, at_most_s=lambda: self._renewal.wait_s)
             )
         if queues and fires_schedules:
-            self._chores.append(PeriodicJob("schedules", Scheduler(self._client, self._connection).look))
+            self._jobs.append(PeriodicJob("schedules", Scheduler(self._client, self._connection).look))
         names = [settings.name for settings in queues]
         if process_control is not None:
-            self._chores.append(
+            self._jobs.append(
                 PeriodicJob("records of processes", lambda _: process_control.present(self._client, names, reliable))
             )
         if queues and get_settings().statistics.enabled:  # last: no other job depends on it
@@ -130,7 +134,7 @@ class Maintenance:
                 {name for each in queues for name in (each.name, each.dead_letter) if name is not None}
             )
             lengths = DepthSampler(self._client, names_of_all, now_ms=lambda: self._last_beat_ms or time.time() * 1000)
-            self._chores.append(PeriodicJob("lengths of queues", lengths.look))
+            self._jobs.append(PeriodicJob("lengths of queues", lengths.look))
 
     def note_death(self, death: Death) -> None:
         """Queue the recovery of a dead process; look() carries it out as soon as the server is available."""
@@ -145,11 +149,11 @@ class Maintenance:
             return
         self._deaths += [death for at, death in self._later if now >= at]
         self._later = [(at, death) for at, death in self._later if now < at]
-        due = [chore for chore in self._chores if living and now >= chore.due_at]
+        due = [chore for chore in self._jobs if living and now >= chore.due_at]
         if not due and not self._deaths:
             return
         try:
-            self._free_the_dead()
+            self._recover_dead_workers()
             for chore in due:
                 chore.run(living)
             self._report()
@@ -161,7 +165,7 @@ class Maintenance:
     def next_look_at(self, *, has_children: bool) -> float | None:
         """Return when the next job is due, on the monotonic clock; None when there is none."""
         times = [0.0] if self._deaths else [at for at, _ in self._later]
-        times += [chore.due_at for chore in self._chores] if has_children else []
+        times += [chore.due_at for chore in self._jobs] if has_children else []
         return max(min(times), self._backoff.next_try_at) if times else None
 
     def close(self) -> None:
@@ -173,7 +177,7 @@ class Maintenance:
 
     # -- Jobs ---------------------------------------------------------------------------------------------------------
 
-    def _free_the_dead(self) -> None:
+    def _recover_dead_workers(self) -> None:
         for death in list(self._deaths):
             try:
                 recover(
@@ -210,10 +214,10 @@ class Maintenance:
         self._last_beat_ms = server_ms
         for worker_id in silent if server_ms >= self._silence_tells_from_ms else ():
             if worker_id not in known:
-                self._free_stranger(worker_id)
+                self._recover_stale_worker(worker_id)
         return BEAT_EVERY_S
 
-    def _free_stranger(self, worker_id: str) -> None:
+    def _recover_stale_worker(self, worker_id: str) -> None:
         """Recover the messages of a stale worker whose supervisor is stale too, perhaps with its whole machine."""
         inflight_key = worker_key(self._client.namespace, worker_id)
         count = 0
@@ -252,7 +256,7 @@ class Maintenance:
         return self._found[name]
 
 
-def make_keepers(
+def make_maintenance(
     queues: Sequence[QueueSettings],
     *,
     max_crashes: int,
@@ -280,12 +284,6 @@ def make_keepers(
     ]
 
 
-#: Interval of samples of the queue depths: a few in each minute, so that peaks are visible.
-EVERY_S = 15.0
-#: Queues per round trip.
-SLICE = 250
-
-
 class DepthSampler:
     """Samples the depths of these queues on one connection; `now_ms` is the server's time."""
 
@@ -301,11 +299,11 @@ class DepthSampler:
         """Sample the depths of the next queues and return the number of seconds until the next slice."""
         if self._at == 0:
             self._began_at = time.monotonic()
-        part = self._names[self._at : self._at + SLICE]
+        part = self._names[self._at : self._at + SAMPLED_AT_A_TIME]
         at_s = self._now_ms() / 1000
         replies = self._client.run_many([sample(self._client.namespace, name, at_s=at_s) for name in part])
-        self._at = self._at + SLICE if self._at + SLICE < len(self._names) else 0
+        self._at = self._at + SAMPLED_AT_A_TIME if self._at + SAMPLED_AT_A_TIME < len(self._names) else 0
         for reply in replies:
             if isinstance(reply, RsmqError):  # for example a damaged queue: the next call continues after this slice
                 raise reply
-        return 0.0 if self._at else max(0.0, self._began_at + EVERY_S - time.monotonic())
+        return 0.0 if self._at else max(0.0, self._began_at + SAMPLE_EVERY_S - time.monotonic())

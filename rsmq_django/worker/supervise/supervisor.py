@@ -33,7 +33,7 @@ from ..health import Report, make_report
 from ..stopping import STOP_SIGNALS
 from ..worker import Worker, WorkerOptions, random_worker_id
 from .control import ProcessControl
-from .maintenance import make_keepers
+from .maintenance import make_maintenance
 from .pidfile import ProbeOptions, Probes
 from .process import (
     BROKEN,
@@ -108,7 +108,7 @@ class Supervisor:
         self.options = options
         self.children: list[Child] = []
         self.exit_status = 0
-        self._maintenance = make_keepers(
+        self._maintenance = make_maintenance(
             self.queues,
             max_crashes=options.max_crashes,
             fires_schedules=options.fires_schedules,
@@ -117,7 +117,7 @@ class Supervisor:
         )
         self._wakeup = Wakeup()
         self._lifeline, self._lifeline_writer = os.pipe()
-        self._free_seats = [ProcessSlot(number) for number in range(options.processes)]
+        self._free_slots = [ProcessSlot(number) for number in range(options.processes)]
         self._idle_turns = IdleTurns(options.processes)
         self._short_lives = 0
         self._start_at = 0.0
@@ -146,7 +146,7 @@ class Supervisor:
             while self.children or self._wants_more:
                 self._start_missing()
                 self._wakeup.sleep(self._next_look_at, at_most_s=LOOK_EVERY_S)
-                self._bury_the_dead()
+                self._reap_children()
                 self._attend()
                 self._probes.look()  # before the maintenance, which may wait for a server that does not answer
                 living = [child.worker_id for child in self.children]
@@ -173,7 +173,7 @@ class Supervisor:
     def report(self) -> Report:
         """Return the health of the processes, for probes."""
         processes: list[tuple[int | None, float]] = [(child.pid, child.last_poll) for child in self.children]
-        processes += [(None, process_slot.last_poll) for process_slot in self._free_seats]
+        processes += [(None, process_slot.last_poll) for process_slot in self._free_slots]
         return make_report(
             self.options.worker.worker_id,
             processes,
@@ -183,7 +183,7 @@ class Supervisor:
 
     @property
     def _wants_more(self) -> bool:
-        return bool(self._free_seats) and self._stop_by is None
+        return bool(self._free_slots) and self._stop_by is None
 
     # -- Children ------------------------------------------------------------------------------------------------------
 
@@ -192,12 +192,12 @@ class Supervisor:
         with signals_held():
             while self._wants_more and time.monotonic() >= self._start_at:
                 try:
-                    self.children.append(self._fork(self._free_seats[0]))
+                    self.children.append(self._fork(self._free_slots[0]))
                 except OSError as error:
                     logger.error("cannot start a process: %s; trying again in %.0f s", error, LONGEST_RESTART_WAIT_S)
                     self._start_at = time.monotonic() + LONGEST_RESTART_WAIT_S
                     return
-                del self._free_seats[0]
+                del self._free_slots[0]
 
     def _fork(self, process_slot: ProcessSlot) -> Child:
         options = self._options_of_a_child()
@@ -292,7 +292,7 @@ class Supervisor:
             logging.shutdown()
             os._exit(ENDED)
 
-    def _bury_the_dead(self) -> None:
+    def _reap_children(self) -> None:
         for child in list(self.children):
             with signals_held():  # a signal must not be passed on to a pid that is free again
                 code = child.reap()
@@ -350,7 +350,7 @@ class Supervisor:
             self._start_at = time.monotonic() + wait_s
         process_slot = child.process_slot
         self._idle_turns.leave(process_slot.number)
-        self._free_seats.append(
+        self._free_slots.append(
             ProcessSlot(process_slot.number, last_poll=child.last_poll, replaced=process_slot.replaced + 1)
         )
 

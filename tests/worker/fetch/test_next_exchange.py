@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Message
-from rsmq_django.core import backoff as outage_module
+from rsmq_django.core import backoff as backoff_module
 from rsmq_django.core.errors import BrokenQueue, ConnectionFailed
-from rsmq_django.worker.fetch import polling as lookout_module
+from rsmq_django.worker.fetch import polling as polling_module
 from rsmq_django.worker.fetch.queue_selector import FetchOrder
 from rsmq_django.worker.fetch.steps import Fetched, QueueFetch
-from rsmq_django.worker.lease import pending as tray_module
+from rsmq_django.worker.lease import pending as pending_module
 from rsmq_django.worker.lease.delivery import Delivery
 from rsmq_django.worker.lease.pending import NOTE_START_AFTER_S
-from rsmq_django.worker.sources import queues as fetcher_module
+from rsmq_django.worker.sources import queues as source_module
 from rsmq_django.worker.sources.queues import QueueSource
 from tests.worker.still_clock import StillClock
 from tests.worker.workshop import Configure, new_worker
@@ -26,7 +26,7 @@ POLL_S = 5.0
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
     monkeypatch.setattr("rsmq_django.core.backoff.random.uniform", lambda least, most: most)
-    return StillClock(monkeypatch, fetcher_module, lookout_module, outage_module, tray_module)
+    return StillClock(monkeypatch, source_module, polling_module, backoff_module, pending_module)
 
 
 @pytest.fixture

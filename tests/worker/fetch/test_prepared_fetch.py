@@ -22,7 +22,7 @@ from tests.support import wait_until
 from tests.worker.workshop import Configure, declare, new_worker, send_raw, working
 
 
-def fetcher_at_rest(room: int = 2) -> QueueSource:
+def source_at_rest(room: int = 2) -> QueueSource:
     """Return the source of a worker that has found nothing and is about to sleep."""
     source = new_worker().sources[0]
     assert isinstance(source, QueueSource)
@@ -40,7 +40,7 @@ def is_waiting(messages: int = 1) -> bool:
 
 
 def test_the_next_exchange_brings_the_answer(project: Configure):
-    source = fetcher_at_rest()
+    source = source_at_rest()
     message_id = send_raw(b"hello")
 
     assert source.ask_early()
@@ -52,7 +52,7 @@ def test_the_next_exchange_brings_the_answer(project: Configure):
 
 
 def test_server_that_has_forgotten_the_script_is_told_again(project: Configure, server: PrivateServer):
-    source = fetcher_at_rest()
+    source = source_at_rest()
     send_raw(b"hello")
     server.redis.script_flush()
 
@@ -62,7 +62,7 @@ def test_server_that_has_forgotten_the_script_is_told_again(project: Configure, 
 
 
 def test_worker_without_room_asks_nothing(project: Configure):
-    source = fetcher_at_rest()
+    source = source_at_rest()
     source.get_ready(0)
 
     assert not source.ask_early()
@@ -85,7 +85,7 @@ def test_worker_that_holds_something_asks_in_its_turn(project: Configure):
 def test_lost_answer_costs_no_message_and_no_attempt(configure: Configure, server: PrivateServer):
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)
-        source = fetcher_at_rest()
+        source = source_at_rest()
         message_id = send_raw(b"hello")
         proxy.lose_reply_to(load_script("worker/fetch").sha1.encode())
 
@@ -99,7 +99,7 @@ def test_lost_answer_costs_no_message_and_no_attempt(configure: Configure, serve
 def test_broken_connection_is_made_again_by_the_exchange(configure: Configure, server: PrivateServer):
     with FaultProxy(server.url) as proxy:
         configure(url=proxy.url)
-        source = fetcher_at_rest()
+        source = source_at_rest()
         send_raw(b"hello")
         proxy.reset_connections()
 
@@ -246,7 +246,7 @@ def _wait_for(subscription: Subscription) -> None:
 
 
 def test_other_users_of_the_connection_are_not_disturbed(project: Configure):
-    source = fetcher_at_rest()
+    source = source_at_rest()
     send_raw(b"hello")
     source.ask_early()
 
@@ -271,7 +271,7 @@ def test_socket_that_the_server_has_closed_is_kept_to_be_connected_again(server:
 
 
 def test_worker_without_room_sleeps_although_messages_wait(project: Configure):
-    source = fetcher_at_rest()
+    source = source_at_rest()
     send_raw(b"hello")
     source.heard()
 
@@ -280,7 +280,7 @@ def test_worker_without_room_sleeps_although_messages_wait(project: Configure):
 
 
 def test_worker_at_rest_gets_up_to_report_what_it_has_counted(project: Configure):
-    source = fetcher_at_rest()
+    source = source_at_rest()
     assert source.next_exchange_at(0) is None
 
     assert source.statistics is not None
@@ -292,7 +292,7 @@ def test_worker_at_rest_gets_up_to_report_what_it_has_counted(project: Configure
 def test_messages_of_an_early_look_whose_answer_nobody_can_read_come_back_without_an_attempt(
     project: Configure, monkeypatch: pytest.MonkeyPatch
 ):
-    source = fetcher_at_rest()
+    source = source_at_rest()
     message_id = send_raw(b"hello")
     send = source._prepared_fetch.send
 

@@ -15,7 +15,7 @@ from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, new_worker
 
 
-def lineup_of_a_worker(*queue_names: str) -> QueueSelector:
+def selector_of_a_worker(*queue_names: str) -> QueueSelector:
     """Return the queues of a worker that has just started."""
     (source,) = new_worker(*queue_names).sources
     assert isinstance(source, QueueSource)
@@ -28,7 +28,7 @@ def names(selector: QueueSelector) -> list[str]:
 
 
 def test_a_new_priority_is_in_the_next_look_in_its_place(project: Configure):
-    selector = lineup_of_a_worker()
+    selector = selector_of_a_worker()
     declared = declare(lambda: None)
     for priority in (5, -5, 50):
         declared.using(priority=priority).enqueue()
@@ -42,7 +42,7 @@ def test_a_new_priority_is_in_the_next_look_in_its_place(project: Configure):
 
 
 def test_a_queue_that_was_deleted_stays_and_its_priorities_go(project: Configure):
-    selector = lineup_of_a_worker()
+    selector = selector_of_a_worker()
     declare(lambda: None).using(priority=5).enqueue()
     selector.find_bands()
     for name in ("default", "default-p5"):
@@ -54,7 +54,7 @@ def test_a_queue_that_was_deleted_stays_and_its_priorities_go(project: Configure
 
 
 def test_number_of_queues_is_known_unless_the_list_cannot_be_read(project: Configure, server: PrivateServer):
-    selector = lineup_of_a_worker()
+    selector = selector_of_a_worker()
     ensure_queue("default")
     selector.find_bands()
     assert selector.known_count == server.redis.scard(queues_key("rsmq"))
@@ -68,7 +68,7 @@ def test_number_of_queues_is_known_unless_the_list_cannot_be_read(project: Confi
 
 @pytest.mark.parametrize("is_provisioned", [False, True])
 def test_look_is_settled_when_queues_and_priorities_are_known(project: Configure, is_provisioned: bool):
-    selector = lineup_of_a_worker()
+    selector = selector_of_a_worker()
     assert selector.is_settled
 
     selector.is_provisioned, selector.bands_are_known = is_provisioned, False
@@ -103,7 +103,7 @@ def test_very_many_queues_without_weights_are_scanned_for_those_that_have_someth
 def test_without_weights_there_are_no_limits(configure: Configure):
     configure(mail={}, reports={})
 
-    look = lineup_of_a_worker("reports", "mail").look(10)
+    look = selector_of_a_worker("reports", "mail").look(10)
 
     assert [work_queue.name for work_queue in look.queues] == ["reports", "mail"]
     assert (list(look.limits), look.quotas, look.batches, look.is_partial) == (["", ""], None, (), False)
@@ -113,7 +113,7 @@ def test_one_weight_makes_shares_in_which_the_others_count_one(configure: Config
     configure(mail={"WEIGHT": 3}, reports={})
     declare(queue_name="mail")(lambda: None).using(priority=7).enqueue()
 
-    look = lineup_of_a_worker("reports", "mail").look(8)
+    look = selector_of_a_worker("reports", "mail").look(8)
 
     assert look.quotas == {"mail": 6, "reports": 2}
     limits = dict(zip([work_queue.name for work_queue in look.queues], look.limits, strict=True))
@@ -123,14 +123,14 @@ def test_one_weight_makes_shares_in_which_the_others_count_one(configure: Config
 def test_a_single_queue_needs_no_shares(configure: Configure):
     configure(mail={"WEIGHT": 3})
 
-    assert lineup_of_a_worker("mail").look(8).quotas is None
+    assert selector_of_a_worker("mail").look(8).quotas is None
 
 
 def test_what_takes_batches_is_told_by_its_position(configure: Configure):
     configure(mail={}, reports={})
     consumer("reports", batch=10)(lambda messages: None)
 
-    look = lineup_of_a_worker("mail", "reports").look(4)
+    look = selector_of_a_worker("mail", "reports").look(4)
 
     assert list(look.batches) == [2, 10]
 
@@ -138,7 +138,7 @@ def test_what_takes_batches_is_told_by_its_position(configure: Configure):
 def test_batches_count_as_calls_in_the_shares(configure: Configure):
     configure(mail={"WEIGHT": 1}, reports={"WEIGHT": 1})
     consumer("reports", batch=10)(lambda messages: None)
-    selector = lineup_of_a_worker("mail", "reports")
+    selector = selector_of_a_worker("mail", "reports")
     look = selector.look(4)
     queues = {work_queue.name: work_queue for work_queue in look.queues}
 

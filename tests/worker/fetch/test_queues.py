@@ -354,7 +354,7 @@ def test_damaged_queue_does_not_keep_the_lengths_of_others_from_being_noted(
     send_raw(b"1", "good")
     server.redis.set("rsmq:broken", "of another program")
     server.redis.hset("rsmq:broken:Q", "vt", 30)
-    monkeypatch.setattr(lengths, "SLICE", 1)
+    monkeypatch.setattr(lengths, "SAMPLED_AT_A_TIME", 1)
     noted = DepthSampler(get_client(), ["broken", "good"], now_ms=lambda: time.time() * 1000)
 
     for _ in range(2):

@@ -14,7 +14,7 @@ from rsmq_django.core import Connection, Message
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.worker.fetch.queues import queue_settings
 from rsmq_django.worker.lease.inflight import DEAD_AFTER_S
-from rsmq_django.worker.supervise.maintenance import SLICE, Maintenance, make_keepers
+from rsmq_django.worker.supervise.maintenance import SAMPLED_AT_A_TIME, Maintenance, make_maintenance
 from rsmq_django.worker.supervise.process import Child, ProcessSlot
 from rsmq_django.worker.supervise.shared_state import SharedState
 from rsmq_django.worker.worker import Worker
@@ -26,7 +26,7 @@ from tests.worker.site import tasks
 from tests.worker.site.journal import Journal
 from tests.worker.workshop import Configure, declare, new_worker
 
-MANY = 3 * SLICE
+MANY = 3 * SAMPLED_AT_A_TIME
 
 
 def now_ms(server: PrivateServer) -> float:
@@ -39,7 +39,7 @@ def heartbeat_ms(server: PrivateServer, worker_id: str) -> float:
 
 
 def maintenance_of(*queue_names: str, fires_schedules: bool = False) -> Maintenance:
-    (maintenance,) = make_keepers(queue_settings(queue_names), max_crashes=3, fires_schedules=fires_schedules)
+    (maintenance,) = make_maintenance(queue_settings(queue_names), max_crashes=3, fires_schedules=fires_schedules)
     return maintenance
 
 
@@ -90,7 +90,7 @@ def test_worker_that_has_sent_a_heartbeat_since_it_seemed_dead_keeps_its_message
     message = held_by("w1", server)
     server.redis.zadd("rsmq::workers", {"w1": now_ms(server)})
 
-    maintenance_of()._free_stranger("w1")
+    maintenance_of()._recover_stale_worker("w1")
 
     assert get_queue("default").receive() is None
     assert server.redis.exists("rsmq::worker:w1") and server.redis.zscore("rsmq::workers", "w1")
@@ -237,9 +237,9 @@ def test_schedules_do_not_wait_for_the_lengths_of_very_many_queues(
 
     maintenance.look(["w1"])
 
-    assert max(exchanges) <= SLICE + 1  # and a script to load
+    assert max(exchanges) <= SAMPLED_AT_A_TIME + 1  # and a script to load
     assert len(exchanges) < 20
-    *others, lengths = maintenance._chores
+    *others, lengths = maintenance._jobs
     assert lengths.due_at < time.monotonic() < min(chore.due_at for chore in others), "the other slices come later"
 
 

@@ -7,7 +7,7 @@ import pytest
 from rsmq_django.core.call import load_script
 from rsmq_django.core.errors import ConnectionFailed
 from rsmq_django.worker.fetch.queues import queue_settings
-from rsmq_django.worker.supervise.maintenance import PeriodicJob, make_keepers
+from rsmq_django.worker.supervise.maintenance import PeriodicJob, make_maintenance
 from rsmq_django.worker.supervise.recovery import Death
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
@@ -48,7 +48,7 @@ def test_a_server_that_is_away_is_the_trouble_of_all_chores():
 def test_only_what_may_be_held_is_said_to_come_back(
     project: Configure, caplog: pytest.LogCaptureFixture, held_nothing: bool
 ):
-    (maintenance,) = make_keepers(queue_settings([]), max_crashes=3)
+    (maintenance,) = make_maintenance(queue_settings([]), max_crashes=3)
     maintenance.note_death(Death(worker_id="w7", how="status 0", running=frozenset(), held_nothing=held_nothing))
 
     maintenance.close()

@@ -50,7 +50,7 @@ def make_supervisor(project: Configure, clock: StillClock) -> Iterator[MakeSuper
         supervisor = Supervisor(
             queue_settings([]), SupervisorOptions(processes=3, worker=worker, max_memory_bytes=max_memory_bytes)
         )
-        supervisor._free_seats.clear()  # as if all had been started
+        supervisor._free_slots.clear()  # as if all had been started
         for maintenance in supervisor._maintenance:
             maintenance.close()
         supervisor._maintenance.clear()  # which take care of messages, not of processes
@@ -124,7 +124,7 @@ def test_process_that_was_killed_by_its_message_makes_no_other_wait(make_supervi
         supervisor._on_death(child, -11)
 
     assert supervisor._start_at == 0
-    assert [process_slot.replaced for process_slot in supervisor._free_seats] == [1, 1, 1]
+    assert [process_slot.replaced for process_slot in supervisor._free_slots] == [1, 1, 1]
 
 
 def test_misconfigured_process_stops_the_others_and_the_exit_status_says_so(make_supervisor: MakeSupervisor):
@@ -157,7 +157,7 @@ def test_burst_replaces_only_processes_that_are_not_done(make_supervisor: MakeSu
 
     supervisor._on_death(child, code)
 
-    assert bool(supervisor._free_seats) == is_replaced
+    assert bool(supervisor._free_slots) == is_replaced
 
 
 def test_second_signal_gives_the_tasks_no_more_time_and_a_later_one_does_not_give_it_back(
@@ -285,7 +285,7 @@ def test_process_that_cannot_be_started_leaves_no_pipe_open(
     monkeypatch.setattr(os, "fork", fork)
 
     for number in range(3):
-        supervisor._free_seats[:] = [ProcessSlot(number)]
+        supervisor._free_slots[:] = [ProcessSlot(number)]
         supervisor._start_at = 0.0
         supervisor._start_missing()
 
