@@ -82,7 +82,7 @@ def new_worker(*queue_names: str, **options: Any) -> Worker:
 
 def work(*queue_names: str, **options: Any) -> bool:
     """Run a worker on this thread until no message is left; without names, on all queues of the settings."""
-    return new_worker(*queue_names, **({"until_empty": True} | options)).run()
+    return new_worker(*queue_names, **({"until_empty": True, "threads": 1} | options)).run()
 
 
 @contextmanager
