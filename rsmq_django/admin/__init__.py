@@ -1,7 +1,6 @@
-"""Admin pages for the data in Redis. They read it live and store no copy.
+"""Admin pages for the data in Redis: one module registers each model, `site.py` has the code of all pages.
 
-Django imports this package when the admin looks for models to register. `site.py` has the code of all pages; each
-module that is imported here registers one model.
+They read Redis through `live/` and store no copy. Scripts and keys are in `core/`.
 """
 
 from django.apps import apps

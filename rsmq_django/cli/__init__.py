@@ -1,5 +1,4 @@
-"""`rsmqctl`: RSMQ queues from the command line, without Django.
+"""`rsmqctl`: RSMQ queues from the command line. `app` is the entry point, each command group has a module.
 
-`app` is the entry point; each command group has a module. Shared modules: `session` (server and output format),
-`options`, `output` and `failures`. `manage.py rsmqctl` runs the same commands with a project's settings.
+Nothing here imports Django: `manage.py rsmqctl` (`management/`) runs the same commands with a project's settings.
 """

@@ -1,4 +1,8 @@
-"""Queues on Redis that every language can speak. Pure Redis: this package knows nothing of Django."""
+"""Pure Redis: queues, reliable queues, topics, and the records of tasks, as Lua scripts and their callers.
+
+Nothing here imports Django or knows settings: callers pass connections and options. Declaring and running tasks is in
+`tasks/` and `worker/`.
+"""
 
 from . import errors
 from .client import Client

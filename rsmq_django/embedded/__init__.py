@@ -1,12 +1,7 @@
 """A private local server for development, demo and tests: it starts with its first client and stops after the last.
 
-All processes with the same state directory share one server and its data. `EmbeddedServer(...).ensure()` starts it;
-this package calls it only if the settings contain `EMBEDDED`, so that a production site cannot use it by accident. The
-server listens on a unix socket only, for this operating system user only.
-
-Each client process holds a shared file lock, which the kernel releases however the process ends: kill -9 of every
-client leaves no server behind, and no client can stop the server while another one uses it. This module is the client
-side; `supervisor.py` is the detached process that owns the server, `binary.py` finds the executable.
+Used only if the settings contain `EMBEDDED`; a production site has a server of its own. `supervisor.py` is the process
+that owns the server, `binary.py` finds the executable; tests have their server from `testing/`.
 """
 
 import hashlib
@@ -38,6 +33,8 @@ MAX_SOCKET_PATH_BYTES = 103
 POLL_S = 0.01
 QUOTED_LOG_LINES = 8
 
+#: Each client process holds a shared lock of users.lock, which the kernel releases however the process ends: kill -9 of
+#: every client leaves no server behind, and no client can stop the server while another one uses it.
 #: State directory -> descriptor of its users.lock, for every server that this process uses. Stored here and not in the
 #: object, which may be garbage-collected while the process still uses the server.
 _held: dict[Path, int] = {}

@@ -1,1 +1,4 @@
-"""The models without tables: content types and permissions come from here."""
+"""Migrations of the models in `models/`: content types and permissions come from here.
+
+None of them creates a table: the rows of these models are in Redis.
+"""

@@ -1,7 +1,7 @@
-"""Models of the admin: unmanaged, their rows are read from Redis on demand.
+"""Models of the admin: unmanaged, their rows are read from Redis on demand by `live/`.
 
-Nothing here has a table. There are no foreign keys between them, because deleting would follow those with SQL; and
-nothing can be saved, because a change in Redis is a script that compares with the state that was shown.
+Nothing here has a table or a foreign key, because deleting would follow those with SQL; and nothing can be saved,
+because a change in Redis is a script that compares with the state that was shown.
 """
 
 from .listed import ReliableQueue, Topic

@@ -1,4 +1,7 @@
-"""Declaring and sending tasks: Django's Tasks framework with retries, dead letters, time limits and raw consumers."""
+"""Declaring and sending tasks: Django's Tasks framework with retries, dead letters, time limits and raw consumers.
+
+Nothing here runs a task: that is `worker/`. Redis calls are in `core/`, rows sent by a transaction in `outbox/`.
+"""
 
 from .batch import BatchCall
 from .cancellation import acancel, cancel

@@ -1,7 +1,7 @@
-"""The doctor: checks a server and its queues for inconsistencies, and repairs them.
+"""The doctor: checks a server and its queues for inconsistencies (`examine()`), and repairs them (`repair()`).
 
-`examine()` only reads, `repair()` repairs its findings. Both work on queues of a million messages without blocking
-other clients, and read data of any RSMQ client. Neither uses Django: settings are passed in.
+It works on queues of a million messages without blocking other clients, and on data of any RSMQ client. It knows no
+settings: callers pass them in. Checks of settings are in `checks.py` of the package.
 """
 
 from .examination import examine

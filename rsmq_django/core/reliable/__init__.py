@@ -1,9 +1,7 @@
-"""Reliable queues: first in, first out; popped messages stay in flight until they are acknowledged.
+"""Reliable queues (RELIABLEQ): first in, first out; popped messages stay in flight until they are acknowledged.
 
-The semantics, ids and replies of RedisRQ (the RELIABLEQ data type), as scripts on a server without modules. `queue.py`
-has the operations, `arguments.py` their validation, `waiting.py` blocking pops, `records.py` the values, `replies.py`
-the parsing of replies, `shapes.py` the lists that RedisRQ returns, `listing.py` the list of queues, and `library.py`
-the same scripts as functions for programs in other languages.
+The operations and replies of RedisRQ on a server without modules; `library.py` offers the same scripts to programs in
+other languages. RSMQ queues are in another package of `core`, and workers read both through `worker/sources/`.
 """
 
 from .listing import alist_reliable_queues, list_reliable_queues
