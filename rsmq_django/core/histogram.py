@@ -2,7 +2,7 @@
 
 Bucket 0 holds everything up to a microsecond, bucket b what is longer than 1.02^(b-1) and at most 1.02^b microseconds.
 Histograms merge by adding their counts, over any span of time, queues, tasks and machines, in plain Python.
-Knows nothing of Redis: a histogram that was read from a file works the same.
+Without Redis and Spark: the counters of workers and the history of the pipeline have the same buckets.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from .numbers import read_whole
 
 GROWTH = 1.02
-_LOG_GROWTH = math.log(GROWTH)
+LOG_GROWTH = math.log(GROWTH)
 #: Of three thousand years.
 LAST_BUCKET = 2000
 
 
 def bucket_of(duration_us: float) -> int:
     """Return the bucket of a duration in microseconds; negative ones count as none at all."""
-    return math.ceil(math.log(duration_us) / _LOG_GROWTH) if duration_us > 1 else 0
+    return math.ceil(math.log(duration_us) / LOG_GROWTH) if duration_us > 1 else 0
 
 
 def value_of(bucket: int) -> float:

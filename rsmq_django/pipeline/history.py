@@ -13,8 +13,8 @@ from typing import Literal
 
 from django.db.models import Max, Min, Q, QuerySet, Sum
 
+from ..core.histogram import Histogram
 from ..spark.burn import ALARMS, WINDOWS_S
-from ..spark.histogram import merged, quantile_us
 from .models import Anomaly, CapacityAdvice, FailureGroup, PipelineRun, QueueDepth, SloBurn, TaskHour
 
 Step = Literal["hour", "day"]
@@ -32,8 +32,8 @@ class Point:
     dead: int = 0
     lost: int = 0
     busy_s: float = 0.0
-    wait_hist: dict[int, int] = field(default_factory=dict)
-    run_hist: dict[int, int] = field(default_factory=dict)
+    wait: Histogram = field(default_factory=Histogram)
+    run: Histogram = field(default_factory=Histogram)
 
     @property
     def failure_rate(self) -> float:
@@ -42,11 +42,11 @@ class Point:
 
     def wait_ms(self, q: float) -> float | None:
         """Return a quantile of the latency."""
-        return _milliseconds(quantile_us(self.wait_hist, q))
+        return _milliseconds(self.wait.quantile_us(q))
 
     def run_ms(self, q: float) -> float | None:
         """Return a quantile of the run times."""
-        return _milliseconds(quantile_us(self.run_hist, q))
+        return _milliseconds(self.run.quantile_us(q))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +215,8 @@ def _add(point: Point, row: TaskHour) -> None:
     point.dead += row.dead
     point.lost += row.lost
     point.busy_s += row.busy_us / 1e6
-    point.wait_hist = merged([point.wait_hist, _numbered(row.wait_hist)])
-    point.run_hist = merged([point.run_hist, _numbered(row.run_hist)])
+    point.wait.add_counts(_numbered(row.wait_hist))
+    point.run.add_counts(_numbered(row.run_hist))
 
 
 def _numbered(histogram: dict[str, int]) -> dict[int, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from .histogram import quantile_us
+from ..core.histogram import Histogram
 
 #: Makes the deviation comparable with a standard deviation.
 SCALE = 0.6745
@@ -115,4 +115,4 @@ def metric_of(row: Mapping[str, Any], metric: str) -> float | None:
     if metric == "failure_rate":
         return (row["retried"] + row["dead"] + row["lost"]) / row["attempts"] if row["attempts"] else None
     histogram = row["wait_hist" if metric == "wait_p95" else "run_hist"]
-    return quantile_us(dict(histogram or {}), 0.95)
+    return Histogram(dict(histogram or {})).quantile_us(0.95)

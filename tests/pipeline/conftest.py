@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.spark import histogram
+from rsmq_django.core.histogram import Histogram
 from rsmq_django.spark.events import SCHEMA
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.schemas import FAILURES, HOURLY
@@ -27,7 +27,7 @@ def hour_row(at: dt.datetime = NOON, **values: Any) -> dict[str, Any]:
         "succeeded": 100,
     }
     row |= dict.fromkeys(counts, 0) | {"busy_us": 2_000_000, "run_s_squared": 0.1, "body_bytes": 9000, "workers": 2}
-    row |= {"wait_hist": histogram.of([1000] * 100), "run_hist": histogram.of([20_000] * 100)}
+    row |= {"wait_hist": Histogram.of([1000] * 100).counts, "run_hist": Histogram.of([20_000] * 100).counts}
     row |= values
     return row | {name: list(row[name].items()) for name in ("wait_hist", "run_hist")}
 

@@ -4,10 +4,10 @@ import datetime as dt
 
 import pytest
 
+from rsmq_django.core.histogram import Histogram
 from rsmq_django.pipeline import history
 from rsmq_django.pipeline.models import SloBurn
 from rsmq_django.pipeline.publish import publish
-from rsmq_django.spark import histogram
 
 from .conftest import DAY, NOON, failure_row, hour_row
 
@@ -17,7 +17,7 @@ HOUR = dt.timedelta(hours=1)
 
 
 def test_history_of_a_day_adds_the_histograms_of_its_hours_and_tasks(lake, write_hours):
-    slow = histogram.of([1_000_000] * 10)
+    slow = Histogram.of([1_000_000] * 10).counts
     write_hours([hour_row(), hour_row(NOON + HOUR), hour_row(task="shop.bill", attempts=10, dead=5, run_hist=slow)])
     publish(lake)
 

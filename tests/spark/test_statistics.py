@@ -1,41 +1,18 @@
-"""Histograms, capacity, burn rates, anomalies: plain Python, against what they must equal."""
+"""Capacity, burn rates, anomalies: plain Python, against what they must equal."""
 
 import datetime as dt
 import math
 import random
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rsmq_django.spark import histogram
+from rsmq_django.core.histogram import Histogram
 from rsmq_django.spark.anomalies import HourMetrics, find_anomalies
 from rsmq_django.spark.burn import Objective, budget_left, burn, read_objectives
 from rsmq_django.spark.capacity import Demand, advise, arrival_rate_per_s, slots_needed
 from rsmq_django.spark.errors import PipelineError
-
-TIMES = st.lists(st.integers(1, 10**12), min_size=1, max_size=200)
-
-# -- Histograms -------------------------------------------------------------------------------------------------------
-
-
-@given(TIMES, st.sampled_from([0.01, 0.5, 0.95, 0.99, 1.0]))
-def test_quantile_is_within_one_per_cent_of_the_exact_one(values: list[int], q: float):
-    exact = sorted(values)[max(0, math.ceil(q * len(values)) - 1)]
-
-    assert histogram.quantile_us(histogram.of(values), q) == pytest.approx(exact, rel=0.0101)
-
-
-@given(TIMES, TIMES)
-def test_histograms_of_parts_add_up_to_that_of_the_whole(some: list[int], others: list[int]):
-    assert histogram.merged([histogram.of(some), histogram.of(others)]) == histogram.of(some + others)
-
-
-def test_empty_histogram_has_no_quantile():
-    assert histogram.quantile_us({}, 0.5) is None
-    assert (histogram.bucket(0), histogram.bucket(1), histogram.bucket(1.01)) == (0, 0, 1)
-
 
 # -- Capacity ---------------------------------------------------------------------------------------------------------
 
@@ -139,7 +116,7 @@ NOON = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
 
 def hour_row(at: dt.datetime, **values) -> HourMetrics:
     row = {"hour": at, "queue": "mail", "task": "send", "attempts": 1000, "retried": 0, "dead": 0, "lost": 0}
-    return HourMetrics.of(row | {"wait_hist": {}, "run_hist": histogram.of([20_000] * 10)} | values)
+    return HourMetrics.of(row | {"wait_hist": {}, "run_hist": Histogram.of([20_000] * 10).counts} | values)
 
 
 def test_hour_unlike_the_same_hour_of_other_days_is_found():
@@ -174,7 +151,3 @@ def test_first_failures_ever_are_found_and_too_few_attempts_say_nothing():
 
     assert [(item.metric, item.z) for item in found] == [("failure_rate", math.inf)]
     assert quiet == []
-
-
-def test_buckets_rise_with_the_values():
-    assert all(a <= b for a, b in pairwise(histogram.bucket(value) for value in range(1, 5000)))

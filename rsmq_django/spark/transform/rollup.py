@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from ..histogram import LOG_BASE
+from ...core.histogram import LOG_GROWTH
 from ..schemas import FAILURES, HOURLY
 
 OUTCOMES = ("succeeded", "retried", "dead", "released", "lost", "cancelled")
@@ -44,9 +44,9 @@ def _events(outcome: str) -> tuple[str, ...]:
 
 
 def _histograms(events: Any, metric: str) -> Any:
-    """Return a map of bucket to count for each hour, queue and task (histogram.bucket)."""
+    """Return a map of bucket to count for each hour, queue and task (core.histogram.bucket_of)."""
     value = F.col(f"{metric}_us")
-    bucket = F.ceil(F.log(F.greatest(value, F.lit(1))) / LOG_BASE).cast("int")
+    bucket = F.ceil(F.log(F.greatest(value, F.lit(1))) / LOG_GROWTH).cast("int")
     counts = events.where(value.isNotNull()).groupBy(*_KEYS, bucket.alias("bucket")).count()
     entries = F.map_from_entries(F.collect_list(F.struct("bucket", "count")))
     return counts.groupBy(*_KEYS).agg(entries.alias(f"{metric}_hist"))

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rsmq_django.core import Client, Queue
-from rsmq_django.spark import histogram, steps
+from rsmq_django.core.histogram import Histogram
+from rsmq_django.spark import steps
 from rsmq_django.spark.columns import arrow_schema
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.drained import drain_queue
@@ -79,7 +80,7 @@ def test_day_is_rolled_up_and_analysed_the_same_however_often(spark, config: Job
         (600, 60, 540, 3),
         (600, 60, 540, 3),
     ]
-    exact = histogram.of(20_000 + number % 7 * 1000 for number in range(600))
+    exact = Histogram.of(20_000 + number % 7 * 1000 for number in range(600)).counts
     assert dict(rows[0]["run_hist"]) == exact, "Spark and Python put a time into the same bucket"
     assert [(group["n"], group["dead"], group["queues"]) for group in groups] == [(60, 60, ["mail"])] * 2
     assert {group["sample"] for group in groups} == {"flight 1190 cancelled", "flight 1180 lost"}

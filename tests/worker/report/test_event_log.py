@@ -15,6 +15,10 @@ from rsmq_django.core.events import Event, following, state
 from rsmq_django.core.fingerprint import fingerprint
 from rsmq_django.live.places import Place
 from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.spark.dead_letters import DeadLetters
+from rsmq_django.spark.events import EventLog
+from rsmq_django.spark.log import StreamLog
+from rsmq_django.spark.options import Options
 from rsmq_django.tasks import cancel
 from rsmq_django.worker.fetch.queues import work_queues_by_client
 from rsmq_django.worker.supervise.recovery import Death, recover
@@ -360,12 +364,24 @@ def test_wait_is_unknown_where_another_client_stores_other_units(log: Log, serve
 # -- One group of failures everywhere ------------------------------------------------------------------------------
 
 
-def test_events_and_dead_letters_are_in_the_same_group_of_failures(log: Log):
+def pipeline_fingerprints(url: str, kind: str) -> list[str]:
+    """Return the fingerprints that the pipeline computes from the event log, or from dead-letter queues."""
+    options = Options.read({"url": url, "kind": kind})
+    log = StreamLog(options, options.streams)
+    source: Any = EventLog(options) if kind == "events" else DeadLetters(options)
+    begins = log.beginning()
+    parts = log.ranges(begins, log.advance_all(begins, 1000)) if kind == "events" else source.plan()
+    tables = [table for part in parts for table in source.read(part)]
+    return [fingerprint for table in tables for fingerprint in table["fingerprint"] if fingerprint]
+
+
+def test_admin_event_log_and_pipeline_show_the_same_groups_of_failures(log: Log, server: PrivateServer):
     def fail(text: str) -> None:
-        raise ValueError(text)
+        raise KeyError(text) if "@" in text else ValueError(text)
 
     paths = declare(max_attempts=1)(fail)
-    for text in ("no row 7", "no 'x'\nDETAIL: 8", f"{'long ' * 200}'quoted' 9", "é" * 600, ""):
+    texts = ("no row 7", "no 'x'\nDETAIL: 8", f"{'long ' * 200}'quoted' 9", "é" * 600, "")
+    for text in (*texts, "alice@example.com", "bob@example.com"):
         paths.enqueue(text)
     send_raw(json.dumps({"task": "shop.gone", "args": []}))
     send_raw(json.dumps({"task": paths.module_path, "args": []}))
@@ -374,6 +390,9 @@ def test_events_and_dead_letters_are_in_the_same_group_of_failures(log: Log):
     work(threads=1)
 
     of_events = [fingerprint(event.task, event.error_type, event.error) for event in events() if event.kind == "dead"]
-    groups = failure_groups(Place("default", "default-dead"))
-    assert len(of_events) == 8
-    assert {group.fingerprint for group in groups.groups} == set(of_events)
+    groups = failure_groups(Place("default", "default-dead")).groups
+    assert len(of_events) == 10
+    assert len(set(of_events)) == 9, "alice and bob are one group"
+    assert {group.fingerprint for group in groups} == set(of_events)
+    assert sorted(pipeline_fingerprints(server.url, "events")) == sorted(of_events)
+    assert sorted(pipeline_fingerprints(server.url, "dead")) == sorted(of_events)
