@@ -27,6 +27,10 @@ from .topics.keys import checked_topic, topic_keys
 STAGE_TTL_S = 86_400
 #: How long the record of a finished job is kept: until then, running it again sends nothing.
 JOB_TTL_S = 30 * 86_400
+#: How long a run is known as aborted: longer than Spark needs to end the tasks of a job that failed.
+ABORTED_TTL_S = 3600
+#: What staging returns instead of a number of messages, having staged nothing.
+JOB_DONE, RUN_ABORTED = -1, -2
 #: How many stages one script handles.
 MAX_STAGES = 250
 
@@ -71,10 +75,11 @@ class Job:
     def stage(self, name: str, *, first_us: int, rows: Sequence[tuple[str, Argument, bytes]]) -> Call[int]:
         """Return the call that stages up to 1,000 messages: suffix of the id, delay in ms or the queue's unit, body.
 
-        The ids count up from `first_us`. Raises QueueNotFound, MessageTooLong, QueueFull.
+        The ids count up from `first_us`. It returns the number of messages, JOB_DONE or RUN_ABORTED. Raises
+        QueueNotFound, MessageTooLong, QueueFull.
         """
         kind, target = Stage.target_of(name)
-        keys = [self._stages, *self._stage_keys(name)]
+        keys = [self._key, self._aborted(name.partition(":")[0]), self._stages, *self._stage_keys(name)]
         if kind == "queue":
             keys.append(queue_keys(self.namespace, checked_name(target)).settings)
         args: list[Argument] = [name, STAGE_TTL_S, first_us]
@@ -130,6 +135,10 @@ class Job:
             keys += (job_key(self.namespace, forget),)
         return Call("spark/finish", keys, (self.name, JOB_TTL_S), lambda reply: (reply[0], reply[1]), repeatable=True)
 
+    def abort(self, run: str) -> Call[int]:
+        """Return the call after which nothing more is staged for this run; -1 when the job needs its stages."""
+        return Call("spark/abort", (self._key, self._aborted(run)), (ABORTED_TTL_S,), int, repeatable=True)
+
     def drop(self, names: Sequence[str]) -> Call[int]:
         """Return the call that removes up to MAX_STAGES stages; -1 when the job needs them."""
         keys = (self._key, self._stages, *(key for name in names for key in self._stage_keys(name)))
@@ -159,6 +168,9 @@ class Job:
 
     def _list(self, run: str) -> str:
         return f"{self._key}:stages:{run}"
+
+    def _aborted(self, run: str) -> str:
+        return f"{self._key}:aborted:{run}"
 
     def _stage_keys(self, name: str) -> tuple[str, str]:
         stage = f"{self._key}:{name}"

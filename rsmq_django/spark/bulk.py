@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.bulk import MAX_STAGES, Begun, Job, Kind, Stage, checked_job_name
+from ..core.bulk import JOB_DONE, MAX_STAGES, RUN_ABORTED, Begun, Job, Kind, Stage, checked_job_name
 from ..core.call import Argument
 from ..core.ids import random_suffixes
 from ..core.keys import checked_name, publishing_key
 from ..core.limits import milliseconds
 from ..core.queue import Queue
 from .columns import Rows
-from .errors import JobIncomplete, PipelineError, StageLost, WrongOption
+from .errors import JobIncomplete, PipelineError, RunAborted, StageLost, WrongOption
 from .options import Options
 from .server import Server
 
@@ -82,7 +82,12 @@ class BulkSender:
         for target, messages in self._chunks(tables):
             name = Stage.new_name(self.run, attempt, self.kind, target)
             # One microsecond later per row: ids keep the order of the rows.
-            server.run(target_job.stage(name, first_us=first_us + rows, rows=messages))
+            staged = server.run(target_job.stage(name, first_us=first_us + rows, rows=messages))
+            if staged == RUN_ABORTED:
+                raise RunAborted(f"job {target_job.name!r}: this run was aborted, the rows were not staged")
+            if staged == JOB_DONE:  # by another run meanwhile, which has removed what this one had staged
+                deque(tables, maxlen=0)
+                return Staged(target_job.name, self.run, (), 0)
             rows += len(messages)
             stages[name] = stages.get(name, 0) + len(messages)
         server.close()
@@ -150,8 +155,14 @@ class BulkSender:
         return publish(server, Job(self.options.namespace, job), begun, self.options.chunk_rows, forget=forget)
 
     def abort(self, job: str = "", *, run: str = "") -> None:
-        """Remove the stages of this run, including failed attempts. A job that is being published keeps all."""
-        drop_stages(self.options.server(), Job(self.options.namespace, job or self.job), run=run or self.run)
+        """Remove the stages of this run, including failed attempts, and refuse those of tasks that have not ended yet.
+
+        A job that is being published keeps all.
+        """
+        server, target_job = self.options.server(), Job(self.options.namespace, job or self.job)
+        run = run or self.run
+        if server.run(target_job.abort(run)) > 0:
+            drop_stages(server, target_job, run=run)
 
 
 def _begin(server: Server, job: Job, run: str, stages: Sequence[Stage]) -> Begun:

@@ -31,6 +31,10 @@ class StageLost(PipelineError):
     """Staged messages were lost before they were published; nothing was sent."""
 
 
+class RunAborted(PipelineError):
+    """Rows arrived after the abort of the run they belong to; they were not staged."""
+
+
 class JobIncomplete(PipelineError):
     """A bulk job published fewer rows than it staged."""
 

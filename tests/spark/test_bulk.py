@@ -9,7 +9,7 @@ from rsmq_django.core import Client, Queue
 from rsmq_django.core.bulk import Job
 from rsmq_django.core.errors import ConnectionFailed, MessageTooLong, QueueNotFound
 from rsmq_django.spark.bulk import BulkSender, Staged, resume, unfinished_jobs
-from rsmq_django.spark.errors import PipelineError, StageLost, WrongOption
+from rsmq_django.spark.errors import PipelineError, RunAborted, StageLost, WrongOption
 from rsmq_django.spark.server import Server
 from tests.redis_server import PrivateServer
 
@@ -29,7 +29,8 @@ def staged(sender: BulkSender, count: int, attempt: str = "0.1") -> Staged:
 
 
 def our_keys(server: PrivateServer) -> list[bytes]:
-    return sorted(server.redis.scan_iter("rsmq::spark:*"))
+    """Return the keys of bulk jobs, except those which say for an hour that a run was aborted."""
+    return sorted(key for key in server.redis.scan_iter("rsmq::spark:*") if b":aborted:" not in key)
 
 
 def test_nothing_can_be_received_before_the_commit_and_everything_after_it_in_order(mail: Queue, sender):
@@ -137,6 +138,44 @@ def test_abort_removes_what_failed_attempts_staged_too(mail: Queue, sender, serv
     assert mail.attributes().messages == 0
     assert server.redis.hlen("rsmq:mail:Q") == 5
     assert our_keys(server) == []
+
+
+def test_task_that_still_stages_when_its_run_was_aborted_leaves_nothing(mail: Queue, sender, server: PrivateServer):
+    job = sender(job="import-7")
+
+    def tables():
+        yield {"body": ["1"]}
+        job.abort()  # another task has failed, and Spark has not ended this one yet
+        yield {"body": ["2"]}
+
+    with pytest.raises(RunAborted, match="was aborted, the rows were not staged"):
+        job.stage(tables(), attempt="0.1")
+
+    assert our_keys(server) == []
+    (marker,) = server.redis.scan_iter("rsmq::spark:*")
+    assert 0 < server.redis.ttl(marker) <= 3600
+    again = sender(job="import-7")
+    again.commit([staged(again, 3)])
+    assert mail.attributes().messages == 3
+
+
+def test_task_that_still_stages_when_its_job_is_done_leaves_nothing(mail: Queue, sender, server: PrivateServer):
+    slow, fast = sender(job="import-7"), sender(job="import-7")
+    read = list[str]()
+
+    def tables():
+        for body in "123":
+            if body == "2":
+                fast.commit([staged(fast, 3)])
+            read.append(body)
+            yield {"body": [body]}
+
+    message = slow.stage(tables(), attempt="0.1")
+    assert our_keys(server) == [b"rsmq::spark:job:import-7"]
+    slow.commit([message])
+
+    assert (message.rows, message.stages, read) == (0, (), ["1", "2", "3"])
+    assert mail.attributes().messages == 3
 
 
 def test_abort_spares_a_job_that_is_being_published(mail: Queue, sender, monkeypatch: pytest.MonkeyPatch):

@@ -1,20 +1,25 @@
 -- Store messages of a bulk job next to the queue, with their final ids. They cannot be received yet.
 --
---   KEYS[1]  set   every stage of all attempts of the job
---   KEYS[2]  zset  stage: final id -> time it becomes visible (ms)
---   KEYS[3]  hash  stage: final id -> body
---   KEYS[4]  hash  attributes of the queue; absent for a topic
+--   KEYS[1]  hash    job
+--   KEYS[2]  string  exists when this run was aborted
+--   KEYS[3]  set     every stage of all attempts of the job
+--   KEYS[4]  zset    stage: final id -> time it becomes visible (ms)
+--   KEYS[5]  hash    stage: final id -> body
+--   KEYS[6]  hash    attributes of the queue; absent for a topic
 --   ARGV     name of the stage; its time to live (s); time of the first message (us); then per message: suffix, delay
 --            in ms or the unit of the queue's own delay, body
 --
 -- The ids are derived from the arguments, so that a repeated call has no further effect.
--- Returns how many messages were staged. Errors: QueueNotFound, MessageTooLong <bytes> <limit>.
+-- Returns how many messages were staged; -1 when the job is done, -2 when this run was aborted: nothing was staged, as
+-- nothing would remove it. Errors: QueueNotFound, MessageTooLong <bytes> <limit>.
 --#include shared/clock
 --#include shared/ids
 --#include shared/units
-local stages, stage, bodies, settings = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local job, aborted, stages, stage, bodies, settings = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local name, lives_s = ARGV[1], ARGV[2]
 now_us = tonumber(ARGV[3])
+if redis.call("HGET", job, "state") == "done" then return -1 end
+if redis.call("EXISTS", aborted) == 1 then return -2 end
 
 local max_size, own_delay = -1, nil
 if settings then
