@@ -17,9 +17,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 
 from .conf import get_settings
-from .core.browse import StoredMessage
 from .core.dead_letters import Filter
-from .core.transfers import Transfer, by_target, redrive_slice
+from .core.transfers import Transfer, redrive_slice
 from .queues import get_client
 
 #: A time, or an age.
@@ -65,15 +64,6 @@ def redrive(
     return Redriven(transfer.moved, transfer.stayed)
 
 
-def preview(transfer: Transfer, *, to: str | None = None) -> Counter[tuple[str, str, str, str]]:
-    """Return how many messages a redrive would send, by target, task, reason and exception."""
-    groups: Counter[tuple[str, str, str, str]] = Counter()
-    for part in transfer.candidates():
-        for home, messages in by_target(transfer, part, to).items():
-            groups.update((home, *_kind(message)) for message in messages)
-    return groups
-
-
 def transfer_from(
     dead_letter_queue: str, chosen: Filter, *, to: str | None, limit: int | None, rate: float | None
 ) -> Transfer:
@@ -90,11 +80,6 @@ def transfer_from(
 def dead_letter_queues() -> list[str]:
     """Return the names of all dead-letter queues of the settings, in the order of their queues."""
     return list(dict.fromkeys(filter(None, (queue.dead_letter for queue in get_settings().queues.values()))))
-
-
-def _kind(message: StoredMessage) -> tuple[str, str, str]:
-    failure = message.failure()
-    return (failure.task, failure.reason, failure.error) if failure else ("", "", "")
 
 
 def _as_ms(moment: Moment | None) -> float | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import Any, Literal, Self
 
 from django.core import signing
@@ -19,12 +19,14 @@ from django.utils.translation import gettext as _
 
 from ..core.browse import ALL, START, Position, StoredMessage
 from ..core.claims import claim_step
+from ..core.dead_letters import Filter
 from ..core.fingerprint import fingerprint_of
 from ..core.limits import MAX_BATCH
 from ..core.listing import search
+from ..core.transfers import Tally
 from ..live.messages import READY, RECEIVED
 from ..live.places import Place, place_of
-from .operations import OPERATIONS, Operation, Tally, carry_out
+from .operations import OPERATIONS, Operation
 
 SALT = "rsmq_django.admin.bulk"
 #: A page that was left open for longer has to be opened anew.
@@ -82,7 +84,7 @@ class Job:
     @property
     def tally(self) -> Tally:
         """Return the outcomes of the messages so far."""
-        return Tally(self.done, dict(self.stayed))
+        return Tally(Counter({"": self.done}), Counter(self.stayed))
 
     @property
     def position(self) -> Position:
@@ -124,12 +126,9 @@ class Job:
         """Return whether a message is meant, as far as the search did not say."""
         if message.sent_ms is not None and message.sent_ms > self.asked_ms:
             return False
-        if not (self.failure or self.task or self.error):
-            return True
-        found = message.failure()
         if self.failure:
-            return fingerprint_of(found) == self.failure
-        return found is not None and _is_named(found.task, self.task) and _is_named(found.error, self.error)
+            return fingerprint_of(message.failure()) == self.failure
+        return Filter(task=self.task or None, error=self.error or None).fits(message)
 
 
 def claim(job: Job) -> bool:
@@ -170,7 +169,7 @@ def _step(job: Job) -> Job:
     meant = [message for message in found.messages if job.fits(message)]
     if job.limit is not None:
         meant = meant[: max(0, job.limit - tally.all)]
-    carry_out(job.what, place, meant, job.params, tally)
+    job.what.carry_out(place, meant, job.params, tally)
     is_enough = job.limit is not None and tally.all >= job.limit
     end = found.end
     return replace(
@@ -178,11 +177,7 @@ def _step(job: Job) -> Job:
         looked_at=job.looked_at + found.looked_at,
         score=end.score.hex() if end else "",
         message_id=end.message_id.hex() if end else "",
-        done=tally.done,
-        stayed=tally.stayed,
+        done=tally.moved.total(),
+        stayed=dict(tally.stayed),
         is_finished=end is None or is_enough or job.looked_at + found.looked_at >= job.to_look_at,
     )
-
-
-def _is_named(path: str, pattern: str) -> bool:
-    return not pattern or fnmatchcase(path, pattern) or fnmatchcase(path.rpartition(".")[2], pattern)

@@ -18,7 +18,7 @@ from ..models import Queue
 from .bulk import Job, claim, go_on
 from .forms import ParametersForm
 from .logs import log, user_id
-from .operations import Operation
+from .operations import Operation, sentence_of
 
 if TYPE_CHECKING:
     from .site import LiveAdmin
@@ -107,13 +107,13 @@ def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
     finally:  # also when the server goes away in between
         LogEntry.objects.filter(pk=job.log_entry or 0).update(change_message=_logged(job))
     if job.is_finished:
-        model_admin.tell(request, f"{job.title()}: {job.tally.sentence()}", is_good=job.tally.is_clean)
+        model_admin.tell(request, f"{job.title()}: {sentence_of(job.tally)}", is_good=not job.tally.stayed.total())
         return HttpResponseRedirect(model_admin.address("message_changelist", queue=job.queue))
     context = {
         "title": job.title(),
         "job": job,
         "token": job.token(),
-        "sentence": job.tally.sentence(),
+        "sentence": sentence_of(job.tally),
         "percent": round(100 * job.looked_at / max(1, job.to_look_at)),
         "back": model_admin.address("message_changelist", queue=job.queue),
     }
@@ -126,5 +126,5 @@ def _begun(request: HttpRequest, job: Job) -> Job:
 
 
 def _logged(job: Job) -> str:
-    outcome = job.tally.sentence() if job.looked_at else _("started")
+    outcome = sentence_of(job.tally) if job.looked_at else _("started")
     return f"{str(job.what.logged) % job.params} ({job.description()}): {outcome}"

@@ -12,12 +12,13 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from ..core.errors import RsmqError
+from ..core.transfers import GONE, Tally
 from ..live.places import Place, message_place_of
 from ..models import Message
 from . import bulk_pages, message_list
 from .forms import ParametersForm
 from .naming import answer, names_of, question
-from .operations import Operation, Tally, as_seen, carry_out
+from .operations import Operation, as_seen, sentence_of
 from .site import explanation_of
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ def operate_on_selected(
     if needs_page and not (is_asked and form.is_valid()):
         return ask(model_admin, request, operation, queryset, form)
     params = form.cleaned_data if needs_page else {}
-    name = names_of(queryset)  # before they are gone
-    tally = operate(model_admin, request, operation, seen_counts(request, keys), params)
-    model_admin.tell(request, answer(operation.title, name, tally.sentence()), is_good=tally.is_clean)
+    operate(model_admin, request, operation, queryset, keys, params)
     return None
 
 
@@ -95,22 +94,26 @@ def operate(
     model_admin: LiveAdmin,
     request: HttpRequest,
     operation: Operation,
-    seen: dict[str, int | None],
+    rows: Any,
+    keys: Sequence[str],
     params: dict[str, Any],
-) -> Tally:
-    """Do an operation to messages, as they were seen, and write down for each who did it."""
+) -> None:
+    """Do an operation to messages, as they were seen, log it for each, and show the outcome on the next page."""
     model_admin.demand(request, operation.codename)
-    tally, by_place = Tally(), by_queue(seen)
-    tally.stay("gone", len(seen) - sum(map(len, by_place.values())))
+    name, seen = names_of(rows), seen_counts(request, keys)  # read before the messages are gone
+    ids: list[bytes] = []
+    tally, by_place = Tally(moved_ids=ids), by_queue(seen)
+    tally.stayed[GONE] += len(seen) - sum(map(len, by_place.values()))
     for place, receive_counts in by_place.items():
-        before = len(tally.done_ids)
+        before = len(ids)
         try:
             messages = as_seen(place, receive_counts, tally)
-            carry_out(operation, place, messages, params, tally)
+            operation.carry_out(place, messages, params, tally)
         except RsmqError as error:
             model_admin.tell(request, explanation_of(error), is_good=False)
-        _log(request, operation, place, tally.done_ids[before:], params)
-    return tally
+        _log(request, operation, place, ids[before:], params)
+    is_good = not tally.stayed.total()
+    model_admin.tell(request, answer(operation.title, name, sentence_of(tally)), is_good=is_good)
 
 
 def _log(request: HttpRequest, operation: Operation, place: Place, ids: list[bytes], params: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ from .message_filters import (
     TaskFilter,
 )  # fmt: skip
 from .message_page import MessagePage
-from .naming import answer, names_of
+from .naming import names_of
 from .operations import OPERATIONS, Operation
 from .recorded_calls import RecordedCall, call_of_message
 from .run_again import RunsAgain
@@ -184,11 +184,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
             return message_actions.ask(
                 self, request, operation, Message.objects.filter(pk=key), form if form.errors else None
             )
-        name = names_of(Message.objects.filter(pk=key))
-        tally = message_actions.operate(
-            self, request, operation, message_actions.seen_counts(request, [key]), form.cleaned_data
-        )
-        self.tell(request, answer(operation.title, name, tally.sentence()), is_good=tally.is_clean)
+        message_actions.operate(self, request, operation, Message.objects.filter(pk=key), [key], form.cleaned_data)
         if Message.objects.filter(pk=key).exists():
             return HttpResponseRedirect(self.address("message_change", key))
         return HttpResponseRedirect(self._list_of(key))
@@ -222,9 +218,7 @@ class MessageAdmin(RunsAgain, LiveAdmin):
         if request.method != "POST":
             return super().delete_view(request, object_id, extra_context)
         operation, key = OPERATIONS["delete_selected"], unquote(object_id)
-        name = names_of(Message.objects.filter(pk=key))
-        tally = message_actions.operate(self, request, operation, message_actions.seen_counts(request, [key]), {})
-        self.tell(request, answer(operation.title, name, tally.sentence()), is_good=tally.is_clean)
+        message_actions.operate(self, request, operation, Message.objects.filter(pk=key), [key], {})
         return HttpResponseRedirect(self._list_of(key))
 
     def get_deleted_objects(

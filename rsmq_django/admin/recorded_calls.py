@@ -16,6 +16,7 @@ from ..core.bands import split_band
 from ..core.browse import WHOLE_BODY, StoredMessage, pick
 from ..core.errors import QueueNotFound
 from ..core.keys import queue_keys
+from ..core.transfers import origin_of
 from ..live.places import Place
 from ..tasks.catalogue import known_tasks
 from ..tasks.envelope import Envelope, Unreadable, decode
@@ -24,7 +25,6 @@ from ..tasks.results import read_body, read_record
 from ..tasks.sealing import opened
 from ..tasks.tags import tags_of
 from ..tasks.task import Task
-from .operations import origin_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,8 +9,7 @@ import click
 
 from ..core import Client
 from ..core.browse import StoredMessage
-from ..core.moves import move as move_call
-from ..core.transfers import Transfer, by_target, redrive_slice
+from ..core.transfers import Transfer, move_messages, preview, redrive_slice
 from .dead_letters import Filter, filter_options
 from .failures import Failed
 from .options import Command, complete_queue_name, dry_run_option, name_option
@@ -55,10 +53,9 @@ def move(session: Session, /, name: str, target: str, dry_run: bool, ids: tuple[
     or message ids are given. To run dead letters again, use redrive.
     """
     transfer = Transfer(client_for(session, name, target), name, ids=tuple(dict.fromkeys(ids)), **choices)
-    namespace = transfer.client.namespace
 
     def send(part: list[StoredMessage]) -> None:
-        transfer.note(target, transfer.client.run(move_call(namespace, name, target, part)))
+        move_messages(transfer.client, name, part, transfer.tally, target=target)
 
     if dry_run:
         transfer.moved[target] = sum(len(part) for part in transfer.candidates())
@@ -115,7 +112,7 @@ def redrive(
         redrive_slice(transfer, part, target)
 
     if dry_run:
-        preview(session, transfer, target)
+        print_preview(session, transfer, target)
     else:
         carry_out(session, transfer, send, "redriven")
 
@@ -133,16 +130,11 @@ def client_for(session: Session, source: str, target: str | None) -> Client:
     return client
 
 
-def preview(session: Session, transfer: Transfer, target: str | None) -> None:
+def print_preview(session: Session, transfer: Transfer, target: str | None) -> None:
     """Print what redrive would do: the number of messages by target and failure."""
-    groups: Counter[tuple[str, str, str, str]] = Counter()
-    for part in transfer.candidates():
-        for home, messages in by_target(transfer, part, target).items():
-            transfer.moved[home] += len(messages)
-            for message in messages:
-                failure = message.failure()
-                why = (failure.task, failure.reason, failure.error) if failure else ("", "", "")
-                groups[home, *why] += 1
+    groups = preview(transfer, to=target)
+    for (home, *_kind), number in groups.items():
+        transfer.moved[home] += number
     if groups and not session.json:
         rows = [[str(number), *map(printable, group)] for group, number in groups.most_common()]
         Table(["COUNT", "TO", "TASK", "REASON", "ERROR"], right=["COUNT"]).print(rows)

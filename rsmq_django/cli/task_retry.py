@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from ..core import Client, RsmqError
 from ..core.browse import StoredMessage
 from ..core.browse import count as count_call
 from ..core.fingerprint import fingerprint_of
+from ..core.portions import grouped
 from ..core.retry_plans import (
     MAX_RATE,
     MIN_RATE,
@@ -26,7 +28,7 @@ from ..core.retry_plans import (
     settle_part,
     stop,
 )
-from ..core.transfers import Transfer, origin_of, pages, redrive_slice
+from ..core.transfers import Transfer, by_target, pages, preview, redrive_slice
 from .dead_letters import Filter, filter_options
 from .failures import Failed, Interrupted, name_of, text_of
 from .options import Command, complete_queue_name, dry_run_option
@@ -111,16 +113,13 @@ def retry(
 
 def _retry_ids(session: Session, client: Client, ids: Sequence[str], *, dry_run: bool) -> None:
     """Retry the dead letters of these ids. Raises Failed for the first id without one, before anything is changed."""
-    by_queue: dict[str, list[str]] = {}
-    for each in ids:
-        queue_name, message = _dead_letter_of(client, each)
-        by_queue.setdefault(queue_name, []).append(message.id)
-    for queue_name, message_ids in by_queue.items():
-        transfer = Transfer(client, queue_name, ids=message_ids, with_failures=True)
-        for part in transfer.slices():
-            if dry_run:
-                transfer.moved.update(origin_of(message) or "" for message in part)
-            else:
+    found = [_dead_letter_of(client, each) for each in ids]
+    for queue_name, letters in grouped(found, itemgetter(0)).items():
+        transfer = Transfer(client, queue_name, ids=[message.id for _queue, message in letters], with_failures=True)
+        if dry_run:
+            transfer.moved.update(home for home, *_kind in preview(transfer).elements())
+        else:
+            for part in transfer.slices():
                 redrive_slice(transfer, part, None)
         print_result(session, transfer, "would retry" if dry_run else "retried")
 
@@ -148,7 +147,8 @@ def _preview(session: Session, client: Client, name: str, fits: Fits, limit: int
     left = limit
     for part in pages(client, name, with_failures=True):
         fitting = [message for message in part.messages if fits(message)][:left]
-        transfer.moved.update(origin for message in fitting if (origin := origin_of(message)) is not None)
+        groups, _homeless = by_target(name, fitting)
+        transfer.moved.update({home: len(messages) for home, messages in groups.items()})
         left = None if left is None else left - len(fitting)
         if left == 0:
             break

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from .call import Call
 from .limits import MAX_BATCH, MAX_TRIP_BYTES
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 def portions(
@@ -26,6 +27,14 @@ def portions(
         total += size
     if portion:
         yield portion
+
+
+def grouped(items: Iterable[T], key_of: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return items by key, both in their order."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key_of(item), []).append(item)
+    return groups
 
 
 def size_of_call(call: Call[Any]) -> int:

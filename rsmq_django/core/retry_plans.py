@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal
 
 from .browse import START, Position, StoredMessage, read_failure
@@ -26,9 +27,10 @@ from .ids import random_suffixes
 from .keys import checked_name, queue_keys, result_key, retries_key, retry_keys
 from .limits import MAX_BATCH
 from .listing import digest
-from .moves import MAX_SLICE, REDRIVEN_RESULT_TTL_S, Verdict, redriven
+from .moves import REDRIVEN_RESULT_TTL_S, Verdict, redriven
 from .numbers import read_count, read_epoch_ms, read_finite, read_whole
-from .transfers import cut, origin_of
+from .portions import grouped
+from .transfers import by_target, cut
 
 #: How long a plan is kept after its last message is due.
 KEEP_S = 7 * 86_400
@@ -214,14 +216,10 @@ def send_part(client: Client, plan: Plan, fits: Fits) -> bool:
 
 def _send(client: Client, plan: Plan, messages: Sequence[StoredMessage]) -> int:
     """Send dead letters of a plan, and return how many stayed because there is no queue to send them to."""
-    by_target: dict[str, list[StoredMessage]] = {}
-    for message in messages:
-        target = origin_of(message)
-        if target is not None and target != plan.source:
-            by_target.setdefault(target, []).append(message)
-    missing = len(messages) - sum(map(len, by_target.values()))
-    for target, group in by_target.items():
-        for part in cut(group, MAX_SLICE):
+    groups, homeless = by_target(plan.source, messages)
+    missing = len(homeless)
+    for target, group in groups.items():
+        for part in cut(group):
             if client.run(_send_call(client.namespace, plan, target, part)) is None:
                 missing += len(part)
     return missing
@@ -266,7 +264,7 @@ def settle_part(client: Client, plan: Plan, *, skip: int = 0) -> tuple[int, int]
     entries = _part(client, plan, "due", skip)
     own, failures = retry_keys(client.namespace, plan.id), queue_keys(client.namespace, plan.source).failures
     ended = 0
-    for target, group in _by_target(entries).items():
+    for target, group in grouped(entries, attrgetter("target")).items():
         keys = [*own, queue_keys(client.namespace, target).messages, failures]
         args: list[Argument] = [target]
         for entry in group:
@@ -293,7 +291,7 @@ def return_part(client: Client, plan: Plan, *, skip: int = 0) -> tuple[int, int]
     dead = queue_keys(client.namespace, plan.source)
     own = (*retry_keys(client.namespace, plan.id), dead.messages, dead.settings, dead.failures, dead.releases)
     returned = 0
-    for target, group in _by_target(entries).items():
+    for target, group in grouped(entries, attrgetter("target")).items():
         queue = queue_keys(client.namespace, target)
         keys = [*own, queue.messages, queue.settings, queue.releases]
         args: list[Argument] = [target]
@@ -320,13 +318,6 @@ def _read_entries(reply: list[bytes]) -> list[Entry]:
 def _entry(entry: bytes, kept: bytes) -> Entry:
     message_id, _, target = entry.decode().partition(" ")
     return Entry(message_id, target, kept.partition(b" ")[2])
-
-
-def _by_target(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    found: dict[str, list[Entry]] = {}
-    for entry in entries:
-        found.setdefault(entry.target, []).append(entry)
-    return found
 
 
 # -- In a loop --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Moves messages to another queue, slice by slice, and counts the results.
+"""Moves messages to another queue, slice by slice, and counts the results: for the admin, rsmqctl and the redrive API.
 
 Each slice is read and then moved by one script that leaves alone messages that were received meanwhile. So stopping at
 any moment loses nothing and duplicates nothing; a repeat continues with the rest.
@@ -19,8 +19,8 @@ from .dead_letters import Filter
 from .errors import InvalidName
 from .keys import checked_name
 from .limits import MAX_BATCH
-from .moves import MAX_SLICE, MAX_SLICE_BYTES, Verdict, redrive
-from .portions import portions
+from .moves import MAX_SLICE, MAX_SLICE_BYTES, Verdict, move, redrive
+from .portions import grouped, portions
 
 #: Why a message was not moved: GONE and TAKEN are not errors.
 GONE, TAKEN, TOO_LONG, DUPLICATE, NO_ORIGIN = "gone", "taken", "too_long", "duplicate", "no_origin"
@@ -30,6 +30,33 @@ WORDS = {
     Verdict.TOO_LONG: TOO_LONG,
     Verdict.DUPLICATE: DUPLICATE,
 }
+
+
+@dataclass
+class Tally:
+    """The outcomes of moving messages so far."""
+
+    #: Target -> messages that went there.
+    moved: Counter[str] = field(default_factory=Counter)
+    #: Reason (one of the words above) -> messages that stayed.
+    stayed: Counter[str] = field(default_factory=Counter)
+    #: The ids of the moved messages, if a list is given for them.
+    moved_ids: list[bytes] | None = None
+
+    @property
+    def all(self) -> int:
+        """Return the number of messages with an outcome."""
+        return self.moved.total() + self.stayed.total()
+
+    def note(self, target: str, messages: Sequence[StoredMessage], verdicts: Sequence[Verdict | str]) -> None:
+        """Count the verdicts of one script; a text is the new id of a message that was sent again."""
+        for message, verdict in zip(messages, verdicts, strict=True):
+            if isinstance(verdict, str) or verdict is Verdict.DONE:
+                self.moved[target] += 1
+                if self.moved_ids is not None:
+                    self.moved_ids.append(message.position.message_id)
+            else:
+                self.stayed[WORDS[verdict]] += 1
 
 
 @dataclass
@@ -47,10 +74,17 @@ class Transfer:
     #: Messages a second; None means as fast as it goes.
     rate: float | None = None
     with_failures: bool = False
-    #: Target -> messages that went there.
-    moved: Counter[str] = field(default_factory=Counter)
-    #: Why (one of the words above) -> messages that did not go.
-    stayed: Counter[str] = field(default_factory=Counter)
+    tally: Tally = field(default_factory=Tally)
+
+    @property
+    def moved(self) -> Counter[str]:
+        """Return how many messages went to each target."""
+        return self.tally.moved
+
+    @property
+    def stayed(self) -> Counter[str]:
+        """Return how many messages stayed, by reason."""
+        return self.tally.stayed
 
     def expected(self) -> int | None:
         """Return how many messages will go, for the progress bar; None when only looking at each would tell."""
@@ -59,14 +93,6 @@ class Transfer:
         counts = self.client.run(count_call(self.client.namespace, self.source))
         there = len(self.ids) or (counts.messages if self.with_hidden else counts.ready)
         return there if self.limit is None else min(there, self.limit)
-
-    def note(self, target: str, verdicts: Sequence[Verdict | str]) -> None:
-        """Note what became of the messages of one slice; a text is the new id of one that went."""
-        for verdict in verdicts:
-            if isinstance(verdict, str) or verdict is Verdict.DONE:
-                self.moved[target] += 1
-            else:
-                self.stayed[WORDS[verdict]] += 1
 
     def candidates(self) -> Iterator[list[StoredMessage]]:
         """Read the messages that are meant, page by page, up to the limit."""
@@ -109,7 +135,7 @@ class Transfer:
                 taken += len(part)
 
 
-def cut(messages: Sequence[StoredMessage], most: int) -> Iterator[list[StoredMessage]]:
+def cut(messages: Sequence[StoredMessage], most: int = MAX_SLICE) -> Iterator[list[StoredMessage]]:
     """Cut messages into slices of at most `most` messages and MAX_SLICE_BYTES."""
     return portions(messages, lambda message: message.size_bytes or 0, count=most, size_bytes=MAX_SLICE_BYTES)
 
@@ -131,26 +157,49 @@ def pages(
         after = part.end
 
 
-# -- Redrive ----------------------------------------------------------------------------------------------------------
+# -- Moving and redriving ---------------------------------------------------------------------------------------------
+
+
+def move_messages(client: Client, source: str, messages: Sequence[StoredMessage], tally: Tally, *, target: str) -> None:
+    """Move messages to `target` as they are."""
+    for part in cut(messages):
+        tally.note(target, part, client.run(move(client.namespace, source, target, part)))
+
+
+def redrive_messages(
+    client: Client, source: str, messages: Sequence[StoredMessage], tally: Tally, *, target: str | None = None
+) -> None:
+    """Send dead letters to `target`, or each to its original queue."""
+    groups, homeless = by_target(source, messages, target)
+    tally.stayed[NO_ORIGIN] += len(homeless)
+    for home, group in groups.items():
+        for part in cut(group):
+            tally.note(home, part, client.run(redrive(client.namespace, source, home, part)))
 
 
 def redrive_slice(transfer: Transfer, part: Sequence[StoredMessage], target: str | None) -> None:
-    """Send the dead letters of one slice to `target`, or each to where it came from."""
-    for home, messages in by_target(transfer, part, target).items():
-        call = redrive(transfer.client.namespace, transfer.source, home, messages)
-        transfer.note(home, transfer.client.run(call))
+    """Send the dead letters of one slice to `target`, or each to its original queue."""
+    redrive_messages(transfer.client, transfer.source, part, transfer.tally, target=target)
 
 
-def by_target(transfer: Transfer, part: Sequence[StoredMessage], target: str | None) -> dict[str, list[StoredMessage]]:
-    """Group dead letters by the queue they go to; those without one stay."""
-    found: dict[str, list[StoredMessage]] = {}
-    for message in part:
-        home = target or origin_of(message)
-        if home is None or home == transfer.source:
-            transfer.stayed[NO_ORIGIN] += 1
-        else:
-            found.setdefault(home, []).append(message)
+def preview(transfer: Transfer, *, to: str | None = None) -> Counter[tuple[str, str, str, str]]:
+    """Return how many messages a redrive would send, by target, task, reason and exception."""
+    found: Counter[tuple[str, str, str, str]] = Counter()
+    for part in transfer.candidates():
+        groups, homeless = by_target(transfer.source, part, to)
+        transfer.stayed[NO_ORIGIN] += len(homeless)
+        for home, messages in groups.items():
+            found.update((home, *_kind(message)) for message in messages)
     return found
+
+
+def by_target(
+    source: str, messages: Sequence[StoredMessage], target: str | None = None
+) -> tuple[dict[str, list[StoredMessage]], list[StoredMessage]]:
+    """Return dead letters by the queue that each goes to, and those that go nowhere."""
+    groups = grouped(messages, lambda message: target or origin_of(message) or source)
+    homeless = groups.pop(source, [])
+    return groups, homeless
 
 
 def origin_of(message: StoredMessage) -> str | None:
@@ -160,3 +209,8 @@ def origin_of(message: StoredMessage) -> str | None:
         return checked_name(failure.queue) if failure else None
     except InvalidName:
         return None
+
+
+def _kind(message: StoredMessage) -> tuple[str, str, str]:
+    failure = message.failure()
+    return (failure.task, failure.reason, failure.error) if failure else ("", "", "")

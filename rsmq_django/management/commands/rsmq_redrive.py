@@ -17,8 +17,8 @@ from ...conf import get_settings
 from ...core import RsmqError
 from ...core.dead_letters import Filter
 from ...core.errors import QueueNotFound
-from ...core.transfers import Transfer, redrive_slice
-from ...redrive import dead_letter_queues, preview, transfer_from
+from ...core.transfers import Transfer, preview, redrive_slice
+from ...redrive import dead_letter_queues, transfer_from
 
 EPILOG = """
 examples:
