@@ -35,7 +35,7 @@ class Redriven:
     stayed: Counter[str] = field(default_factory=Counter)
 
 
-def redrive(
+def redrive(  # noqa: PLR0913 - public: a filter or a limit each, all optional
     dead_letter_queue: str,
     *,
     to: str | None = None,

@@ -1,4 +1,4 @@
-"""Is anything lost, and what runs twice, when workers are killed in the middle of their work?"""
+"""Count lost messages and second attempts when workers are killed in the middle of their work."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def board(request: HttpRequest) -> HttpResponse:
 @require_safe
 @never_cache
 def live(request: HttpRequest) -> HttpResponse:
-    """The part of the board that changes."""
+    """Show the part of the board that changes."""
     return render(request, "flightboard/_board.html", read_board())
 
 
@@ -59,7 +59,7 @@ def tracker(request: HttpRequest, pk: str) -> HttpResponse:
 @require_safe
 @never_cache
 def tracker_live(request: HttpRequest, pk: str) -> HttpResponse:
-    """The part of a tracker's page that changes."""
+    """Show the part of a tracker's page that changes."""
     return render(request, "flightboard/_tracker.html", read_tracker(pk))
 
 

@@ -22,7 +22,7 @@ from ..core.claims import claim_step
 from ..core.dead_letters import Filter
 from ..core.fingerprint import fingerprint_of
 from ..core.limits import MAX_BATCH
-from ..core.listing import search
+from ..core.listing import SearchTerms, search
 from ..core.transfers import Tally
 from ..live.messages import READY, RECEIVED
 from ..live.places import Place, place_of
@@ -158,9 +158,7 @@ def _step(job: Job) -> Job:
         search(
             place.client.namespace,
             place.name,
-            words=job.words,
-            which=which,
-            everywhere=job.in_bodies,
+            SearchTerms(job.words, job.in_bodies, which=which),
             after=job.position,
             until_ms=job.asked_ms if job.state == READY else ALL,
             count=min(left, MAX_BATCH),

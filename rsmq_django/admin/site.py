@@ -259,7 +259,7 @@ class LiveAdmin(_ModelAdmin):
         return TemplateResponse(request, f"admin/rsmq/{template}", whole, status=status)
 
     def address(self, page: str, *keys: str, **query: str) -> str:
-        """Return the address of a page on this admin site, such as address("queue_change", key)."""
+        """Return the address of a page on this admin site, such as that of "queue_change" with its key."""
         args = [quote(key) for key in keys]
         url = reverse(f"admin:rsmq_{page}", args=args, current_app=self.admin_site.name)
         return f"{url}?{urlencode(query)}" if query else url

@@ -128,8 +128,13 @@ class _Reader:
             states = self._states(own, members[n], records)
             branches.append(
                 [
-                    self._call(
-                        _at(tasks[n], step), own[step], state, records[own[step]], later.get((n, step), b""), n, step
+                    self._node(
+                        _at(tasks[n], step),
+                        own[step],
+                        state,
+                        records[own[step]],
+                        later.get((n, step), b""),
+                        self._label_of_call(n, step),
                     )
                     for step, state in enumerate(states)
                 ]
@@ -163,19 +168,17 @@ class _Reader:
         body = self._prepared(fields)[0] if fields else b""
         return self._node(task, task_id, state, record, body, label)
 
-    def _call(
-        self, task: str, task_id: str, state: str, record: Mapping[str, str], body: bytes, member: int, step: int
-    ) -> Node:
+    def _label_of_call(self, member: int, step: int) -> str:
         if self.workflow.kind == "chain":
-            label = _("step %(step)d") % {"step": step + 1}
-        elif len(self.shape.ids[member]) > 1:
-            label = _("member %(member)d, step %(step)d") % {"member": member, "step": step + 1}
-        else:
-            label = _("member %(member)d") % {"member": member}
-        return self._node(task or task_name(body or self._body(record)), task_id, state, record, body, label)
+            return _("step %(step)d") % {"step": step + 1}
+        if len(self.shape.ids[member]) > 1:
+            return _("member %(member)d, step %(step)d") % {"member": member, "step": step + 1}
+        return _("member %(member)d") % {"member": member}
 
     def _node(self, task: str, task_id: str, state: str, record: Mapping[str, str], body: bytes, label: str) -> Node:
-        arguments = arguments_of(body or self._body(record)) if self.may_view_body else ""
+        body = body or (b"" if task and not self.may_view_body else self._body(record))
+        task = task or task_name(body)
+        arguments = arguments_of(body) if self.may_view_body else ""
         return Node(label, visible(task) or _("unknown"), state, arguments, _run_time(record, state), task_id)
 
     def _records(self, task_ids: Sequence[str]) -> dict[str, dict[str, str]]:

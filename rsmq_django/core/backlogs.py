@@ -36,8 +36,10 @@ class Backlog:
 
 
 def read_backlogs(client: Client) -> list[Backlog]:
-    """Return the backlogs of all reliable queues of the client's namespace and of all topic groups of its server, in
-    four round trips. Queues or topics that the client has no permission to list are left out.
+    """Return the backlogs of reliable queues and topic groups, in four round trips.
+
+    All reliable queues of the client's namespace and all groups of its server, except those that the client has no
+    permission to list.
     """
     return [*_reliable(client), *_groups(client)]
 

@@ -214,8 +214,10 @@ def by_source(call: Call[Any]) -> Command:
 
 
 def _commands(calls: Sequence[Call[Any]], may_load: bool) -> list[Command]:
-    """Return commands for calls whose scripts are loaded. They contain the source where the user may not load scripts,
-    and where a node of the cluster answered that has not loaded them.
+    """Return commands for calls whose scripts are loaded.
+
+    They contain the source where the user may not load scripts, and where a node of the cluster answered that has not
+    loaded them.
     """
     return [by_digest(call) if may_load else by_source(call) for call in calls]
 

@@ -81,6 +81,21 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchTerms:
+    """The conditions that a message must meet to be found."""
+
+    #: Each is in its id, its task's name or, with `everywhere`, its body or failure record.
+    words: Sequence[str] = ()
+    everywhere: bool = True
+    #: Each is in its body or failure record.
+    marks: Sequence[str] = ()
+    #: Its id begins between these two.
+    ids: tuple[str, str] = ("", "")
+    #: Whether it was received before; "new" was never received.
+    which: Literal["all", "received", "new"] = "all"
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """The result of a search."""
 
@@ -168,27 +183,21 @@ def message_range(
 def search(
     namespace: str,
     name: str,
+    terms: SearchTerms,
     *,
-    words: Sequence[str] = (),
-    which: Literal["all", "received", "new"] = "all",
-    everywhere: bool = True,
     after: Position = START,
     until_ms: float | None = ALL,
     count: int = MAX_BATCH,
     body_bytes: int = NO_BODY,
-    marks: Sequence[str] = (),
-    ids: tuple[str, str] = ("", ""),
 ) -> Call[Found]:
     """Return the call that searches up to `count` (1 to 1,000) messages after a position and returns the matches.
 
-    A message matches when each of the words is in its id, its task's name or, with `everywhere`, its body or failure
-    record, each of the marks in its body or record, and its id begins between the two of `ids`. `which` selects
-    messages that were received before, or never. `until_ms` is that of `browse.page`. The search stops early when it
-    has read a few megabytes: only an `end` of None means that nothing is left.
+    `until_ms` is that of `browse.page`. The search stops early when it has read a few megabytes: only an `end` of None
+    means that nothing is left.
     """
-    flags = (which, body_bytes, int(everywhere), *ids, len(marks))
+    flags = (terms.which, body_bytes, int(terms.everywhere), *terms.ids, len(terms.marks))
     args = (after.score, after.message_id, as_limit(until_ms), checked_count(count), *flags)
-    lowered = tuple(word.lower().encode("utf-8", "surrogateescape") for word in (*marks, *words))
+    lowered = tuple(word.lower().encode("utf-8", "surrogateescape") for word in (*terms.marks, *terms.words))
     return Call("browse/search", _keys(namespace, name), (*args, *lowered), _read_found, repeatable=True, subject=name)
 
 

@@ -36,10 +36,12 @@ class StateFiles:
 
     @property
     def server_log(self) -> Path:
+        """Path of the log of the server."""
         return self.directory / "server.log"
 
     @property
     def supervisor_log(self) -> Path:
+        """Path of the log of the supervisor, and of its tracebacks."""
         return self.directory / "supervisor.log"
 
     @property
@@ -62,8 +64,9 @@ class StateFiles:
 
 
 def check_owner(directory: Path) -> None:
-    """Raise PermissionError for a directory that another user owns or may write to: its files determine the server's
-    address, and the server writes into them.
+    """Raise PermissionError for a directory that another user owns or may write to.
+
+    Its files determine the server's address, and the server writes into them.
     """
     found = directory.lstat()
     wrong = ""

@@ -1,6 +1,6 @@
-"""The state of the whole installation in a few numbers: backlog, dead letters, workers, and the queues that need
-attention. The admin shows it on its index and above the list of queues, `rsmq_doctor` prints it.
+"""The state of the whole installation in a few numbers: backlog, dead letters, workers, queues with problems.
 
+The admin shows it on its index and above the list of queues, `rsmq_doctor` prints it.
 Two or three numbers are read for each queue, none for an empty queue. `read_installation()` reads now. `current()` is
 for pages that must not wait for Redis: it reads in a thread, one reading at a time for the whole process, waits a
 moment for it, and otherwise shows the last one.

@@ -20,7 +20,7 @@ from ..core.browse import ALL, START, Position, StoredMessage, pick
 from ..core.browse import State as StoredState
 from ..core.errors import QueueNotFound
 from ..core.limits import MAX_BATCH
-from ..core.listing import MAX_QUEUES, Found, QueueSummary, find, message_range, search
+from ..core.listing import MAX_QUEUES, Found, QueueSummary, SearchTerms, find, message_range, search
 from .conditions import Selection
 from .envelopes import task_name
 from .narrowing import TAGGED_BODY_BYTES
@@ -280,19 +280,17 @@ class MessageSource:
             after = Position.behind_all_of(shelf.now_ms)
         if begin is not None and begin.key == shelf.place.key:
             after = begin.position
+        which: Literal["all", "received", "new"] = RECEIVED.get(state or "", "all")
+        terms = SearchTerms(selection.words, selection.searches_bodies, narrowing.marks, narrowing.ids, which)
         while after is not None and limit > 0 and shelf.size:
             call = search(
                 client.namespace,
                 shelf.place.name,
-                words=selection.words,
-                which=RECEIVED.get(state or "", "all"),
-                everywhere=selection.searches_bodies,
+                terms,
                 after=after,
                 until_ms=None if state == READY else ALL,
                 count=min(limit, MAX_BATCH),
                 body_bytes=TAGGED_BODY_BYTES if narrowing.tag else PREVIEW_BYTES,
-                marks=narrowing.marks,
-                ids=narrowing.ids,
             )
             try:
                 found = client.run(call)

@@ -1,7 +1,7 @@
-"""The state of the installation as one line: "1.0 M ready, oldest 36 min (no worker on mega) · 532 dead letters in 6
-kinds · 0 workers".
+"""The state of the installation as one line.
 
-The admin makes links of its parts, `rsmq_doctor` prints it.
+"1.0 M ready, oldest 36 min (no worker on mega) · 532 dead letters in 6 kinds · 0 workers": the admin makes links of its
+parts, `rsmq_doctor` prints it.
 """
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ from .texts import visible
 
 
 class TaskSource(ScannedSource):
-    """Reads the totals of all queues of the settings, of their priority bands, and of the consumed topics: one small
-    hash each.
+    """Reads the totals of tasks, from one small hash each.
+
+    There is one for each queue of the settings, priority band and consumed topic.
     """
 
     def scan(self, selection: Selection) -> Scan:

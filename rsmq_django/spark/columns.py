@@ -16,8 +16,11 @@ Rows = dict[str, list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `kind` is a type of Spark SQL: STRING, BINARY, INT, BIGINT, DOUBLE, DATE, TIMESTAMP, or one of
-    MAP<INT,BIGINT> and ARRAY<STRING>."""
+    """One column.
+
+    `kind` is a type of Spark SQL: STRING, BINARY, INT, BIGINT, DOUBLE, DATE, TIMESTAMP, MAP<INT,BIGINT> or
+    ARRAY<STRING>.
+    """
 
     name: str
     kind: str

@@ -42,6 +42,7 @@ class AfterCommit:
         self.__qualname__ = what  # Django names a hook by it when something else than sending has failed
 
     def __call__(self) -> None:
+        """Call the hook, and log an error of Redis."""
         try:
             self._do()
         except RsmqError as error:
@@ -74,6 +75,7 @@ class Collected:
         self._waiting.append((batches, then))
 
     def __call__(self) -> None:
+        """Send the calls, and log those that could not be sent."""
         waiting = [outgoing for batches, _ in self._waiting for outgoing in batches]
         outcomes, account = self._send_all(merged(waiting)), Account()
         for outgoing in waiting:

@@ -51,7 +51,7 @@ class Envelope:
     meta: dict[str, Any] | None = None
 
     def encode(self) -> bytes:
-        """See encode()."""
+        """Return the body of the message."""
         return encode(self.task, self.id, self.args, self.kwargs, self.meta)
 
 

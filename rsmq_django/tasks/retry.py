@@ -81,6 +81,7 @@ class exponential:
         _check("jitter", self.jitter, at_least=0)
 
     def __call__(self, attempt: int) -> float:
+        """Return the seconds to wait after a failed attempt."""
         try:
             wait_s = min(self.max_s, self.first_s * self.factor ** (attempt - 1))
         except OverflowError:  # the thousandth power of two

@@ -61,10 +61,12 @@ class Received(Protocol):
     cancelled: bool
 
     @property
-    def work_queue(self) -> Source: ...
+    def work_queue(self) -> Source:
+        """Queue of the message."""
 
     @property
-    def receipt(self) -> tuple[str, int]: ...
+    def receipt(self) -> tuple[str, int]:
+        """Id and receive count, which prove the lease."""
 
 
 class Run(Protocol):
@@ -75,13 +77,16 @@ class Run(Protocol):
     run_us: int | None
 
     @property
-    def delivery(self) -> Received: ...
+    def delivery(self) -> Received:
+        """Message that this run belongs to."""
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """Dotted path of the task."""
 
     @property
-    def task_id(self) -> str: ...
+    def task_id(self) -> str:
+        """Id of the call."""
 
 
 #: The run that this thread or coroutine belongs to. Threads that a task starts do not inherit it.

@@ -78,7 +78,7 @@ class TopicBridge:
 _tasks: dict[tuple[str, str], TopicTask | TopicBridge] = {}
 
 
-def topic_task(
+def topic_task(  # noqa: PLR0913 - public: an option of the declaration each
     topic: str,
     *,
     group: str,

@@ -143,7 +143,7 @@ def _named(value: object) -> str:
     return f"task {value.module_path}" if isinstance(value, Task) else repr(value)
 
 
-def map_tasks(
+def map_tasks(  # noqa: PLR0913 - public: an option of the workflow each, all optional
     task: Task[..., Any],
     items: Iterable[Any],
     *,
@@ -165,7 +165,7 @@ def map_tasks(
     return map_items(plan, task, items, window=window)
 
 
-async def amap_tasks(
+async def amap_tasks(  # noqa: PLR0913 - see map_tasks()
     task: Task[..., Any],
     items: Iterable[Any] | AsyncIterable[Any],
     *,

@@ -78,20 +78,23 @@ def plant(server: PrivateServer, beginning: str, poisons: tuple[str | bytes, ...
             redis.zadd(key, {member: next(next_score) for member in redis.zrange(key, 0, -1)})
         elif kind == b"string" and NUMBER.fullmatch(redis.get(key)):
             redis.set(key, next(next_poison))
+    words = [poison if isinstance(poison, bytes) else poison.encode() for poison in poisons]
+    plant_in_names(redis, beginning, words)
+
+
+def plant_in_names(redis: Any, beginning: str, words: list[bytes]) -> None:
+    """Put poisons where a number is part of a field's name, or of a line."""
     if beginning == KINDS["counters"]:
-        for key, poison in itertools.product(redis.scan_iter("rsmq::stats:mail*"), poisons):
-            word = poison if isinstance(poison, bytes) else poison.encode()
+        for key, word in itertools.product(redis.scan_iter("rsmq::stats:mail*"), words):
             redis.hset(key, mapping={b"wait:%s:b" % word: "1", b"run:%s:b" % word: "1"})
     elif beginning == KINDS["results"]:
-        for poison in poisons:
-            word = poison if isinstance(poison, bytes) else poison.encode()
+        for word in words:
             redis.hset("rsmq::result:t7", mapping={b"worker:%s" % word: "w", b"error:%s" % word: "x"})
     elif beginning == KINDS["events"]:
-        for poison in poisons:
-            word = poison if isinstance(poison, bytes) else poison.encode()
+        for word in words:
             values = [b"succeeded", b"mail", b"t", b"i", b"m", *[word] * 5, b"w", b"", b""]
             redis.xadd("rsmq::events", {b"v": b"\n".join(values)})
-            redis.set("rsmq::events:dropped", poison)
+            redis.set("rsmq::events:dropped", word)
 
 
 def failures(browser: Browser, things: dict[str, str]) -> Iterator[tuple[str, Any]]:  # noqa: F811

@@ -1,4 +1,6 @@
-"""The pictures of README and docs, from the pages of tests/browser/pages.py. Not a test that runs by itself:
+"""The pictures of README and docs, from the pages of tests/browser/pages.py.
+
+Not a test that runs by itself:
 
     .venv-other/bin/python -m pytest -q -m browser tests/browser/docs_images.py
 

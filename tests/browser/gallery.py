@@ -1,4 +1,6 @@
-"""Pictures of every page in every window, in light and dark, to look at. Not a test that runs by itself:
+"""Pictures of every page in every window, in light and dark, to look at.
+
+Not a test that runs by itself:
 
     .venv/bin/python -m pytest -q -m browser tests/browser/gallery.py
 

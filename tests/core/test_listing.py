@@ -8,7 +8,7 @@ import pytest
 from rsmq_django.core import Client, Queue
 from rsmq_django.core.browse import ALL, Position
 from rsmq_django.core.errors import InvalidValue, QueueNotFound
-from rsmq_django.core.listing import MAX_QUEUES, digest, message_range, overview, search
+from rsmq_django.core.listing import MAX_QUEUES, SearchTerms, digest, message_range, overview, search
 from tests.core.test_browse import RECORD
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
@@ -19,7 +19,7 @@ def ids_in(client: Client, **choices: Any) -> list[str]:
 
 
 def found_in(client: Client, *words: str, **choices: Any) -> list[bytes]:
-    return [m.body for m in client.run(search("rsmq", "jobs", words=words, body_bytes=1000, **choices)).messages]
+    return [m.body for m in client.run(search("rsmq", "jobs", SearchTerms(words, **choices), body_bytes=1000)).messages]
 
 
 @pytest.fixture
@@ -162,9 +162,9 @@ def test_search_can_leave_out_what_was_received_or_what_was_not(client: Client, 
 def test_search_goes_on_behind_its_end(client: Client, queue: Queue):
     queue.send_many([b"needle %d" % n for n in range(5)])
 
-    first = client.run(search("rsmq", "jobs", words=["needle"], count=3))
-    rest = client.run(search("rsmq", "jobs", words=["needle"], count=3, after=first.end))
-    last = client.run(search("rsmq", "jobs", words=["needle"], count=3, after=rest.end))
+    first = client.run(search("rsmq", "jobs", SearchTerms(["needle"]), count=3))
+    rest = client.run(search("rsmq", "jobs", SearchTerms(["needle"]), count=3, after=first.end))
+    last = client.run(search("rsmq", "jobs", SearchTerms(["needle"]), count=3, after=rest.end))
 
     assert (first.looked_at, rest.looked_at) == (3, 2)
     assert len(first.messages) + len(rest.messages) == 5
@@ -176,7 +176,7 @@ def test_search_stops_early_when_bodies_are_large(client: Client):
     queue.create(max_size_bytes=-1)
     queue.send_many([b"x" * 1_000_000] * 8)
 
-    found = client.run(search("rsmq", "large", words=["y"]))
+    found = client.run(search("rsmq", "large", SearchTerms(["y"])))
 
     assert 0 < found.looked_at < 8 and found.end is not None
 

@@ -1,5 +1,7 @@
-"""Random bytes for everything that reads what another program may have written: only documented errors, and none of
-them for what people look at. FUZZ=100 makes a long run; what it finds becomes a test of its own."""
+"""Random bytes for every parser of data of other programs: only documented errors, and none on a page or in a list.
+
+FUZZ=100 makes a long run; what it finds becomes a test of its own.
+"""
 
 from __future__ import annotations
 

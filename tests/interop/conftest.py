@@ -30,7 +30,7 @@ def node_process(_server_of_this_process: PrivateServer) -> Iterator[NodePeer]:
 
 @pytest.fixture
 def node(server: PrivateServer, node_process: NodePeer) -> Iterator[NodePeer]:
-    """npm `rsmq` on the private server."""
+    """The npm package `rsmq` on the private server."""
     node_process.reset()
     yield node_process
     node_process.reset()  # ends what it consumes in the background

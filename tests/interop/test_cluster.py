@@ -1,5 +1,6 @@
-"""A server in cluster mode refuses scripts whose keys lie in different slots. Ours run there in a namespace with a hash
-tag; the scripts of the reference implementation, which pass times and ids as keys, do not.
+"""A server in cluster mode refuses scripts with keys in different slots; ours run there in a namespace with a hash tag.
+
+The scripts of the reference implementation, which pass times and ids as keys, do not.
 
 One server that owns all slots is a whole cluster, and checks the same.
 """

@@ -227,7 +227,7 @@ def test_queue_they_deleted_is_gone_for_us(server: PrivateServer, peer: Peer, qu
 
 @pytest.fixture
 def slow_node(server: PrivateServer) -> Iterator[tuple[NodePeer, FaultProxy]]:
-    """npm `rsmq` behind a proxy that can hold the replies it waits for."""
+    """The npm package `rsmq` behind a proxy that can hold the replies it waits for."""
     with FaultProxy(server.url) as proxy, NodePeer(proxy.url) as peer:
         yield peer, proxy
 
