@@ -123,9 +123,10 @@ def _set_up(url: str, apps: Sequence[str]) -> None:
     django.setup()
     from rsmq_django.worker import worker
     from rsmq_django.worker.execute import pool
-    from rsmq_django.worker.fetch import prefetch as pace
+    from rsmq_django.worker.execute import pool as pace
     from rsmq_django.worker.lease import pending as starts
-    from rsmq_django.worker.report import recent_successes, statistics
+    from rsmq_django.worker.report import event_log as recent_successes
+    from rsmq_django.worker.report import statistics
 
     # All takes longer here: what is done every so many milliseconds shall be done for as many tasks as elsewhere.
     sys.setswitchinterval(sys.getswitchinterval() * SLOWER)

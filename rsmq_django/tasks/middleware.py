@@ -10,7 +10,7 @@ A middleware is any object with some of these methods; there is no base class:
     on_dead_letter(run, outcome)  ... it failed for good
 
 `run` is the task that runs (`CurrentTask`, with `context` as it was sent); `outcome` one of the types of
-`rsmq_django.worker.execute.outcomes`. The last three must not fail: what they raise is logged. An entry of the list is
+`rsmq_django.worker.outcomes`. The last three must not fail: what they raise is logged. An entry of the list is
 a dotted path of a class, a function that returns one, or an object. Projects without middleware pay nothing.
 """
 

@@ -11,12 +11,12 @@ from asgiref.sync import async_to_sync
 from ..conf import get_settings
 from ..core import Client
 from ..tasks.running import current_run
+from ..worker.delivery import WorkQueue
 from ..worker.execute.batch import in_batches
-from ..worker.execute.database import connections_kept
 from ..worker.execute.execution import Execution
-from ..worker.execute.outcomes import Dead, Outcome, RetryIn, Succeeded
+from ..worker.execute.invoke import connections_kept
 from ..worker.fetch.queues import queue_settings, work_queues_by_client
-from ..worker.lease.delivery import WorkQueue
+from ..worker.outcomes import Dead, Outcome, RetryIn, Succeeded
 from ..worker.report.notifications import Notifier
 from ..worker.sources.queues import QueueSource
 

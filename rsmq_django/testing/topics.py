@@ -11,9 +11,8 @@ from ..core.topics.keys import group_keys
 from ..options import nearest
 from ..queues import get_client, get_queue
 from ..tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
-from ..worker.execute.database import connections_kept
-from ..worker.sources.topic import BridgeThread, ConsumerThread, TopicPlan, TopicThread
-from ..worker.sources.topic_report import TopicReport
+from ..worker.execute.invoke import connections_kept
+from ..worker.sources.topic import BridgeThread, ConsumerThread, TopicPlan, TopicReport, TopicThread
 
 #: Limit for functions that endlessly publish to their own topic.
 MOST_RUNS = 10_000

@@ -12,7 +12,7 @@ from types import FrameType
 
 from ..core.log_lines import get_logger
 from .fetch.wakeup import Wakeup
-from .supervise.shared_state import SharedState
+from .report.shared_state import SharedState
 
 logger = get_logger(__name__)
 

@@ -13,26 +13,26 @@ from operator import attrgetter
 from ..conf import QueueSettings, WorkerSettings
 from ..core.limits import MAX_BATCH
 from ..core.log_lines import get_logger
+from .delivery import Delivery
 from .execute.batch import executions_of, in_batches, to_interrupt
 from .execute.execution import Execution
 from .execute.limits import admit
-from .execute.outcomes import Outcome, Released
 from .execute.pool import Pool, Runnable
 from .execute.quarantine import Quarantine
-from .fetch.idle_turns import IdleTurn
+from .execute.stacks import StackAnswers
+from .fetch.polling import IdleTurn
 from .fetch.queues import split_reliable, work_queues_by_client
 from .fetch.wakeup import Subscription, Wakeup
-from .lease.delivery import Delivery
+from .lease.inflight import sign_off
+from .outcomes import Outcome, Released
 from .report.notifications import Notifier, log_outcome
+from .report.shared_state import SharedState
 from .sources.queues import QueueSource
 from .sources.reliable import ReliableSource, make_reliable_sources
-from .sources.reliable_wakeup import ReliableWakeUp
+from .sources.reliable_queue import ReliableWakeUp
 from .sources.topic import TopicPlan
 from .sources.topic_threads import TopicThreads
 from .stopping import Stopping
-from .supervise.heartbeat import sign_off
-from .supervise.shared_state import SharedState
-from .supervise.stacks import StackAnswers
 
 logger = get_logger(__name__)
 

@@ -22,9 +22,9 @@ from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.worker.fetch.queues import queue_settings
 from rsmq_django.worker.fetch.wakeup import Wakeup
 from rsmq_django.worker.lease.inflight import InflightEntry, read_inflight
+from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.supervise.maintenance import Maintenance, make_maintenance
 from rsmq_django.worker.supervise.recovery import Death
-from rsmq_django.worker.supervise.shared_state import SharedState
 from rsmq_django.worker.supervise.supervisor import Supervisor, SupervisorOptions
 from rsmq_django.worker.worker import WorkerOptions
 from tests.chaos.fleet import (

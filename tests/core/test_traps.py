@@ -56,13 +56,13 @@ The table says which; those without a file in front stand below. A test compares
      core/test_stateful.py::test_broken_script_is_found_out
 15 heartbeats
      worker/lease/test_leases.py::test_queue_without_a_visibility_timeout_is_worked_on_under_a_lease
-     worker/execute/test_outcomes.py::test_failed_message_is_hidden_as_long_as_its_backoff_says
+     worker/test_outcomes.py::test_failed_message_is_hidden_as_long_as_its_backoff_says
      worker/lease/test_leases.py::test_late_outcome_is_discarded_and_told
 16 failing wake-ups
      test_wake_up_that_cannot_be_published_is_no_failed_send
 17 poison
-     worker/execute/test_outcomes.py::test_message_whose_worker_died_at_each_attempt_is_not_run_again
-     worker/execute/test_outcomes.py::test_dead_letter_is_the_message_itself
+     worker/test_outcomes.py::test_message_whose_worker_died_at_each_attempt_is_not_run_again
+     worker/test_outcomes.py::test_dead_letter_is_the_message_itself
      core/test_browse.py::test_looking_leaves_no_trace
      core/test_moves.py::test_old_receipt_means_nothing_after_a_redrive
 18 order

@@ -13,7 +13,7 @@ from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.tasks import TaskContext
 from rsmq_django.worker.execute import pool
 from rsmq_django.worker.execute.execution import Execution
-from rsmq_django.worker.execute.outcomes import NOTHING_RETURNED
+from rsmq_django.worker.outcomes import NOTHING_RETURNED
 from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer

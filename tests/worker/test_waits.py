@@ -20,8 +20,8 @@ from rsmq_django.outbox import relay_process as relay_process
 from rsmq_django.outbox.batch_size import BatchSize
 from rsmq_django.outbox.relay_process import RelayProcess, StopRequest
 from rsmq_django.tasks.retry import TaskTimeout
-from rsmq_django.worker.execute import time_limit
-from rsmq_django.worker.execute.time_limit import Interruptions, TimeLimit
+from rsmq_django.worker.execute import interrupt as time_limit
+from rsmq_django.worker.execute.interrupt import Interruptions, TimeLimit
 from tests.worker.still_clock import StillClock
 
 # -- A server that is away ---------------------------------------------------------------------------------------------

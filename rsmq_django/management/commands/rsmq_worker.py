@@ -25,7 +25,7 @@ from ...tasks.compat import task_backends
 from ...tasks.topic_task import check_topic_tasks, registered_topic_tasks
 from ...worker.fetch.queues import check_servers, split_reliable
 from ...worker.health import MAX_AGE_S
-from ...worker.supervise.pidfile import PidFileTaken, ProbeOptions
+from ...worker.supervise.probes import PidFileTaken, ProbeOptions
 from ...worker.supervise.reload import run_with_reload
 from ...worker.supervise.supervisor import Supervisor, SupervisorOptions
 from ...worker.worker import WorkerOptions, random_worker_id

@@ -18,10 +18,10 @@ from typing import Any
 from ...tasks.batch import BadAnswer, BatchCall, answers
 from ...tasks.envelope import Unreadable
 from ...tasks.running import CurrentTask, current_run
-from .ack_waiter import AckWaiter
+from ..delivery import AckWaiter
+from ..outcomes import Outcome
 from .execution import Execution
 from .invoke import Raised, Result, Returned
-from .outcomes import Outcome
 from .pool import Runnable
 
 

@@ -24,17 +24,13 @@ from ...tasks.membership import META, Membership
 from ...tasks.options import is_number_of_attempts
 from ...tasks.retry import Postpone, RetryPolicy, exponential
 from ...tasks.workflow_proofs import ForgedArgument
-from ..lease.delivery import Delivery
+from ..delivery import AckWaiter, Delivery
+from ..outcomes import NOTHING_RETURNED, Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
 from ..report.clock import ServerClock
-from ..report.error_text import one_line, traceback_of
-from ..report.notifications import Notifier
-from . import unknown_tasks
-from .ack_waiter import AckWaiter
-from .interrupt import interrupt
+from ..report.notifications import Notifier, one_line, traceback_of
+from .interrupt import TimeLimit, interrupt
 from .invoke import Raised, Result, Returned, aresult_of, result_of
-from .outcomes import NOTHING_RETURNED, Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
-from .resolve import Work, find_work
-from .time_limit import TimeLimit
+from .resolve import UNKNOWN_TASK, Work, find_work, log_unknown_task, unknown_task_wait_s
 from .workflow import WorkflowGone
 
 if TYPE_CHECKING:
@@ -252,7 +248,7 @@ class Execution:
         if isinstance(result, Returned):
             return NOTHING_RETURNED if result.value is None else self._decide_return(result.value)
         if isinstance(result, Unreadable):
-            if result.reason == unknown_tasks.REASON and (outcome := self._left_to_others(result)) is not None:
+            if result.reason == UNKNOWN_TASK and (outcome := self._left_to_others(result)) is not None:
                 return outcome
             return self.give_up(result.reason, result)
         if self.interrupted:
@@ -353,10 +349,10 @@ class Execution:
         return self.reason_not_to_run() is None
 
     def _left_to_others(self, error: Unreadable) -> Postponed | None:
-        wait_s = unknown_tasks.wait_s(self.delivery, now_ms=self.sink.clock.now_ms())
+        wait_s = unknown_task_wait_s(self.delivery, now_ms=self.sink.clock.now_ms())
         if wait_s is None:
             return None
-        unknown_tasks.log_once(error)
+        log_unknown_task(error)
         return Postponed(wait_s, str(error), has_run=False)
 
     def _decide_return(self, value: Any) -> Outcome:

@@ -1,31 +1,33 @@
 """Calls the function of a message with everything that surrounds it, and returns the result. Decides nothing.
 
 A function is surrounded by its database connections, its time limit, interruption, the middleware, a span, and the
-inbox of `once=True`.
+inbox of `once=True`. It runs in a copy of its thread's context, so that changes do not outlive it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 import time
-from collections.abc import Awaitable
-from contextlib import AbstractContextManager, nullcontext
+import traceback
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from asgiref.sync import sync_to_async
+from django.core.cache import caches
+from django.db import close_old_connections, connections
+from django.db.backends.signals import connection_created
+from django.dispatch import receiver
+
+from ...tasks.compat import task_backends
 from ...tasks.envelope import Unreadable
 from ...tasks.middleware import chain
 from ...tasks.retry import TaskTimeout
 from ...tasks.running import CurrentTask, TaskContext, current_run
 from ...tracing import processing, tracer
-from .database import (
-    close_stale_connections,
-    close_unusable_connections,
-    close_unusable_connections_async,
-    drop_connections,
-    is_look_due,
-)
-from .forks import await_in_one_process, call_in_one_process
 from .interrupt import call_interruptibly
 from .workflow import atake_argument, take_argument
 
@@ -161,3 +163,168 @@ def _span(execution: Execution) -> AbstractContextManager[object]:
         body_bytes=len(delivery.message.body),
         worker_id=execution.notifier.worker_id,
     )
+
+
+# -- The context of a thread ------------------------------------------------------------------------------------------
+
+
+def share_handlers() -> None:
+    """Create the objects of CACHES and TASKS in the context of this thread. Opens no connection.
+
+    Django stores them in the context, and a cache opens a connection for each object. They are created once per
+    thread, before any copy, so that all functions of the thread, and all coroutines of the event loop, share them.
+    """
+    for handler in (caches, task_backends):
+        with suppress(Exception):  # a mistake in the project's settings: the code that uses them gets the error
+            for alias in handler:
+                with suppress(Exception):
+                    handler[alias]
+
+
+# -- Database connections: never used when stale, never kept open without need ----------------------------------------
+
+#: A connection that was checked within this time cannot have been idle for long.
+_FRESH_S = 1.0
+
+
+class _Looks(threading.local):
+    #: Whether this thread ever connected to a database. Asking Django costs more than a short task.
+    has_connected = False
+    #: When its connections were last checked, on the monotonic clock.
+    looked_at = 0.0
+    #: The connections belong to the code that runs tasks in this thread (a test), so they are not closed.
+    are_kept = False
+
+
+_here = _Looks()
+
+#: Async tasks share one database thread; checking it after each of them would cost more than the task.
+_ASYNC_INTERVAL_S = 1.0
+_last_async_look = 0.0
+
+
+def close_stale_connections() -> None:
+    """Close this thread's connections that may have broken while it was idle. Called before a task."""
+    if _here.has_connected and time.monotonic() - _here.looked_at > _FRESH_S:
+        close_unusable_connections()
+
+
+def close_unusable_connections() -> None:
+    """Close this thread's connections that are broken or older than CONN_MAX_AGE, as Django does around a request."""
+    if _here.has_connected and not _here.are_kept:
+        _here.looked_at = time.monotonic()
+        close_old_connections()
+
+
+def drop_connections() -> None:
+    """Discard this thread's connections after an interruption, in any state.
+
+    The interruption may have come at any step of Django's: an atomic block may be left open, or its connection be
+    closed permanently.
+    """
+    if not _here.has_connected or _here.are_kept:
+        return
+    for connection in connections.all(initialized_only=True):
+        with suppress(Exception):
+            connection.close()
+        with suppress(Exception):  # Django leaves that of an SQLite database in memory open
+            connection.connection.close()
+        with suppress(Exception):
+            del connections[connection.alias]
+
+
+@contextmanager
+def connections_kept() -> Iterator[None]:
+    """Keep this thread's connections open: they belong to the code that runs tasks in it, for example a test."""
+    _here.are_kept = True
+    try:
+        yield
+    finally:
+        _here.are_kept = False
+
+
+def is_look_due(now: float) -> bool:
+    """Return whether close_unusable_connections_async() is due; `now` is on the monotonic clock."""
+    return now - _last_async_look >= _ASYNC_INTERVAL_S
+
+
+async def close_unusable_connections_async() -> None:
+    """See close_unusable_connections(); runs on the thread that async code uses for the database."""
+    global _last_async_look
+    _last_async_look = time.monotonic()
+    await sync_to_async(close_unusable_connections)()
+
+
+@receiver(connection_created)
+def _note_connection(**_: object) -> None:
+    _here.has_connected = True
+
+
+# -- Forks of a function ----------------------------------------------------------------------------------------------
+
+
+class _Forks:
+    """Finds child processes that a function forked and that leave the function: they would be copies of the worker.
+
+    Such a copy shares all sockets and database connections with the worker, has one thread and no main loop, and never
+    ends. So a child that leaves the function, whether it returns or raises, ends right there: before any code around
+    the function runs, and without settling anything. Programs that are started (`subprocess`, `multiprocessing`) never
+    leave the function and are not affected.
+    """
+
+    #: Number of forks between the first process and this one: a child of this process has one more.
+    count = 0
+
+
+def _count() -> None:
+    _Forks.count += 1
+
+
+os.register_at_fork(after_in_child=_count)
+
+
+def call_in_one_process(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call a function of the project; a child process that it forked and that leaves it ends here."""
+    count = _Forks.count
+    try:
+        value = function(*args, **kwargs)
+    except BaseException as error:
+        if _Forks.count != count:
+            _end_copy(error)
+        raise
+    if _Forks.count != count:
+        _end_copy(None)
+    return value
+
+
+async def await_in_one_process(awaitable: Awaitable[Any]) -> Any:
+    """See call_in_one_process(); for the coroutine of a coroutine function."""
+    count = _Forks.count
+    try:
+        value = await awaitable
+    except BaseException as error:
+        if _Forks.count != count:
+            _end_copy(error)
+        raise
+    if _Forks.count != count:
+        _end_copy(None)
+    return value
+
+
+def _end_copy(error: BaseException | None) -> NoReturn:
+    """End this process at once, with the exit status that a Python program would have."""
+    status = 0
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        status = 1
+    lines = traceback.format_exception(error) if status and not isinstance(error, SystemExit) else []
+    pid = os.getpid()
+    lines.append(
+        f"a task forked a process that did not end in it: process {pid}, a copy of the worker, ends with status "
+        f"{status}; end a forked child with os._exit(), or use subprocess\n"
+    )
+    # Not by the log: its handlers may have locks and connections of threads that do not exist here.
+    with suppress(OSError):
+        os.write(2, "".join(lines).encode(errors="replace"))
+    os._exit(status & 0xFF)

@@ -18,8 +18,8 @@ from ...core.call import Argument, Call
 from ...core.keys import queue_keys
 from ...core.log_lines import get_logger
 from ...tasks.limits import Limit, keys_of_limit
+from ..outcomes import Postponed
 from .execution import Execution
-from .outcomes import Postponed
 
 logger = get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""Runs tasks: functions on threads, coroutine functions on one event loop."""
+"""Runs tasks: functions on threads, coroutine functions on one event loop; a moment of work is fetched ahead."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from typing import Protocol
 
 from ...core.log_lines import get_logger
 from ...tasks.interrupts import TaskCancelled
-from ..fetch.prefetch import SMOOTHING, Prefetch
-from .ack_waiter import AckWaiter
-from .contexts import share_handlers
-from .time_limit import Interruptions, TimeLimit
+from ..delivery import AckWaiter
+from .interrupt import Interruptions, TimeLimit
+from .invoke import share_handlers
 
 logger = get_logger(__name__)
 
@@ -367,3 +366,28 @@ def _thread_name(number: int) -> str:
 def _abandon(execution: Runnable) -> None:
     execution.abandon()
     logger.exception("a step around a task failed; its message becomes visible when its lease expires")
+
+
+#: At most about this much work is prefetched, so that no message waits here while another worker is idle.
+PREFETCH_S = 0.05
+MOST_PREFETCHED = 200
+#: Weight of the latest run in the moving average of run times.
+SMOOTHING = 0.05
+
+
+class Prefetch:
+    """Measures run times, and computes the number of messages to prefetch."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._average_s = 0.0
+
+    def note(self, run_s: float) -> None:
+        """Learn from a run that has ended. From any thread: if two calls collide, one run has little weight."""
+        self._seen += 1
+        weight = SMOOTHING if self._seen * SMOOTHING > 1 else 1 / self._seen
+        self._average_s += (run_s - self._average_s) * weight
+
+    def ahead(self, threads: int) -> int:
+        """Return how many messages are PREFETCH_S of work; at most as many as runs were seen: it doubles at first."""
+        return min(MOST_PREFETCHED, self._seen, int(threads * PREFETCH_S / max(self._average_s, 1e-6)))

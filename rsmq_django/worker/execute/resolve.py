@@ -1,10 +1,19 @@
-"""Finds the function that a message asks for: decode, look up, check the arguments. Runs nothing."""
+"""Finds the function that a message asks for: decode, look up, check the arguments. Runs nothing.
+
+The function of a raw queue is its primary consumer, surrounded by a call of the secondary ones. A call of a task that
+is not declared here is postponed, because another worker may know it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import random
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from django.core.signals import setting_changed
@@ -13,22 +22,23 @@ from django.dispatch import receiver
 from ...conf import get_settings
 from ...core import Message
 from ...core.limits import MAX_BODY_BYTES
+from ...core.log_lines import get_logger
 from ...tasks.arguments import misfit, surely_fit
 from ...tasks.envelope import Unreadable, decode
+from ...tasks.interrupts import TaskCancelled
 from ...tasks.membership import membership_of
 from ...tasks.options import TaskOptions
 from ...tasks.registry import Consumer, Function, find_consumer, find_followers, find_task, holds_dead_letters
+from ...tasks.retry import TaskTimeout
 from ...tasks.route import result_ttl_s
 from ...tasks.sealing import unseal
 from ...tasks.task import Task
 from ...tasks.unknown_task import why_unknown
-from ..lease.delivery import TooLong
-from .secondary import followed_by
-from .unknown_tasks import REASON as UNKNOWN_TASK
+from ..delivery import Delivery, TooLong
+from .invoke import await_in_one_process, call_in_one_process
 
 if TYPE_CHECKING:
     from .execution import Execution
-
 
 #: A body without it is not a call; this search takes much less time than to parse the body.
 NAMES_A_TASK = b'"task"'
@@ -154,3 +164,128 @@ def _work_of_consumer(consumer: Consumer) -> Work:
     followers = find_followers(consumer.queue_name)
     func = followed_by(consumer, followers) if followers else consumer.func
     return Work(consumer.module_path, func, consumer.options, inspect.iscoroutinefunction(consumer.func))
+
+
+logger = get_logger(__name__)
+
+# -- Secondary consumers ----------------------------------------------------------------------------------------------
+
+INTERRUPTIONS = (TaskTimeout, TaskCancelled, asyncio.CancelledError)
+
+
+def followed_by(primary: Consumer, followers: Sequence[Consumer]) -> Callable[..., Any]:
+    """Return a function that calls the primary consumer and then the others, whether it returns or raises.
+
+    The others run at each attempt, within the same time limit and under the same lease, with the same argument, and
+    decide nothing: their exceptions are logged and do not change the outcome. An interruption (time limit,
+    cancellation, stop of the worker) ends all of them: consumers that have not started are skipped.
+    """
+    if iscoroutinefunction(primary.func):
+        return _afollowed_by(primary, followers)
+
+    @wraps(primary.func)
+    def call_all(received: Any) -> Any:
+        error = None
+        try:
+            answer = call_in_one_process(primary.func, [received], {})
+        except INTERRUPTIONS:
+            raise
+        except BaseException as raised:
+            error = raised
+        for follower in followers:
+            try:
+                call_in_one_process(follower.func, [received], {})
+            except BaseException as failure:
+                if _ends_all(failure, follower, primary):
+                    break
+        if error is not None:
+            raise error
+        return answer
+
+    return call_all
+
+
+def _afollowed_by(primary: Consumer, followers: Sequence[Consumer]) -> Callable[..., Any]:
+    """See followed_by()."""
+
+    @wraps(primary.func)
+    async def call_all(received: Any) -> Any:
+        error = None
+        try:
+            answer = await await_in_one_process(primary.func(received))
+        except INTERRUPTIONS:
+            raise
+        except BaseException as raised:
+            error = raised
+        for follower in followers:
+            try:
+                await await_in_one_process(follower.func(received))
+            except BaseException as failure:
+                if _ends_all(failure, follower, primary):
+                    break
+        if error is not None:
+            raise error
+        return answer
+
+    return call_all
+
+
+def _ends_all(failure: BaseException, follower: Consumer, primary: Consumer) -> bool:
+    """Log the exception of a secondary consumer; return whether it ends all of them."""
+    text = "%s failed after %s, which alone decides the outcome: this is not retried"
+    logger.error(text, follower.module_path, primary.module_path, exc_info=failure)
+    return isinstance(failure, INTERRUPTIONS)
+
+
+# -- Unknown tasks ----------------------------------------------------------------------------------------------------
+
+UNKNOWN_TASK = "unknown_task"
+#: The waits of one message double from the first to the longest.
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 60.0
+#: A wait is random; this share of its maximum is the mean.
+MEAN_SHARE = 0.75
+#: More than fit into the longest grace period; a receive count may be any number.
+MOST_TIMES = 20_000
+#: Maximum number of names remembered as logged; a message may contain any name.
+MOST_NAMES = 1000
+
+_logged: set[str] = set()
+
+
+def unknown_task_wait_s(delivery: Delivery, *, now_ms: float) -> float | None:
+    """Return how long to postpone a call of an unknown task; None when its grace period is over, or its start unknown.
+
+    During a rolling deployment old workers receive calls of new tasks, and two projects may share a queue. Such a call
+    is postponed without counting an attempt, later each time, until UNKNOWN_TASK_GRACE_S after it was first received;
+    a retry, as often as fits into that time.
+    """
+    message, grace_s = delivery.message, get_settings().tasks.unknown_task_grace_s
+    if grace_s == 0 or message.first_received_ms is None:
+        return None
+    # A redriven message has kept the time of an earlier receive.
+    left_s = grace_s - (now_ms - max(message.first_received_ms, message.sent_ms or 0)) / 1000
+    times_before = message.receive_count - delivery.attempt
+    if delivery.attempt > 1:
+        # A retry: its first receive may be long ago although nothing was unknown then.
+        waits_s = map(_longest_wait_s, range(min(times_before, MOST_TIMES)))
+        left_s = max(left_s, grace_s - sum(waits_s) * MEAN_SHARE)
+    if left_s <= 0:
+        return None
+    longest_s = _longest_wait_s(times_before)
+    return min(longest_s * random.uniform(2 * MEAN_SHARE - 1, 1.0), left_s)  # noqa: S311 - spreads load
+
+
+def _longest_wait_s(times_before: int) -> float:
+    return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(times_before, 10))
+
+
+def log_unknown_task(error: Unreadable) -> None:
+    """Log that calls of a task are postponed; once for each task in this process."""
+    name = error.envelope.task if error.envelope is not None else ""
+    if name in _logged or len(_logged) >= MOST_NAMES:
+        return
+    _logged.add(name)
+    grace_s = get_settings().tasks.unknown_task_grace_s
+    text = "%s; its calls are given back to their queue for up to %.0f s each, and then become dead letters"
+    logger.warning(text, error, grace_s)

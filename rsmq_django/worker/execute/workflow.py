@@ -21,11 +21,11 @@ from ...tasks.membership import META, Membership, failure_record, is_task_id, me
 from ...tasks.retry import Postpone
 from ...tasks.workflow_proofs import FAILURE, VALUE, ForgedArgument, Receiver, proven
 from ...tasks.workflow_state import Failure, read_outcome
-from ..report.error_text import dotted_path, text_of
-from .outcomes import Dead, Succeeded
+from ..outcomes import Dead, Succeeded
+from ..report.notifications import dotted_path, text_of
 
 if TYPE_CHECKING:
-    from ..lease.settle import Settlement
+    from ..lease.pending import Settlement
     from .execution import Execution
 
 T = TypeVar("T")

@@ -2,7 +2,8 @@
 
 Each configured queue comes with its priority bands, highest priority first; lanes of one priority take turns. A band or
 lane is created by its first sender, so they are read again whenever the number of queues in Redis changes. Between the
-configured queues the order is that of the worker's list, or by weight when one of them has a weight.
+configured queues the order is that of the worker's list, or by weight when one of them has a weight. Of very many
+queues only those with messages are fetched from.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 
 from ...conf import get_settings
 from ...core import Client
@@ -19,14 +21,11 @@ from ...core.backoff import ReconnectBackoff
 from ...core.bands import bands_of, by_queue
 from ...core.call import Call
 from ...core.errors import BrokenQueue
-from ...core.keys import queues_key
+from ...core.keys import paused_key, queues_key
 from ...queues import get_queue
 from ...tasks.registry import batch_size
-from ..lease.delivery import NO_LANE, WorkQueue
-from .lanes import LaneRotation
-from .provision import provision
-from .queue_probe import MANY, QueueProbe
-from .weights import Weights
+from ..delivery import NO_LANE, WorkQueue
+from .queues import provision
 
 #: The number of queues when the key of the list cannot be read.
 NO_LIST = -1
@@ -170,3 +169,173 @@ def read_names(namespace: str) -> Call[list[str]]:
 
 def _read_names(reply: list[bytes]) -> list[str]:
     return [name.decode("utf-8", "backslashreplace") for name in reply]
+
+
+# -- Very many queues -------------------------------------------------------------------------------------------------
+
+#: With fewer queues, each fetch includes all of them: one round trip instead of two.
+MANY = 50
+#: While there is work, a message in an earlier queue is noticed within this time.
+SCAN_EVERY_S = 0.1
+#: A fetch from all queues also finds missing and damaged ones.
+LOOK_AT_ALL_EVERY_S = 10.0
+
+
+@dataclass(slots=True)
+class ProbeResult:
+    """The reply of a scan."""
+
+    server_ms: int
+    #: Time until the next message becomes visible; negative when there is none at all.
+    next_ms: float
+    queue_count: int
+    #: Positions from 1, in the order of the queues.
+    positions: list[int]
+
+
+@dataclass(slots=True)
+class QueueProbe:
+    """Remembers which of very many queues have messages: one small script finds them.
+
+    A fetch passes four keys of each queue, which costs more than the messages when there are hundreds of queues.
+    """
+
+    namespace: str
+    queues: Sequence[WorkQueue]
+    #: Sorts lanes by their next turns.
+    in_turn: Callable[[Sequence[WorkQueue]], Sequence[WorkQueue]]
+    call: Call[ProbeResult] = field(init=False)
+    ready: Sequence[WorkQueue] = field(default_factory=list)
+    _scanned_at: float = 0.0
+    _looked_at_all_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        keys = [queues_key(self.namespace), paused_key(self.namespace)]
+        keys += [work_queue.queue.keys.messages for work_queue in self.queues]
+        names = tuple(work_queue.base_name for work_queue in self.queues)
+        self.call = Call("worker/scan", tuple(keys), names, _read_found, repeatable=True)
+
+    def is_due(self, now: float) -> bool:
+        """Return whether a scan is due."""
+        return not self.looks_at_all(now) and (not self.ready or now >= self._scanned_at + SCAN_EVERY_S)
+
+    def looks_at_all(self, now: float) -> bool:
+        """Return whether the next fetch includes all queues."""
+        return now >= self._looked_at_all_at + LOOK_AT_ALL_EVERY_S
+
+    def scanned(self, found: ProbeResult, now: float) -> None:
+        """Note the result of a scan."""
+        self._scanned_at = now
+        self.ready = self.in_turn([self.queues[position - 1] for position in found.positions])
+
+    def choose(self, now: float) -> Sequence[WorkQueue]:
+        """Return the queues to fetch from."""
+        if not self.looks_at_all(now):
+            return self.ready[:MANY]
+        self._looked_at_all_at, self.ready = now, []
+        return self.queues
+
+    def fetched(self, looked_at: Sequence[WorkQueue], last: WorkQueue | None, *, is_full: bool) -> None:
+        """Note the result of a fetch: if its room was used up, the queue of the last message may have more."""
+        if looked_at is not self.queues:
+            exhausted = looked_at.index(last) if is_full and last is not None else len(looked_at)
+            self.ready = self.ready[exhausted:]
+
+
+def _read_found(reply: list[bytes | int]) -> ProbeResult:
+    server_ms, next_ms, queue_count, *positions = (float(number) for number in reply)
+    return ProbeResult(int(server_ms), next_ms, int(queue_count), [int(position) for position in positions])
+
+
+# -- Lanes ------------------------------------------------------------------------------------------------------------
+
+BEFORE_ALL = NO_LANE - 1
+
+
+class LaneRotation:
+    """The order of the lanes of each queue and priority: after a lane has given messages, the next one comes first.
+
+    So a customer with ten thousand calls delays another customer's call by one turn of a worker, not by ten thousand.
+    A turn is the room of a worker in one fetch. Lanes of a higher priority still come before all others. No I/O here.
+    """
+
+    def __init__(self) -> None:
+        #: The lane that gave messages first in the last fetch, by queue and priority.
+        self._last: dict[tuple[str, int], int] = {}
+
+    def arrange(self, queues: Sequence[WorkQueue]) -> list[WorkQueue]:
+        """Return the queues in the order to fetch from; only lanes of one priority change places.
+
+        The queues may be a part of all: a turn continues after the number of the last lane, whether it exists or not.
+        """
+        arranged: list[WorkQueue] = []
+        for band, lanes in groupby(queues, key=lambda work_queue: work_queue.band):
+            last, run = self._last.get(band, BEFORE_ALL), list(lanes)
+            arranged += [work_queue for work_queue in run if work_queue.lane > last]
+            arranged += [work_queue for work_queue in run if work_queue.lane <= last]
+        return arranged
+
+    def gave(self, served: Iterable[WorkQueue]) -> None:
+        """Note which queues gave messages in a fetch, in its order."""
+        firsts: dict[tuple[str, int], int] = {}
+        for work_queue in dict.fromkeys(served):
+            firsts.setdefault(work_queue.band, work_queue.lane)
+        self._last.update(firsts)
+
+
+# -- Weights ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Weight:
+    """The share of one queue."""
+
+    name: str
+    weight: int
+    #: Messages that the queue is behind its share; negative when it is ahead.
+    credit: float = 0.0
+    #: The last fetch found as much as it was allowed to take.
+    has_backlog: bool = True
+
+
+class Weights:
+    """The shares of all queues of a fetch: how much each may take in the next one, and in which order.
+
+    Weights 6, 4 and 2 give 600, 400 and 200 of the first 1200 messages when all three queues have a backlog. An empty
+    queue leaves its share to the others, in proportion to their weights, and does not save it for later. No I/O here.
+    """
+
+    def __init__(self, weights: Mapping[str, int]) -> None:
+        self._weights = [Weight(name, weight) for name, weight in weights.items()]
+        self._total_weight = sum(weights.values())
+
+    def quotas(self, room: int) -> dict[str, int]:
+        """Return how many messages each queue may take, in the order to fetch from: the furthest behind comes first.
+
+        The numbers may add up to more than `room`, which ends the fetch early. The remaining room is for any queue.
+        """
+        self._weights.sort(key=lambda share: -share.credit)
+        return {share.name: self._quota(share, room) for share in self._weights}
+
+    def _quota(self, share: Weight, room: int) -> int:
+        fair = round(room * share.weight / self._total_weight + share.credit)
+        # At least one for a queue that was empty: nothing else would notice that it has messages again.
+        return max(fair, 0 if share.has_backlog else 1)
+
+    def note(self, quotas: Mapping[str, int], served: Mapping[str, int], room: int) -> None:
+        """Note the result of a fetch with these quotas and this much room."""
+        for share in self._weights:
+            took = served.get(share.name, 0)
+            if room > 0:  # otherwise it was not fetched from
+                share.has_backlog = took >= min(quotas[share.name], room)
+            room -= min(took, quotas[share.name])
+        self._settle([share for share in self._weights if share.has_backlog], served)
+        for share in self._weights:
+            if not share.has_backlog:
+                share.credit = 0.0
+
+    def _settle(self, contending: Sequence[Weight], served: Mapping[str, int]) -> None:
+        total = sum(served.get(share.name, 0) for share in contending)
+        weights = sum(share.weight for share in contending)
+        for share in contending:
+            share.credit += total * share.weight / weights - served.get(share.name, 0)

@@ -13,14 +13,15 @@ from ...core.errors import ConnectionFailed, OutcomeUnknown, RedisFailure
 from ...core.keys import paused_key, queues_key
 from ...core.log_lines import get_logger
 from ...core.replies import first_received_ms, read_message_id
-from ..execute.outcomes import Postponed, Released, RetryIn
-from ..lease.delivery import Delivery, TooLong
+from ..delivery import Delivery, TooLong
 from ..lease.inflight import BEAT_EVERY_S, beat_call
-from ..lease.settle import SettleCall, Settlement, start, unhold
-from ..report.recent_successes import RecentStep
+from ..lease.pending import Settlement
+from ..lease.settle import SettleCall, start, unhold
+from ..outcomes import Postponed, Released, RetryIn
+from ..report.event_log import RecentStep
 from ..report.statistics import ReportStep
-from .provision import SHORTEST_LEASE_S
 from .queue_selector import FetchOrder
+from .queues import SHORTEST_LEASE_S
 
 if TYPE_CHECKING:
     from ..sources.queues import QueueSource
@@ -78,7 +79,7 @@ class SettleStep:
 
 @dataclass(slots=True)
 class CleanupStep:
-    """Removes locks and tags of settled messages; see lease/cleanup.py."""
+    """Removes locks and tags of settled messages."""
 
     call: Call[Any]
 

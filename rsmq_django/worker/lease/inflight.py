@@ -20,10 +20,11 @@ from ...core import Client, Message, RsmqError, SettleResult
 from ...core.call import Argument, Call
 from ...core.keys import worker_key, workers_key
 from ...core.limits import batches
+from ...core.log_lines import get_logger
 from ...core.numbers import read_whole
 from ...core.replies import read_message_id, read_nothing
-from ..fetch.provision import SHORTEST_LEASE_S
-from .delivery import Delivery, WorkQueue
+from ..delivery import Delivery, WorkQueue
+from ..fetch.queues import SHORTEST_LEASE_S
 from .settle import release, strikes
 
 T = TypeVar("T")
@@ -231,3 +232,18 @@ class Undelivered:
         release_unknown(self._client, queues, self._inflight_key, {delivery.receipt for delivery in held})
         self.may_be = self.are_likely = False
         self._look_at = time.monotonic() + UNDELIVERED_EVERY_S
+
+
+logger = get_logger(__name__)
+
+
+def sign_off(clients: Iterable[Client], worker_id: str) -> None:
+    """Remove a worker whose supervisor has ended from the list, when its tasks have ended, too.
+
+    If that fails, another supervisor removes it after 30 s without a heartbeat.
+    """
+    for client in clients:
+        try:
+            forget(client, worker_id)
+        except RsmqError as error:
+            logger.warning("worker %s stays in the list until its heartbeat is stale: %s", worker_id, error)

@@ -9,13 +9,17 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Set
+from dataclasses import dataclass
 
 from ...core import Client, RsmqError
 from ...core.backoff import ReconnectBackoff
+from ...core.call import Argument
+from ...core.keys import result_key
 from ...core.limits import MAX_BATCH
-from ..execute.outcomes import NOTHING_RETURNED, Released, Succeeded
-from .delivery import Delivery
-from .settle import Settlement
+from ...tasks.envelope import Envelope
+from ..delivery import Delivery
+from ..execute.execution import Execution
+from ..outcomes import NOTHING_RETURNED, Outcome, Released, Succeeded
 
 #: A worker that is to end by itself waits this long for a damaged queue to accept outcomes.
 GIVE_UP_REFUSED_AFTER_S = 10.0
@@ -29,6 +33,61 @@ MOST_BYTES = 1_048_576
 LONG_BYTES = 65_536
 #: Shorter runs never show as RUNNING: noting the start would cost more than it is worth.
 NOTE_START_AFTER_S = 0.1
+
+
+@dataclass(slots=True)
+class Settlement:
+    """The outcome of a message, to be sent to Redis."""
+
+    execution: Execution
+    outcome: Outcome
+
+    @property
+    def worker_id(self) -> str:
+        """Return the id of the worker that ran it."""
+        return self.execution.notifier.worker_id
+
+    @property
+    def delivery(self) -> Delivery:
+        """Return the message to settle."""
+        return self.execution.delivery
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """Return the task call; None when the message could not be decoded as one."""
+        return self.execution.envelope
+
+    @property
+    def keep_result_s(self) -> int:
+        """Return how long the finished result is kept; 0 for messages without one."""
+        return self.execution.keep_result_s
+
+    @property
+    def result_keys(self) -> tuple[str, ...]:
+        """Return the key of the result record, or nothing when none is kept."""
+        envelope = self.execution.envelope
+        if envelope is None or not self.execution.keep_result_s:
+            return ()
+        return (result_key(self.delivery.work_queue.queue.client.namespace, envelope.id),)
+
+    def record(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
+        """Return the arguments of write_result() in shared/results.lua; empty when no result is kept."""
+        if not self.result_keys:
+            return ()
+        fields |= {"queue": self.delivery.work_queue.name, "message": self.delivery.message.id}
+        return self.record_of_run(ttl_s, **fields)
+
+    def record_of_run(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
+        """See record(); without the fields that the sender has written."""
+        attempt, words = self.delivery.attempt, [f"worker:{self.delivery.attempt}", self.worker_id]
+        if self.delivery.started_ms is not None:  # otherwise it ran in a process that is gone, which noted the start
+            started_ms = f"{self.delivery.started_ms:.3f}"
+            words += ("attempted_ms", started_ms)
+            if attempt == 1:
+                words += ("started_ms", started_ms)
+        for field in fields.items():
+            words += field
+        return ttl_s, len(words), *words
 
 
 class LateSettlements:

@@ -1,4 +1,4 @@
-"""Calls that settle outcomes in Redis. Each script checks the receipt, so all calls are safe to repeat."""
+"""Calls that settle outcomes in Redis and clean up after them. Each script checks the receipt: all may be repeated."""
 
 from __future__ import annotations
 
@@ -11,73 +11,20 @@ from typing import Any
 from ...core import SettleResult
 from ...core.call import Argument, Call
 from ...core.events import dropped_key
-from ...core.keys import events_key, queue_keys, result_key, successes_key
+from ...core.keys import events_key, queue_keys, successes_key
 from ...core.replies import read_nothing, read_settlements
-from ...tasks.envelope import Envelope
 from ...tasks.results import UNFINISHED_TTL_S, encode_error, proven_end
-from ..execute.execution import Execution
-from ..execute.outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
+from ...tasks.tags import tags_of, untag_ended
+from ...tasks.unique import is_digest, unlock
+from ..delivery import Delivery, WorkQueue
+from ..execute.limits import free
 from ..execute.workflow import counted, is_member
-from ..report.error_text import dotted_path, text_of
+from ..outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
 from ..report.event_log import NO_EVENTS, EventLog, Events
-from .delivery import Delivery, WorkQueue
+from ..report.notifications import dotted_path, text_of
+from .pending import Settlement
 
 Verdicts = list[SettleResult]
-
-
-@dataclass(slots=True)
-class Settlement:
-    """The outcome of a message, to be sent to Redis."""
-
-    execution: Execution
-    outcome: Outcome
-
-    @property
-    def worker_id(self) -> str:
-        """Return the id of the worker that ran it."""
-        return self.execution.notifier.worker_id
-
-    @property
-    def delivery(self) -> Delivery:
-        """Return the message to settle."""
-        return self.execution.delivery
-
-    @property
-    def envelope(self) -> Envelope | None:
-        """Return the task call; None when the message could not be decoded as one."""
-        return self.execution.envelope
-
-    @property
-    def keep_result_s(self) -> int:
-        """Return how long the finished result is kept; 0 for messages without one."""
-        return self.execution.keep_result_s
-
-    @property
-    def result_keys(self) -> tuple[str, ...]:
-        """Return the key of the result record, or nothing when none is kept."""
-        envelope = self.execution.envelope
-        if envelope is None or not self.execution.keep_result_s:
-            return ()
-        return (result_key(self.delivery.work_queue.queue.client.namespace, envelope.id),)
-
-    def record(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
-        """Return the arguments of write_result() in shared/results.lua; empty when no result is kept."""
-        if not self.result_keys:
-            return ()
-        fields |= {"queue": self.delivery.work_queue.name, "message": self.delivery.message.id}
-        return self.record_of_run(ttl_s, **fields)
-
-    def record_of_run(self, ttl_s: int, **fields: str) -> tuple[Argument, ...]:
-        """See record(); without the fields that the sender has written."""
-        attempt, words = self.delivery.attempt, [f"worker:{self.delivery.attempt}", self.worker_id]
-        if self.delivery.started_ms is not None:  # otherwise it ran in a process that is gone, which noted the start
-            started_ms = f"{self.delivery.started_ms:.3f}"
-            words += ("attempted_ms", started_ms)
-            if attempt == 1:
-                words += ("started_ms", started_ms)
-        for field in fields.items():
-            words += field
-        return ttl_s, len(words), *words
 
 
 #: Outcomes of which one call settles many.
@@ -334,3 +281,43 @@ def _read_refused(count: int) -> Callable[[list[int]], Verdicts]:
         return verdicts
 
     return read
+
+
+# -- Cleanup of features after a message was settled ------------------------------------------------------------------
+
+
+def cleanup_calls(settlements: Sequence[Settlement]) -> list[Call[Any]]:
+    """Return the cleanup calls of messages that use a feature; most use none.
+
+    They go in the same exchange, after the call that settles the message. Only steps that may be lost or done twice
+    belong here: each script checks that the message is really gone, and everything that it removes would expire anyway.
+    Any program may have written the message: values that no sender of this project writes are left alone. A step that
+    must happen together with the settling belongs into its script.
+    """
+    settlements = [each for each in settlements if each.execution.meta is not None or each.execution.places]
+    final = [
+        settlement for settlement in settlements if not isinstance(settlement.outcome, (RetryIn, Postponed, Released))
+    ]
+    places = [free(settlement.execution) for settlement in settlements if settlement.execution.places]
+    return [*_unlock_calls(final), *_untag_calls(final), *places]
+
+
+def _unlock_calls(settlements: Sequence[Settlement]) -> list[Call[Any]]:
+    locks: dict[WorkQueue, list[tuple[str, str]]] = {}
+    for settlement in settlements:
+        digest = (settlement.execution.meta or {}).get("unique")
+        if is_digest(digest):
+            locks.setdefault(settlement.delivery.work_queue, []).append((settlement.delivery.message.id, digest))
+    return [unlock(each.queue.client.namespace, each.queue.keys, held) for each, held in locks.items()]
+
+
+def _untag_calls(settlements: Sequence[Settlement]) -> list[Call[Any]]:
+    tags: dict[tuple[WorkQueue, str], list[tuple[str, str]]] = {}
+    for settlement in settlements:
+        ids = settlement.delivery.message.id, settlement.execution.task_id
+        for tag in tags_of(settlement.execution.meta or {}):
+            tags.setdefault((settlement.delivery.work_queue, tag), []).append(ids)
+    return [
+        untag_ended(work_queue.queue.client.namespace, work_queue.queue.keys, tag, ended)
+        for (work_queue, tag), ended in tags.items()
+    ]

@@ -1,14 +1,19 @@
-"""Announces what happens to tasks: log lines, Django's task signals and those of this project. It decides nothing."""
+"""Announces what happens to tasks: log lines, Django's task signals and those of this project. It decides nothing.
+
+Exceptions become text here, for logs, failure records and results: a task may raise anything, so this never raises.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from ...conf import get_settings
 from ...core import Queue
 from ...core.log_lines import get_logger
+from ...core.texts import printable
 from ...signals import lease_lost, message_dead_lettered
 from ...tasks.compat import TaskError, TaskResult, TaskResultStatus, anybody_listens, task_finished, task_started
 from ...tasks.envelope import Unreadable
@@ -16,9 +21,8 @@ from ...tasks.interrupts import TaskCancelled
 from ...tasks.middleware import chain
 from ...tasks.results import as_time, restored_task
 from ...tasks.running import CurrentTask
-from ..execute.outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
-from ..lease.delivery import Delivery
-from .error_text import dotted_path, one_line, text_of
+from ..delivery import Delivery
+from ..outcomes import Cancelled, Dead, Discarded, Outcome, Postponed, Released, RetryIn, Succeeded
 
 if TYPE_CHECKING:
     from ..execute.execution import Execution
@@ -247,3 +251,43 @@ def _dead_letter(execution: Execution, outcome: Dead) -> dict[str, Any]:
         "reason": outcome.reason,
         "task_path": execution.path,
     }
+
+
+# -- Exceptions as text -----------------------------------------------------------------------------------------------
+
+#: Tracebacks are for people, who read their end.
+MAX_TRACEBACK_CHARACTERS = 8192
+MAX_TEXT_CHARACTERS = 2000
+MAX_LINE_CHARACTERS = 500
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback from the task's first frame on, cut at its beginning when it is long."""
+    frame, ours = error.__traceback__, __package__.partition(".")[0] + "."
+    while frame is not None and frame.tb_frame.f_globals.get("__name__", "").startswith(ours):
+        frame = frame.tb_next
+    try:
+        text = "".join(traceback.format_exception(type(error), error, frame))
+    except BaseException:  # its own __str__ raises, maybe SystemExit
+        text = one_line(error)
+    return text if len(text) <= MAX_TRACEBACK_CHARACTERS else "...\n" + text[-MAX_TRACEBACK_CHARACTERS:]
+
+
+def dotted_path(kind: type[BaseException]) -> str:
+    """Return the dotted path of an exception's class."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def text_of(error: BaseException) -> str:
+    """Return the exception's own text."""
+    try:
+        return str(error)[:MAX_TEXT_CHARACTERS]
+    except BaseException:  # its own __str__ raises, maybe SystemExit
+        return "(its text cannot be shown)"
+
+
+def one_line(error: BaseException) -> str:
+    """Return class and text on one printable line: texts are input of other people, and logs are read by line."""
+    text = text_of(error)[:MAX_LINE_CHARACTERS]
+    line = f"{type(error).__qualname__}: {text}" if text else type(error).__qualname__
+    return printable(line)

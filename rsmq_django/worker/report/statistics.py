@@ -21,12 +21,12 @@ from ...core.counters import MOST_FIELDS, report
 from ...core.errors import ConnectionFailed, OutcomeUnknown, ServerRefused
 from ...core.histogram import bucket_of
 from ...core.log_lines import get_logger
-from ..execute.outcomes import Postponed, Released
+from ..outcomes import Postponed, Released
 from .notifications import event_name
 
 if TYPE_CHECKING:
     from ..execute.execution import Execution
-    from ..lease.settle import Settlement
+    from ..lease.pending import Settlement
     from ..sources.reliable_queue import Settled
 
 logger = get_logger(__name__)

@@ -16,11 +16,10 @@ from ...core.errors import BrokenQueue, ConnectionFailed, QueueNotFound
 from ...core.keys import paused_key, worker_key
 from ...core.limits import MAX_BATCH
 from ...core.log_lines import get_logger
+from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
-from ..execute.outcomes import Outcome, Released
 from ..fetch.exchange import PendingExchange, PreparedFetch
-from ..fetch.idle_turns import IdleTurn
-from ..fetch.polling import PollSchedule
+from ..fetch.polling import IdleTurn, PollSchedule
 from ..fetch.queue_selector import FetchOrder, QueueSelector
 from ..fetch.steps import (
     AbandonStep,
@@ -35,18 +34,16 @@ from ..fetch.steps import (
     Step,
     is_damage,
 )
-from ..lease.cleanup import cleanup_calls
-from ..lease.delivery import Delivery, WorkQueue
 from ..lease.inflight import Undelivered
 from ..lease.leases import Cancellations, Leases, renewal_calls
-from ..lease.pending import PendingSettlements, StartNotes, starts_to_note
-from ..lease.settle import Settlement, settle_calls
+from ..lease.pending import PendingSettlements, Settlement, StartNotes, starts_to_note
+from ..lease.settle import cleanup_calls, settle_calls
+from ..outcomes import Outcome, Released
 from ..report.clock import ServerClock
-from ..report.event_log import EventLog
+from ..report.event_log import EventLog, RecentStep
 from ..report.notifications import Notifier
-from ..report.recent_successes import RecentStep
+from ..report.shared_state import SharedState
 from ..report.statistics import MOST_LAST_REPORTS, ReportStep, Statistics
-from ..supervise.shared_state import SharedState
 
 logger = get_logger(__name__)
 

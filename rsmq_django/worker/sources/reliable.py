@@ -19,20 +19,18 @@ from ...core.limits import MAX_BATCH
 from ...core.log_lines import get_logger
 from ...core.reliable import Popped, ReliableMessage
 from ...queues import get_client
+from ..delivery import Delivery
 from ..execute.execution import Execution
-from ..execute.outcomes import Dead, Outcome, Postponed, Released, RetryIn, Succeeded
 from ..fetch.steps import is_damage
-from ..lease.delivery import Delivery
 from ..lease.leases import Leases
 from ..lease.pending import GIVE_UP_REFUSED_AFTER_S
+from ..outcomes import Dead, Outcome, Postponed, Released, RetryIn, Succeeded
 from ..report.clock import ServerClock
-from ..report.error_text import one_line
 from ..report.event_log import EventLog, line_of
-from ..report.notifications import Notifier, event_name
+from ..report.notifications import Notifier, event_name, one_line
+from ..report.shared_state import SharedState
 from ..report.statistics import Statistics
-from ..supervise.shared_state import SharedState
-from .reliable_queue import ReliableWork, Settled, make_work
-from .reliable_wakeup import ReliableWakeUp
+from .reliable_queue import ReliableWakeUp, ReliableWork, Settled, make_work
 
 logger = get_logger(__name__)
 

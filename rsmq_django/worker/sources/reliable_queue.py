@@ -1,25 +1,29 @@
-"""One reliable queue in a worker: when to recover abandoned messages, and the outcomes refused while it is damaged."""
+"""One reliable queue in a worker: its recovery, the outcomes it refused, and the wake-ups that it sends."""
 
 from __future__ import annotations
 
 import random
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+import redis
 
 from ...conf import QueueSettings, ReliableQueueSettings
 from ...core import Queue, RsmqError
 from ...core.backoff import ReconnectBackoff
-from ...core.errors import QueueFull, QueueNotFound
+from ...core.errors import ConnectionFailed, QueueFull, QueueNotFound
 from ...core.log_lines import get_logger
 from ...core.reliable import ReliableQueue
+from ...core.reliable.waiting import take_token, wake_keys
 from ...queues import get_client
+from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
-from ..execute.outcomes import Dead, Outcome, Postponed, RetryIn
 from ..fetch.steps import is_damage
-from ..lease.delivery import Delivery, WorkQueue
-from ..report.error_text import one_line
+from ..outcomes import Dead, Outcome, Postponed, RetryIn
+from ..report.notifications import one_line
 
 logger = get_logger(__name__)
 
@@ -126,3 +130,71 @@ def make_work(settings: ReliableQueueSettings, worker_id: str) -> ReliableWork:
     work_queue = WorkQueue(as_executions_know_it, Queue(settings.name, client), float(settings.lease_s), "")
     queue = work_queue.reliable = ReliableQueue(settings.name, client, consumer=worker_id)
     return ReliableWork(settings, queue, work_queue, ReconnectBackoff(f"reliable queue {settings.name!r}"))
+
+
+#: Maximum time of one blocking call; stop() waits for its end.
+SLICE_S = 1.0
+CALL_TIMEOUT_S = 5.0
+
+
+class ReliableWakeUp:
+    """Wakes an idle worker when a message is pushed: takes a token of some queues of one connection, on its own thread.
+
+    Only after expect() was called, when the worker has room: a worker that takes a token must fetch, or put the token
+    back by fetching nothing.
+    """
+
+    def __init__(self, queues: Sequence[ReliableQueue], *, on_token: Callable[[], None]) -> None:
+        self._first, *self._others = queues
+        self._connection = self._first.client.connection.with_timeout(SLICE_S + CALL_TIMEOUT_S)
+        self._command = take_token(wake_keys(self._first.pop_call(0, self._others).keys), SLICE_S)
+        self._on_token = on_token
+        self._is_expected = threading.Event()
+        self._is_stopping = False
+        self._backoff = ReconnectBackoff(f"wake-ups from {self._connection!r}", server=self._connection)
+        self._thread = threading.Thread(target=self._wait, name="rsmq-reliable-wake-up", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, which waits after expect() was called."""
+        self._thread.start()
+
+    def expect(self) -> None:
+        """Wait for the next token: the worker has found no more messages, and has room."""
+        self._is_expected.set()
+
+    def stop(self) -> None:
+        """Stop waiting; returns when the thread has ended or after two seconds."""
+        self._is_stopping = True
+        self._is_expected.set()
+        self._thread.join(2 * SLICE_S)
+
+    def _wait(self) -> None:
+        while not self._is_stopping:
+            self._is_expected.wait()
+            if not self._is_stopping:
+                self._try()
+        self._connection.close()
+
+    def _try(self) -> None:
+        try:
+            (reply,) = self._connection.exchange([self._command])
+            if isinstance(reply, redis.RedisError):
+                raise ConnectionFailed(str(reply))
+        except RsmqError as error:
+            self._backoff.note(error)
+            time.sleep(max(0.0, min(SLICE_S, self._backoff.next_try_at - time.monotonic())))
+            return
+        self._backoff.over()
+        if reply is None:
+            return
+        self._is_expected.clear()
+        if self._is_stopping:
+            self._put_back()
+        else:
+            self._on_token()
+
+    def _put_back(self) -> None:
+        try:
+            self._first.client.run(self._first.pop_call(0, self._others))
+        except RsmqError as error:  # other workers fetch within their poll interval anyway
+            self._backoff.note(error)

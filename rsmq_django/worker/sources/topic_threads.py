@@ -19,8 +19,7 @@ from ...core.topics import Bridge, Group, Topic
 from ...core.topics.lag import group_statuses, note_lag_call
 from ...queues import get_client, get_queue
 from ...tasks.topic_task import TopicBridge, TopicTask, registered_topic_tasks
-from .topic import BridgeThread, ConsumerThread, TopicPlan
-from .topic_report import TopicReport
+from .topic import BridgeThread, ConsumerThread, TopicPlan, TopicReport
 
 logger = get_logger(__name__)
 

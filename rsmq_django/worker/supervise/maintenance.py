@@ -22,7 +22,7 @@ from ...core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, QueueN
 from ...core.keys import worker_key
 from ...core.log_lines import get_logger
 from ...queues import get_client
-from ..lease.delivery import WorkQueue
+from ..delivery import WorkQueue
 from ..lease.inflight import (
     BEAT_EVERY_S,
     DEAD_AFTER_S,
@@ -33,7 +33,7 @@ from ..lease.inflight import (
     held_queues,
     read_inflight,
 )
-from ..lease.renewal import Renewal
+from ..lease.leases import Renewal
 from ..report.statistics import Statistics
 from .control import ProcessControl
 from .recovery import Death, recover

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...core.log_lines import get_logger
-from .shared_state import SharedState
+from ..report.shared_state import SharedState
 
 logger = get_logger(__name__)
 

@@ -24,14 +24,14 @@ from ...core.log_lines import get_logger
 from ...core.numbers import read_count
 from ...core.replies import first_received_ms
 from ...tasks.interrupts import HardTimeout
+from ..delivery import Delivery, WorkQueue
 from ..execute.execution import Execution
 from ..execute.invoke import Raised
 from ..execute.limits import free, note_places
-from ..execute.outcomes import Outcome, Released
-from ..lease.cleanup import cleanup_calls
-from ..lease.delivery import Delivery, WorkQueue
 from ..lease.inflight import InflightEntry, forget, read_inflight, release_inflight
-from ..lease.settle import Settlement, settle_calls, settle_keys, strike_of
+from ..lease.pending import Settlement
+from ..lease.settle import cleanup_calls, settle_calls, settle_keys, strike_of
+from ..outcomes import Outcome, Released
 from ..report.clock import ServerClock
 from ..report.event_log import NO_EVENTS, EventLog, Events
 from ..report.notifications import Notifier, log_outcome

@@ -25,16 +25,16 @@ from django.db import connections
 from ...conf import QueueSettings
 from ...core.log_lines import get_logger
 from ...tasks.registry import largest_batch
-from ..fetch.idle_turns import IdleTurn, IdleTurns
-from ..fetch.provision import SettingsMismatch
-from ..fetch.queues import connections_of
+from ..fetch.polling import IdleTurn, IdleTurns
+from ..fetch.queues import SettingsMismatch, connections_of
 from ..fetch.wakeup import Wakeup
 from ..health import Report, make_report
+from ..report.shared_state import SharedState
 from ..stopping import STOP_SIGNALS
 from ..worker import Worker, WorkerOptions, random_worker_id
 from .control import ProcessControl
 from .maintenance import make_maintenance
-from .pidfile import ProbeOptions, Probes
+from .probes import ProbeOptions, Probes
 from .process import (
     BROKEN,
     ENDED,
@@ -50,7 +50,6 @@ from .process import (
     resident_bytes,
 )
 from .recovery import Death
-from .shared_state import SharedState
 
 if TYPE_CHECKING:
     from ...outbox.relay_process import RelayProcess

@@ -6,7 +6,7 @@ import pytest
 
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import HardTimeout, TaskTimeout, task
-from rsmq_django.worker.supervise.shared_state import SharedState
+from rsmq_django.worker.report.shared_state import SharedState
 from tests.chaos.fleet import ONE, start  # noqa: F401
 from tests.chaos.project import tasks
 from tests.redis_server import PrivateServer

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 
 from rsmq_django.tasks import TaskTimeout, fixed
 from rsmq_django.tasks.compat import task_finished
-from rsmq_django.worker.execute.time_limit import TimeLimit
+from rsmq_django.worker.execute.interrupt import TimeLimit
 from tests.worker.workshop import Configure, declare, the_dead_letter, work
 
 #: Much longer than any time limit here, and shorter than what a hanging test is given.

@@ -16,7 +16,7 @@ from rsmq_django.queues import get_client, get_queue
 from rsmq_django.redrive import redrive
 from rsmq_django.tasks import TaskContext
 from rsmq_django.tasks.compat import InvalidTask
-from rsmq_django.worker.execute import unknown_tasks
+from rsmq_django.worker.execute import resolve as unknown_tasks
 from rsmq_django.worker.lease.inflight import beat
 from rsmq_django.worker.supervise.control import ProcessControl
 from tests.redis_server import PrivateServer

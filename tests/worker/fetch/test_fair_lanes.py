@@ -19,8 +19,8 @@ from rsmq_django.queues import get_client, get_queue, pause_queue
 from rsmq_django.tasks import Retry, call, chain, consumer, current_task, group, map_tasks
 from rsmq_django.tasks.compat import task_backends
 from rsmq_django.tasks.lanes import lane_of_call, lane_of_later_call
-from rsmq_django.worker.fetch.lanes import LaneRotation
-from rsmq_django.worker.lease.delivery import NO_LANE
+from rsmq_django.worker.delivery import NO_LANE
+from rsmq_django.worker.fetch.queue_selector import LaneRotation
 from tests.worker.workshop import Configure, declare, send_raw, the_dead_letter, work
 
 

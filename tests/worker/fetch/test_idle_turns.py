@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from rsmq_django.core.call import load_script
-from rsmq_django.worker.fetch.idle_turns import MAX_CONNECTIONS, TURN_S, IdleTurns
+from rsmq_django.worker.fetch.polling import MAX_CONNECTIONS, TURN_S, IdleTurns
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -49,7 +49,7 @@ def test_nobody_waits_for_one_that_has_not_passed_by_for_long(monkeypatch: pytes
     first, second = idle_turns.member(0), idle_turns.member(1)
     first.note_idle(True)
     now = time.monotonic()
-    monkeypatch.setattr("rsmq_django.worker.fetch.idle_turns.time.monotonic", lambda: now + 11)
+    monkeypatch.setattr("rsmq_django.worker.fetch.polling.time.monotonic", lambda: now + 11)
 
     assert second.turn_s() == 0
 

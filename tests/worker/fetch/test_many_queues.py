@@ -9,7 +9,7 @@ import pytest
 
 from rsmq_django.queues import get_queue
 from rsmq_django.tasks import consumer
-from rsmq_django.worker.fetch.queue_probe import MANY, QueueProbe
+from rsmq_django.worker.fetch.queue_selector import MANY, QueueProbe
 from rsmq_django.worker.fetch.queues import queue_settings, work_queues_by_client
 from tests.redis_server import PrivateServer
 from tests.support import wait_until

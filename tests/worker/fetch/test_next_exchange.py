@@ -9,11 +9,11 @@ import pytest
 from rsmq_django.core import Message
 from rsmq_django.core import backoff as backoff_module
 from rsmq_django.core.errors import BrokenQueue, ConnectionFailed
+from rsmq_django.worker.delivery import Delivery
 from rsmq_django.worker.fetch import polling as polling_module
 from rsmq_django.worker.fetch.queue_selector import FetchOrder
 from rsmq_django.worker.fetch.steps import Fetched, QueueFetch
 from rsmq_django.worker.lease import pending as pending_module
-from rsmq_django.worker.lease.delivery import Delivery
 from rsmq_django.worker.lease.pending import NOTE_START_AFTER_S
 from rsmq_django.worker.sources import queues as source_module
 from rsmq_django.worker.sources.queues import QueueSource

@@ -10,9 +10,9 @@ import pytest
 from rsmq_django.core.call import load_script
 from rsmq_django.core.errors import ServerRefused
 from rsmq_django.queues import get_queue
+from rsmq_django.worker.delivery import Delivery
 from rsmq_django.worker.execute.execution import Execution
-from rsmq_django.worker.execute.outcomes import NOTHING_RETURNED, Dead, Released
-from rsmq_django.worker.lease.delivery import Delivery
+from rsmq_django.worker.outcomes import NOTHING_RETURNED, Dead, Released
 from rsmq_django.worker.sources.queues import QueueSource
 from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy

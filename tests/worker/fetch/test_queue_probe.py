@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rsmq_django.worker.fetch.queue_probe import LOOK_AT_ALL_EVERY_S, MANY, SCAN_EVERY_S, ProbeResult, QueueProbe
-from rsmq_django.worker.lease.delivery import WorkQueue
+from rsmq_django.worker.delivery import WorkQueue
+from rsmq_django.worker.fetch.queue_selector import LOOK_AT_ALL_EVERY_S, MANY, SCAN_EVERY_S, ProbeResult, QueueProbe
 from tests.worker.workshop import Configure, new_worker
 
 

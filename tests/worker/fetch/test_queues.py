@@ -13,7 +13,7 @@ from rsmq_django.core import list_queues
 from rsmq_django.core.errors import BrokenQueue
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import consumer, current_task
-from rsmq_django.worker.fetch.provision import SettingsMismatch
+from rsmq_django.worker.fetch.queues import SettingsMismatch
 from rsmq_django.worker.supervise import maintenance as lengths
 from rsmq_django.worker.supervise.maintenance import DepthSampler
 from tests.redis_server import PrivateServer

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rsmq_django.worker.fetch.weights import Weights
+from rsmq_django.worker.fetch.queue_selector import Weights
 
 
 def drain(weights: dict[str, int], backlog: dict[str, int], rooms: Iterator[int], *, until: int) -> Counter[str]:

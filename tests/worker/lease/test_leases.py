@@ -14,12 +14,12 @@ from rsmq_django.core import Message, SettleResult
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.signals import lease_lost
 from rsmq_django.tasks import fixed
+from rsmq_django.worker.delivery import Delivery, WorkQueue
 from rsmq_django.worker.execute.execution import Execution
-from rsmq_django.worker.execute.outcomes import NOTHING_RETURNED, RetryIn
 from rsmq_django.worker.lease import pending as starts
-from rsmq_django.worker.lease.delivery import Delivery, WorkQueue
 from rsmq_django.worker.lease.inflight import Undelivered
 from rsmq_django.worker.lease.leases import renewal_calls
+from rsmq_django.worker.outcomes import NOTHING_RETURNED, RetryIn
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until

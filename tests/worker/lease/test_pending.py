@@ -9,7 +9,6 @@ import pytest
 from rsmq_django.core import Client, Connection
 from rsmq_django.core import backoff as backoff
 from rsmq_django.core.errors import BrokenQueue
-from rsmq_django.worker.execute.outcomes import NOTHING_RETURNED, Released, Succeeded
 from rsmq_django.worker.lease import pending as module
 from rsmq_django.worker.lease.pending import (
     GIVE_UP_REFUSED_AFTER_S,
@@ -18,6 +17,7 @@ from rsmq_django.worker.lease.pending import (
     MOST_BYTES,
     PendingSettlements,
 )
+from rsmq_django.worker.outcomes import NOTHING_RETURNED, Released, Succeeded
 from tests.worker.still_clock import StillClock
 
 

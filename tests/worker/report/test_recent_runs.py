@@ -11,9 +11,8 @@ from rsmq_django.core.events import append
 from rsmq_django.core.keys import successes_key
 from rsmq_django.core.runs import MOST_TASKS, RunFilter, find_runs, read_run
 from rsmq_django.queues import get_client
-from rsmq_django.worker.report import recent_successes
-from rsmq_django.worker.report.event_log import MOST_TAGS
-from rsmq_django.worker.report.recent_successes import KEPT, MOST_A_SECOND, RecentSuccesses
+from rsmq_django.worker.report import event_log as recent_successes
+from rsmq_django.worker.report.event_log import KEPT, MOST_A_SECOND, MOST_TAGS, RecentSuccesses
 from tests.redis_server import PrivateServer
 from tests.worker.workshop import Configure, declare, send_raw, work
 

@@ -16,7 +16,7 @@ from django.utils import translation
 
 from rsmq_django.core.topics import TopicMessage
 from rsmq_django.tasks import Concurrency, TaskContext, current_task, fixed, task, topic_task
-from rsmq_django.worker.fetch import idle_turns as idle_turns
+from rsmq_django.worker.fetch import polling as idle_turns
 
 from .journal import gate_of, note
 

@@ -23,8 +23,8 @@ from rsmq_django.tasks import Retry, TaskContext, consumer, current_task, fixed,
 from rsmq_django.tasks.compat import InvalidTask
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.report.notifications import Notifier
+from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.sources.reliable import make_reliable_sources
-from rsmq_django.worker.supervise.shared_state import SharedState
 from rsmq_django.worker.worker import Worker
 from tests.redis_server import PrivateServer
 from tests.support import wait_until

@@ -14,7 +14,7 @@ import pytest
 def test_copy_of_the_worker_ends_with_the_status_of_a_python_program(end: str, status: int):
     program = f"""
 import os, sys
-from rsmq_django.worker.execute.forks import call_in_one_process
+from rsmq_django.worker.execute.invoke import call_in_one_process
 def leave_the_child():
     if os.fork() == 0:
         {end}

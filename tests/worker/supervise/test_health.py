@@ -18,8 +18,15 @@ from typing import Any
 import pytest
 
 from rsmq_django.worker.health import HealthFile, Report, complaint_about, is_well, main, make_report
-from rsmq_django.worker.supervise.health_port import MAX_CLIENTS, MAX_REQUEST_BYTES, HealthPort
-from rsmq_django.worker.supervise.pidfile import PidFile, PidFileTaken, ProbeOptions, Probes
+from rsmq_django.worker.supervise.probes import (
+    MAX_CLIENTS,
+    MAX_REQUEST_BYTES,
+    HealthPort,
+    PidFile,
+    PidFileTaken,
+    ProbeOptions,
+    Probes,
+)
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -211,7 +218,7 @@ def test_clients_that_say_nothing_or_too_much_hold_nobody_up(served: Served):
 def test_client_that_says_nothing_is_dropped_after_a_while(served: Served, monkeypatch: pytest.MonkeyPatch):
     with served.connect() as silent:
         assert served.ask("/health")[0] == 200  # so it has been accepted
-        monkeypatch.setattr("rsmq_django.worker.supervise.health_port.REPLY_WITHIN_S", 0)
+        monkeypatch.setattr("rsmq_django.worker.supervise.probes.REPLY_WITHIN_S", 0)
 
         assert silent.recv(1) == b""
 

@@ -14,9 +14,9 @@ from rsmq_django.core import Connection, Message
 from rsmq_django.queues import ensure_queue, get_queue
 from rsmq_django.worker.fetch.queues import queue_settings
 from rsmq_django.worker.lease.inflight import DEAD_AFTER_S
+from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.supervise.maintenance import SAMPLED_AT_A_TIME, Maintenance, make_maintenance
 from rsmq_django.worker.supervise.process import Child, ProcessSlot
-from rsmq_django.worker.supervise.shared_state import SharedState
 from rsmq_django.worker.worker import Worker
 from tests.fault_proxy import FaultProxy
 from tests.redis_server import PrivateServer

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rsmq_django.worker.fetch.queues import queue_settings
+from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.supervise import supervisor as module
 from rsmq_django.worker.supervise.process import (
     BROKEN,
@@ -21,7 +22,6 @@ from rsmq_django.worker.supervise.process import (
     Child,
     ProcessSlot,
 )
-from rsmq_django.worker.supervise.shared_state import SharedState
 from rsmq_django.worker.supervise.supervisor import Supervisor, SupervisorOptions
 from rsmq_django.worker.worker import Worker, WorkerOptions
 from tests.worker.still_clock import StillClock

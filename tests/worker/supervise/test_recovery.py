@@ -14,8 +14,8 @@ from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Concurrency, fixed
 from rsmq_django.tasks.limits import keys_of_limit
 from rsmq_django.tasks.tags import note_tags, tagged
+from rsmq_django.worker.delivery import WorkQueue
 from rsmq_django.worker.fetch.queues import queue_settings, work_queues_by_client
-from rsmq_django.worker.lease.delivery import WorkQueue
 from rsmq_django.worker.lease.inflight import expire_inflight, read_inflight, release_unknown, renew_inflight
 from rsmq_django.worker.report.statistics import Statistics
 from rsmq_django.worker.supervise.recovery import Death, _read_held, recover

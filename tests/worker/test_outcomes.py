@@ -11,8 +11,9 @@ from rsmq_django.core import Message, SettleResult
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import Postpone, Retry, TaskContext, consumer, fixed
 from rsmq_django.worker.execute.execution import Execution
-from rsmq_django.worker.execute.outcomes import NOTHING_RETURNED
-from rsmq_django.worker.lease.settle import Settlement, settle_calls
+from rsmq_django.worker.lease.pending import Settlement
+from rsmq_django.worker.lease.settle import settle_calls
+from rsmq_django.worker.outcomes import NOTHING_RETURNED
 from tests.redis_server import PrivateServer
 from tests.support import pass_time, wait_until
 from tests.worker.workshop import (
@@ -163,7 +164,7 @@ def test_backoff_that_raises_is_replaced_by_the_default_one(project: Configure, 
     new_worker(max_tasks=1).run()
 
     assert messages_in("default") == 1
-    assert "the backoff of tests.worker.execute.test_outcomes.fail raised" in caplog.text
+    assert "the backoff of tests.worker.test_outcomes.fail raised" in caplog.text
     assert "no such table" in caplog.text
 
 
@@ -239,7 +240,7 @@ def test_failure_record_says_what_happened(project: Configure, server):
     assert record == {
         "reason": "attempts_used_up",
         "queue": "default",
-        "task": "tests.worker.execute.test_outcomes.fail",
+        "task": "tests.worker.test_outcomes.fail",
         "task_id": result.id,
         "attempts": 2,
         "error": "builtins.OSError",
@@ -366,12 +367,10 @@ def test_wrong_arguments_are_explained_with_the_signature(project: Configure, ca
 
     _, record = the_dead_letter()
     result = task.get_result("k" * 22)
-    assert record["message"].startswith(
-        "tests.worker.execute.test_outcomes.ship(order: 'int', *, express: 'bool' = False)"
-    )
+    assert record["message"].startswith("tests.worker.test_outcomes.ship(order: 'int', *, express: 'bool' = False)")
     assert "unexpected keyword argument 'expres'" in record["message"]
     assert f"{task.module_path} failed for good (wrong_arguments)" in caplog.text
-    assert (record["task"], record["task_id"]) == ("tests.worker.execute.test_outcomes.ship", result.id)
+    assert (record["task"], record["task_id"]) == ("tests.worker.test_outcomes.ship", result.id)
     assert result.status == "FAILED"
 
 
@@ -491,7 +490,7 @@ def test_consumer_that_fails_follows_its_options(project: Configure):
     assert seen == [1, 2]
     assert (record["reason"], record["task"], record["task_id"]) == (
         "attempts_used_up",
-        "tests.worker.execute.test_outcomes.test_consumer_that_fails_follows_its_options.<locals>.read",
+        "tests.worker.test_outcomes.test_consumer_that_fails_follows_its_options.<locals>.read",
         None,
     )
 

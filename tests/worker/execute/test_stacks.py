@@ -13,9 +13,9 @@ from rsmq_django.core.listing import workers
 from rsmq_django.core.processes import read_processes
 from rsmq_django.core.stacks import ask_for_stacks, read_stacks
 from rsmq_django.queues import get_client
+from rsmq_django.worker.execute import stacks as module
 from rsmq_django.worker.execute.pool import Pool
-from rsmq_django.worker.supervise import stacks as module
-from rsmq_django.worker.supervise.stacks import StackAnswers
+from rsmq_django.worker.execute.stacks import StackAnswers
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker

@@ -12,7 +12,7 @@ from rsmq_django.core import Message
 from rsmq_django.queues import get_queue
 from rsmq_django.reliable_queues import get_reliable_queue
 from rsmq_django.tasks import BatchCall, consumer
-from rsmq_django.worker.execute.ack_waiter import AckWaiter
+from rsmq_django.worker.delivery import AckWaiter
 from rsmq_django.worker.execute.execution import Execution
 from tests.redis_server import PrivateServer
 from tests.support import wait_until

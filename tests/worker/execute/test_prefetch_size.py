@@ -6,8 +6,7 @@ import pytest
 
 from rsmq_django.outbox.batch_size import BatchSize
 from rsmq_django.worker.execute import pool as module
-from rsmq_django.worker.execute.pool import STUCK_AFTER_S, Pool
-from rsmq_django.worker.fetch.prefetch import MOST_PREFETCHED, PREFETCH_S, Prefetch
+from rsmq_django.worker.execute.pool import MOST_PREFETCHED, PREFETCH_S, STUCK_AFTER_S, Pool, Prefetch
 from tests.worker.still_clock import StillClock
 
 THREADS = 4

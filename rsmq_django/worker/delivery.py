@@ -1,19 +1,21 @@
-"""A queue that a worker works on, and one message received from it."""
+"""A queue that a worker works on, one message received from it, and the waiter for its acknowledgement."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...conf import QueueSettings, get_settings
-from ...core import Message, Queue
-from ...core.bands import lane_of, split_band
-from ...core.reliable import ReliableQueue
-from ..execute.ack_waiter import AckWaiter
+from ..conf import QueueSettings, get_settings
+from ..core import Message, Queue
+from ..core.bands import lane_of, split_band
+from ..core.reliable import ReliableQueue
 
 if TYPE_CHECKING:
-    from ..execute.execution import Execution
-
+    from .execute.execution import Execution
 
 #: The lane number of messages without a lane: they come before the lanes and have a turn like one of them.
 NO_LANE = -1
@@ -98,3 +100,43 @@ class Delivery:
     def receipt(self) -> tuple[str, int]:
         """Return the receipt, which proves the lease to Redis."""
         return self.message.id, self.message.receive_count
+
+
+class AckWaiter:
+    """Waits until a message with `ack="each"` is settled: only then its slot runs the next message.
+
+    So a process that is killed repeats no more messages than it runs at a time. A slot waits for at most one lease:
+    after that another worker may receive the message, and waiting would prevent no repetition. It is told by the
+    worker's main thread and awaited by the thread or coroutine that ran the message.
+    """
+
+    def __init__(self, *, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._is_known = threading.Event()
+        self._tell_loop: Callable[[], object] | None = None
+        #: Whether the outcome is decided and on its way.
+        self.is_awaited = False
+
+    def tell(self) -> None:
+        """Release the waiter: Redis knows the outcome, or a damaged queue refuses it."""
+        self._is_known.set()
+        if self._tell_loop is not None:
+            self._tell_loop()
+
+    def wait(self) -> None:
+        """Wait for tell() on this thread."""
+        self._is_known.wait(self._patience_s)
+
+    async def await_it(self) -> None:
+        """See wait(); a coroutine that is cancelled meanwhile has ended anyway."""
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell_loop() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no coroutine waits any more
+                loop.call_soon_threadsafe(told.set)
+
+        self._tell_loop = tell_loop  # before the check: a concurrent tell() sees one or the other
+        if not self._is_known.is_set():
+            with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+                async with asyncio.timeout(self._patience_s):
+                    await told.wait()

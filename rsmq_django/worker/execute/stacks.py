@@ -21,8 +21,8 @@ from ...core import Client
 from ...core.errors import RsmqError
 from ...core.log_lines import get_logger
 from ...core.stacks import tell_stacks
-from ..execute.batch import executions_of
-from ..execute.pool import Pool
+from .batch import executions_of
+from .pool import Pool
 
 logger = get_logger(__name__)
 
