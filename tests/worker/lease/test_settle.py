@@ -13,7 +13,8 @@ from rsmq_django.core.events import following
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import call, cancel, group
 from rsmq_django.worker.execute.execution import Execution
-from rsmq_django.worker.execute.outcomes import (
+from rsmq_django.worker.lease.settle import Settlement, settle_calls
+from rsmq_django.worker.outcomes import (
     Cancelled,
     Dead,
     Discarded,
@@ -23,7 +24,6 @@ from rsmq_django.worker.execute.outcomes import (
     RetryIn,
     Succeeded,
 )
-from rsmq_django.worker.lease.settle import Settlement, settle_calls
 from rsmq_django.worker.sources.queues import QueueSource
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
