@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from .conf import get_settings
 from .core import Client, RsmqError, list_queues
 from .core.backlogs import Backlog, read_backlogs
-from .core.browse import Statistics, statistics
+from .core.browse import depth_call
 from .core.call import Call
 from .core.cardinality import MOST_QUEUES, OTHER
 from .core.counters import COUNTERS, Counts, read_totals
@@ -30,6 +30,7 @@ from .core.events import state as log_state
 from .core.histogram import Histogram
 from .core.listing import WorkerBeat, workers
 from .core.pause import paused
+from .core.stats.depth import Depth, together
 from .live.tasks import known_names
 from .queues import get_client
 
@@ -49,7 +50,7 @@ class Scrape:
 
     alias: str
     #: Queues, reliable queues and topic groups.
-    queues: dict[str, Statistics]
+    queues: dict[str, Depth]
     #: Reliable queues and topic groups.
     backlogs: list[Backlog]
     paused: frozenset[str]
@@ -103,10 +104,10 @@ def registry() -> CollectorRegistry:
 def read_connection(alias: str, client: Client) -> Scrape:
     """Return the data of one connection, without queues that cannot be read."""
     names = list_queues(client)
-    queues: dict[str, Statistics] = {}
+    queues: dict[str, Depth] = {}
     for at in range(0, len(names), QUEUES_A_TIME):
         part = names[at : at + QUEUES_A_TIME]
-        found = client.run_many([statistics(client.namespace, name) for name in part])
+        found = client.run_many([depth_call(client.namespace, name) for name in part])
         queues |= {name: read for name, read in zip(part, found, strict=True) if not isinstance(read, RsmqError)}
     backlogs = [backlog for backlog in read_backlogs(client) if backlog.name not in queues]
     counted = [*queues, *(backlog.name for backlog in backlogs)]
@@ -123,7 +124,7 @@ def read_connection(alias: str, client: Client) -> Scrape:
     )
 
 
-def shown_queues(queues: dict[str, Statistics]) -> dict[str, Statistics]:
+def shown_queues(queues: dict[str, Depth]) -> dict[str, Depth]:
     """Return up to MOST_QUEUES queues, those of the settings first, then the longest; OTHER aggregates the rest."""
     if len(queues) <= MOST_QUEUES:
         return queues
@@ -133,23 +134,6 @@ def shown_queues(queues: dict[str, Statistics]) -> dict[str, Statistics]:
     ranked = sorted(queues, key=lambda name: (name not in own, -queues[name].messages, name))
     rest = [queues[name] for name in ranked[MOST_QUEUES:]]
     return {name: queues[name] for name in ranked[:MOST_QUEUES]} | {OTHER: together(rest)}
-
-
-def together(seen: Sequence[Statistics]) -> Statistics:
-    """Return the sums of several queues, and the greatest age."""
-    ages = [each.oldest_ready_s for each in seen if each.oldest_ready_s is not None]
-    return Statistics(
-        messages=sum(each.messages for each in seen),
-        ready=sum(each.ready for each in seen),
-        delayed=sum(each.delayed for each in seen),
-        in_flight=sum(each.in_flight for each in seen),
-        is_estimated=any(each.is_estimated for each in seen),
-        oldest_ready_s=max(ages, default=None),
-        total_sent=sum(each.total_sent for each in seen),
-        total_received=sum(each.total_received for each in seen),
-        created_s=None,
-        size_bytes=None,
-    )
 
 
 def _totals(client: Client, counted: Sequence[str], shown: Container[str]) -> dict[str, dict[str, Counts]]:
@@ -201,8 +185,8 @@ def _queue_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
         unknown_age = {backlog.name for backlog in scrape.backlogs if backlog.kind == "reliable"}
         for name, queue in scrape.queues.items():
             own = [scrape.alias, name]
-            for state, number in (("ready", queue.ready), ("delayed", queue.delayed), ("in_flight", queue.in_flight)):
-                messages.add_metric([*own, state], number)
+            for state in ("ready", "delayed", "in_flight"):
+                messages.add_metric([*own, state], getattr(queue, state))
             if name not in unknown_age:
                 oldest.add_metric(own, queue.oldest_ready_s or 0)
             if name not in others and name != OTHER:
@@ -212,7 +196,7 @@ def _queue_metrics(scrapes: Sequence[Scrape]) -> Iterator[Metric]:
         dead = Counter[tuple[str, str]]()
         for backlog in scrape.backlogs:
             if not isinstance(backlog.now, RsmqError):
-                dead[backlog.kind, backlog.name if backlog.name in scrape.queues else OTHER] += backlog.dead
+                dead[backlog.kind, backlog.name if backlog.name in scrape.queues else OTHER] += backlog.now.dead
         for (kind, name), number in dead.items():
             if kind == "reliable":
                 messages.add_metric([scrape.alias, name, "dead"], number)

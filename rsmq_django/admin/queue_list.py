@@ -65,7 +65,7 @@ class QueueChangeList(LiveChangeList):
             row.processes = glance.processes(row.place)
             row.troubles = troubles.get(row.place, [])
             row.dead = glance.dead(row.place)
-            row.hidden_split = glance.hidden.get(row.place)
+            row.depth = glance.depths.get(row.place)
             if row.past is not None and not row.is_broken:
                 row.past.look_now(row.total_sent, row.created_at and row.created_at.timestamp(), glance.now_s)
         charted, self.charted_of = self._charted(queryset.source, places), len(queryset.source.unfolded)

@@ -19,8 +19,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..conf import get_settings
-from ..core.browse import Statistics, count, statistics
+from ..core.browse import count, depth_call
 from ..core.errors import InvalidName, QueueNotFound
+from ..core.stats.depth import Depth
 from ..live.charted import past_of
 from ..live.places import Place
 from ..live.processes import serving
@@ -196,7 +197,7 @@ class QueueAdmin(LiveAdmin):
             "title": _("Queue %(name)s") % {"name": visible(queue.name)},
             "subtitle": None,
             "messages_url": self.messages_url(queue.place),
-            "now": _statistics_of(queue.place),
+            "now": _depth_of(queue.place),
             "dead": self._dead_letters(request, queue),
             "processes": len(serving(queue.place)),
             "workers_url": self._workers_url(queue) if self.may(request, "view_worker") else "",
@@ -255,15 +256,15 @@ class QueueAdmin(LiveAdmin):
 
     def _hidden(self, queue: Queue, state: str) -> str:
         """Return how many messages are in a state that only looking tells, with a link to them; "~" is an estimate."""
-        split = queue.hidden_split
-        if split is None:
+        depth = queue.depth
+        if depth is None or queue.is_broken:
             return "-"
-        number = getattr(split, state)
-        if not number and not split.is_estimated:
+        number = getattr(depth, state)
+        if not number and not depth.is_estimated:
             return "0"
         url = self.messages_url(queue.place, state__exact=state)
-        title = _("Estimated: too many to count") if split.is_estimated else ""
-        shown = ("~" if split.is_estimated else "") + as_number(number)
+        title = _("Estimated: too many to count") if depth.is_estimated else ""
+        shown = ("~" if depth.is_estimated else "") + as_number(number)
         return format_html('<a href="{}" title="{}">{}</a>', url, title, shown)
 
     def messages_url(self, place: Place, **filters: str) -> str:
@@ -275,8 +276,8 @@ class QueueAdmin(LiveAdmin):
         return self.address("worker_changelist", q=get_settings().base_name(queue.place.name))
 
 
-def _statistics_of(place: Place) -> Statistics | None:
-    (found,) = answers_that_came(place.client, [statistics(place.client.namespace, place.name)])
+def _depth_of(place: Place) -> Depth | None:
+    (found,) = answers_that_came(place.client, [depth_call(place.client.namespace, place.name)])
     return found
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from ..core import Client, RsmqError, list_queues
-from ..core.browse import Statistics, statistics
+from ..core.browse import depth_call
+from ..core.stats.depth import Depth
 from .failures import name_of, text_of
 from .options import Command, complete_queue_name
 from .output import CLEAR_LINE, Table, as_duration, as_size, can_redraw, printable, write_json
@@ -22,12 +23,12 @@ QUEUES_A_TIME = 50
 #: Move to the first line; after the table, clear the rest of an earlier one.
 HOME, CLEAR_BELOW = "\x1b[H", "\x1b[J"
 
-Reading = dict[str, Statistics | RsmqError]
+Reading = dict[str, Depth | RsmqError]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Statistics of queues at one moment."""
+    """The depths of queues at one moment."""
 
     seen_at_s: float
     queues: Reading
@@ -35,7 +36,7 @@ class Snapshot:
     def rate(self, name: str, counter: str, before: Snapshot) -> float | None:
         """Return how much a counter of a queue has grown per second since an earlier snapshot."""
         now, then = self.queues[name], before.queues.get(name)
-        if not isinstance(now, Statistics) or not isinstance(then, Statistics):
+        if not isinstance(now, Depth) or not isinstance(then, Depth):
             return None
         grown: int = getattr(now, counter) - getattr(then, counter)
         return max(0, grown) / (self.seen_at_s - before.seen_at_s)
@@ -107,7 +108,7 @@ def read_all(client: Client, names: Sequence[str]) -> Reading:
     found: Reading = {}
     for at in range(0, len(names), QUEUES_A_TIME):
         part = names[at : at + QUEUES_A_TIME]
-        found |= zip(part, client.run_many([statistics(client.namespace, name) for name in part]), strict=True)
+        found |= zip(part, client.run_many([depth_call(client.namespace, name) for name in part]), strict=True)
     return found
 
 
@@ -132,7 +133,7 @@ def table(snapshot: Snapshot, before: Snapshot | None) -> list[str]:
     return Table(headers, right=headers[1:]).lines(rows)
 
 
-def row(name: str, read: Statistics | RsmqError) -> list[str]:
+def row(name: str, read: Depth | RsmqError) -> list[str]:
     """Return the cells of a queue."""
     if isinstance(read, RsmqError):
         return [printable(name), click.style("broken", fg="red"), *[""] * 6]
@@ -149,7 +150,7 @@ def row(name: str, read: Statistics | RsmqError) -> list[str]:
     ]
 
 
-def as_json(name: str, read: Statistics | RsmqError) -> dict[str, Any]:
+def as_json(name: str, read: Depth | RsmqError) -> dict[str, Any]:
     """Return the JSON object with the statistics of a queue."""
     if isinstance(read, RsmqError):
         return {"queue": name, "error": name_of(read), "message": text_of(read)}
@@ -167,5 +168,5 @@ def as_json(name: str, read: Statistics | RsmqError) -> dict[str, Any]:
     }
 
 
-def _coloured(text: str, colour: str, number: int) -> str:
+def _coloured(text: str, colour: str, number: int | None) -> str:
     return click.style(text, fg=colour) if number else text

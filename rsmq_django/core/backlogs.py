@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .browse import Statistics
 from .call import Call
 from .client import Client
 from .errors import ConnectionFailed, InvalidName, OutcomeUnknown, RsmqError
 from .reliable import ReliableQueue, ReliableStatistics, list_reliable_queues
+from .stats.depth import Depth
 from .topics import Group, GroupOptions, GroupStatus, Topic, list_topics
 
 #: How many are read in one round trip.
@@ -27,10 +27,8 @@ class Backlog:
 
     kind: Literal["reliable", "topic"]
     name: str
-    #: `oldest_ready_s` is not known for reliable queues.
-    now: Statistics | RsmqError
-    #: Dead messages in the queue; for a group, all messages that were ever moved to the dead-letter topic.
-    dead: int = 0
+    #: Without `oldest_ready_s` for reliable queues; `dead` of a group counts all that moved to the dead-letter topic.
+    now: Depth | RsmqError
     #: Live consumers of a group.
     consumers: int | None = None
 
@@ -70,9 +68,9 @@ def _backlog(
     kind: Literal["reliable", "topic"], name: str, reply: ReliableStatistics | GroupStatus | RsmqError
 ) -> Backlog:
     if isinstance(reply, ReliableStatistics):
-        return Backlog(kind, name, _of_queue(reply), reply.dead)
+        return Backlog(kind, name, _of_queue(reply))
     if isinstance(reply, GroupStatus):
-        return Backlog(kind, name, _of_group(reply), reply.dead_lettered, reply.live_consumers)
+        return Backlog(kind, name, _of_group(reply), reply.live_consumers)
     return Backlog(kind, name, reply)
 
 
@@ -93,31 +91,24 @@ def _run(client: Client, calls: Sequence[Call[Any]]) -> list[Any]:
     return replies
 
 
-def _of_queue(seen: ReliableStatistics) -> Statistics:
-    return Statistics(
-        messages=seen.undelivered + seen.delayed + seen.delivered,
+def _of_queue(seen: ReliableStatistics) -> Depth:
+    return Depth(
         ready=seen.undelivered,
-        delayed=seen.delayed,
+        hidden=seen.delayed + seen.delivered,
         in_flight=seen.delivered,
-        is_estimated=False,
-        oldest_ready_s=None,
+        dead=seen.dead,
         total_sent=seen.total_pushed,
         total_received=seen.total_popped + seen.total_recovered,
-        created_s=None,
-        size_bytes=None,
     )
 
 
-def _of_group(seen: GroupStatus) -> Statistics:
-    return Statistics(
-        messages=seen.lag + seen.held,
+def _of_group(seen: GroupStatus) -> Depth:
+    return Depth(
         ready=seen.lag + seen.due,
-        delayed=0,
+        hidden=seen.held - seen.due,
         in_flight=seen.held - seen.due,
-        is_estimated=False,
+        dead=seen.dead_lettered,
         oldest_ready_s=seen.age_s,
         total_sent=seen.position + seen.lag,
         total_received=seen.position,
-        created_s=None,
-        size_bytes=None,
     )

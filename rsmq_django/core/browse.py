@@ -20,6 +20,7 @@ from .keys import queue_keys
 from .limits import checked_count
 from .numbers import bounded, read_count
 from .replies import first_received_ms
+from .stats.depth import Depth
 
 T = TypeVar("T")
 
@@ -125,41 +126,6 @@ class Page:
         return self.messages[-1].position if self.messages else None
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How many messages a queue has."""
-
-    now_ms: int
-    messages: int
-    ready: int
-
-    @property
-    def hidden(self) -> int:
-        """Return how many are delayed or in flight."""
-        return self.messages - self.ready
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """The main numbers of a queue, for an operator."""
-
-    messages: int
-    ready: int
-    delayed: int
-    #: Received and invisible: running, or delayed until the next attempt.
-    in_flight: int
-    #: Whether `delayed` and `in_flight` were estimated from a sample, because many messages are invisible.
-    is_estimated: bool
-    #: How long the first ready message has been ready; None without ready messages.
-    oldest_ready_s: float | None
-    total_sent: int
-    total_received: int
-    #: When the queue was created, in epoch seconds; None when its client did not record it.
-    created_s: int | None
-    #: Memory in the server, estimated by the server; None when it gives no estimate.
-    size_bytes: int | None
-
-
 # -- Calls ------------------------------------------------------------------------------------------------------------
 
 
@@ -193,22 +159,22 @@ def pick(namespace: str, name: str, ids: Sequence[str | bytes], *, body_bytes: i
     return _call("pick", name, (keys.messages, keys.settings, keys.failures), (body_bytes, *ids), read_page)
 
 
-def count(namespace: str, name: str) -> Call[Counts]:
-    """Return the call that counts a queue's messages."""
+def count(namespace: str, name: str) -> Call[Depth]:
+    """Return the call that counts a queue's messages: how many there are, and how many of them are ready."""
     keys = queue_keys(namespace, name)
     return _call(
         "count",
         name,
         (keys.messages, keys.settings),
         (),
-        lambda reply: Counts(int(reply[0]), reply[1], reply[2]),
+        lambda reply: Depth(now_ms=int(reply[0]), ready=reply[2], hidden=reply[1] - reply[2]),
     )
 
 
-def statistics(namespace: str, name: str) -> Call[Statistics]:
-    """Return the call that reads a queue's statistics."""
+def depth_call(namespace: str, name: str) -> Call[Depth]:
+    """Return the call that reads the depth of a queue with everything that a Depth has."""
     keys = queue_keys(namespace, name)
-    return _call("statistics", name, (keys.messages, keys.settings), (), read_statistics)
+    return _call("statistics", name, (keys.messages, keys.settings), (), read_depth)
 
 
 def _call(
@@ -246,13 +212,12 @@ def _read_stored(values: list[Any]) -> StoredMessage:
     )
 
 
-def read_statistics(reply: list[Any]) -> Statistics:
+def read_depth(reply: list[Any]) -> Depth:
     """Read the nine values of browse/statistics."""
     messages, ready, waited_ms, in_flight, is_estimated, sent, received_in_all, created_s, size_bytes = reply
-    return Statistics(
-        messages=messages,
+    return Depth(
         ready=ready,
-        delayed=messages - ready - in_flight,
+        hidden=messages - ready,
         in_flight=in_flight,
         is_estimated=bool(is_estimated),
         oldest_ready_s=max(0.0, bounded(waited_ms)) / 1000 if ready else None,

@@ -20,6 +20,7 @@ from .limits import MAX_BATCH, TimeUnit, checked_count
 from .numbers import bounded
 from .records import QueueAttributes
 from .replies import read_attributes, read_message_id
+from .stats.depth import Depth
 
 #: Each queue costs a script about six commands; this number keeps it within a few milliseconds.
 MAX_QUEUES = 300
@@ -36,38 +37,14 @@ class QueueSummary:
     """A queue as shown in a list."""
 
     name: str
-    #: The server's time of the read, in epoch milliseconds.
-    now_ms: int
     #: None when another program uses the queue's keys for something else.
     attributes: QueueAttributes | None
-    #: How long the first ready message has been ready; None without ready messages.
-    oldest_ready_s: float | None
+    #: Without the number of messages in flight.
+    depth: Depth
     #: Number of failure records; a queue that has any contains dead letters.
     failures: int
     #: Seconds until the next delayed or in-flight message becomes visible; None without such messages.
     next_due_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueDepth:
-    """How many messages a queue has."""
-
-    #: Ready, delayed and in flight; -1 when another program uses the queue's key for something else.
-    messages: int
-    ready: int
-    #: How long the first ready message has been ready; None without ready messages.
-    oldest_ready_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Hidden:
-    """The messages of a queue that cannot be received now."""
-
-    delayed: int
-    #: Received before: running, or delayed until the next attempt.
-    in_flight: int
-    #: Whether the numbers are estimates, because many messages are invisible.
-    is_estimated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,30 +113,24 @@ def overview(
     return Call("browse/overview", tuple(keys), (), read, repeatable=True)
 
 
-def depths(namespace: str, names: Sequence[str]) -> Call[dict[str, QueueDepth]]:
-    """Return the call that reads the depths of up to 1,000 queues by name. Queues without messages are left out."""
-    if len(names) > MAX_DEPTHS:
-        raise InvalidValue(f"{len(names)} queues in one call; it takes up to {MAX_DEPTHS}")
+def depths(namespace: str, names: Sequence[str], *, with_in_flight: bool = False) -> Call[dict[str, Depth]]:
+    """Return the call that reads the depths of up to 1,000 queues by name, without empty and broken queues.
 
-    def read(reply: list[Any]) -> dict[str, QueueDepth]:
-        now_ms, *words = reply
-        rows = [words[at : at + 4] for at in range(0, len(words), 4)]
-        return {names[at - 1]: _depth(int(now_ms), *row) for at, *row in rows}
-
-    keys = tuple(queue_keys(namespace, name).messages for name in names)
-    return Call("browse/depths", keys, (), read, repeatable=True)
-
-
-def hidden(namespace: str, names: Sequence[str]) -> Call[list[Hidden | None]]:
-    """Return the call that counts delayed and in-flight messages of up to 300 queues; None for a broken queue.
-
-    Up to a hundred messages of each queue are read, fewer for many queues; beyond that the numbers are estimates.
+    `with_in_flight` is for up to 300 queues: up to a hundred hidden messages of each queue are read, fewer for many
+    queues; beyond that the numbers are estimates. Totals are not read.
     """
-    if len(names) > MAX_QUEUES:
-        raise InvalidValue(f"{len(names)} queues in one call; it takes up to {MAX_QUEUES}")
-    keys = [key for name in names for key in _keys(namespace, name)[:2]]
-    looks = max(_LEAST_LOOKS, min(_MOST_LOOKS, _LOOKS_IN_ALL // max(len(names), 1)))
-    return Call("browse/hidden", tuple(keys), (looks,), _read_hidden, repeatable=True)
+    most = MAX_QUEUES if with_in_flight else MAX_DEPTHS
+    if len(names) > most:
+        raise InvalidValue(f"{len(names)} queues in one call; it takes up to {most}")
+    looks = max(_LEAST_LOOKS, min(_MOST_LOOKS, _LOOKS_IN_ALL // max(len(names), 1))) if with_in_flight else 0
+
+    def read(reply: list[Any]) -> dict[str, Depth]:
+        now_ms, *words = reply
+        rows = [words[at : at + 6] for at in range(0, len(words), 6)]
+        return {names[at - 1]: _read_depth(int(now_ms), *row) for at, *row in rows}
+
+    keys = tuple(key for name in names for key in _keys(namespace, name)[:2])
+    return Call("browse/depths", keys, (looks,), read, repeatable=True)
 
 
 def message_range(
@@ -249,26 +220,35 @@ def _read_summaries(names: Sequence[str], units: Mapping[str, TimeUnit], reply: 
         values = reply[1 + n * _WORDS_PER_QUEUE : 1 + (n + 1) * _WORDS_PER_QUEUE]
         *stored, size, ready, first_score, failures, next_due_ms = values
         is_broken = size < 0 or stored[0] == b""
+        attributes = None if is_broken else read_attributes(units.get(name, "s"))([*stored, size, size - ready])
         yield QueueSummary(
             name=name,
-            now_ms=now_ms,
-            attributes=None if is_broken else read_attributes(units.get(name, "s"))([*stored, size, size - ready]),
-            oldest_ready_s=max(0.0, now_ms - bounded(first_score)) / 1000 if ready else None,
+            attributes=attributes,
+            depth=Depth(
+                now_ms=now_ms,
+                ready=ready,
+                hidden=max(size, ready) - ready,
+                oldest_ready_s=_ready_for_s(now_ms, first_score) if ready else None,
+                total_sent=attributes.total_sent if attributes else 0,
+                total_received=attributes.total_received if attributes else 0,
+            ),
             failures=failures,
             next_due_s=max(0.0, bounded(next_due_ms) - now_ms) / 1000 if next_due_ms else None,
         )
 
 
-def _depth(now_ms: int, messages: int, ready: int, first_score: bytes) -> QueueDepth:
-    return QueueDepth(messages, ready, max(0.0, now_ms - bounded(first_score)) / 1000 if ready else None)
+def _read_depth(now_ms: int, messages: int, ready: int, first_score: bytes, received: int, is_estimated: int) -> Depth:
+    return Depth(
+        ready=ready,
+        hidden=messages - ready,
+        in_flight=None if received < 0 else received,
+        is_estimated=bool(is_estimated),
+        oldest_ready_s=_ready_for_s(now_ms, first_score) if ready else None,
+    )
 
 
-def _read_hidden(reply: list[int]) -> list[Hidden | None]:
-    rows = [reply[at : at + 3] for at in range(0, len(reply), 3)]
-    return [
-        None if all_of_them < 0 else Hidden(all_of_them - received, received, bool(is_estimate))
-        for all_of_them, received, is_estimate in rows
-    ]
+def _ready_for_s(now_ms: int, first_score: bytes) -> float:
+    return max(0.0, now_ms - bounded(first_score)) / 1000
 
 
 def _read_range(reply: list[Any]) -> Range:

@@ -17,11 +17,12 @@ from ..conf import get_settings
 from ..core import Client
 from ..core.call import Call
 from ..core.errors import RedisFailure, RsmqError
-from ..core.listing import MAX_QUEUES, Hidden, QueueSummary, WorkerBeat, hidden, workers
+from ..core.listing import MAX_QUEUES, QueueSummary, WorkerBeat, depths, workers
 from ..core.past import Moment, moments, past_calls, window_of
 from ..core.pause import paused
 from ..core.processes import ProcessRecord, read_processes
 from ..core.queue import list_call
+from ..core.stats.depth import Depth
 from ..queues import get_client
 from .past import SPANS_S, Past
 from .places import Place, by_client, in_order
@@ -29,6 +30,7 @@ from .processes import is_alive
 from .remembered import Guess, moments_that_are_over, remember_moments
 from .servers import from_each, overview_call
 
+NO_MESSAGES = Depth(in_flight=0)
 #: A call, and the function that receives its reply.
 Step = tuple[Call[Any], Callable[[Any], None]]
 
@@ -40,7 +42,8 @@ class Glance:
         self.span, self.now_s = span, time.time()
         self._summaries: dict[Place, QueueSummary] = {}
         self._asked: dict[Place, None] = {}
-        self.hidden: dict[Place, Hidden | None] = {}
+        #: Of the queues on the page, with the number of messages in flight.
+        self.depths: dict[Place, Depth] = {}
         self._moments: dict[str, tuple[Sequence[Place], dict[int, Moment]]] = {}
         self._beats: dict[str, list[WorkerBeat]] = {}
         self._records: dict[str, dict[str, ProcessRecord]] = {}
@@ -86,7 +89,10 @@ class Glance:
         names = [place.name for place in part]
         dead = dict.fromkeys(place.dead_letters for place in part)
         yield from self._summary_steps([place for place in dead if place is not None and place not in self._summaries])
-        yield hidden(client.namespace, names), lambda answer: self.hidden.update(zip(part, answer, strict=True))
+        yield (
+            depths(client.namespace, names, with_in_flight=True),
+            lambda answer: self.depths.update((place, answer.get(place.name, NO_MESSAGES)) for place in part),
+        )
         window = window_of(SPANS_S[self.span], self.now_s)
         known = moments_that_are_over(client, tuple(names), window)
         found = dict[int, Moment]()
@@ -137,7 +143,7 @@ class Glance:
         """Return the number of dead letters of a queue; None when its dead-letter queue is unknown."""
         dead_letters = place.dead_letters
         summary = self._summaries.get(dead_letters) if dead_letters is not None else None
-        return summary.attributes.messages if summary is not None and summary.attributes is not None else None
+        return summary.depth.messages if summary is not None and summary.attributes is not None else None
 
     def past(self) -> Past:
         """Return the recent history of the queues on the page."""

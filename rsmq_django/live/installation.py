@@ -24,11 +24,12 @@ from ..core.doctor.troubles import Service, Trouble, attempt_calls, dead_letter_
 from ..core.errors import RsmqError
 from ..core.fingerprint import fingerprint_of
 from ..core.limits import MAX_BATCH
-from ..core.listing import QueueDepth, digest, workers
+from ..core.listing import digest, workers
 from ..core.log_lines import get_logger
 from ..core.pause import paused
 from ..core.processes import read_processes
 from ..core.queue import list_call
+from ..core.stats.depth import Depth
 from ..queues import get_client
 from .expected import expected_queues
 from .places import Place
@@ -84,7 +85,7 @@ class Installation:
 class _Part:
     """The totals of one connection."""
 
-    depths: dict[Place, QueueDepth] = field(default_factory=dict)
+    depths: dict[Place, Depth] = field(default_factory=dict)
     dead: dict[Place, int] = field(default_factory=dict)
     kinds: set[str] = field(default_factory=set)
     are_more_kinds: bool = False
@@ -134,7 +135,7 @@ def _read(alias: str, client: Client) -> _Part:
     dead = {Place(alias, name): depth.messages for name, depth in depths.items() if name in dead_names}
     part = _Part(
         depths={Place(alias, name): depth for name, depth in depths.items() if name not in dead_names},
-        dead={place: messages for place, messages in dead.items() if messages > 0},
+        dead=dead,
         workers=set(alive),
         troubles=[(Place(alias, trouble.queue), trouble) for trouble in troubles],
     )

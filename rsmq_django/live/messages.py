@@ -112,15 +112,14 @@ class MessageSource:
         return [shelf for shelf in found if shelf is not None]
 
     def _shelf(self, place: Place, summary: QueueSummary, state: str | None) -> Shelf | None:
-        attributes = summary.attributes
-        if attributes is None:
+        if summary.attributes is None:
             return None
         are_dead = place.holds_dead_letters or summary.failures > 0
         if state not in (None, "") and are_dead != (state == DEAD):
             return None
-        ready, hidden = attributes.ready_messages, attributes.hidden_messages
-        sizes = {READY: ready, DELAYED: hidden, IN_FLIGHT: hidden}
-        return Shelf(place, are_dead, sizes.get(state or "", attributes.messages), summary.now_ms)
+        depth = summary.depth
+        sizes = {READY: depth.ready, DELAYED: depth.hidden, IN_FLIGHT: depth.hidden}
+        return Shelf(place, are_dead, sizes.get(state or "", depth.messages), depth.now_ms)
 
     # -- Counted and paged by Redis -----------------------------------------------------------------------------------
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from ..conf import get_settings
 from ..core import Client, RsmqError, list_queues
 from ..core.backlogs import Backlog, read_backlogs
-from ..core.browse import Statistics, statistics
+from ..core.browse import depth_call
 from ..core.counters import Slot, merged, read_series
 from ..core.errors import BrokenQueue
 from ..core.pause import paused
+from ..core.stats.depth import Depth
 from ..queues import get_client
 from .processes import worker_counts
 from .tasks import known_names
@@ -27,7 +28,7 @@ class QueueView:
 
     connection: str
     name: str
-    now: Statistics | RsmqError
+    now: Depth | RsmqError
     slots: list[Slot]
     kind: str = "queue"
     #: How many live worker processes consume it; None when that is not known.
@@ -38,7 +39,7 @@ class QueueView:
     @property
     def activity(self) -> tuple[int, int]:
         """Return how many attempts ended, and how many messages are ready: the larger, the busier."""
-        ready = self.now.ready if isinstance(self.now, Statistics) else 0
+        ready = self.now.ready if isinstance(self.now, Depth) else 0
         return merged(self.slots).counts.ended, ready
 
 
@@ -46,7 +47,7 @@ def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueView]
     """Read the queues of one connection: the queues with these names, or all."""
     client = get_client(alias)
     found = [name for name in list_queues(client) if not names or name in names]
-    now = client.run_many([statistics(client.namespace, name) for name in found]) if found else []
+    now = client.run_many([depth_call(client.namespace, name) for name in found]) if found else []
     series = read_series(client, found, since_s=time.time() - since_s, known=known_names())
     serving, on_hold = _serving(client), client.run(paused(client.namespace))
     base_name = get_settings().base_name
@@ -87,7 +88,7 @@ def _view_of(alias: str, backlog: Backlog, slots: list[Slot], serving: Mapping[s
             trouble.append("no worker")
         if (backlog.now.oldest_ready_s or 0.0) > LATE_AFTER_S and workers:
             trouble.append("late")
-        if backlog.kind == "reliable" and backlog.dead:
+        if backlog.kind == "reliable" and backlog.now.dead:
             trouble.append("dead letters")
     return QueueView(alias, backlog.name, backlog.now, slots, backlog.kind, workers, tuple(trouble))
 
@@ -100,7 +101,7 @@ def _serving(client: Client) -> Mapping[str, int] | None:
         return None
 
 
-def _trouble(name: str, seen: Statistics | RsmqError, *, workers: int | None, is_paused: bool) -> Iterator[str]:
+def _trouble(name: str, seen: Depth | RsmqError, *, workers: int | None, is_paused: bool) -> Iterator[str]:
     """Yield the problems of a queue."""
     settings = get_settings()
     if isinstance(seen, RsmqError):

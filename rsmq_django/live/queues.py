@@ -20,8 +20,8 @@ from .times import as_datetime
 
 #: Fields by which queues are sorted without creating a row for each.
 ORDERS: Mapping[str, Callable[[QueueSummary], float | None]] = {
-    "ready": lambda summary: summary.attributes.ready_messages if summary.attributes is not None else 0,
-    "oldest_ready_s": lambda summary: summary.oldest_ready_s,
+    "ready": lambda summary: summary.depth.ready,
+    "oldest_ready_s": lambda summary: summary.depth.oldest_ready_s,
     "next_due_s": lambda summary: summary.next_due_s,
 }
 
@@ -118,7 +118,7 @@ class QueueSource:
         rows: list[Any] = []
         for place, summary in self._summaries_of(places).items():
             rows.append(self.model(**fields_of(place, summary), is_paused=is_paused(place)))
-            rows[-1].now_ms = summary.now_ms
+            rows[-1].now_ms = summary.depth.now_ms
         return rows
 
 
@@ -146,21 +146,21 @@ def fields_of(place: Place, summary: QueueSummary) -> dict[str, Any]:
         "is_configured": place.is_configured,
         "holds_dead_letters": place.holds_dead_letters or summary.failures > 0,
         "is_broken": summary.attributes is None,
-        "oldest_ready_s": summary.oldest_ready_s,
+        "oldest_ready_s": summary.depth.oldest_ready_s,
         "next_due_s": summary.next_due_s,
     }
-    attributes = summary.attributes
+    attributes, depth = summary.attributes, summary.depth
     if attributes is None:
         return fields
     return fields | {
         "visibility_timeout_s": attributes.visibility_timeout_s,
         "delay_s": attributes.delay_s,
         "max_size_bytes": attributes.max_size_bytes,
-        "messages": attributes.messages,
-        "ready": attributes.ready_messages,
-        "hidden": attributes.hidden_messages,
-        "total_sent": attributes.total_sent,
-        "total_received": attributes.total_received,
+        "messages": depth.messages,
+        "ready": depth.ready,
+        "hidden": depth.hidden,
+        "total_sent": depth.total_sent,
+        "total_received": depth.total_received,
         "created_at": as_datetime(_milliseconds(attributes.created_s)),
         "modified_at": as_datetime(_milliseconds(attributes.modified_s)),
     }

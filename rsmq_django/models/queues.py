@@ -9,7 +9,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from ..core.browse import StoredMessage
-from ..core.listing import Hidden
+from ..core.stats.depth import Depth
 from ..live.messages import DEAD, DELAYED, IN_FLIGHT, READY, MessageSource
 from ..live.past import QueuePast
 from ..live.places import Place, place_of
@@ -52,8 +52,8 @@ class Queue(LiveModel):
     processes: int
     #: Messages in its dead-letter queue; None when the settings name none, or there is none yet.
     dead: int | None
-    #: What the messages that cannot be received now are; None for a broken queue.
-    hidden_split: Hidden | None
+    #: With the number of messages in flight; None when its server did not answer.
+    depth: Depth | None
 
     class Meta(LiveModel.Meta):
         abstract = False

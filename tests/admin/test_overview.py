@@ -103,7 +103,7 @@ def test_messages_are_counted_by_state(browser: Browser, mail: Queue, dead: Queu
 
     row = row_of(browser)
 
-    assert (row.ready, row.hidden_split.delayed, row.hidden_split.in_flight, row.dead) == (4, 3, 2, 1)
+    assert (row.ready, row.depth.delayed, row.depth.in_flight, row.dead) == (4, 3, 2, 1)
     content = browser.get(QUEUES).content.decode()
     assert "?queue=mail&amp;state__exact=in_flight" in content and "?queue=mail-dead" in content
 
@@ -115,7 +115,7 @@ def test_many_hidden_messages_are_estimated_and_said_to_be(browser: Browser, mai
     page = browser.get(QUEUES)
 
     assert ">~500</a>" in page.content.decode()
-    assert row_of(browser).hidden_split.is_estimated
+    assert row_of(browser).depth.is_estimated
 
 
 def test_the_next_lease_or_delay_to_end_is_told(browser: Browser, mail: Queue):
@@ -215,7 +215,7 @@ def test_what_came_and_went_since_the_last_look_is_noticed(browser: Browser, mai
     new.send(b"x")
 
     assert (row_of(browser, "a-new-one").ready, row_of(browser, "a-new-one").past.sent_per_min > 0) == (1, True)
-    assert (row_of(browser).processes, row_of(browser).hidden_split.delayed) == (2, 3)
+    assert (row_of(browser).processes, row_of(browser).depth.delayed) == (2, 3)
     mail.delete_queue()
     page = browser.get(QUEUES)
     assert [row.name for row in rows_of(page)] == ["a-new-one"]

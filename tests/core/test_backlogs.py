@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rsmq_django.core import Client
 from rsmq_django.core.backlogs import read_backlogs
-from rsmq_django.core.browse import Statistics
 from rsmq_django.core.reliable import ReliableQueue
+from rsmq_django.core.stats.depth import Depth
 
 
 def test_messages_of_a_reliable_queue_are_those_that_are_ready_delayed_and_in_flight(client: Client):
@@ -17,6 +17,6 @@ def test_messages_of_a_reliable_queue_are_those_that_are_ready_delayed_and_in_fl
     (backlog,) = read_backlogs(client)
 
     assert (backlog.kind, backlog.name) == ("reliable", "orders")
-    statistics = backlog.now
-    assert isinstance(statistics, Statistics)
-    assert (statistics.messages, statistics.ready, statistics.delayed, statistics.in_flight) == (5, 2, 2, 1)
+    depth = backlog.now
+    assert isinstance(depth, Depth)
+    assert (depth.messages, depth.ready, depth.delayed, depth.in_flight) == (5, 2, 2, 1)

@@ -18,10 +18,10 @@ from rsmq_django.core.browse import (
     Position,
     State,
     count,
+    depth_call,
     page,
     pick,
     read_failure,
-    statistics,
 )
 from rsmq_django.core.errors import InvalidValue, QueueNotFound
 from tests.redis_server import PrivateServer
@@ -239,7 +239,7 @@ def test_statistics_tell_what_is_ready_delayed_and_in_flight(client: Client, que
     queue.send_many([b"x"] * 4, delay_s=100)
     pass_time(queue, seconds=20)
 
-    seen = client.run(statistics("rsmq", "jobs"))
+    seen = client.run(depth_call("rsmq", "jobs"))
 
     assert (seen.messages, seen.ready, seen.delayed, seen.in_flight) == (9, 3, 4, 2)
     assert (seen.total_sent, seen.total_received, seen.is_estimated) == (9, 2, False)
@@ -250,7 +250,7 @@ def test_statistics_tell_what_is_ready_delayed_and_in_flight(client: Client, que
 
 
 def test_statistics_of_an_empty_queue(client: Client, queue: Queue):
-    seen = client.run(statistics("rsmq", "jobs"))
+    seen = client.run(depth_call("rsmq", "jobs"))
 
     assert (seen.messages, seen.oldest_ready_s, seen.total_sent, seen.is_estimated) == (0, None, 0, False)
 
@@ -261,7 +261,7 @@ def test_statistics_estimate_the_shares_when_many_messages_are_hidden(client: Cl
         queue.receive_many(1000, visibility_timeout_s=random.randint(100, 200))
     queue.send_many([b"x"] * 3000, delay_s=random.randint(100, 200))
 
-    seen = client.run(statistics("rsmq", "jobs"))
+    seen = client.run(depth_call("rsmq", "jobs"))
 
     assert seen.is_estimated
     assert seen.delayed + seen.in_flight == 6000
@@ -273,7 +273,7 @@ def test_statistics_without_the_right_to_ask_for_memory_tell_the_rest(queue: Que
     queue.send(b"x")
     viewer = Client(Connection(server.url.replace("unix://", "unix://viewer:secret@"), timeout_s=15))
 
-    seen = viewer.run(statistics("rsmq", "jobs"))
+    seen = viewer.run(depth_call("rsmq", "jobs"))
 
     assert (seen.messages, seen.size_bytes) == (1, None)
 
@@ -284,7 +284,7 @@ LOOKS = {
     "page": partial(page, "rsmq", with_failures=True, body_bytes=10),
     "pick": lambda name: pick("rsmq", name, ["x" * 32]),
     "count": partial(count, "rsmq"),
-    "statistics": partial(statistics, "rsmq"),
+    "statistics": partial(depth_call, "rsmq"),
 }
 
 

@@ -45,8 +45,8 @@ def test_overview_reads_many_queues_in_the_order_given(client: Client, queue: Qu
 
     assert (jobs.name, others.name) == ("jobs", "other")
     assert jobs.attributes == queue.attributes() and others.attributes == other.attributes()
-    assert jobs.oldest_ready_s is not None and jobs.oldest_ready_s >= 3
-    assert others.oldest_ready_s is None
+    assert jobs.depth.oldest_ready_s is not None and jobs.depth.oldest_ready_s >= 3
+    assert others.depth.oldest_ready_s is None
 
 
 def test_overview_counts_failure_records(client: Client, queue: Queue, server: PrivateServer):

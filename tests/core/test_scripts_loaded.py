@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from rsmq_django.core import Client, Connection, Queue
-from rsmq_django.core.browse import statistics
+from rsmq_django.core.browse import depth_call
 from rsmq_django.core.counters import read_totals
 from rsmq_django.core.errors import RsmqError
 from tests.redis_server import PrivateServer
@@ -31,7 +31,7 @@ def loaded(server: PrivateServer) -> int:
 
 
 def test_a_server_that_was_just_started_refuses_none_of_many_calls(server: PrivateServer, newcomer: Client):
-    replies = newcomer.run_many([statistics("rsmq", f"queue-{number}") for number in range(200)])
+    replies = newcomer.run_many([depth_call("rsmq", f"queue-{number}") for number in range(200)])
 
     assert len(replies) == 200
     assert refused(server) == 0
@@ -39,7 +39,7 @@ def test_a_server_that_was_just_started_refuses_none_of_many_calls(server: Priva
 
 
 async def test_the_same_holds_for_asynchronous_calls(server: PrivateServer, newcomer: Client):
-    await newcomer.arun_many([statistics("rsmq", f"queue-{number}") for number in range(200)])
+    await newcomer.arun_many([depth_call("rsmq", f"queue-{number}") for number in range(200)])
     await newcomer.connection.aclose()
 
     assert refused(server) == 0
@@ -55,18 +55,18 @@ def test_counters_of_many_queues_are_read_without_a_refusal(server: PrivateServe
 
 def test_scripts_are_loaded_once_for_a_process(server: PrivateServer, newcomer: Client):
     for _ in range(3):
-        newcomer.run_many([statistics("rsmq", "a"), statistics("rsmq", "b")])
+        newcomer.run_many([depth_call("rsmq", "a"), depth_call("rsmq", "b")])
 
     assert loaded(server) == 1
 
 
 def test_scripts_survive_five_hundred_scripts_of_other_programs(server: PrivateServer, newcomer: Client, queue: Queue):
-    newcomer.run_many([statistics("rsmq", "jobs")] * 2)
+    newcomer.run_many([depth_call("rsmq", "jobs")] * 2)
     for number in range(600):
         server.redis.eval(f"return {number} -- of another program", 0)
     server.redis.config_resetstat()
 
-    newcomer.run_many([statistics("rsmq", "jobs")] * 2)
+    newcomer.run_many([depth_call("rsmq", "jobs")] * 2)
 
     assert refused(server) == 0
 

@@ -16,14 +16,15 @@ from rsmq_django.core.doctor.troubles import (
     depth_calls,
     troubles_of,
 )
-from rsmq_django.core.listing import MAX_DEPTHS, QueueDepth
+from rsmq_django.core.listing import MAX_DEPTHS
 from rsmq_django.core.past import MAX_QUEUES
+from rsmq_django.core.stats.depth import Depth
 
 MAIL = ExpectedQueue(is_worked_on=True, dead_letter="mail-dead", target_s=60)
 
 
-def depth(messages: int, *, ready: int = 0, oldest_s: float | None = None) -> QueueDepth:
-    return QueueDepth(messages=messages, ready=ready, oldest_ready_s=oldest_s)
+def depth(messages: int, *, ready: int = 0, oldest_s: float | None = None) -> Depth:
+    return Depth(ready=ready, hidden=messages - ready, oldest_ready_s=oldest_s)
 
 
 def troubles(
@@ -32,7 +33,7 @@ def troubles(
     served: tuple[str, ...] = ("mail",),
     paused: tuple[str, ...] = (),
     attempts: dict[str, tuple[int, int]] | None = None,
-    **depths: QueueDepth,
+    **depths: Depth,
 ) -> list[Trouble]:
     named = {name.replace("_", "-"): each for name, each in depths.items()}
     return troubles_of(expected or {"mail": MAIL}, Service(named, served, paused, attempts or {}))

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from ..bands import by_queue
 from ..call import Call
-from ..listing import MAX_DEPTHS, QueueDepth, depths
+from ..listing import MAX_DEPTHS, depths
 from ..past import MAX_QUEUES, recent_attempts
+from ..stats.depth import Depth, together
 from .finding import ExpectedQueue
 
 #: A queue is failing when at least this number of attempts ended lately, and at least this share of them failed.
@@ -26,7 +27,7 @@ class Service:
     """State of the queues of one connection."""
 
     #: Of each queue that has messages.
-    depths: Mapping[str, QueueDepth]
+    depths: Mapping[str, Depth]
     #: Queues that live workers consume.
     served: Collection[str]
     paused: Collection[str]
@@ -54,7 +55,7 @@ class Trouble:
         return ORDER.index(self.id)
 
 
-def depth_calls(namespace: str, names: Sequence[str]) -> list[Call[dict[str, QueueDepth]]]:
+def depth_calls(namespace: str, names: Sequence[str]) -> list[Call[dict[str, Depth]]]:
     """Return the calls that read the depths of queues."""
     return [depths(namespace, part) for part in _parts(names, MAX_DEPTHS)]
 
@@ -88,9 +89,9 @@ def dead_letter_queues(expected: Mapping[str, ExpectedQueue]) -> set[str]:
     return {name for name in targets if name not in expected or not expected[name].is_worked_on}
 
 
-def _about_one(name: str, queue: ExpectedQueue, parts: Sequence[QueueDepth], service: Service) -> Iterator[Trouble]:
-    ready = sum(part.ready for part in parts)
-    oldest_s = max((part.oldest_ready_s or 0.0 for part in parts), default=0.0)
+def _about_one(name: str, queue: ExpectedQueue, parts: Sequence[Depth], service: Service) -> Iterator[Trouble]:
+    depth = together(parts)
+    ready, oldest_s = depth.ready, depth.oldest_ready_s or 0.0
     if ready and name in service.paused:
         yield Trouble("paused-backlog", name, ready, oldest_s)
     elif ready:
@@ -105,7 +106,7 @@ def _about_one(name: str, queue: ExpectedQueue, parts: Sequence[QueueDepth], ser
 
 def _depths_of(
     name: str, bands: Mapping[str, Sequence[str]], service: Service, expected: Mapping[str, ExpectedQueue]
-) -> list[QueueDepth]:
+) -> list[Depth]:
     """Return the depths of a queue and of its bands. A queue of the settings may have the name of a band."""
     names = [part for part in {name, *bands.get(name, ())} if part == name or part not in expected]
     return [service.depths[part] for part in names if part in service.depths]

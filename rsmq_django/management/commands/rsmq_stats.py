@@ -17,9 +17,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from ...cli.output import Table, as_duration, can_redraw, printable
 from ...conf import get_settings
 from ...core import RsmqError
-from ...core.browse import Statistics
 from ...core.counters import COUNTERS, RESOLUTIONS, Counts, Slot, merged
 from ...core.histogram import Histogram
+from ...core.stats.depth import Depth
 from ...live.overview import QueueView, look_at
 
 EPILOG = """
@@ -178,7 +178,7 @@ def queue_rows(view: QueueView) -> Iterator[list[str]]:
         yield [name, *[""] * 5, str(counts.sent), *count_cells(counts), curve(view.slots, task)]
 
 
-def sent_by_now(slots: Sequence[Slot], now: Statistics) -> int | None:
+def sent_by_now(slots: Sequence[Slot], now: Depth) -> int | None:
     """Return how many messages any client sent in all slots; None if no earlier count was recorded.
 
     A queue created since then started at 0, with or without a recorded count.

@@ -1,0 +1,57 @@
+"""How many messages there are in a queue, a reliable queue or for a topic group, and how old the oldest one is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Depth:
+    """The messages of one structure at one moment. What a reading leaves out has its default."""
+
+    #: The server's time, in epoch milliseconds; 0 when it was not read.
+    now_ms: int = 0
+    #: Messages that can be received now.
+    ready: int = 0
+    #: Messages that cannot be received now: delayed or in flight.
+    hidden: int = 0
+    #: Hidden messages that were received before: running, or delayed until the next attempt. None: not read.
+    in_flight: int | None = None
+    #: Whether `in_flight` was estimated from a sample, because many messages are hidden.
+    is_estimated: bool = False
+    #: Messages that failed for good. Those of a queue are in its dead-letter queue, and are counted there.
+    dead: int = 0
+    #: How long the first ready message has been ready; None without ready messages, or when that is not recorded.
+    oldest_ready_s: float | None = None
+    #: All messages that any client ever sent, and all deliveries.
+    total_sent: int = 0
+    total_received: int = 0
+    #: When the queue was created, in epoch seconds; None when its client did not record it.
+    created_s: int | None = None
+    #: Memory in the server, estimated by the server; None when it gives no estimate.
+    size_bytes: int | None = None
+
+    @property
+    def messages(self) -> int:
+        """Return the number of messages that are ready, delayed or in flight."""
+        return self.ready + self.hidden
+
+    @property
+    def delayed(self) -> int | None:
+        """Return the number of hidden messages that were never received; None when that was not read."""
+        return None if self.in_flight is None else self.hidden - self.in_flight
+
+
+def together(seen: Sequence[Depth]) -> Depth:
+    """Return the sums of several depths, and the greatest age."""
+    return Depth(
+        ready=sum(each.ready for each in seen),
+        hidden=sum(each.hidden for each in seen),
+        in_flight=sum(each.in_flight or 0 for each in seen),
+        is_estimated=any(each.is_estimated for each in seen),
+        dead=sum(each.dead for each in seen),
+        oldest_ready_s=max((each.oldest_ready_s for each in seen if each.oldest_ready_s is not None), default=None),
+        total_sent=sum(each.total_sent for each in seen),
+        total_received=sum(each.total_received for each in seen),
+    )
