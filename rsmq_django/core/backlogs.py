@@ -17,7 +17,7 @@ from .reliable import ReliableQueue, ReliableStatistics, list_reliable_queues
 from .stats.depth import Depth
 from .topics import Group, GroupOptions, GroupStatus, Topic, list_topics
 
-#: How many are read in one round trip.
+#: Number of queues or groups that are read in one round trip.
 A_TIME = 50
 
 
@@ -29,7 +29,7 @@ class Backlog:
     name: str
     #: Without `oldest_ready_s` for reliable queues; `dead` of a group counts all that moved to the dead-letter topic.
     now: Depth | RsmqError
-    #: Live consumers of a group.
+    #: Number of live consumers of a group.
     consumers: int | None = None
 
 

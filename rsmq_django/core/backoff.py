@@ -1,7 +1,7 @@
-"""How a worker behaves while Redis cannot be reached: it waits, longer each time, and says so once a minute.
+"""Backoff of reconnects while Redis cannot be reached, and one log line per minute about it.
 
-A process has several connections to a server, and each notices for itself that it is gone. The log has one line for all
-of them, and one when the server works again.
+Each of the connections of a process to a server has its own backoff. They share the log lines: one for the failure, and
+one when the server works again.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
 LOG_EVERY_S = 60.0
 
-#: What says that a server as a whole cannot be used.
+#: Errors that concern the server as a whole, and not a single call.
 _OF_A_SERVER = (ConnectionFailed, OutcomeUnknown, ServerRefused)
-#: When the log last said of a server, by its URL, that it cannot be used. Those that work are not in it.
+#: URL of each server that fails -> monotonic time of the last log line about it.
 _said_at: dict[str, float] = {}
 os.register_at_fork(after_in_child=_said_at.clear)
 
 
 class ReconnectBackoff:
-    """The trouble with one server, or none."""
+    """The backoff of the connections to one server."""
 
     def __init__(self, where: str, *, server: Connection | None = None) -> None:
         self._where = where
-        #: The server that it is about, if the log is to tell of it once for all that use it.
+        #: URL of the server, if all objects with this URL share their log lines.
         self._server = server.url if server is not None else ""
         self._is_of_server = False
         self._failures = 0
         self._began = 0.0
         self._logged = 0.0
-        #: Monotonic time before which nothing should be tried; 0 when all is well.
+        #: Monotonic time of the next attempt; 0 while the server works.
         self.next_try_at = 0.0
 
     @property
     def is_on(self) -> bool:
-        """Say whether the last attempt failed."""
+        """Return whether the last attempt failed."""
         return self._failures > 0
 
     @property
     def lasts_s(self) -> float:
-        """Return for how long nothing has worked; 0 when all is well."""
+        """Return how long the server has failed; 0 while it works."""
         return time.monotonic() - self._began if self.is_on else 0.0
 
     def note(self, error: Exception, *, at_most_s: float = LONGEST_WAIT_S) -> None:
-        """Note a failure and choose when to try again, in `at_most_s` seconds.
+        """Record a failure and choose the time of the next attempt, at most `at_most_s` seconds from now.
 
         Full jitter, so that workers do not reconnect in step.
         """
@@ -81,7 +81,7 @@ class ReconnectBackoff:
         return True
 
     def over(self) -> None:
-        """Note a success."""
+        """Record a success, which ends the backoff."""
         if self.is_on:
             was_said = _said_at.pop(self._server, None) is not None
             if was_said or not self._is_of_server:

@@ -194,7 +194,7 @@ def as_limit(until_ms: float | None) -> str:
 
 
 def read_page(reply: list[Any]) -> Page:
-    """Read the server's time and seven values for each message."""
+    """Return the page of a reply: the server's time, and seven values for each message."""
     return Page(int(reply[0]), [_read_stored(reply[at : at + 7]) for at in range(1, len(reply), 7)])
 
 
@@ -213,7 +213,7 @@ def _read_stored(values: list[Any]) -> StoredMessage:
 
 
 def read_depth(reply: list[Any]) -> Depth:
-    """Read the nine values of browse/statistics."""
+    """Return the statistics from the nine values of browse/statistics."""
     messages, ready, waited_ms, in_flight, is_estimated, sent, received_in_all, created_s, size_bytes = reply
     return Depth(
         ready=ready,

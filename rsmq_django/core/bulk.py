@@ -1,4 +1,4 @@
-"""Sends very many messages all or nothing: stages beside the queue, then a job that can only go forward.
+"""Bulk jobs: send any number of messages, all of them or none, in stages that are published when all are complete.
 
     stage    bodies and final ids are stored in keys of one attempt; they cannot be received yet
     adopt    the stages of the successful attempts are added to the list of this run

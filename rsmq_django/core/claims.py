@@ -1,4 +1,4 @@
-"""Steps of a job that has no process: a request claims the step that it carries out, so that each is done once."""
+"""Claims of the steps of a job that runs in the requests of a page, so that each step runs once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .keys import steps_key
 
 
 def claim_step(namespace: str, job_id: str, step: int, *, ttl_s: int) -> Call[bool]:
-    """Return the call that claims a step, and answers False when it was claimed before.
+    """Return the call that claims a step; its result is False when the step was claimed before.
 
     Steps are numbered from 0. A job is forgotten when no step was claimed for `ttl_s`.
     """

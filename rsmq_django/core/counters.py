@@ -5,9 +5,9 @@ time in three resolutions, and one of all time:
 
     {ns}::stats:{queue}:{span_s}:{begins_s}    {ns}::stats:{queue}:total
 
-Fields: `succeeded:{task}` and the other COUNTERS; `wait:{bucket}:{task}` and `run:{bucket}:{task}` as histogram.py
-has them, with their sums in `wait_us:{task}` and `run_us:{task}`; `=ready` and the like are what a look at the queue
-saw; `@{worker}` is the number of the last report of a worker.
+Fields: `succeeded:{task}` and the other COUNTERS; `wait:{bucket}:{task}` and `run:{bucket}:{task}` as histogram.py has
+them, with their sums in `wait_us:{task}` and `run_us:{task}`; `=ready` and similar fields are samples of the queue's
+depth; `@{worker}` is the number of the last report of a worker.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ RESOLUTIONS = (Resolution(60, 3 * 3600), Resolution(600, 26 * 3600), Resolution(
 KEEP_TOTALS_S = 32 * 86_400
 #: The most points that one series may have.
 MOST_SLOTS = 1000
-#: So many counters go into one report: each is raised in four hashes.
+#: Maximum number of counters in one report: each is raised in four hashes.
 MOST_FIELDS = 250
 
 # -- Reading ----------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Window:
     def of(cls, since_s: float, until_s: float | None = None, step_s: int | None = None) -> Window:
         """Choose the finest resolution that is kept as far back as `since_s`, or the one that divides `step_s`.
 
-        The span in which `until_s` (default: now) lies belongs to it. Raises InvalidValue for times without counters.
+        The span that contains `until_s` (default: now) is included. Raises InvalidValue for times without counters.
         """
         now_s = time.time()
         last_s = now_s if until_s is None else until_s
@@ -95,7 +95,7 @@ class Window:
         return window
 
     def calls(self, namespace: str, queue: str) -> list[Call[dict[str, int]]]:
-        """Return the calls that read it: one span before it, so that growth can be told, and its own."""
+        """Return the calls that read its spans, and the span before the first one, from which growth is calculated."""
         span_s = self.resolution.span_s
         return [
             _read_hash(queue, counters_key(namespace, queue, span_s, begins_s))
@@ -105,7 +105,7 @@ class Window:
     def slots(
         self, hashes: Sequence[Mapping[str, int]], *, task: str | None = None, shown: Container[str] | None = None
     ) -> list[Slot]:
-        """Put together what calls() read: equal steps without a gap, empty ones too. See read_counts()."""
+        """Return the slots for the results of calls(): equal steps without a gap, some are empty. See read_counts()."""
         slots = [Slot(begins_s, self.step_s) for begins_s in range(self.begins_s, self.ends_s, self.step_s)]
         sent_before = _depth_of(hashes[0]).total_sent if _was_seen(hashes[0]) else None
         for number, fields in enumerate(hashes[1:]):
@@ -114,7 +114,7 @@ class Window:
             if _was_seen(fields):
                 part.depth = _depth_of(fields)
                 if sent_before is not None:
-                    # A queue that was deleted and made again begins at 0.
+                    # The totals of a queue that was deleted and created again start from 0.
                     grown = part.depth.total_sent - sent_before
                     part.sent = grown if grown >= 0 else part.depth.total_sent
                 sent_before = part.depth.total_sent
@@ -132,12 +132,12 @@ def read_series(
     task: str | None = None,
     known: Container[str] = (),
 ) -> dict[str, list[Slot]]:
-    """Read the past of queues in one round trip: for each, slots of `step_s` seconds (chosen when left out).
+    """Return the history of queues in one round trip: for each, slots of `step_s` seconds (chosen when left out).
 
     Times are epoch seconds. Everything is kept by the minute for three hours, by ten minutes for 26 hours, by the hour
-    for eight days; the last slot is still growing. `task` leaves out all others. Up to MOST_TASKS pairs of queue
-    and task are told apart, those in `known` first; OTHER is the rest. Raises InvalidValue for a step that is finer
-    than the stored one, and the errors of `Client.run()`.
+    for eight days; the last slot is still growing. With a `task`, only its attempts are counted. Up to MOST_TASKS pairs
+    of queue and task are separate, those in `known` first; OTHER is the rest. Raises InvalidValue for a step that is
+    finer than the stored one, and the errors of `Client.run()`.
     """
     window = Window.of(since_s, until_s, step_s)
     calls = [call for queue in queues for call in window.calls(client.namespace, queue)]
@@ -161,9 +161,9 @@ async def aread_series(
 
 
 def read_totals(client: Client, queues: Sequence[str], *, known: Container[str] = ()) -> dict[str, dict[str, Counts]]:
-    """Read what queues have counted in all, by task: numbers that only grow. One round trip.
+    """Return the totals of queues by task: numbers that only grow. One round trip.
 
-    Up to MOST_TASKS pairs of queue and task are told apart, those in `known` first; OTHER is the rest.
+    Up to MOST_TASKS pairs of queue and task are separate, those in `known` first; OTHER is the rest.
     """
     calls = [_read_hash(queue, totals_key(client.namespace, queue)) for queue in queues]
     return _totals(queues, client.run_many(calls) if calls else [], known)
@@ -237,7 +237,7 @@ def _totals(
 
 
 def _fields_of(reply: dict[str, int] | RsmqError) -> dict[str, int]:
-    """Return the fields of a hash; none where another program keeps something else under its key."""
+    """Return the fields of a hash; empty if another program uses its key for another type."""
     if isinstance(reply, RedisFailure):
         raise reply
     return {} if isinstance(reply, RsmqError) else reply
@@ -295,5 +295,5 @@ def _key_at(namespace: str, queue: str, resolution: Resolution, at_s: float) -> 
 
 def ttls() -> list[int]:
     """Return the time to live in seconds of a span of each resolution."""
-    # A span is complete when it ends, and is kept so long from then on.
+    # A span is complete at its end, and is kept for `keep_s` from then on.
     return [resolution.keep_s + resolution.span_s for resolution in RESOLUTIONS]

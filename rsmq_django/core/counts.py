@@ -12,7 +12,7 @@ from .histogram import Histogram
 
 #: Messages that a worker was the first to receive are `sent`; the others say how attempts begin and end: `dead` went to
 #: the dead-letter queue, `discarded` were deleted instead, `released` were given back unrun or unfinished, `lost` died
-#: with their process or lost their lease. `interrupted` are functions that were, however they ended.
+#: with their process or lost their lease. `interrupted` counts functions that were interrupted, with any outcome.
 COUNTERS = (
     "sent",
     "started",
@@ -35,7 +35,7 @@ class Counts:
     #: Messages of any sender that a worker was the first to receive; messages not yet received are not counted.
     sent: int = 0
     started: int = 0
-    #: Functions in which an exception was raised from outside; each costs a process.
+    #: Functions in which an exception was raised from outside; after each of them the worker process is replaced.
     interrupted: int = 0
     succeeded: int = 0
     retried: int = 0
@@ -44,14 +44,14 @@ class Counts:
     released: int = 0
     lost: int = 0
     cancelled: int = 0
-    #: From when a message could be received until it was.
+    #: Latencies: from the time when a message could be received to its receive.
     wait: Histogram = field(default_factory=Histogram)
-    #: How long functions ran.
+    #: Run times of functions.
     run: Histogram = field(default_factory=Histogram)
 
     @property
     def failed(self) -> int:
-        """Return how many attempts did not do what they should: retried, dead, discarded and lost."""
+        """Return the number of failed attempts: retried, dead, discarded and lost."""
         return self.retried + self.dead + self.discarded + self.lost
 
     @property
@@ -69,7 +69,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Depth:
-    """What looks at a queue saw in a span of time: the largest lengths and age, the last totals."""
+    """Samples of a queue's depth in a span of time: the largest lengths and age, the last totals."""
 
     ready: int = 0
     #: Ready, delayed and in flight.

@@ -9,7 +9,7 @@ from typing import Any
 
 from .browse import StoredMessage
 
-#: Lives of one message of which is told. Who redrives it more often learns nothing new.
+#: Maximum number of failures of one message that are kept over redrives: more would not help to find the cause.
 MOST_LIVES = 10
 #: Fields that are kept of each; not the traceback, which is stored in the result record.
 KEPT_OF_A_LIFE = ("reason", "queue", "attempts", "error", "message", "died_ms", "worker")
@@ -18,7 +18,7 @@ LONGEST_TEXT = 500
 
 @dataclass(frozen=True)
 class Filter:
-    """What a message's failure record must say. Without any condition every message fits, record or not."""
+    """Conditions on a message's failure record. Without conditions every message fits, even without a record."""
 
     #: Of the task and of the exception: a dotted path or its last part; `*` and `?` fit any letters.
     task: str | None = None
@@ -57,7 +57,7 @@ def _is_named(path: str, pattern: str | None) -> bool:
 
 
 def lives_of(failure_json: bytes) -> str:
-    """Return the lives that a dead letter has behind it, oldest first, as a JSON array; "" when nothing is known.
+    """Return all failures of a dead letter so far, oldest first, as a JSON array; "" when there is no record of any.
 
     Its failure record is the last one; `history` in it has those before. Tolerant: any program may have written it.
     """

@@ -1,4 +1,4 @@
-"""Taking messages out of a queue in batches that can be read again: claim into a journal, acknowledge, restore.
+"""Drains: take messages out of a queue in batches that can be read again, by way of a journal.
 
 Each function returns a `Call`. The journal is a stream of ours; a message enters it, body included, in the same step
 as it leaves the queue (no lease) or is leased, so a reader of the journal sees every message exactly once.
@@ -28,10 +28,10 @@ class Drain:
         return drain_keys(self.namespace, self.consumer, self.queue)[0]
 
     def claim(self, *, until_ms: int = 0, lease_ms: int = 0, most: int = MAX_BATCH) -> Call[int]:
-        """Return the call that takes up to `most` messages, and tells how many.
+        """Return the call that takes up to `most` messages, and returns their number.
 
-        `until_ms` leaves out what becomes visible later (0: the server's now). With `lease_ms` the messages stay in
-        the queue, in flight for that time. Safe to repeat: messages of the first try are in the journal.
+        Messages that become visible after `until_ms` are left out (0: the server's time). With `lease_ms` the messages
+        stay in the queue, in flight for that time. Safe to repeat: messages of the first try are in the journal.
         """
         keys, (journal, leases) = queue_keys(self.namespace, checked_name(self.queue)), self._own
         all_keys = (keys.messages, keys.settings, keys.phantoms, journal, leases)
@@ -47,7 +47,7 @@ class Drain:
     def restore(self, *, most: int = MAX_BATCH) -> Call[tuple[int, int]]:
         """Return the call that puts messages of the journal back into their queue.
 
-        Its answer: entries removed, messages put back. Raises QueueNotFound.
+        It returns the numbers of removed entries and of restored messages. Raises QueueNotFound.
         """
         return self._journal_call("restore", (most,))
 

@@ -1,8 +1,8 @@
 """All errors of this package, as one tree under `RsmqError`.
 
-Each message names the thing, the limit and the next step. `rsmq_name` and `rsmq_message` carry the name and the text
-that the reference implementation of RSMQ uses for the same error, so that a bridge to other languages can forward
-them unchanged. Replies of the server become these errors in `client.py`, and nowhere else.
+Each text names the subject, the limit and the next step. `rsmq_name` and `rsmq_message` carry the name and the text
+that the reference implementation of RSMQ uses for the same error, so that a bridge to other languages can forward them
+unchanged. Replies of the server become these errors in `client.py`, and nowhere else.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class MessageTooLong(RsmqError, ValueError):
 
     def __init__(self, *args: object, size_bytes: int = 0, limit_bytes: int = 0, queue_name: str = "") -> None:
         super().__init__(*args, queue_name=queue_name)
-        #: How long the body is, and how long it may be.
+        #: Length of the body, and its limit.
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
 

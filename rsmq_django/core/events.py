@@ -1,4 +1,4 @@
-"""The log of task attempts: one event for each attempt that came to an end, in the stream `{ns}::events`.
+"""The event log: one event for each ended attempt, in the stream `{ns}::events`.
 
 Owns the table of fields that the worker's scripts write and all readers use. An event is written by the very
 script that settles the message, so there is one if and only if the settlement happened; the id of its entry is the
@@ -21,18 +21,18 @@ from .numbers import read_whole
 #: The values of every entry, all of them and in this order, in one field with newlines between. Only the last, the text
 #: of an error, may hold newlines itself.
 VALUES = b"v"
-#: What they are called. Entries of earlier versions have a field for each.
+#: Names of the values. Entries of earlier versions have a field for each.
 FIELDS = ("e", "q", "t", "i", "m", "a", "s", "w", "r", "b", "k", "x", "y")
-#: The tags of the call, one after the other with this between them; only entries of calls that have tags have it.
+#: Separator of the tags of a call. Only entries of calls with tags have this last value.
 TAGS, BETWEEN_TAGS = b"g", "\x1f"
 #: Longer error texts are cut.
 MAX_ERROR_CHARACTERS = 500
-#: A filtered look through the log reads so many entries at most.
+#: Maximum number of entries that a search of the log reads.
 MOST_LOOKED_AT = 20_000
 
 
 class Kind(Enum):
-    """How an attempt came to its end."""
+    """The outcome of an attempt."""
 
     SUCCEEDED = "succeeded"
     #: It failed, and another attempt follows.
@@ -43,7 +43,7 @@ class Kind(Enum):
     DISCARDED = "discarded"
     #: Given back before it ran, or unfinished because its worker stopped.
     RELEASED = "released"
-    #: Its process died, or its lease ended while it ran and the result was discarded. `error_type` tells which.
+    #: Its process died, or its lease expired while it ran and the result was discarded; `error_type` shows which.
     LOST = "lost"
     #: It was revoked.
     CANCELLED = "cancelled"
@@ -51,7 +51,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One attempt. Texts are empty and numbers None where there is nothing to say."""
+    """One attempt. Unknown texts are empty, unknown numbers None."""
 
     #: Id of the stream entry, "milliseconds-number": when the attempt was settled, on the server's clock.
     entry_id: str
@@ -68,9 +68,9 @@ class Event:
     attempt: int | None
     #: When the message was sent, in epoch milliseconds.
     enqueued_ms: int | None
-    #: From when the message could be received until it was; None when it was not run.
+    #: Latency: from the time when the message could be received to its receive; None when it was not run.
     wait_us: int | None
-    #: How long the function ran; None when it was not run.
+    #: Run time of the function; None when it was not run.
     run_us: int | None
     body_bytes: int | None
     worker: str
@@ -87,13 +87,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """How full the log is."""
+    """The size of the log."""
 
     #: Events in it now.
     events: int
     #: Events ever written; None when the server does not count them (before Redis 7).
     written: int | None
-    #: Events that could not be written, since the log was begun.
+    #: Events that could not be written since the log was created.
     dropped: int
     oldest_ms: int | None
     newest_ms: int | None
@@ -109,13 +109,13 @@ def newest(namespace: str, *, before: str = "+", count: int = 100) -> Call[list[
 
 
 def following(namespace: str, *, after: str = "-", count: int = MAX_BATCH) -> Call[list[Event]]:
-    """Return the call that reads events in order; `after` is the last entry id that is known already."""
+    """Return the call that reads events in order, after the entry id `after`."""
     first = after if after == "-" else f"({after}"
     return Call("events/following", (events_key(namespace),), (first, min(count, MAX_BATCH)), read_events, True)
 
 
 def state(namespace: str) -> Call[LogState]:
-    """Return the call that tells how full the log is."""
+    """Return the call that reads the size of the log."""
     return Call("events/state", (events_key(namespace), dropped_key(namespace)), (), _read_state, True)
 
 
@@ -132,7 +132,7 @@ def dropped_key(namespace: str) -> str:
     return f"{events_key(namespace)}:dropped"
 
 
-# -- Looking through the log ------------------------------------------------------------------------------------------
+# -- Searching the log ------------------------------------------------------------------------------------------------
 
 
 def find_events(
@@ -145,7 +145,7 @@ def find_events(
     before: str = "+",
     most_looked_at: int = MOST_LOOKED_AT,
 ) -> Iterator[Event]:
-    """Yield events that fit, newest first. Looks at `most_looked_at` entries and then ends, found or not."""
+    """Yield matching events, newest first; ends after `most_looked_at` entries."""
     left = most_looked_at
     while left > 0:
         part = client.run(newest(client.namespace, before=before, count=min(left, MAX_BATCH)))
@@ -167,7 +167,7 @@ def read_events(reply: list[Any]) -> list[Event]:
 
 
 def values_of(words: Sequence[bytes]) -> list[bytes]:
-    """Return the values of an entry, in the order of FIELDS. Tolerant: those that are missing are empty."""
+    """Return the values of an entry, in the order of FIELDS. Missing values are empty."""
     if words[0] == VALUES:
         values = words[1].split(b"\n", len(FIELDS) - 1)
         return values if len(values) == len(FIELDS) else values + [b""] * (len(FIELDS) - len(values))
@@ -176,7 +176,7 @@ def values_of(words: Sequence[bytes]) -> list[bytes]:
 
 
 def read_event(entry_id: str, words: Sequence[bytes]) -> Event:
-    """Read one entry. Tolerant: what is no number where numbers belong counts as empty."""
+    """Return the event of one entry. Values that should be numbers and are not count as missing."""
     texts = [value.decode("utf-8", "replace") for value in values_of(words)]
     kind, queue, task, task_id, message_id, attempt, sent, wait, run, size, worker, error_type, error = texts
     return Event(
@@ -199,7 +199,7 @@ def read_event(entry_id: str, words: Sequence[bytes]) -> Event:
 
 
 def _tags_of(words: Sequence[bytes]) -> tuple[str, ...]:
-    if words[-2] != TAGS:  # the last field, where there is one
+    if words[-2] != TAGS:  # the last field, if there is one
         return ()
     return tuple(words[-1].decode("utf-8", "replace").split(BETWEEN_TAGS))
 

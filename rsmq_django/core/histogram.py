@@ -1,8 +1,8 @@
-"""Durations counted in buckets that grow by two per cent: every quantile is right within one per cent.
+"""Histograms of durations, in buckets that grow by two per cent: every quantile is exact within one per cent.
 
-Bucket 0 holds everything up to a microsecond, bucket b what is longer than 1.02^(b-1) and at most 1.02^b microseconds.
-Histograms merge by adding their counts, over any span of time, queues, tasks and machines, in plain Python.
-Without Redis and Spark: the counters of workers and the history of the pipeline have the same buckets.
+Bucket 0 counts durations up to a microsecond, bucket b those above 1.02^(b-1) and up to 1.02^b microseconds. Histograms
+of any spans of time, queues, tasks and machines merge by adding their counts. Plain Python without Redis and Spark: the
+counters of workers and the history of the pipeline have the same buckets.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from .numbers import read_whole
 
 GROWTH = 1.02
 LOG_GROWTH = math.log(GROWTH)
-#: Of three thousand years.
+#: The bucket of three thousand years.
 LAST_BUCKET = 2000
 
 
 def bucket_of(duration_us: float) -> int:
-    """Return the bucket of a duration in microseconds; negative ones count as none at all."""
+    """Return the bucket of a duration in microseconds; a negative duration counts as 0."""
     return math.ceil(math.log(duration_us) / LOG_GROWTH) if duration_us > 1 else 0
 
 
 def value_of(bucket: int) -> float:
-    """Return the duration in microseconds that stands for a bucket: at most one per cent from any that it holds."""
+    """Return the duration in microseconds that represents a bucket: at most one per cent from any duration in it."""
     return float(2 * GROWTH**bucket / (1 + GROWTH))
 
 
 def read_bucket(text: bytes | str) -> int | None:
-    """Return the number of a bucket; None for what no duration falls into."""
+    """Return the number of a bucket; None if no duration can have it."""
     number = read_whole(text)
     return number if number is not None and 0 <= number <= LAST_BUCKET else None
 
 
 @dataclass(slots=True)
 class Histogram:
-    """How many durations fell into each bucket, and their sum."""
+    """The number of durations in each bucket, and their sum."""
 
     counts: dict[int, int] = field(default_factory=dict)
     sum_us: int = 0
 
     @classmethod
     def of(cls, durations_us: Iterable[float]) -> Histogram:
-        """Count durations."""
+        """Return the histogram of durations."""
         histogram = cls()
         for duration_us in durations_us:
             histogram.note(duration_us)
@@ -52,12 +52,12 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Return how many durations were counted."""
+        """Return the number of counted durations."""
         return sum(self.counts.values())
 
     @property
     def mean_us(self) -> float | None:
-        """Return the exact mean; None when nothing was counted."""
+        """Return the exact mean; None without durations."""
         count = self.count
         return self.sum_us / count if count else None
 
@@ -68,7 +68,7 @@ class Histogram:
         self.sum_us += round(duration_us)
 
     def add(self, other: Histogram) -> None:
-        """Add what another histogram has counted."""
+        """Add the counts of another histogram."""
         self.add_counts(other.counts)
         self.sum_us += other.sum_us
 
@@ -78,7 +78,7 @@ class Histogram:
             self.counts[bucket] = self.counts.get(bucket, 0) + count
 
     def quantile_us(self, share: float) -> float | None:
-        """Return the duration that `share` (0 to 1) of all did not exceed, within one per cent; None without any."""
+        """Return the quantile `share` (0 to 1) in microseconds, within one per cent; None without durations."""
         rank, seen = max(1, math.ceil(share * self.count)), 0
         for bucket in sorted(self.counts):
             seen += self.counts[bucket]
@@ -87,6 +87,6 @@ class Histogram:
         return None
 
     def count_up_to(self, limit_us: float) -> int:
-        """Return how many durations were at most `limit_us`, as far as buckets can tell: within one per cent of it."""
+        """Return the number of durations up to `limit_us`; the limit is exact within one per cent."""
         last = bucket_of(limit_us)
         return sum(count for bucket, count in self.counts.items() if bucket <= last)

@@ -18,7 +18,7 @@ ID_LENGTH = 32
 
 _ID = re.compile(r"[a-zA-Z0-9:]{32}", re.ASCII)
 _TIME_PREFIX = re.compile(r"[0-9a-zA-Z]{10}", re.ASCII)
-#: 2010-01-01; RSMQ did not exist before, so an older time means that the id carries none.
+#: 2010-01-01; RSMQ did not exist before, so an older time means that the id contains no time.
 _OLDEST_SENT_US = 1_262_304_000_000_000
 _DAY_US = 86_400_000_000
 #: 2100-01-01.
@@ -26,12 +26,12 @@ _LATEST_SENT_US = 4_102_444_800_000_000
 
 
 def random_suffix() -> str:
-    """Draw 22 characters of `A-Z a-z 0-9` from the system's secure generator."""
+    """Return 22 random characters of `A-Z a-z 0-9` from the system's secure generator."""
     return random_suffixes(1)[0]
 
 
 def random_suffixes(count: int) -> list[str]:
-    """Draw `count` suffixes with one read of the secure generator per thousand or so."""
+    """Return `count` random suffixes, with one read of the secure generator per thousand or so."""
     suffixes: list[str] = []
     while len(suffixes) < count:
         # Dropping "+" and "/" keeps the 62 other characters equally likely; one character in 32 is lost that way.
@@ -48,7 +48,7 @@ def is_suffix(text: str) -> bool:
 
 
 def sent_ms(message_id: str) -> float | None:
-    """Return the sending time in epoch milliseconds with a microsecond fraction, or None for ids that carry no time."""
+    """Return the sending time in epoch milliseconds with a microsecond fraction, or None for ids without a time."""
     if len(message_id) != ID_LENGTH or not _TIME_PREFIX.match(message_id):
         return None
     sent_us = int(message_id[:10], 36)
@@ -58,7 +58,7 @@ def sent_ms(message_id: str) -> float | None:
 
 
 def whole_sent_ms(message_id: str) -> int | str:
-    """Return sent_ms() without the fraction, "" where it is None; in a fifth of the time, for each event."""
+    """Return sent_ms() without the fraction, "" for None; takes a fifth of the time, because each event needs it."""
     if len(message_id) != ID_LENGTH:
         return ""
     try:

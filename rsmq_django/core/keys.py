@@ -58,7 +58,7 @@ def queues_key(namespace: str) -> str:
 
 
 def paused_key(namespace: str) -> str:
-    """Return the key of the set of queues that workers take nothing from."""
+    """Return the key of the set of paused queues."""
     return f"{namespace}::paused"
 
 
@@ -78,12 +78,11 @@ def unique_key(namespace: str, digest: str) -> str:
 
 
 def limit_key(namespace: str, digest: str) -> str:
-    """Return the key of what a limit of tasks counts: who runs now (hash), or when the latest runs began (list)."""
+    """Return the key of a task limit: the slots in use (hash), or the times of the latest starts (list)."""
     return f"{namespace}::limit:{digest}"
 
 
-#: The keys of one workflow, in the order in which its scripts take them; lua/workflow/parts/state.lua tells what is in
-#: them.
+#: The keys of one workflow, in the order in which its scripts take them; lua/workflow/parts/state.lua describes them.
 WORKFLOW_PARTS = ("members", "results", "failures", "steps", "room")
 
 
@@ -99,27 +98,27 @@ def workflows_key(namespace: str) -> str:
 
 
 def workers_key(namespace: str) -> str:
-    """Return the key of the sorted set of workers: worker id -> time of its last beat in epoch milliseconds."""
+    """Return the key of the sorted set of workers: worker id -> time of its last heartbeat in epoch milliseconds."""
     return f"{namespace}::workers"
 
 
 def worker_key(namespace: str, worker_id: str) -> str:
-    """Return the key of what a worker holds: message id -> "receive count queue"."""
+    """Return the key of the messages leased by a worker: batch -> messages (hash)."""
     return f"{namespace}::worker:{worker_id}"
 
 
 def process_key(namespace: str, worker_id: str) -> str:
-    """Return the key of what a supervisor tells about a worker process; core/processes.py knows its fields."""
+    """Return the key of a supervisor's record of a worker process; core/processes.py has its fields."""
     return f"{namespace}::process:{worker_id}"
 
 
 def order_key(namespace: str, worker_id: str) -> str:
-    """Return the key of the last order to a worker process: a word and when it was given."""
+    """Return the key of the last command to a worker process: a word and its time."""
     return f"{namespace}::order:{worker_id}"
 
 
 def stack_request_key(namespace: str, worker_id: str) -> str:
-    """Return the key of a request for the stacks of a worker process: when it was made."""
+    """Return the key of a request for the stacks of a worker process: its time."""
     return f"{namespace}::stacks-wanted:{worker_id}"
 
 
@@ -134,18 +133,18 @@ def retries_key(namespace: str, name: str) -> str:
 
 
 def retry_keys(namespace: str, plan_id: str) -> tuple[str, str, str]:
-    """Return the keys of a retry plan: its state, its open messages, and the records of its messages."""
+    """Return the keys of a retry plan: its state, its messages that have not ended, and the records of its messages."""
     plan = f"{namespace}::retry:{plan_id}"
     return plan, f"{plan}:open", f"{plan}:records"
 
 
 def schedule_keys(namespace: str) -> tuple[str, str, str]:
-    """Return the keys of all schedules: name -> next planned time, name -> definition, and what is known."""
+    """Return the keys of all schedules: name -> next planned time, name -> definition, and the state."""
     return f"{namespace}::schedule", f"{namespace}::schedule:entries", f"{namespace}::schedule:state"
 
 
 def relayed_key(namespace: str) -> str:
-    """Return the key of what outboxes have sent: task id -> time until which that is remembered (zset)."""
+    """Return the key of the calls sent by outboxes: task id -> time until which it is remembered (zset)."""
     return f"{namespace}::relayed"
 
 
@@ -166,7 +165,7 @@ def publishing_key(namespace: str) -> str:
 
 
 def steps_key(namespace: str, job_id: str) -> str:
-    """Return the key of how many steps of a job of the admin were claimed."""
+    """Return the key of the number of claimed steps of a job of the admin."""
     return f"{namespace}::steps:{job_id}"
 
 
@@ -175,8 +174,8 @@ def run_lock_key(namespace: str, digest: str) -> str:
     return f"{namespace}::spark:lock:{digest}"
 
 
-#: The keys of one reliable queue, in the order in which its scripts take them; lua/reliable/parts/queue.lua tells what
-#: is in them.
+#: The keys of one reliable queue, in the order in which its scripts take them; lua/reliable/parts/queue.lua describes
+#: them.
 RELIABLE_PARTS = ("undelivered", "delayed", "delivered", "dead", "bodies", "history", "state", "wake")
 
 
@@ -191,7 +190,7 @@ def reliable_keys(namespace: str, name: str) -> tuple[str, ...]:
 
 
 def events_key(namespace: str) -> str:
-    """Return the key of the stream of task events; core/events.py knows its fields."""
+    """Return the key of the stream of task events; core/events.py has its fields."""
     return f"{namespace}::events"
 
 
@@ -206,12 +205,12 @@ def successes_key(namespace: str, task: str) -> str:
 
 
 def counters_key(namespace: str, name: str, span_s: int, begins_s: int) -> str:
-    """Return the key of what a queue counted in a span of time; core/counters.py knows its fields."""
+    """Return the key of a queue's counters in a span of time; core/counters.py has their fields."""
     return f"{namespace}::stats:{name}:{span_s}:{begins_s}"
 
 
 def totals_key(namespace: str, name: str) -> str:
-    """Return the key of what a queue has counted in all."""
+    """Return the key of a queue's counters of all time."""
     return f"{namespace}::stats:{name}:total"
 
 
@@ -221,7 +220,7 @@ def cancelled_key(namespace: str) -> str:
 
 
 def cancellations_channel(namespace: str) -> str:
-    """Return the channel on which workers hear that a message was cancelled: its id."""
+    """Return the channel on which the ids of cancelled messages are published to workers."""
     return f"{namespace}::cancelled"
 
 

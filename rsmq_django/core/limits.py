@@ -21,13 +21,13 @@ MAX_MAX_SIZE_BYTES = 65536
 UNLIMITED = -1
 #: How many messages one script handles; more would block the server's other clients, and Lua's stack is limited.
 MAX_BATCH = 1000
-#: What is sent in one round trip, unless a single message is longer: a slow network must carry it within TIMEOUT_S.
+#: Maximum size of one round trip, unless a single message is longer: a slow network must carry it within TIMEOUT_S.
 MAX_TRIP_BYTES = 1024 * 1024
 #: A longer body would block all other clients of the server while it is copied.
 MAX_BODY_BYTES = 16 * 1024 * 1024
 
 
-#: What the reference calls an argument, in its error messages.
+#: Names of arguments in the error messages of the reference implementation.
 _RSMQ_WORDS = {"visibility_timeout_s": "vt", "delay_s": "delay", "max_size_bytes": "maxsize"}
 
 
@@ -59,7 +59,7 @@ def stored_seconds(stored: float, unit: TimeUnit) -> float:
 
 
 def milliseconds_or_own(what: str, seconds: float | None, unit: TimeUnit) -> int | str:
-    """Return seconds as milliseconds, for None the unit of the queue's own value, or raise InvalidValue."""
+    """Return seconds as milliseconds, or for None the unit of the queue's own value; or raise InvalidValue."""
     return unit if seconds is None else milliseconds(what, seconds)
 
 

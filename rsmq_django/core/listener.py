@@ -1,7 +1,7 @@
-"""A socket that is subscribed to channels and says that something was published, not what.
+"""A socket that is subscribed to channels and reports publishes without their content.
 
-Reading what it says takes one system call and no parsing, so it can be waited for beside other things, and a thousand
-messages cost as much as one.
+Reading takes one system call and no parsing, so a worker can wait for it together with other sockets, and a thousand
+publishes cost as much as one.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import redis
 from .errors import ConnectionFailed, PermissionDenied, ServerRefused
 
 _CHUNK_BYTES = 65536
-#: So much is read in one go at most; the rest can be read the next time.
+#: Maximum size of one read; the next read gets the rest.
 _CHUNKS = 100
-#: How something that was published begins.
+#: Beginning of the reply for a publish.
 _PUBLISHED = b"*3\r\n$7\r\nmessage\r\n"
 
 
@@ -26,25 +26,25 @@ class Listener:
         self._link = link
         self._socket = link._sock
         self._socket.setblocking(False)
-        #: What it has decrypted already would not make it readable for poll().
+        #: Data that TLS has decrypted already would not make the socket readable for poll().
         self._is_tls = hasattr(self._socket, "pending")
         self._where = where
         self._is_confirmed = False
-        #: Bytes to look out for: the name of a channel that means something else than the others.
+        #: Name of the one channel that is reported separately.
         self._marker = marker
         self._tail = b""
         self._saw_marker = False
 
     def fileno(self) -> int:
-        """Return what select() and poll() wait for."""
+        """Return the file descriptor for select() and poll()."""
         return int(self._socket.fileno())
 
     def drain(self) -> int:
-        """Read all there is without waiting, and return how much was published, at least 1 when there was something.
+        """Read without waiting, and return the number of publishes: at least 1 when anything was read.
 
-        The server's confirmation counts, too: what was published before it was not heard. Raises ConnectionFailed when
-        the server has closed the socket, PermissionDenied when its user may not listen, and ServerRefused when nobody
-        may at the moment.
+        The server's confirmation counts, too: earlier publishes were missed. Raises ConnectionFailed when the server
+        has closed the socket, PermissionDenied when its user may not subscribe, and ServerRefused when the server
+        accepts no subscription now.
         """
         heard = 0
         for _ in range(_CHUNKS):
@@ -63,22 +63,22 @@ class Listener:
                 if text.startswith("NOPERM"):
                     raise PermissionDenied(f"{self._where} refuses the subscription ({text}); see the ACL of its user")
                 raise ServerRefused(f"{self._where} refuses the subscription ({text})")
-            # What does not begin so is the rest of something that was cut, or the confirmation: it counts, too.
+            # Anything else is the rest of a publish that was read in two parts, or the confirmation: both count, too.
             heard += data.count(_PUBLISHED) + (not data.startswith(_PUBLISHED))
             self._is_confirmed = True
             if self._marker:
                 self._look_for_marker(data)
             if not self._is_tls and len(data) < _CHUNK_BYTES:
-                break  # that was all; one call more would say the same
+                break  # the socket is empty: another call would only confirm it
         return heard
 
     def take_marker(self) -> bool:
-        """Say whether the marker was read since this was last asked; the server's confirmation contains it, too."""
+        """Return whether the marker was read since the last call; the server's confirmation contains it, too."""
         saw, self._saw_marker = self._saw_marker, False
         return saw
 
     def _look_for_marker(self, data: bytes) -> None:
-        # It may have come in two pieces.
+        # It may have arrived in two parts.
         self._saw_marker |= self._marker in self._tail + data
         self._tail = data[1 - len(self._marker) :]
 
@@ -87,4 +87,4 @@ class Listener:
         try:
             self._link.disconnect()
         except (redis.RedisError, OSError):
-            pass  # it was closed already
+            pass  # already closed

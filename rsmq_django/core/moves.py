@@ -29,9 +29,9 @@ MAX_SLICE = 250
 MAX_SLICE_BYTES = 1024 * 1024
 #: Fields of a queue's hash that one call reads.
 LOOKED_AT_A_TIME = 1000
-#: What other programs may keep in a queue's hash, for a purge to leave it alone.
+#: Maximum number of fields of other programs in a queue's hash; with more of them, a purge is refused.
 MAX_FOREIGN_FIELDS = 1000
-#: As long as a task that was sent and has not run: longer than any sensible backlog.
+#: The same as for a task that was sent and has not run: longer than any sensible backlog.
 REDRIVEN_RESULT_TTL_S = 7 * 86_400
 
 
@@ -59,7 +59,7 @@ def purge(client: Client, name: str) -> int:
 
 
 def purge_as_seen(client: Client, name: str, total_sent: int) -> int | None:
-    """Purge a queue unless messages were sent since `total_sent` was seen; None says so, and nothing was removed."""
+    """Purge a queue unless messages were sent since `total_sent` was read; then return None and remove nothing."""
     removed = client.run(_purge(client, name, total_sent))
     return None if removed < 0 else removed
 
@@ -140,8 +140,8 @@ def move(namespace: str, source: str, target: str, messages: Sequence[StoredMess
 def redrive(namespace: str, source: str, target: str, messages: Sequence[StoredMessage]) -> Call[list[Verdict | str]]:
     """Return the call that sends dead letters again and removes them, with their failure records, in the same step.
 
-    Each gets a new id, which is the answer for it, keeps its body, and with that a task keeps its id; its attempts
-    start anew, and what went wrong before stays on record. Raises QueueNotFound for either queue.
+    Each gets a new id, which is its result, and keeps its body, which contains the task's id. Its attempts start again
+    from 1, and the earlier failures stay on record. Raises QueueNotFound for either queue.
     """
     keys, target_keys = _both(namespace, source, target)
     all_keys = [*_own(keys), target_keys.messages, target_keys.settings, target_keys.releases]
@@ -153,7 +153,7 @@ def redrive(namespace: str, source: str, target: str, messages: Sequence[StoredM
 def redriven(namespace: str, messages: Sequence[StoredMessage]) -> tuple[list[str], list[Argument]]:
     """Return the keys and arguments of each message for moves/redriving.
 
-    The new id ends with the task's, as a sender makes it: so its result is found when it is moved.
+    The new id ends with the task's id, as in a send, so that its result is found when it is moved.
     """
     records: list[str] = []
     words: list[Argument] = []
@@ -168,7 +168,7 @@ def redriven(namespace: str, messages: Sequence[StoredMessage]) -> tuple[list[st
 
 
 def _task_id(message: StoredMessage) -> str:
-    """Return the id of a message's task: that of a sender of ours is the end of the message's id."""
+    """Return the id of a message's task: messages sent by this package end with it."""
     failure = message.failure()
     return failure.task_id if failure is not None and failure.task_id else message.id[-SUFFIX_LENGTH:]
 

@@ -1,4 +1,4 @@
-"""How numbers from Redis are read. Any program may have written them: they are finite and bounded, or unreadable."""
+"""Parsing of numbers from Redis. Any program may have written them: they are finite and bounded, or rejected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 #: The largest number that Redis counts to.
 LARGEST = 2**63 - 1
-#: The end of the year 9999, the last one that Python's times know.
+#: The end of the year 9999, the last one that Python's times support.
 LAST_MS = 253_402_300_799_999
 _LONGEST_TEXT = 40
 _WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)

@@ -1,7 +1,7 @@
-"""Sending what waits in a database, such that a repeat sends nothing twice.
+"""Sending the rows of an outbox: a repeat sends no row twice.
 
-A relay sends, and notes afterwards in its database that it has. When it dies in between, the next one sends again: so
-the script that sends remembers the task ids, until the database is known to have the note. Functions return calls.
+A relay sends, and then marks the rows in its database as sent. When it crashes in between, the next relay sends again:
+so the script stores the task ids until the rows are known to be marked. Functions return calls.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from enum import IntEnum
 from .call import Argument, Call
 from .keys import QueueKeys, relayed_key, result_key
 
-#: A relay that died may come back late: after a weekend and an outage. What it sent is remembered for so long.
+#: How long sent task ids are stored if the relay does not confirm them: a crashed relay may return after a weekend.
 REMEMBER_UNCONFIRMED_MS = 7 * 86_400_000
-#: Another relay may have read the database just before the note was written, and stand still since.
+#: The same after the confirmation: another relay may have read the rows just before they were marked.
 REMEMBER_CONFIRMED_MS = 60_000
 
 
 class Relayed(IntEnum):
-    """What became of one message."""
+    """The result for one message."""
 
     SENT = 1
     SENT_BEFORE = 0
@@ -29,11 +29,11 @@ class Relayed(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RelayItem:
-    """One message that waited."""
+    """One message to send."""
 
     task_id: str
     body: bytes
-    #: Milliseconds, or the unit of the queue's own delay.
+    #: Milliseconds; or "s" or "ms", the unit of the queue's own delay, to use that delay.
     delay: Argument
     keeps_result: bool
 
@@ -52,7 +52,7 @@ def relay(
 
 
 def keep_back(namespace: str, task_id: str, *, queue_name: str, error: str, body: str, keep_s: int) -> Call[bool]:
-    """Return the call that cancels a task which waits: no relay sends it; false when one has.
+    """Return the call that cancels a task: no relay sends it. Its result is False when a relay has sent it.
 
     `keep_s` is how long its result is kept, 0 for none.
     """
@@ -62,7 +62,7 @@ def keep_back(namespace: str, task_id: str, *, queue_name: str, error: str, body
 
 
 def confirm(namespace: str, task_ids: Sequence[str]) -> Call[int]:
-    """Return the call that says that the database knows what was sent."""
+    """Return the call that confirms that the rows of these tasks are marked as sent."""
     return Call("outbox/confirm", (relayed_key(namespace),), (REMEMBER_CONFIRMED_MS, *task_ids), int, repeatable=True)
 
 

@@ -1,4 +1,4 @@
-"""What many queues counted, side by side: for overviews, which need little of each and the quantiles of all.
+"""Counters of many queues for overviews: a few numbers of each queue, and the quantiles of all together.
 
 `counters.read_series()` reads everything of a few queues. Here a script for each span of time adds up the tasks of a
 queue and merges the histograms of all queues, so a page about a hundred queues reads a few hundred numbers per span.
@@ -18,16 +18,16 @@ from .histogram import Histogram, read_bucket
 from .keys import counters_key
 from .numbers import read_count
 
-#: Each is one hash of some dozen fields; so many keep a script within a few milliseconds.
+#: Each is a hash of some dozen fields; this number keeps a script within a few milliseconds.
 MAX_QUEUES = 300
-#: A queue that is failing is told by the current span of this length and the one before it.
+#: Whether a queue is failing is decided from the current span of this length and the one before it.
 RECENT_SPAN_S = 600
 _WORDS_PER_QUEUE = 8
 
 
 @dataclass(slots=True)
 class Ends:
-    """How attempts at the messages of one queue ended in one span of time, and what was seen of it."""
+    """Outcomes of the attempts of one queue in one span of time, and samples of its depth."""
 
     succeeded: int = 0
     retried: int = 0
@@ -36,46 +36,46 @@ class Ends:
     released: int = 0
     lost: int = 0
     cancelled: int = 0
-    #: The most that were ready at any look; None when nobody looked.
+    #: The largest number of ready messages in a sample; None without samples.
     ready: int | None = None
-    #: All that any client ever sent, at the last look.
+    #: Total of messages that any client ever sent, in the last sample.
     total_sent: int | None = None
 
     @property
     def failed(self) -> int:
-        """Return how many did not do what they should."""
+        """Return the number of failed attempts."""
         return self.retried + self.dead + self.lost
 
     @property
     def handled(self) -> int:
-        """Return how many succeeded or failed."""
+        """Return the number of attempts that succeeded or failed."""
         return self.succeeded + self.failed
 
 
 @dataclass(slots=True)
 class Moment:
-    """Many queues in one span of time."""
+    """The counters of many queues in one span of time."""
 
     begins_s: int
-    #: In the order in which the queues were named.
+    #: In the order of the requested queues.
     queues: list[Ends]
     wait: Histogram = field(default_factory=Histogram)
     run: Histogram = field(default_factory=Histogram)
-    #: By queue, how many messages any client sent; None when that cannot be told.
+    #: By queue, the number of messages that any client sent; None when it is unknown.
     sent: list[int | None] = field(default_factory=list)
 
 
 def window_of(span_s: int, now_s: float) -> Window:
-    """Return the spans of the last `span_s` seconds, which ends with the one that still grows."""
+    """Return the window of the last `span_s` seconds, including the current, incomplete span."""
     return Window.of(now_s - span_s, now_s)
 
 
 def past_calls(
     namespace: str, names: Sequence[str], window: Window, *, task: str | None = None
 ) -> dict[int, Call[Moment]]:
-    """Return a call for each span of a window, and for the one before it, about up to 300 queues, by their begin.
+    """Return a call for each span of a window and for the span before it, by begin, for up to 300 queues.
 
-    With a task, all others are left out.
+    With a task, only its attempts are counted.
     """
     if len(names) > MAX_QUEUES:
         raise InvalidValue(f"{len(names)} queues side by side; up to {MAX_QUEUES} can be read")
@@ -85,7 +85,7 @@ def past_calls(
 
 
 def moments(replies: Sequence[Moment | RsmqError]) -> list[Moment]:
-    """Return what the calls have read, without the span before the window, and how many messages were sent in each."""
+    """Return the results of the calls without the span before the window, with the messages sent in each span."""
     read = [_or_raise(reply) for reply in replies]
     before = [ends.total_sent for ends in read[0].queues] if read else []
     for moment in read[1:]:
@@ -98,13 +98,13 @@ def moments(replies: Sequence[Moment | RsmqError]) -> list[Moment]:
 
 
 def read_past(client: Client, names: Sequence[str], *, span_s: int, now_s: float) -> list[Moment]:
-    """Read the last `span_s` seconds of up to 300 queues in one round trip."""
+    """Return the counters of up to 300 queues in the last `span_s` seconds, in one round trip."""
     calls = past_calls(client.namespace, names, window_of(span_s, now_s))
     return moments(client.run_many(list(calls.values())))
 
 
 def together_call(namespace: str, names: Sequence[str], window: Window, begins_s: int) -> Call[Moment]:
-    """Return the call that reads one span of a window of up to 300 queues together: a moment of one queue."""
+    """Return the call that reads the sums of up to 300 queues in one span of a window, as counters of one queue."""
     if len(names) > MAX_QUEUES:
         raise InvalidValue(f"{len(names)} queues together; up to {MAX_QUEUES} can be read")
     step_s = window.resolution.span_s
@@ -119,9 +119,9 @@ def together_call(namespace: str, names: Sequence[str], window: Window, begins_s
 
 
 def recent_attempts(namespace: str, names: Sequence[str], now_s: float) -> Call[dict[str, tuple[int, int]]]:
-    """Return the call that reads how many attempts at up to 300 queues ended lately, and how many of them failed.
+    """Return the call that reads the numbers of recent attempts of up to 300 queues: ended ones, and failed ones.
 
-    Lately are the current span of ten minutes and the one before it. Queues without attempts are left out.
+    Recent means the current span of ten minutes and the one before it. Queues without attempts are left out.
     """
     if len(names) > MAX_QUEUES:
         raise InvalidValue(f"{len(names)} queues side by side; up to {MAX_QUEUES} can be read")
@@ -183,7 +183,7 @@ def _read_ends(words: list[int]) -> Ends:
 def _growth(before: int | None, now: int | None) -> int | None:
     if before is None or now is None:
         return None
-    # A queue that was deleted and made again begins at 0.
+    # The totals of a queue that was deleted and created again start from 0.
     return now - before if now >= before else now
 
 

@@ -1,8 +1,8 @@
-"""Pausing queues: workers take nothing from a paused queue until it is resumed.
+"""Pausing queues: workers receive no messages from a paused queue until it is resumed.
 
-The names of paused queues are a set in Redis that the fetch script itself reads, so a pause holds for every worker
-from its next fetch on, also for one that starts later, and survives restarts. What runs already ends; sending goes on;
-clients that receive by themselves are not concerned. A queue's priority bands pause with it.
+The names of paused queues are a set in Redis that the fetch script itself reads. So a pause applies to every worker
+from its next fetch on, including workers that start later, and survives restarts. Running tasks finish, and sending is
+not affected; neither are clients that receive without a worker. A queue's priority bands are paused with it.
 
 Each function returns a `Call`, to be given to `client.run()` or awaited with `client.arun()`.
 """
@@ -16,12 +16,12 @@ from .limits import MAX_BATCH
 
 
 def pause(namespace: str, *names: str) -> Call[int]:
-    """Return the call that pauses queues and tells how many were not paused before."""
+    """Return the call that pauses queues; its result is how many were not paused before."""
     return Call("pause/pause", (paused_key(namespace),), _checked(names), int, repeatable=True)
 
 
 def resume(namespace: str, *names: str) -> Call[int]:
-    """Return the call that resumes queues, wakes their workers, and tells how many were paused before."""
+    """Return the call that resumes queues and wakes their workers; its result is how many were paused before."""
     args: list[Argument] = []
     for name in _checked(names):
         args += (name, queue_keys(namespace, name).channel)

@@ -1,4 +1,4 @@
-"""Many things in portions that a slow network carries within the time-out of a connection."""
+"""Splitting of large requests into portions that a slow network transfers within the timeout of a connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ K = TypeVar("K", bound=Hashable)
 def portions(
     items: Iterable[T], size_of: Callable[[T], int], *, count: int = MAX_BATCH, size_bytes: int = MAX_TRIP_BYTES
 ) -> Iterator[list[T]]:
-    """Yield items in their order, up to `count` and `size_bytes` together; one that is larger comes alone."""
+    """Yield lists of up to `count` items and `size_bytes` each, in order; a larger item has a list of its own."""
     portion: list[T] = []
     total = 0
     for item in items:
@@ -38,5 +38,5 @@ def grouped(items: Iterable[T], key_of: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def size_of_call(call: Call[Any]) -> int:
-    """Return how many bytes the arguments of a call take, up to those of numbers."""
+    """Return the size in bytes of the arguments of a call, without numbers."""
     return sum(len(word) for word in call.args if not isinstance(word, int))

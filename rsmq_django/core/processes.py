@@ -1,7 +1,7 @@
-"""Worker processes as people see them: what each is and does, and the orders that they can be given.
+"""Records of worker processes, and commands to them, for operators.
 
 A supervisor writes a record of each of its processes every five seconds and reads in the same call whether it has a
-command. Records and orders are for people: no message is ever moved because of what they say.
+command. Records are for display: no message is ever moved because of a record.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .numbers import read_count
 from .replies import read_message_id
 
 Order = Literal["quiet", "resume", "restart", "stop"]
-#: Take no more messages; take messages again; end and be replaced; end for good.
+#: Receive no more messages; receive messages again; stop and be replaced; stop for good.
 ORDERS: tuple[Order, ...] = ("quiet", "resume", "restart", "stop")
 
-#: A worker without a heartbeat for this time counts as dead: other workers recover the messages that it had leased.
+#: A worker without a heartbeat for this time counts as dead: other workers recover the messages that it has leased.
 SILENT_AFTER_S = 30.0
-#: A supervisor that writes no record for this time is gone.
+#: Time to live of a record: its supervisor has ended when it is not written again.
 KEEP_RECORD_S = 60
 KEEP_ORDER_S = 3600
-#: Of the messages that a process runs, so many are named.
+#: Maximum number of running messages in a record.
 MAX_RUNNING = 50
 _WORDS_PER_PROCESS = 11
 
@@ -41,7 +41,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord:
-    """What a supervisor tells about one of its processes."""
+    """A supervisor's record of one of its processes."""
 
     host: str
     pid: int
@@ -53,26 +53,26 @@ class ProcessRecord:
     queues: tuple[str, ...]
     #: The longest first.
     running: tuple[Running, ...]
-    #: How long ago that was told; 0 for one that is being written.
+    #: Age of the record; 0 for one that is being written.
     told_ms_ago: int = 0
-    #: Names of the reliable queues that it works on.
+    #: Names of the reliable queues that it consumes.
     reliable: tuple[str, ...] = ()
-    #: Number and digest of the tasks that it knows; "" when it does not say.
+    #: Number and digest of its registered tasks; "" for an older version.
     tasks: str = ""
 
 
 class Heard(NamedTuple):
-    """What people have asked of a process; "" for nothing."""
+    """The last command and the last request for stacks of a process; "" for none."""
 
     order: str
-    #: When its stacks were asked for.
+    #: Time of the request for its stacks.
     stacks_wanted: str
 
 
 def describe(namespace: str, worker_id: str, record: ProcessRecord) -> Call[Heard]:
-    """Return the call that writes a record down and reads what was asked of the process.
+    """Return the call that stores a record, and reads the last command to the process.
 
-    An order is a word of ORDERS and the time it was given: `"stop 1780000000000"`. It is read again and again.
+    A command is a word of ORDERS and its time: `"stop 1780000000000"`. It is read again until it expires.
     """
     lines = "\n".join(f"{each.message_id} {each.run_ms}" for each in record.running[:MAX_RUNNING])
     fields: Mapping[str, Argument] = {
@@ -99,7 +99,7 @@ def describe(namespace: str, worker_id: str, record: ProcessRecord) -> Call[Hear
 
 
 def give_order(namespace: str, worker_id: str, order: Order) -> Call[bool]:
-    """Return the call that orders a process to do something; False when it is gone. Heard within five seconds."""
+    """Return the call that sends a command to a process, read within five seconds; False when the process has ended."""
     if order not in ORDERS:
         raise InvalidValue(f"unknown worker command {order!r}; use one of {', '.join(ORDERS)}")
     keys = (workers_key(namespace), order_key(namespace, worker_id))
@@ -107,7 +107,7 @@ def give_order(namespace: str, worker_id: str, order: Order) -> Call[bool]:
 
 
 def read_processes(namespace: str, worker_ids: Sequence[str]) -> Call[dict[str, ProcessRecord]]:
-    """Return the call that reads the records of up to 1,000 processes; those that have none are left out."""
+    """Return the call that reads the records of up to 1,000 processes; processes without one are left out."""
     named = list(worker_ids[:MAX_BATCH])
     keys = tuple(process_key(namespace, worker_id) for worker_id in named)
 
@@ -120,7 +120,7 @@ def read_processes(namespace: str, worker_ids: Sequence[str]) -> Call[dict[str, 
 
 
 def with_different_tasks(records: Mapping[str, ProcessRecord]) -> dict[str, dict[str, list[str]]]:
-    """Return the queues that processes take from which know different tasks: worker ids by what they know."""
+    """Return the queues whose processes have different registered tasks: queue -> digest -> worker ids."""
     found: dict[str, dict[str, list[str]]] = {}
     for worker_id, record in records.items():
         for name in (*record.queues, *record.reliable) if record.tasks else ():
@@ -129,9 +129,9 @@ def with_different_tasks(records: Mapping[str, ProcessRecord]) -> dict[str, dict
 
 
 def held_in(namespace: str, worker_id: str) -> Call[dict[str, str]]:
-    """Return the call that reads from which queues the messages are that a worker notes to hold: id -> queue.
+    """Return the call that reads the messages in a worker's record of leases, with their queues: id -> queue.
 
-    It reads a page of the note: of a worker that holds very many messages, some.
+    It reads one page: of a worker with very many messages, it returns some.
     """
     return Call("worker/read_holds", (worker_key(namespace, worker_id),), ("0",), _read_held, repeatable=True)
 

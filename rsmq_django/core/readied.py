@@ -1,7 +1,7 @@
-"""Calls that are packed before they are needed, and sent without waiting for their replies.
+"""Calls that are packed in advance, and sent without waiting for their replies.
 
-For those who are woken up to make one certain call: then nothing stands between the news and the question but a system
-call. And for those who have something else to do while the answers are on their way.
+For a worker that always sends the same call after a wake-up: the request is a single system call. And for callers that
+do other work until the replies arrive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ReadiedCalls:
         self._link: Any = None
 
     def send(self) -> bool:
-        """Send them on a socket that is open; False when there is none, and nothing was sent.
+        """Send the calls on an open socket; return False when there is none, and nothing was sent.
 
         Raises OutcomeUnknown when the socket broke meanwhile.
         """
@@ -35,7 +35,7 @@ class ReadiedCalls:
     def results(self) -> list[Any]:
         """Wait for the replies and return what Client.run_many() does, with errors in their places; raises as it does.
 
-        Nothing is sent a second time but what the server did not know.
+        Only calls whose scripts the server did not have are sent a second time.
         """
         link, self._link = self._link, None
         return self._client.read_many(self._calls, self._client.connection.finish(link, self._commands))

@@ -1,6 +1,6 @@
-"""Readings that take several exchanges, each of which depends on the reply before it, written once for sync and async.
+"""Reads of several exchanges, each of which depends on the previous reply, written once for sync and async.
 
-A reading is a generator: it yields calls, is sent what they read, and returns its result. It never talks to Redis.
+A reading is a generator: it yields calls, receives their results, and returns its own result. It does no I/O.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _go_on() -> None:
 
 
 def run_reading(client: Client, reading: Reading[T], check: Callable[[], None] = _go_on) -> T:
-    """Run the calls of a reading one after the other; `check` may end it between two calls by raising."""
+    """Run the calls of a reading in order, and return its result; `check` may end it between two calls by raising."""
     try:
         call = next(reading)
         while True:

@@ -36,7 +36,7 @@ class QueueAttributes:
     delay_s: float
     #: -1 means unlimited.
     max_size_bytes: int
-    #: Receptions, not messages: a message delivered three times adds three.
+    #: Deliveries, not messages: a message delivered three times adds three.
     total_received: int
     total_sent: int
     #: Epoch seconds; None when another client stored a value that is not a time.

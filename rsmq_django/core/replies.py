@@ -21,7 +21,7 @@ _SETTLEMENTS = {int(settlement): settlement for settlement in SettleResult}
 
 
 def read_nothing(_reply: Any) -> None:
-    """Read a reply that only reports success."""
+    """Return None for a reply that only reports success."""
 
 
 def read_queue_created(name: str) -> Callable[[Any], None]:
@@ -36,37 +36,37 @@ def read_queue_created(name: str) -> Callable[[Any], None]:
 
 
 def read_names(reply: list[bytes]) -> list[str]:
-    """Read queue names, sorted."""
+    """Return queue names, sorted."""
     return sorted(name.decode("utf-8", "backslashreplace") for name in reply)
 
 
 def read_ids(reply: list[bytes] | bytes) -> list[str]:
-    """Read message ids in order; scripts that send one message answer with its id alone."""
+    """Return message ids in order; scripts that send one message reply with its id alone."""
     if isinstance(reply, bytes):
         return [reply.decode("ascii")]
     return [message_id.decode("ascii") for message_id in reply]
 
 
 def read_message_id(raw: bytes) -> str:
-    """Read the id of any client. Bytes that are not UTF-8 become surrogates, which turn into the same bytes again."""
+    """Return the id of any client. Bytes that are not UTF-8 become surrogates, which turn into the same bytes again."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def read_settlements(reply: list[int] | int) -> list[SettleResult]:
-    """Read the result of each message of a batch, or of the only one."""
+    """Return the result of each message of a batch, or of the only one."""
     if isinstance(reply, int):
         return [_SETTLEMENTS[reply]]
     return [_SETTLEMENTS[number] for number in reply]
 
 
 def read_message(reply: list[Any]) -> Message | None:
-    """Read at most one message."""
+    """Return the message of a reply, or None."""
     messages = read_messages(reply)
     return messages[0] if messages else None
 
 
 def read_messages(reply: list[Any]) -> list[Message]:
-    """Read a flat list of id, body, receive count, first receive."""
+    """Return the messages of a flat list of id, body, receive count, first receive."""
     return [
         Message(
             read_message_id(reply[at]),
@@ -99,7 +99,7 @@ def read_attributes(unit: TimeUnit) -> Callable[[list[Any]], QueueAttributes]:
 
 
 def first_received_ms(raw: bytes) -> int | None:
-    """Read a time of first receive; None when another client left it out or stored a value that is not a time."""
+    """Return a time of first receive; None when another client left it out or stored a value that is not a time."""
     if len(raw) == 13 and raw.isdigit():  # what RSMQ writes
         return int(raw)
     milliseconds = number(raw, math.nan)
@@ -109,13 +109,13 @@ def first_received_ms(raw: bytes) -> int | None:
 
 
 def number(raw: bytes, default: float = 0) -> float:
-    """Read integer or float text; whole numbers stay integers, anything else is the default (see numbers.py)."""
+    """Return the number in a text; whole numbers are integers, anything else is the default (see numbers.py)."""
     value = read_finite(raw)
     return default if value is None else value
 
 
 def _time_s(raw: bytes) -> float | None:
-    """Read epoch seconds, epoch milliseconds or an RFC 3339 text."""
+    """Return epoch seconds from epoch seconds, epoch milliseconds or an RFC 3339 text."""
     value = number(raw, math.nan)
     if not math.isnan(value):
         return value / 1000 if value > _MILLISECONDS_FROM else value

@@ -1,14 +1,13 @@
-"""Retrying dead letters of one kind at a rate: a plan, whose messages become due one after the other.
+"""Retry plans: send the dead letters of one failure again at a rate, so that they become due one after the other.
 
-`send_part()` moves dead letters back to their queues at once, each due a step after the one before it. From then on no
-process has to be there: workers take a message when it is due. The plan keeps the failure record of each message, so
-that messages that are not due can be made dead letters again (`return_part()`), and counts outcomes (`settle_part()`).
-Each of these is one script: after a crash in between, nothing is lost, nothing is there twice, and going on from any
-process is right.
+`send_part()` moves dead letters back to their queues at once, each due a step after the one before it. After that no
+process is needed: workers receive a message when it is due. The plan keeps the failure record of each message, so that
+messages that are not due can be made dead letters again (`return_part()`), and counts outcomes (`settle_part()`). Each
+of these is one script: after a crash in between, no message is lost or duplicated, and any process can continue.
 
     {ns}::retry:{id}           hash   state ("sending", "sent", "cancelled"), source, failure, rate, counts, position
     {ns}::retry:{id}:open      zset   "id target" of its messages that have not ended -> due (ms)
-    {ns}::retry:{id}:records   hash   id -> score and failure record of the dead letter that it was
+    {ns}::retry:{id}:records   hash   id -> score and failure record of the earlier dead letter
     {ns}::retries:{queue}      zset   plan of the dead-letter queue -> time of creation (ms)
 """
 
@@ -34,11 +33,11 @@ from .transfers import by_target, cut
 
 #: How long a plan is kept after its last message is due.
 KEEP_S = 7 * 86_400
-#: Plans that are listed of one queue.
+#: Maximum number of listed plans of a queue.
 MOST_PLANS = 50
 MAX_RATE = 1000.0
 MIN_RATE = 0.001
-#: Messages that one look at a plan takes.
+#: Maximum number of messages that settle_part() and return_part() process.
 PART = 200
 
 State = Literal["sending", "sent", "cancelled"]
@@ -47,7 +46,7 @@ Fits = Callable[[StoredMessage], bool]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan as it is now."""
+    """The state and progress of a plan."""
 
     id: str
     #: The server's time (ms).
@@ -56,27 +55,27 @@ class Plan:
     source: str
     #: Fingerprint of the failure of its messages.
     failure: str
-    #: Task and exception, for people.
+    #: Task and exception, for display.
     task: str
     error: str
     #: Messages a second.
     rate: float
-    #: At most so many; None for all.
+    #: Maximum number of messages to send; None for all.
     limit: int | None
     created_ms: float
-    #: Dead letters that were there when it was made; it takes none that died later.
+    #: Number of dead letters at its creation; later ones are not sent.
     to_look_at: int
     looked_at: int
     position: Position
     sent: int
     succeeded: int
     failed: int
-    #: Ended without a result: deleted, or the task keeps none.
+    #: Messages that ended without a result: they were deleted, or their task keeps none.
     unknown: int
     returned: int
-    #: Dead letters whose queue does not exist, so that they stayed.
+    #: Dead letters that were not sent, because their queue does not exist.
     missing: int
-    #: Of those sent: not ended; of these, not due.
+    #: Number of sent messages that have not ended; how many of them are not due.
     open: int
     later: int
     last_due_ms: float | None
@@ -87,7 +86,7 @@ class Plan:
 
     @property
     def is_probe(self) -> bool:
-        """Return whether it sends one message to see how it ends."""
+        """Return whether the plan is a probe, which sends one message to find out its outcome."""
         return self.limit == 1
 
     @property
@@ -97,12 +96,12 @@ class Plan:
 
     @property
     def is_finished(self) -> bool:
-        """Return whether nothing will change any more."""
+        """Return whether the plan will not change any more."""
         return self.state != "sending" and self.open == 0
 
     @property
     def left_s(self) -> float:
-        """Return in how many seconds the last message is due."""
+        """Return the number of seconds until the last message is due."""
         return 0.0 if self.last_due_ms is None else max(0.0, (self.last_due_ms - self.now_ms) / 1000)
 
 
@@ -120,7 +119,7 @@ def begin(
     error: str = "",
     limit: int | None = None,
 ) -> str:
-    """Note a plan, of which nothing is sent yet, and return its id."""
+    """Store a new plan without sending messages, and return its id."""
     if not MIN_RATE <= rate <= MAX_RATE:
         raise InvalidValue(
             f"rate is {rate!r}; it must be a number of messages a second from {MIN_RATE} to {MAX_RATE:g}"
@@ -137,7 +136,7 @@ def begin(
 
 
 def read_plan(client: Client, plan_id: str) -> Plan | None:
-    """Return a plan; None when there is none any more."""
+    """Return a plan; None when it does not exist any more."""
     keys = retry_keys(client.namespace, plan_id)[:2]
     return client.run(Call("retry/read", keys, (), lambda reply: _read_plan(plan_id, reply), repeatable=True))
 
@@ -172,7 +171,7 @@ def _read_plan(plan_id: str, reply: Any) -> Plan | None:
 
 
 def _position_of(fields: Mapping[str, str]) -> Position:
-    """Return where the next look begins; a damaged place is that of the first dead letter."""
+    """Return the position of the next dead letter to read; the start if the stored position is damaged."""
     try:
         return Position(bytes.fromhex(fields["score"]), bytes.fromhex(fields["message"]))
     except (KeyError, ValueError):
@@ -193,7 +192,7 @@ def _note(client: Client, plan_id: str, expected: str, **fields: Argument) -> bo
 
 
 def send_part(client: Client, plan: Plan, fits: Fits) -> bool:
-    """Look at up to a thousand dead letters and send the matching ones. Return whether there is more to do."""
+    """Check up to a thousand dead letters and send the matching ones. Return whether dead letters are left."""
     left = plan.to_look_at - plan.looked_at
     page = client.run(digest(client.namespace, plan.source, after=plan.position, count=max(1, min(left, MAX_BATCH))))
     if page.end is None or left <= 0 or plan.state != "sending":
@@ -215,7 +214,7 @@ def send_part(client: Client, plan: Plan, fits: Fits) -> bool:
 
 
 def _send(client: Client, plan: Plan, messages: Sequence[StoredMessage]) -> int:
-    """Send dead letters of a plan, and return how many stayed because there is no queue to send them to."""
+    """Send dead letters of a plan, and return how many were not sent because their queue does not exist."""
     groups, homeless = by_target(plan.source, messages)
     missing = len(homeless)
     for target, group in groups.items():
@@ -260,7 +259,7 @@ class Entry:
 
 
 def settle_part(client: Client, plan: Plan, *, skip: int = 0) -> tuple[int, int]:
-    """Note of up to PART messages that are due whether they have ended; return how many were looked at, and ended."""
+    """Record outcomes of up to PART messages that are due; return the numbers of checked and of ended messages."""
     entries = _part(client, plan, "due", skip)
     own, failures = retry_keys(client.namespace, plan.id), queue_keys(client.namespace, plan.source).failures
     ended = 0
@@ -276,17 +275,17 @@ def settle_part(client: Client, plan: Plan, *, skip: int = 0) -> tuple[int, int]
 
 
 def cancel(client: Client, plan_id: str) -> None:
-    """Have a plan send nothing more. return_part() gives back the messages that are not due."""
+    """Cancel a plan: it sends no more messages, and return_part() returns those that are not due."""
     _note(client, plan_id, "", state="cancelled")
 
 
 def stop(client: Client, plan_id: str) -> None:
-    """Have a plan send nothing more; sent messages stay."""
+    """Stop a plan: it sends no more messages; sent messages stay."""
     _note(client, plan_id, "sending", state="sent")
 
 
 def return_part(client: Client, plan: Plan, *, skip: int = 0) -> tuple[int, int]:
-    """Make up to PART messages that are not due dead letters again; return how many were looked at, and came back."""
+    """Make up to PART messages that are not due dead letters again; return the numbers of checked and returned ones."""
     entries = _part(client, plan, "later", skip)
     dead = queue_keys(client.namespace, plan.source)
     own = (*retry_keys(client.namespace, plan.id), dead.messages, dead.settings, dead.failures, dead.releases)
@@ -324,7 +323,7 @@ def _entry(entry: bytes, kept: bytes) -> Entry:
 
 
 def go_on(client: Client, plan_id: str, fits: Fits) -> Iterator[Plan]:
-    """Send all that a plan still has to send, part by part; yield the plan after each."""
+    """Send the rest of a plan, part by part; yield the plan after each part."""
     while (plan := read_plan(client, plan_id)) is not None and plan.state == "sending":
         send_part(client, plan, fits)
         if (plan := read_plan(client, plan_id)) is not None:
@@ -332,7 +331,7 @@ def go_on(client: Client, plan_id: str, fits: Fits) -> Iterator[Plan]:
 
 
 def each_part(part: Callable[..., tuple[int, int]], client: Client, plan: Plan) -> Iterator[int]:
-    """Do settle_part() or return_part() until all was looked at; yield how many it concerned each time."""
+    """Repeat settle_part() or return_part() until all messages are checked; yield each number of changed messages."""
     skip = 0
     while True:
         looked_at, done = part(client, plan, skip=skip)

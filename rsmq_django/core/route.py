@@ -1,8 +1,8 @@
-"""Which node of a Redis Cluster a connection talks to; nothing of it is used where there is no cluster.
+"""Routing to the node of a Redis Cluster that has the keys; not used without a cluster.
 
 All keys of a namespace with a hash tag are in one slot, so one node has them. Another node answers with its address
-(MOVED), also after a failover or when the slot was moved: the connection goes there and stays. The other nodes are
-learned on that occasion, or at the beginning, and asked when that one is gone. Knows addresses, but does no I/O.
+(MOVED), also after a failover or when the slot was moved: the connection uses that node from then on. The other nodes
+are learned at the same time, or at the start, and are tried when the node fails. Handles addresses only; does no I/O.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from redis.exceptions import MovedError
 
 Node = tuple[str, int]
 
-#: What is asked together with whatever is sent again, so that other nodes are known when this one is gone.
+#: Command that is sent with redirected commands, to know other nodes in case this one fails.
 ASK_FOR_NODES = ("CLUSTER", "SLOTS")
 
 
 class Route:
-    """The node to talk to and the others that are known; shared by all connections to one server."""
+    """The current node and the other known nodes; shared by all connections to one server."""
 
     def __init__(self) -> None:
-        #: Empty as long as no node has named another one.
+        #: Empty until a node has redirected a command.
         self._nodes: tuple[Node, ...] = ()
         self._node: Node | None = None
-        #: Ask for the nodes as soon as there is a socket: the first node may be gone before it has named another one.
+        #: Whether to request the list of nodes with the first socket: the first node may fail before it redirects a
+        #: command.
         self.is_curious = False
 
     def aim(self, link: Any) -> None:
-        """Let a socket that is about to be connected lead to the node."""
+        """Set the address of a new socket to the current node."""
         if self._node is not None:
             link.host, link.port = self._node
 
     def follow(self, link: Any, moved: MovedError) -> bool:
-        """Go to the node that another one names; False where that cannot be done: the other end of a file."""
+        """Switch to the node that a reply names; return False for a unix socket, which has only one node."""
         if not hasattr(link, "port"):
             return False
         node = (moved.host or link.host, moved.port)  # without a name it is another port of the same machine
@@ -43,7 +44,7 @@ class Route:
         return True
 
     def learn(self, link: Any, slots: Any) -> None:
-        """Note the nodes in the reply to ASK_FOR_NODES on a socket. It is an error where there is no cluster."""
+        """Store the nodes from the reply to ASK_FOR_NODES on a socket. Without a cluster, the reply is an error."""
         self.is_curious = False
         if not isinstance(slots, list) or not hasattr(link, "port"):
             return
@@ -52,8 +53,8 @@ class Route:
         self._nodes = tuple(dict.fromkeys((self._node, *found, *self._nodes)))
 
     def leave(self, link: Any) -> None:
-        """Ask the next node that is known from now on, because this one does not answer."""
-        # Who comes second has waited for the same one: it is left already.
+        """Switch to the next known node, because the current one does not reply."""
+        # Another thread has waited for the same node and has already switched.
         if self._node is not None and (link.host, link.port) == self._node:
             nodes = self._nodes
             self._node = nodes[(nodes.index(self._node) + 1) % len(nodes)]

@@ -1,8 +1,8 @@
-"""What ran: a look through the event log, newest first, by every filter that a person asks for.
+"""Search of attempts in the event log, newest first, with filters.
 
-Events are in the log, and in the mode "recent" successes are in one short stream for each task (core/events.py). This
-module puts them together again. It never asks the server for more than a thousand entries at a time, so other clients
-wait for a millisecond; it looks at a bounded number of entries for one page, and a page says how far back that was.
+Events are in the log; in the mode "recent", successes are in one short stream for each task (core/events.py). This
+module merges them. It never requests more than a thousand entries at a time, so other clients wait for a millisecond; a
+page reads a bounded number of entries, and reports how far back it has searched.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from .fingerprint import fingerprint
 from .keys import events_key, queue_keys, result_key, successes_key, successful_tasks_key
 from .limits import MAX_BATCH
 
-#: Entries that are looked at for one page: 20 ms of the server's time, and 100 ms of this process.
+#: Maximum number of entries that are read for one page: 20 ms of the server's time, and 100 ms of this process.
 MOST_LOOKED_AT = 60_000
-#: So many tasks have a stream of their last successes; the one that was entered first gives way.
+#: Maximum number of tasks with a stream of their last successes; a new one replaces the one that was added first.
 MOST_TASKS = 400
-#: Reading an event, finding out its error group, and looking for words in its arguments cost as much as looking at so
-#: many entries.
+#: Cost of parsing an event, of finding its error group, and of searching its arguments, in read entries.
 _EVENT_COST, _GROUP_COST, _BODY_COST = 5, 15, 12
 _ENTRY_ID = re.compile(r"[0-9]{1,18}-[0-9]{1,18}", re.ASCII)
 #: How many streams are read in one round trip, and how many bodies searched by one script.
@@ -41,7 +40,7 @@ _STREAMS_AT_ONCE, _BODIES_AT_ONCE = 100, 250
 SUCCEEDED = Kind.SUCCEEDED.value
 FAILED = frozenset({Kind.RETRIED.value, Kind.DEAD.value, Kind.DISCARDED.value, Kind.LOST.value})
 
-#: A function that returned, but whose lease was lost, has its event where its success would have been.
+#: The event of a function that returned after its lease was lost is in the stream of successes.
 _AMONG_SUCCESSES = frozenset({SUCCEEDED, Kind.LOST.value})
 
 #: An entry as the server returns it: its id, and fields and values in turn.
@@ -52,7 +51,7 @@ DeadLettersOf = Callable[[Event], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """Which runs are wanted. What is None or empty is not asked about."""
+    """Filter of attempts. Fields that are None or empty are not compared."""
 
     task: str | None = None
     queue: str | None = None
@@ -67,37 +66,37 @@ class RunFilter:
     #: Settled from this time on and before that one, in epoch milliseconds of the server.
     since_ms: int | None = None
     until_ms: int | None = None
-    #: Each must be found in an id, the error or, with `in_arguments`, the body as far as it is still kept.
+    #: Each must be in an id, the error or, with `in_arguments`, the body, if that is still stored.
     words: tuple[str, ...] = ()
     in_arguments: bool = True
     in_errors: bool = True
 
     @property
     def is_open(self) -> bool:
-        """Return whether every entry fits, so that no more entries than runs need be read."""
+        """Return whether every entry matches, so that a page needs no further entries."""
         return self == RunFilter(task=self.task, since_ms=self.since_ms, until_ms=self.until_ms)
 
     @property
     def may_have_succeeded(self) -> bool:
-        """Return whether successes can be among them."""
+        """Return whether successes can match."""
         return not self.kinds or bool(self.kinds & _AMONG_SUCCESSES)
 
 
 @dataclass(frozen=True, slots=True)
 class RunPage:
-    """Some runs, newest first."""
+    """A page of attempts, newest first."""
 
     runs: list[Event]
-    #: Pass it as `before` to go on; None when there is nothing left.
+    #: `before` of the next page; None on the last page.
     older: str | None
-    #: How many entries were looked at.
+    #: Number of entries that were read.
     looked_at: int
-    #: Whether looking ended before the page was full: there may be more further back.
+    #: Whether the search ended before the page was full: older entries may match.
     is_cut: bool = False
 
     @property
     def looked_back_to_ms(self) -> int | None:
-        """Return until when everything was looked at; None: as far as the log goes."""
+        """Return the time back to which all entries were read; None for the whole log."""
         return None if self.older is None else int(self.older.partition("-")[0])
 
 
@@ -113,14 +112,14 @@ def find_runs(
     most_looked_at: int = MOST_LOOKED_AT,
     dead_letters_of: DeadLettersOf = lambda event: None,
 ) -> RunPage:
-    """Return up to `count` runs that fit, newest first; `before` is the `older` of the page before this one.
+    """Return up to `count` matching attempts, newest first; `before` is the `older` of the previous page.
 
-    A page is longer when several runs in different streams have the entry id of its last one: none is left out.
+    A page is longer when several attempts in different streams have the entry id of its last one.
     """
     look = _Look(client, wanted, before, dead_letters_of)
     apart, found = _newest_first(look.successes(count)), list[Event]()
     ages = [_age(event.entry_id) for event in apart]
-    horizon: str | None = "+"  # everything that is newer was looked at
+    horizon: str | None = "+"  # all newer entries were read
     while horizon is not None and (horizon == "+" or look.cost < most_looked_at):
         if len(found) + bisect_right(ages, _age(horizon)) > count:
             break
@@ -136,10 +135,10 @@ def find_runs(
 
 
 def read_run(client: Client, entry_id: str, *, task: str = "", message_id: str = "") -> Event | None:
-    """Return the run whose event has this id, or None.
+    """Return the attempt whose event has this id, or None.
 
-    Task and message id tell runs apart that ended in the same moment, in streams of their own; without the task all
-    streams are searched. Raises InvalidValue for an id that no event can have.
+    Different streams may have an entry of the same id: task and message id select one; without a task, all streams are
+    searched. Raises InvalidValue for an id that no event can have.
     """
     if not _ENTRY_ID.fullmatch(entry_id):
         raise InvalidValue(f"{entry_id!r} is not the id of an event; it looks like 1795000000000-0")
@@ -151,7 +150,7 @@ def read_run(client: Client, entry_id: str, *, task: str = "", message_id: str =
 
 
 def attempts_of(client: Client, run: Event, *, most_looked_at: int = MOST_LOOKED_AT) -> RunPage:
-    """Return all attempts of the call that this run is one of, newest first; itself among them."""
+    """Return all attempts of the same call, newest first, including this one."""
     about = RunFilter(task_id=run.task_id) if run.task_id else RunFilter(message_id=run.message_id, queue=run.queue)
     # A server's clock may have been set back a little since.
     since_ms = None if run.enqueued_ms is None else max(0, run.enqueued_ms - 60_000)
@@ -160,20 +159,20 @@ def attempts_of(client: Client, run: Event, *, most_looked_at: int = MOST_LOOKED
 
 
 class Tail:
-    """Runs as they end: each call of `more()` returns those that were not returned before, in order."""
+    """Follows attempts as they end: each call of `more()` returns the new ones, in order."""
 
     def __init__(self, client: Client, wanted: RunFilter = RunFilter()) -> None:
         self._client = client
         self._look = _Look(client, wanted, "+", lambda event: None)
         self._wanted = wanted
-        #: The last entry of each stream that is known. One that is not in it began to be later than this.
+        #: Stream -> id of its last known entry. A stream that is not in it has been created since.
         self._known: dict[str, str] = {}
         keys = self._keys()
         for key, found in zip(keys, _all(client, [_newest(key, "+", 1) for key in keys]), strict=True):
             self._known[key] = found[0][0].decode() if found else "-"
 
     def more(self) -> list[Event]:
-        """Return what ended since the last call; at most a thousand of each stream."""
+        """Return the attempts that have ended since the last call, up to a thousand of each stream."""
         keys = self._keys()
         events: list[Event] = []
         firsts = [f"({self._known[key]}" if self._known.get(key, "-") != "-" else "-" for key in keys]
@@ -190,12 +189,12 @@ class Tail:
         return [events_key(self._client.namespace), *keys]
 
 
-# -- Looking ----------------------------------------------------------------------------------------------------------
+# -- Searching --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Look:
-    """One look through the log: where it is, and what it has cost."""
+    """One search of the log: its position and its cost so far."""
 
     client: Client
     wanted: RunFilter
@@ -211,10 +210,10 @@ class _Look:
         if until_ms is not None and (self.before == "+" or _number(self.before)[0] >= until_ms):
             self._at = f"{max(until_ms, 1)}-0"
         if self._at == "0-0":
-            self._at = "0-1"  # before 0-0 there is nothing to ask for
+            self._at = "0-1"  # no entry is before 0-0
 
     def successes(self, count: int) -> list[Event]:
-        """Return successes that have streams of their own: no more than are needed for a page of `count`."""
+        """Return successes from the streams of tasks: no more than a page of `count` needs."""
         if not self.wanted.may_have_succeeded:
             return []
         found: list[Entry] = []
@@ -223,14 +222,14 @@ class _Look:
         for at in range(0, len(keys), _STREAMS_AT_ONCE):
             for entries in _all(self.client, [self._call(key, each) for key in keys[at : at + _STREAMS_AT_ONCE]]):
                 found += entries
-        if is_open and len(found) > count:  # all fit: only those that can be on the page are read
+        if is_open and len(found) > count:  # all match: only the entries that can be on the page are read
             found.sort(key=lambda entry: _age(entry[0].decode("ascii")))
             last = found[count][0]
             found = [*found[:count], *takewhile(lambda entry: entry[0] == last, found[count:])]
         return self.fitting(found)
 
     def next_slice(self, count: int) -> tuple[list[Event], str | None]:
-        """Return what fits in the next slice of the log, and its last entry's id; None at the end of the log."""
+        """Return the matches in the next slice of the log, and the id of its last entry; None at the end of the log."""
         is_plain = self.wanted.is_open and self.wanted.task is None
         size = min(count + 1, MAX_BATCH) if is_plain else MAX_BATCH
         entries = _all(self.client, [self._call(events_key(self.client.namespace), size)])[0]
@@ -246,13 +245,13 @@ class _Look:
         return _newest(key, last, count, first)
 
     def fitting(self, entries: Sequence[Entry]) -> list[Event]:
-        """Return the runs of these entries that fit."""
+        """Return the attempts of these entries that match."""
         self.looked_at += len(entries)
         self.cost += len(entries)
         wanted, hints, may_lack = self.wanted, self._hints(), self._lacks_a_word()
         events, kinds = [], {kind.encode() for kind in wanted.kinds}
         for entry_id, words in entries:
-            # Reading an entry takes ten times as long as seeing that it cannot be meant.
+            # Parsing an entry takes ten times as long as these checks.
             text = words[1] if len(words) == 2 else b"\n".join(words)
             if any(hint not in text for hint in hints) or (may_lack and may_lack(text)):
                 continue
@@ -274,14 +273,14 @@ class _Look:
         return [word.encode("utf-8", "surrogateescape") for word in asked if word is not None]
 
     def _lacks_a_word(self) -> Callable[[bytes], bool] | None:
-        """Return a test for entries that cannot have all words, where nothing but the entry is searched."""
+        """Return a test for entries that cannot have all words, if only entries are searched."""
         words = [word.lower().encode("utf-8", "surrogateescape") for word in self.wanted.words]
         if not words or self.wanted.in_arguments or not all(word.isascii() for word in words):
             return None
         return lambda text: any(word not in text.lower() for word in words)
 
     def _with_words(self, events: Sequence[Event]) -> list[Event]:
-        """Return those in which every word is found, in any case."""
+        """Return the attempts in which every word is found, in any case."""
         words, missing = [word.lower() for word in self.wanted.words], dict[int, set[int]]()
         for at, event in enumerate(events):
             text = _text_of(event, self.wanted)
@@ -327,7 +326,7 @@ def _fits(event: Event, wanted: RunFilter) -> bool:
 
 
 def group_of(event: Event) -> str | None:
-    """Return the fingerprint of the run's error; None for runs without one."""
+    """Return the fingerprint of the attempt's error; None without an error."""
     return _fingerprint(event.task, event.error_type, event.error) if event.error_type else None
 
 
@@ -366,7 +365,7 @@ def _newest(key: str, last: str, count: int, first: str = "-") -> Command:
 
 
 def _all(client: Client, commands: Sequence[Command]) -> list[list[Entry]]:
-    """Return what plain commands answer. A script that returned the same would cost the server ten times as much."""
+    """Return the replies to plain commands. A script with the same reply would take ten times as long."""
     return [_entries(command, reply) for command, reply in zip(commands, client.ask(commands), strict=True)]
 
 
@@ -385,7 +384,7 @@ def _read_numbers(reply: list[bytes]) -> list[set[int]]:
 
 
 def _number(entry_id: str) -> tuple[float, int]:
-    """Return an entry id as something that can be compared; "+" is greater than all."""
+    """Return an entry id as a value that can be compared; "+" is the greatest."""
     if entry_id == "+":
         return (float("inf"), 0)
     ms, _, sequence = entry_id.partition("-")
@@ -393,7 +392,7 @@ def _number(entry_id: str) -> tuple[float, int]:
 
 
 def _age(entry_id: str) -> tuple[float, int]:
-    """Return the same, the newest first."""
+    """Return a sort key that puts the newest entry first."""
     ms, sequence = _number(entry_id)
     return (-ms, -sequence)
 

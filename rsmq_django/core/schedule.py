@@ -1,7 +1,7 @@
-"""Schedules in Redis: the due entries, and firing each tick exactly once with any number of workers.
+"""Schedules in Redis: due entries, and firing of each tick exactly once with any number of workers.
 
 An entry is a definition (JSON that this module does not read), an owner and a next planned time. Firing compares that
-time and moves it in the step that sends the messages: of any number of workers that see the same tick, one fires it.
+time and changes it in the step that sends the messages: only one of the workers that see the same tick fires it.
 Functions here return calls; nothing does I/O.
 """
 
@@ -28,12 +28,12 @@ class StoredEntry:
 
     name: str
     definition: str
-    #: Which program declares it; "" for one that was added at run time.
+    #: The program that declares it; "" for one that was added at run time.
     owner: str
     is_paused: bool
     #: Planned time of the next tick in epoch milliseconds; None while it is paused.
     next_ms: int | None
-    #: Planned time of the last tick that fired, and when it did.
+    #: Planned and actual time of the last tick that fired.
     planned_ms: int | None
     fired_ms: int | None
     #: Id of the task that it sent last.
@@ -61,18 +61,18 @@ class DueEntry:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What is due at the server's time, and when the next entry is."""
+    """The entries that are due at the server's time, and the time of the next one."""
 
     now_ms: int
     is_synced: bool
-    #: None when no entry waits for a later time.
+    #: None without a later entry.
     next_ms: int | None
     due: list[DueEntry]
 
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """The ticks of one entry that fire together, and what they send."""
+    """The ticks of one entry that fire together, and their messages."""
 
     entry: DueEntry
     next_ms: int
@@ -89,7 +89,7 @@ class Firing:
 def tick_id(namespace: str, name: str, planned_ms: int, secret: str = "") -> str:
     """Return the task id of a tick: the same in every process, so that a repeat can be recognised.
 
-    With a `secret` only programs that have it know the id.
+    With a `secret`, only programs that have it can predict the id.
     """
     words = [namespace, name, str(planned_ms), *([secret] if secret else [])]
     number = int.from_bytes(hashlib.sha256("\0".join(words).encode()).digest())
@@ -106,40 +106,40 @@ def list_entries(namespace: str) -> Call[Listing]:
 
 
 def find_due(namespace: str, owner: str) -> Call[Moment]:
-    """Return the call that reads what is due."""
+    """Return the call that reads the due entries."""
     return Call("schedule/due", schedule_keys(namespace), (owner,), _read_moment, repeatable=True)
 
 
 def put_entry(namespace: str, name: str, definition: str, *, seen: str, owner: str, next_ms: int) -> Call[int]:
-    """Return the call that writes an entry; it answers 1 done, 0 changed meanwhile, -1 too many entries."""
+    """Return the call that writes an entry; its result is 1 done, 0 changed meanwhile, -1 too many entries."""
     args = (name, seen, definition, owner, next_ms)
     return Call("schedule/put", schedule_keys(namespace), args, int, True, name)
 
 
 def remove_entry(namespace: str, name: str, *, seen: str) -> Call[int]:
-    """Return the call that removes an entry; it answers 1 done, 0 gone or changed meanwhile."""
+    """Return the call that removes an entry; its result is 1 done, 0 missing or changed meanwhile."""
     return Call("schedule/remove", schedule_keys(namespace), (name, seen), int, True, name)
 
 
 def pause_entry(namespace: str, name: str) -> Call[int]:
-    """Return the call that pauses an entry; it answers 1 done, 0 no such entry."""
+    """Return the call that pauses an entry; its result is 1 done, 0 no such entry."""
     return Call("schedule/pause", schedule_keys(namespace), (name,), int, True, name)
 
 
 def plan_entry(namespace: str, entry: StoredEntry, next_ms: int) -> Call[int]:
-    """Return the call that sets an entry's next time and ends its pause; it answers 1 done, 0 changed meanwhile."""
+    """Return the call that sets an entry's next time and ends its pause; its result is 1 done, 0 changed meanwhile."""
     planned: Argument = "" if entry.next_ms is None else entry.next_ms
     args = (entry.name, entry.definition, planned, next_ms)
     return Call("schedule/plan", schedule_keys(namespace), args, int, True, entry.name)
 
 
 def note_synced(namespace: str, owner: str) -> Call[int]:
-    """Return the call that notes that this owner's entries are what its code says."""
+    """Return the call that records that this owner's entries match its code."""
     return Call("schedule/synced", schedule_keys(namespace)[2:], (owner,), int, repeatable=True)
 
 
 def fire(namespace: str, queue: QueueKeys, queue_name: str, firing: Firing, *, channel: str) -> Call[bool]:
-    """Return the call that fires ticks; it returns whether this call did, and not another worker."""
+    """Return the call that fires ticks; its result is False when another worker has fired them."""
     last_ms = firing.ticks[-1] if firing.ticks else 0
     entry = firing.entry
     args: list[Argument] = [entry.name, entry.definition, entry.planned_ms, firing.next_ms, firing.skipped, last_ms]
@@ -183,6 +183,6 @@ def _text(raw: bytes) -> str:
 
 
 def _number(text: str) -> int | None:
-    """Read a time or count that Lua or a sorted set wrote, 1.7e+12 included; None for anything else."""
+    """Return a time or count as Lua or a sorted set writes it, for example 1.7e+12; None for anything else."""
     number = read_epoch_ms(text)
     return None if number is None else int(number)

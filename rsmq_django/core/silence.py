@@ -1,7 +1,7 @@
 """A timeout that starts again with any received data, for sockets of asyncio: blocking sockets have it by default.
 
 redis-py limits how long a whole reply takes, so one of 30 MB never arrives over a slow line. Only the wait for a server
-that says nothing has to end.
+that sends nothing has to end.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-#: Of the time-out: it is put off when so much of it is over, not for each of the pieces that come one after the other.
+#: The timer restarts only after this share of the timeout, and not with each part of a reply.
 WORTH_IT = 0.1
 
 
 class Silence:
-    """How long one socket may say nothing while replies are awaited."""
+    """The timeout of one socket for replies without any received data."""
 
     __slots__ = ("_timeout", "_timeout_s")
 
@@ -23,7 +23,7 @@ class Silence:
         self._timeout_s = 0.0
 
     def listen_to(self, reader: asyncio.StreamReader) -> None:
-        """Hear what arrives for a reader, which may be one that is heard already."""
+        """Observe the data that arrives for a reader, which may be observed already."""
         if "feed_data" in vars(reader):
             return
         feed_data, heard = reader.feed_data, self._heard
@@ -35,12 +35,12 @@ class Silence:
         reader.feed_data = feed_and_note  # type: ignore[method-assign]
 
     def begin(self, timeout: asyncio.Timeout, timeout_s: float) -> None:
-        """Let the silence last for `timeout_s` from now on; then `timeout` ends the wait."""
+        """Start the timeout: after `timeout_s` without data, `timeout` ends the wait."""
         self._timeout, self._timeout_s = timeout, timeout_s
         self._heard()
 
     def end(self) -> None:
-        """Let what arrives mean nothing any more."""
+        """Stop the timeout; arriving data is ignored."""
         self._timeout = None
 
     def _heard(self) -> None:

@@ -1,4 +1,4 @@
-"""Where the running tasks of a worker process are in their code: asked for by people, answered by the process itself.
+"""Stack traces of the running tasks of a worker process, requested by an operator and stored by the process itself.
 
 A request is a short-lived key that the supervisor reads with the record that it writes every five seconds. The process
 answers with another short-lived key: the stack of each of its running messages, as text.
@@ -13,21 +13,21 @@ from typing import Any
 from .call import Call
 from .keys import stack_request_key, stacks_key, workers_key
 
-#: A supervisor hears of a request within five seconds; an unheard request expires.
+#: A supervisor reads a request within five seconds; a request that is not read expires.
 KEEP_REQUEST_S = 15
 KEEP_STACKS_S = 60
-#: Of all stacks of a process together, and of one.
+#: Maximum size of all stacks of a process together, and of one stack.
 MAX_BYTES, MAX_STACK_CHARACTERS = 65_536, 8_000
 
 
 def ask_for_stacks(namespace: str, worker_id: str) -> Call[bool]:
-    """Return the call that asks a process for its stacks; False when that worker no longer exists."""
+    """Return the call that requests the stacks of a process; its result is False when the worker does not exist."""
     keys = (workers_key(namespace), stack_request_key(namespace, worker_id), stacks_key(namespace, worker_id))
     return Call("worker/ask_for_stacks", keys, (worker_id, KEEP_REQUEST_S), bool, repeatable=True)
 
 
 def tell_stacks(namespace: str, worker_id: str, stacks: Mapping[str, str]) -> Call[bool]:
-    """Return the call that answers: stacks by message id, those that come first as far as there is room."""
+    """Return the call that stores the stacks by message id: the first ones, as far as they fit into the limit."""
     shown: dict[str, str] = {}
     left = MAX_BYTES
     for message_id, stack in stacks.items():
@@ -41,7 +41,7 @@ def tell_stacks(namespace: str, worker_id: str, stacks: Mapping[str, str]) -> Ca
 
 
 def read_stacks(namespace: str, worker_id: str) -> Call[dict[str, str]]:
-    """Return the call that reads the answer; empty when there is none."""
+    """Return the call that reads the stored stacks; empty without a reply of the process."""
     return Call("worker/read_stacks", (stacks_key(namespace, worker_id),), (), _read, repeatable=True)
 
 

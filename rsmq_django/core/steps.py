@@ -1,4 +1,4 @@
-"""Calls that take several exchanges: once one of them was carried out, no error may say that nothing was."""
+"""Calls of several exchanges: after one of them was carried out, no error may claim that nothing was done."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Steps(Generic[T]):
-    """The exchanges of one call, in their order, and the results of what they have carried out."""
+    """The exchanges of one call in order, and the results of those that were carried out."""
 
     def __init__(self) -> None:
         self.results: list[T] = []
@@ -35,9 +35,9 @@ class Steps(Generic[T]):
 
 
 def run_in_turn(client: Client, calls: Iterable[Call[T]], *, words: int = 0, each: int = 1) -> list[T]:
-    """Run calls in turn. Raises PartlyDone.
+    """Run calls in order and return their results. Raises PartlyDone.
 
-    The items of a call are its arguments behind the first `words`, `each` of them for one item.
+    The items of a call are its arguments after the first `words`, `each` of them for one item.
     """
     steps, answers = Steps[None](), list[T]()
     for call in calls:
@@ -56,12 +56,12 @@ async def arun_in_turn(client: Client, calls: Iterable[Call[T]], *, words: int =
 
 
 def is_unknown(error: RsmqError) -> bool:
-    """Return whether the exchange that failed may have been carried out."""
+    """Return whether the failed exchange may have been carried out."""
     return isinstance(error, OutcomeUnknown)
 
 
 def partly_done(done: Mapping[int, object], unknown: Mapping[int, object], error: RsmqError) -> PartlyDone:
-    """Return the error of a call of several items of which `error` ended the rest."""
+    """Return the error of a call of several items that was ended by `error`."""
     maybe = f"{len(unknown)} may have been, " if unknown else ""
     text = f"{len(done)} were carried out, {maybe}the others were not: {without_claims(error)}"
     return PartlyDone(text, done=done, unknown=unknown, queue_name=error.queue_name)

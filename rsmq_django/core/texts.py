@@ -1,25 +1,25 @@
-"""Foreign text as text that a terminal or a log shows and does not obey.
+"""Escaping of untrusted text for terminals and logs.
 
-Ids, names, bodies and errors may hold anything: line ends that make one line look like two, and codes that move the
-cursor or turn the direction of writing.
+Ids, names, bodies and errors may contain line ends, which make one line look like two, and control codes, which move
+the cursor or change the direction of writing.
 """
 
 from __future__ import annotations
 
-#: In front of further lines of one record, so that none of them looks like a record of its own.
+#: Indentation of the further lines of a record, so that none of them looks like a separate record.
 INDENT = "  "
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def printable(text: str) -> str:
-    r"""Return text in which control characters and the like are written out: \n, \x1b, \u202e."""
+    r"""Return text with control characters and similar ones escaped: \n, \x1b, \u202e."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else _escaped(letter) for letter in text)
 
 
 def printable_lines(text: str) -> str:
-    """Return several lines, all but the first indented, in which control characters are written out."""
+    """Return several lines with control characters escaped, all but the first indented."""
     first, *others = text.rstrip("\n").split("\n")
     return "\n".join([printable(first), *(INDENT + printable(line) for line in others)])
 

@@ -36,7 +36,7 @@ WORDS = {
 class Tally:
     """The outcomes of moving messages so far."""
 
-    #: Target -> messages that went there.
+    #: Target -> number of messages moved to it.
     moved: Counter[str] = field(default_factory=Counter)
     #: Reason (one of the words above) -> messages that stayed.
     stayed: Counter[str] = field(default_factory=Counter)
@@ -61,17 +61,17 @@ class Tally:
 
 @dataclass
 class Transfer:
-    """Which messages of a queue are to go, how fast, and what became of them so far."""
+    """A move or redrive of messages of one queue: filter, rate, and results so far."""
 
     client: Client
     source: str
-    #: Only these; () means all that fit.
+    #: Only messages with these ids; () means all that match.
     ids: Sequence[str] = ()
     chosen: Filter = Filter()
-    #: Delayed messages and those in flight, too.
+    #: Whether delayed messages and messages in flight are included.
     with_hidden: bool = False
     limit: int | None = None
-    #: Messages a second; None means as fast as it goes.
+    #: Messages per second; None means as fast as possible.
     rate: float | None = None
     with_failures: bool = False
     tally: Tally = field(default_factory=Tally)
@@ -87,7 +87,7 @@ class Transfer:
         return self.tally.stayed
 
     def expected(self) -> int | None:
-        """Return how many messages will go, for the progress bar; None when only looking at each would tell."""
+        """Return the number of messages to move, for the progress bar; None when each would have to be checked."""
         if not self.chosen.is_empty:
             return self.limit
         counts = self.client.run(count_call(self.client.namespace, self.source))
@@ -95,7 +95,7 @@ class Transfer:
         return there if self.limit is None else min(there, self.limit)
 
     def candidates(self) -> Iterator[list[StoredMessage]]:
-        """Read the messages that are meant, page by page, up to the limit."""
+        """Yield the matching messages, page by page, up to the limit."""
         left = self.limit
         for messages in self._picked() if self.ids else self._scanned():
             fitting = [message for message in messages if self.chosen.fits(message)][:left]
@@ -112,7 +112,7 @@ class Transfer:
             yield found
 
     def _scanned(self) -> Iterator[list[StoredMessage]]:
-        # What arrives from now on is not meant: a queue that fills as fast as it is emptied would never end.
+        # Later messages are not moved: a queue that fills as fast as it is emptied would never end.
         counts = self.client.run(count_call(self.client.namespace, self.source))
         left = counts.messages if self.with_hidden else counts.ready
         until_ms = ALL if self.with_hidden else counts.now_ms
@@ -123,8 +123,8 @@ class Transfer:
                 return
 
     def slices(self) -> Iterator[list[StoredMessage]]:
-        """Cut the messages that are meant into what one script may take, and keep to the rate."""
-        # With a rate, about ten slices a second, so that consumers get a stream and not a wave.
+        """Yield the matching messages in slices for one script each, at the given rate."""
+        # With a rate, about ten slices a second, so that consumers get no bursts.
         most = MAX_SLICE if self.rate is None else max(1, min(MAX_SLICE, int(self.rate / 10)))
         began_s, taken = time.monotonic(), 0
         for messages in self.candidates():
@@ -136,7 +136,7 @@ class Transfer:
 
 
 def cut(messages: Sequence[StoredMessage], most: int = MAX_SLICE) -> Iterator[list[StoredMessage]]:
-    """Cut messages into slices of at most `most` messages and MAX_SLICE_BYTES."""
+    """Yield slices of up to `most` messages and MAX_SLICE_BYTES."""
     return portions(messages, lambda message: message.size_bytes or 0, count=most, size_bytes=MAX_SLICE_BYTES)
 
 
@@ -150,7 +150,7 @@ def pages(
     with_failures: bool = False,
     count: int = MAX_BATCH,
 ) -> Iterator[Page]:
-    """Read a queue page by page. What moves meanwhile may be missed or seen twice; nothing else is."""
+    """Yield the pages of a queue. Only messages that move meanwhile may be missed or returned twice."""
     read = partial(page, client.namespace, name, body_bytes=body_bytes, with_failures=with_failures, count=count)
     while (part := client.run(read(after=after, until_ms=until_ms))).end is not None:
         yield part
@@ -203,7 +203,7 @@ def by_target(
 
 
 def origin_of(message: StoredMessage) -> str | None:
-    """Return the queue that a dead letter came from, if its record names one."""
+    """Return the original queue of a dead letter, if its record has one."""
     failure = message.failure()
     try:
         return checked_name(failure.queue) if failure else None

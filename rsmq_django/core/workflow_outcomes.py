@@ -17,9 +17,9 @@ from .numbers import read_whole
 from .readings import Reading
 from .workflows import MAX_MEMBERS
 
-#: The longest value or failure record that is read: MAX_RESULT_BYTES allows 16 MiB of JSON, and proofs may follow it.
+#: Maximum length of a value or failure record: MAX_RESULT_BYTES allows 16 MiB of JSON, and proofs may follow it.
 MAX_OUTCOME_BYTES = MAX_BODY_BYTES + 4096
-#: The word in the place of a longer one. Its JSON part is empty, so it is neither readable nor proven.
+#: Replaces a longer one. Its JSON part is empty, so it is neither readable nor proven.
 TOO_LONG = b"\nlonger than any result"
 
 
@@ -27,7 +27,7 @@ TOO_LONG = b"\nlonger than any result"
 class Extent:
     """The size of a workflow."""
 
-    #: The number of members according to its hash; None for a number that no workflow can have.
+    #: The number of members according to its hash; None for an impossible number.
     members: int | None
     #: Proofs of that number, for callbacks on signed and encrypted queues.
     member_proofs: tuple[str, ...]
@@ -42,7 +42,7 @@ class Extent:
 
 
 def read_extent(namespace: str, workflow_id: str) -> Call[Extent | None]:
-    """Return the call that reads the size of a workflow; None when it is gone."""
+    """Return the call that reads the size of a workflow; None when it does not exist any more."""
 
     def read(reply: list[Any]) -> Extent | None:
         if not reply:
@@ -61,10 +61,10 @@ def read_extent(namespace: str, workflow_id: str) -> Call[Extent | None]:
 def outcomes(
     namespace: str, workflow_id: str, numbers: Sequence[int], *, failures_only: bool = False
 ) -> Call[list[tuple[bytes, bytes]]]:
-    """Return the call that reads values and failure records (JSON) of members; b"" for what there is not.
+    """Return the call that reads values and failure records (JSON) of members; b"" for a missing one.
 
-    The reply ends with the member that fills it (MAX_TRIP_BYTES); it is empty when the workflow is gone. Both have
-    their proofs: see without_proofs().
+    The reply ends with the member that fills it (MAX_TRIP_BYTES); it is empty when the workflow does not exist any
+    more. Both have their proofs: see without_proofs().
     """
     assert 0 < len(numbers) <= MAX_BATCH
 
@@ -114,7 +114,7 @@ def read_outcomes(
     *,
     failures_only: bool = False,
 ) -> Reading[bool]:
-    """Give value and failure record of each of these members to `take`; returns False when the workflow is gone."""
+    """Pass value and failure record of each of these members to `take`; return False if the workflow does not exist."""
     at = 0
     while at < len(numbers):
         some = numbers[at : at + MAX_BATCH]

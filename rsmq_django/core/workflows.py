@@ -1,7 +1,7 @@
-"""Workflows in Redis: members that end one by one, and what is sent when they do.
+"""Workflows in Redis: members, and the calls that are sent when members have ended.
 
-Each function returns a `Call`. What a workflow is made of stands in lua/workflow/parts/state.lua. Knows nothing of
-tasks: bodies come ready from the sender, values and failures are JSON that this module does not parse.
+Each function returns a `Call`. The state of a workflow is described in lua/workflow/parts/state.lua. Independent of
+tasks: the sender provides complete bodies; values and failures are JSON that this module does not parse.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .numbers import read_count
 
 T = TypeVar("T")
 
-#: How many workflows are listed; an id takes about a hundred bytes.
+#: Maximum number of listed workflows; an id takes about a hundred bytes.
 MAX_LISTED = 1000
 #: The maximum number of members of a workflow; a larger number in Redis is not that of a workflow.
 MAX_MEMBERS = 10_000_000
@@ -30,68 +30,68 @@ Role = Literal["next", "then", "on_failure"]
 
 @dataclass(frozen=True, slots=True)
 class WorkflowStatus:
-    """What is known of a workflow at this moment."""
+    """The state and progress of a workflow."""
 
     id: str
     #: "chain", "group" or "map".
     kind: str
     name: str
-    #: "running" also while it waits for its first member; "failed" when all have ended and some have failed.
+    #: "running" even before its first member starts; "failed" when all have ended and some have failed.
     state: State
-    #: Calls of tasks so far: the steps of a chain, the members of a group, and the steps of chains in it.
+    #: Number of calls so far: the steps of a chain, the members of a group, and the steps of chains in it.
     total: int
-    #: How many of them have succeeded.
+    #: Number of these calls that have succeeded.
     done: int
-    #: Members that have failed for good.
+    #: Number of members that have failed for good.
     failed: int
-    #: Members: one for a chain.
+    #: Number of members: one for a chain.
     members: int
-    #: Members that have neither succeeded nor failed.
+    #: Number of members that have neither succeeded nor failed.
     waiting: int
     #: False while its sender may still add members.
     is_sealed: bool
     created_ms: int
     finished_ms: int | None
-    #: Ids of the tasks of the callbacks; "" where there is none.
+    #: Task ids of the callbacks; "" without a callback.
     then_id: str
     on_failure_id: str
     keeps_results: bool
-    #: Which tasks it is made of (JSON), as its sender wrote it; "" of an older version.
+    #: Its tasks (JSON), as its sender wrote them; "" for an older version.
     shape: str = ""
 
     @property
     def is_over(self) -> bool:
-        """Say whether nothing more happens by itself; a failed member that is sent again makes it run again."""
+        """Return whether the workflow has ended; a redrive of a failed member starts it again."""
         return self.state != "running"
 
 
 @dataclass(frozen=True, slots=True)
 class MemberRecord:
-    """What is known of one member, for people."""
+    """The state of one member, for display."""
 
     number: int
-    #: The task that stands for it; "" when it has ended.
+    #: Id of its current task; "" when it has ended.
     task_id: str
-    #: Its result (JSON), or the beginning of it; b"" when there is none, or it is not kept.
+    #: Its result (JSON), or the beginning of it; b"" without a result, or when results are not kept.
     value: bytes
     value_bytes: int
-    #: Why it failed: the task that did, and its failure record (JSON); "" and b"" when it did not.
+    #: The id of its failed task, and the failure record (JSON); "" and b"" when it has not failed.
     failed_task_id: str
     failure: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is sent when a member gets on: the next step, or a callback."""
+    """A message that is sent when a member has ended: its next step, or a callback."""
 
     role: Role
     #: Its field in the hash of steps.
     field: str
     task_id: str
     queue_name: str
-    #: Where to publish: the channel of the queue whose priority band this may be.
+    #: Channel for the wake-up: that of the queue, also for a priority band.
     channel: str
-    #: "@" and the queue, if its task may end only from there; see standing().
+    #: "@" and the queue, if its task may be settled from that queue only; see standing().
     owner: str = ""
 
 
@@ -113,19 +113,19 @@ def target_words(targets: Sequence[Target]) -> tuple[Argument, ...]:
 
 
 def without_proofs(word: bytes) -> bytes:
-    """Return the JSON of a value or failure record. What proves it to a sealed queue follows, one proof a line."""
+    """Return the JSON of a value or failure record. The proofs for sealed queues, one per line, are removed."""
     return word.partition(b"\n")[0]
 
 
 def proofs_of(word: bytes) -> list[str]:
-    """Return the proofs behind the JSON of a value or failure record."""
+    """Return the proofs that follow the JSON of a value or failure record."""
     return [_text(proof) for proof in word.split(b"\n")[1:]]
 
 
 def create(
     namespace: str, workflow_id: str, *, keep_ms: int, fields: Mapping[str, str], queue_names: Sequence[str]
 ) -> Call[list[str]]:
-    """Return the call that begins a workflow, and tells which of the queues that it will send to do not exist.
+    """Return the call that creates a workflow; its result are the names of its queues that do not exist.
 
     `fields` are further fields of its state.
     """
@@ -151,7 +151,7 @@ class Batch:
     record_ttl_s: int
     #: Number of the member, id of the task, body.
     calls: Sequence[tuple[int, str, bytes]]
-    #: "@" and the queue, if members may end only from there: what is signed must not end by a call that is not.
+    #: "@" and the queue, if members may be settled from that queue only: an unsigned call must not end a signed one.
     owner: str = ""
 
 
@@ -166,7 +166,7 @@ def start(
     later_queues: Sequence[str],
     batches: Sequence[Batch],
 ) -> Call[list[str]]:
-    """Return the call that makes, sends and seals a workflow; or does nothing and tells which queues do not exist.
+    """Return the call that creates, sends and seals a workflow; or does nothing when queues do not exist.
 
     See create() and prepare(). `calls` is the number of calls of all members.
     """
@@ -191,19 +191,19 @@ def start(
 
 
 def prepare(namespace: str, workflow_id: str, steps: Sequence[tuple[str, bytes]]) -> Call[bool]:
-    """Return the call that stores what is sent later: field and what parts/state.lua says."""
+    """Return the call that stores messages to be sent later, in the format of parts/state.lua."""
     return _call("prepare", workflow_keys(namespace, workflow_id), tuple(w for step in steps for w in step), bool)
 
 
 def expect(namespace: str, workflow_id: str, *, first: int, calls: int, task_ids: Sequence[str]) -> Call[int]:
-    """Return the call that counts members about to be sent; it tells how many wait, or -1 when none are taken."""
+    """Return the call that registers members before a send; its result is the number of unfinished ones, or -1."""
     return _call("expect", workflow_keys(namespace, workflow_id), (first, calls, *task_ids), int)
 
 
 def skip(
     namespace: str, workflow_id: str, member: int, task_id: str, targets: Sequence[Target], value: str = "null"
 ) -> Call[bool]:
-    """Return the call that lets a member succeed without being sent."""
+    """Return the call that makes a member succeed without being sent."""
     keys = (*workflow_keys(namespace, workflow_id), *target_keys(namespace, targets))
     return _call("skip", keys, (member, task_id, *target_words(targets), value), bool)
 
@@ -211,19 +211,19 @@ def skip(
 def seal(
     namespace: str, workflow_id: str, *, members: int, targets: Sequence[Target], fields: Mapping[str, str]
 ) -> Call[bool]:
-    """Return the call that says that no more members will come. `fields` are further fields of its state."""
+    """Return the call that seals a workflow: no members can be added. `fields` are further fields of its state."""
     keys = (*workflow_keys(namespace, workflow_id), *target_keys(namespace, targets))
     words = [word for field in fields.items() for word in field]
     return _call("seal", keys, (members, *target_words(targets), *words), bool)
 
 
 def stop(namespace: str, workflow_id: str) -> Call[bool]:
-    """Return the call that lets a workflow send nothing more; false when it was over."""
+    """Return the call that stops a workflow: it sends nothing more; its result is False when it had ended."""
     return _call("stop", workflow_keys(namespace, workflow_id), (), bool)
 
 
 def await_room(namespace: str, workflow_id: str, *, low: int) -> Call[int]:
-    """Return the call that asks for a token when `low` members are left; it tells how many are, -1 when it is over."""
+    """Return the call that requests a token for when `low` members are left; its result is how many are, or -1."""
     return _call("await_room", workflow_keys(namespace, workflow_id), (low,), int)
 
 
@@ -233,7 +233,7 @@ def room_key(namespace: str, workflow_id: str) -> str:
 
 
 def live_tasks(namespace: str, workflow_id: str, cursor: bytes) -> Call[tuple[bytes, list[str]]]:
-    """Return the call that reads a slice of the tasks that wait or run, and the next cursor (b"0" at the end)."""
+    """Return the call that reads a slice of the unfinished tasks, and the next cursor (b"0" at the end)."""
 
     def read(reply: list[bytes]) -> tuple[bytes, list[str]]:
         following, *task_ids = reply
@@ -245,7 +245,7 @@ def live_tasks(namespace: str, workflow_id: str, cursor: bytes) -> Call[tuple[by
 def read_members(
     namespace: str, workflow_id: str, first: int, last: int, *, value_bytes: int
 ) -> Call[list[MemberRecord]]:
-    """Return the call that reads what is known of members, with the beginnings of their results."""
+    """Return the call that reads the states of members, with the beginnings of their results."""
     assert 0 <= last - first < MAX_BATCH
 
     def read(reply: list[Any]) -> list[MemberRecord]:
@@ -259,7 +259,7 @@ def read_members(
 
 
 def read_failed(namespace: str, workflow_id: str, cursor: bytes) -> Call[tuple[bytes, list[MemberRecord]]]:
-    """Return the call that reads a slice of the members that failed, and the next cursor (b"0" at the end)."""
+    """Return the call that reads a slice of the failed members, and the next cursor (b"0" at the end)."""
 
     def read(reply: list[bytes]) -> tuple[bytes, list[MemberRecord]]:
         following, *words = reply
@@ -273,16 +273,16 @@ def read_failed(namespace: str, workflow_id: str, cursor: bytes) -> Call[tuple[b
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """Which members and steps of a workflow have not succeeded. The lists are None when one of them is too long."""
+    """The members and steps of a workflow that have not succeeded. The lists are None when one of them is too long."""
 
     members: list[int] | None
     failed: list[int] | None
-    #: Member and step of what was not sent yet.
+    #: Member and step of each message that was not sent yet.
     steps: list[tuple[int, int]] | None
 
 
 def read_unfinished(namespace: str, workflow_id: str, *, most: int) -> Call[Unfinished]:
-    """Return the call that reads the numbers of members and steps that have not succeeded, at most so many of each."""
+    """Return the call that reads the numbers of members and steps that have not succeeded, up to `most` of each."""
 
     def read(reply: list[list[bytes]]) -> Unfinished:
         if not reply:
@@ -300,7 +300,7 @@ def read_unfinished(namespace: str, workflow_id: str, *, most: int) -> Call[Unfi
 
 
 def read_later(namespace: str, workflow_id: str, fields: Sequence[str], *, body_bytes: int) -> Call[list[bytes]]:
-    """Return the call that reads the beginnings of bodies that are sent later; b"" for what was sent."""
+    """Return the call that reads the beginnings of bodies that are sent later; b"" for a body that was sent."""
     assert len(fields) <= MAX_BATCH
     return _call("later", (workflow_keys(namespace, workflow_id)[4],), (body_bytes, *fields), list)
 
@@ -311,12 +311,12 @@ def _failure_of(word: bytes) -> tuple[str, bytes]:
 
 
 def _task_id(word: bytes) -> str:
-    """Return the id of the task that stands for a member, without the queue that it may have to end from."""
+    """Return the id of a member's current task, without the queue that it must be settled from."""
     return _text(word.partition(b"@")[0])
 
 
 def read_statuses(namespace: str, workflow_ids: Sequence[str]) -> Call[list[WorkflowStatus | None]]:
-    """Return the call that reads what is known of workflows; None for one that is gone."""
+    """Return the call that reads the states of workflows; None for a workflow that does not exist any more."""
 
     def read(reply: list[list[bytes]]) -> list[WorkflowStatus | None]:
         return [_status(each, words) for each, words in zip(workflow_ids, reply, strict=True)]
@@ -326,13 +326,13 @@ def read_statuses(namespace: str, workflow_ids: Sequence[str]) -> Call[list[Work
 
 
 def newest(namespace: str, count: int) -> Call[list[str]]:
-    """Return the call that reads the ids of the workflows that were made last, the newest first."""
+    """Return the call that reads the ids of the latest workflows, newest first."""
     return _call("newest", (workflows_key(namespace),), (min(count, MAX_LISTED),), lambda ids: [_text(i) for i in ids])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """How a member ends: which one, by which task, with what as value or failure record (JSON), and what follows."""
+    """The end of a member: its number, its task, the value or failure record (JSON), and the next messages to send."""
 
     namespace: str
     workflow_id: str
@@ -343,7 +343,7 @@ class End:
 
 
 def finishing(call: Call[T], script: str, end: End) -> Call[T]:
-    """Return `call`, which ends a message, as the script that also lets a workflow get on: same reply, same moment."""
+    """Return `call`, which settles a message, as a script that also advances the workflow; the reply is the same."""
     keys = (*workflow_keys(end.namespace, end.workflow_id), *target_keys(end.namespace, end.targets))
     words = (len(call.keys), end.said, end.member, end.task_id, *target_words(end.targets))
     args = (*words, *call.args)
@@ -385,7 +385,7 @@ def _status(workflow_id: str, words: list[bytes]) -> WorkflowStatus | None:
     )
 
 
-#: Fields of the state, by the role of the callback that they are for.
+#: Fields of the state, by the role of the callback.
 MEMBER_PROOFS = {"then_members": "then", "on_failure_members": "on_failure"}
 NUMBERS = ("calls", "calls_done", "failed", "succeeded", "sent", "created_ms", "finished_ms")
 #: The fields of the state that are read.
