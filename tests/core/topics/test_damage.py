@@ -42,6 +42,21 @@ def test_lost_index_is_found_again_by_the_next_publish(topic: Topic, server: Pri
     assert bodies(careful.read(10)) == [b"c", b"d"]
 
 
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "9223372036854775807", "-100000000000000000", "x"])
+@pytest.mark.parametrize("field", ["first", "last"])
+def test_recorded_end_of_a_topic_that_is_not_an_index_is_replaced(
+    topic: Topic, server: PrivateServer, field: str, value: str
+):
+    topic.publish(*"ab")
+    server.redis.hset("rsmqt:orders:meta", mapping={field: value, "max_bytes": 1000})
+
+    assert topic.publish("c") == range(3, 4)
+    assert topic.trim(keep=3) == 0
+
+    assert bodies(topic.group("g").read(10)) == [b"a", b"b", b"c"]
+    assert server.redis.hget("rsmqt:orders:meta", "last") == b"3"
+
+
 def test_deleted_topic_begins_anew_and_its_readers_are_told(topic: Topic, server: PrivateServer):
     topic.publish(*"abc")
     for name in ("strict", "early", "late"):

@@ -35,7 +35,8 @@ end
 -- Append bodies[from] ... bodies[from + count - 1]; returns the index before the first of them.
 local function append(log, bodies, from, count)
   local noted = redis.call("HMGET", log.meta, "last", "slot")
-  local before, is_anew = end_of_log(log, tonumber(noted[1]) or 0, count)
+  local known = index_of(noted[1]) or 0
+  local before, is_anew = end_of_log(log, known, count)
   local words = {}
   for i = 1, count do
     words[2 * i - 1], words[2 * i] = log.prefix .. (before + i), bodies[from + i - 1]
@@ -45,7 +46,6 @@ local function append(log, bodies, from, count)
   if is_anew then forget_past(log) end
   redis.call("MSET", unpack(words))
   log.last = before + count
-  local known = tonumber(noted[1]) or 0
   note_end(log, not is_anew and noted[2], is_anew and before + 1 or math.max(known + 1, log.first))
   return before
 end

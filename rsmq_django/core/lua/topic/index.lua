@@ -15,12 +15,12 @@ local function broken(field, text)
   return redis.error_reply("RSMQ TopicBroken " .. field .. " " .. text:sub(1, 40):gsub("[%c\127-\255]", "?"))
 end
 
--- Read the last index and the lowest stored one. Returns an error reply if they are invalid.
+-- Read the last index and the lowest stored one. Returns an error reply if the last one is invalid.
 local function open_log(log)
   local text = redis.call("GET", log.index)
   log.last = index_of(text)
   if not log.last then return broken("nextIndex", text) end
-  log.first = tonumber(redis.call("HGET", log.meta, "first")) or 1
+  log.first = math.max(1, index_of(redis.call("HGET", log.meta, "first")) or 1)
 end
 
 local function message_keys(log, from, to)

@@ -21,7 +21,7 @@ local log = {
   index = KEYS[1], meta = KEYS[2], time = KEYS[3], wake = KEYS[4], headers = KEYS[5], keys = KEYS[6],
   latest = KEYS[7], stale = KEYS[8], tombstones = KEYS[9], groups = KEYS[10], prefix = ARGV[1], name = ARGV[2],
 }
-local count = tonumber(ARGV[3])
+local count = math.min(tonumber(ARGV[3]), #ARGV - 3)
 
 local failure = open_log(log)
 if failure then return failure end

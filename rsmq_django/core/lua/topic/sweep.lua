@@ -33,6 +33,6 @@ else
 end
 
 local noted = redis.call("HMGET", log.meta, "last", "slot")
-local known = tonumber(noted[1]) or 0
+local known = index_of(noted[1]) or 0
 if log.last > known then note_end(log, noted[2], math.max(log.first, known + 1)) end
 return {dropped, has_more and 1 or 0, log.first}

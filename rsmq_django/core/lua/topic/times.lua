@@ -7,5 +7,5 @@ local SLOT_MS = 100
 local function last_before(log, ms)
   local next_slot = redis.call("ZRANGEBYSCORE", log.time, "(" .. integer(ms - SLOT_MS), "+inf", "LIMIT", 0, 1)[1]
   if next_slot then return tonumber(next_slot) - 1 end
-  return tonumber(redis.call("HGET", log.meta, "last")) or 0
+  return index_of(redis.call("HGET", log.meta, "last")) or 0
 end
