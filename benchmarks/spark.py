@@ -24,12 +24,12 @@ from rsmq_django.core import Client, Connection, Queue
 from rsmq_django.core.events import FIELDS, VALUES
 from rsmq_django.core.ids import random_suffixes
 from rsmq_django.spark.archive import ArchiveJob
-from rsmq_django.spark.events import EventLog
+from rsmq_django.spark.events import EventLogReader
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import Options
 from rsmq_django.spark.server import Server as PipelineServer
 from rsmq_django.spark.session import start_session
-from rsmq_django.spark.snapshot import Snapshot
+from rsmq_django.spark.snapshot import QueueSnapshot
 
 from .__main__ import machine
 from .report import table
@@ -137,7 +137,7 @@ class Bench:
 
     def reading(self) -> None:
         """Read the queue that sending left, in two ways."""
-        snapshot = Snapshot(Options.read({"queue": "bench"}))
+        snapshot = QueueSnapshot(Options.read({"queue": "bench"}))
         parts = snapshot.plan
         self.measure("loop, snapshot", self.rows, lambda: [sum(1 for _ in snapshot.read(part)) for part in parts()])
         frame = self.spark.read.format("rsmq").option("queue", "bench")
@@ -151,7 +151,7 @@ class Bench:
         """Decode the log in a loop, then archive it in batches of 50,000."""
         self.server.redis.flushall()
         write_log(self.server.redis, self.rows)
-        log = EventLog(Options.read({"kind": "events"}))
+        log = EventLogReader(Options.read({"kind": "events"}))
         ranges = log.log.cut(STREAM, "0-0", "+")
         decode = lambda: sum(len(chunk["shard"]) for part in ranges for chunk in log.read(part))  # noqa: E731
         self.measure("loop, decoding only", self.rows, decode)

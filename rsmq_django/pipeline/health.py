@@ -34,7 +34,7 @@ FULL_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """The result of a check."""
 
     state: Literal["ok", "warning", "problem"]
@@ -56,16 +56,16 @@ class Lag:
     is_reset: bool = False
 
 
-def examine(config: JobConfig, server: Server) -> Iterator[Finding]:
+def examine(config: JobConfig, server: Server) -> Iterator[CheckResult]:
     """Yield the findings, requirements of Spark first."""
     for check in (_packages, _java, _python, lambda: _lake(config.find_lake()), _tables, _recording):
         yield from check()
     try:
         yield from _redis(config, server)
     except PipelineError as error:
-        yield Finding("problem", str(error))
+        yield CheckResult("problem", str(error))
     except RsmqError as error:
-        yield Finding("problem", f"Redis: {error}", "Start the server, or correct RSMQ['CONNECTIONS'].")
+        yield CheckResult("problem", f"Redis: {error}", "Start the server, or correct RSMQ['CONNECTIONS'].")
 
 
 def read_lag(config: JobConfig, server: Server) -> Lag:
@@ -85,27 +85,27 @@ def read_lag(config: JobConfig, server: Server) -> Lag:
 # -- This machine -----------------------------------------------------------------------------------------------------
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[CheckResult]:
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
     if missing:
-        yield Finding("problem", f"not installed: {', '.join(missing)}", "pip install 'rsmq-django[spark]'")
+        yield CheckResult("problem", f"not installed: {', '.join(missing)}", "pip install 'rsmq-django[spark]'")
     else:
-        yield Finding("ok", "pyspark, pyarrow and pandas are installed")
+        yield CheckResult("ok", "pyspark, pyarrow and pandas are installed")
 
 
-def _java() -> Iterator[Finding]:
+def _java() -> Iterator[CheckResult]:
     java = find_java()
     hint = "Install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."
     if java is None:
-        yield Finding("problem", "no Java: neither JAVA_HOME/bin/java nor java on PATH", hint)
+        yield CheckResult("problem", "no Java: neither JAVA_HOME/bin/java nor java on PATH", hint)
         return
     said = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
     version = java_version(said)
     if version is None or version < OLDEST_JAVA:
         first = said.splitlines()[0] if said else "it says nothing"
-        yield Finding("problem", f"{java} is too old or not Java: {first}", hint)
+        yield CheckResult("problem", f"{java} is too old or not Java: {first}", hint)
     else:
-        yield Finding("ok", f"Java {version} ({java})")
+        yield CheckResult("ok", f"Java {version} ({java})")
 
 
 def find_java() -> str | None:
@@ -122,83 +122,83 @@ def java_version(said: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _python() -> Iterator[Finding]:
+def _python() -> Iterator[CheckResult]:
     chosen = os.environ.get("PYSPARK_PYTHON")
     if chosen and Path(chosen).resolve() != Path(sys.executable).resolve():
         text = f"PYSPARK_PYTHON is {chosen}, this is {sys.executable}: Spark's workers run another Python"
-        yield Finding("warning", text, "Unset it; the command sets it to its own Python.")
+        yield CheckResult("warning", text, "Unset it; the command sets it to its own Python.")
     else:
-        yield Finding("ok", f"Spark's workers run this Python ({sys.version_info.major}.{sys.version_info.minor})")
+        yield CheckResult("ok", f"Spark's workers run this Python ({sys.version_info.major}.{sys.version_info.minor})")
 
 
-def _lake(lake: Lake) -> Iterator[Finding]:
+def _lake(lake: Lake) -> Iterator[CheckResult]:
     place = lake.root
     existing = next(path for path in (place, *place.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        yield Finding("problem", f"the lake {place} cannot be written", f"Make {existing} a writable directory.")
+        yield CheckResult("problem", f"the lake {place} cannot be written", f"Make {existing} a writable directory.")
         return
     free_mb = shutil.disk_usage(existing).free // 2**20
     state: Literal["ok", "warning"] = "ok" if free_mb > 1024 else "warning"
-    yield Finding(state, f"the lake {place} can be written, {free_mb:,} MB are free")
+    yield CheckResult(state, f"the lake {place} can be written, {free_mb:,} MB are free")
 
 
 # -- This project -----------------------------------------------------------------------------------------------------
 
 
-def _tables() -> Iterator[Finding]:
+def _tables() -> Iterator[CheckResult]:
     if apps.is_installed("rsmq_django.pipeline"):
-        yield Finding("ok", "rsmq_django.pipeline is installed")
+        yield CheckResult("ok", "rsmq_django.pipeline is installed")
     else:
         hint = (
             "Add 'rsmq_django.pipeline' to INSTALLED_APPS and run migrate; without it there is nothing to publish to."
         )
-        yield Finding("warning", "rsmq_django.pipeline is not in INSTALLED_APPS", hint)
+        yield CheckResult("warning", "rsmq_django.pipeline is not in INSTALLED_APPS", hint)
 
 
-def _recording() -> Iterator[Finding]:
+def _recording() -> Iterator[CheckResult]:
     settings: Settings = get_settings()
     if settings.events.record == "all":
-        yield Finding("ok", "all attempts are logged")
+        yield CheckResult("ok", "all attempts are logged")
     elif settings.events.record == "recent":
-        yield Finding(
+        yield CheckResult(
             "ok", "failures and the last successes of each task are logged: RSMQ['EVENTS']['RECORD'] is 'recent'"
         )
         hint = "For percentiles, objectives and capacity advice, set RSMQ['EVENTS']['RECORD'] to 'all'."
         if settings.pipeline.objectives:
-            yield Finding("warning", "RSMQ['PIPELINE']['OBJECTIVES'] needs every attempt in the log", hint)
+            yield CheckResult("warning", "RSMQ['PIPELINE']['OBJECTIVES'] needs every attempt in the log", hint)
     else:
         hint = "Set RSMQ['EVENTS']['RECORD'] to 'all': percentiles, objectives and advice need every attempt."
-        yield Finding("warning", f"RSMQ['EVENTS']['RECORD'] is {settings.events.record!r}", hint)
+        yield CheckResult("warning", f"RSMQ['EVENTS']['RECORD'] is {settings.events.record!r}", hint)
 
 
 # -- Redis ------------------------------------------------------------------------------------------------------------
 
 
-def _redis(config: JobConfig, server: Server) -> Iterator[Finding]:
+def _redis(config: JobConfig, server: Server) -> Iterator[CheckResult]:
     yield from _lag(config, server)
     for job in unfinished_jobs(server):
         hint = f"Run it again, or: manage.py rsmq_pipeline resume {job}"
-        yield Finding("warning", f"the bulk job {job!r} started to publish and did not finish", hint)
+        yield CheckResult("warning", f"the bulk job {job!r} started to publish and did not finish", hint)
     (reply,) = server.client.connection.exchange([("CONFIG", "GET", "maxmemory-policy")])
     if isinstance(reply, list) and len(reply) == 2 and reply[1] not in (b"noeviction", b""):
         hint = "Set it to noeviction: Redis may evict queues and logs when its memory is full."
-        yield Finding("problem", f"maxmemory-policy is {reply[1].decode()}", hint)
+        yield CheckResult("problem", f"maxmemory-policy is {reply[1].decode()}", hint)
     lost = sum(run.lost for run in read_runs(config.find_lake()))
     if lost:
         hint = "Run the archive more often, or raise RSMQ['EVENTS']['MAX_LENGTH']."
-        yield Finding("warning", f"{lost:,} events were lost over the runs on record", hint)
+        yield CheckResult("warning", f"{lost:,} events were lost over the runs on record", hint)
 
 
-def _lag(config: JobConfig, server: Server) -> Iterator[Finding]:
+def _lag(config: JobConfig, server: Server) -> Iterator[CheckResult]:
     lag, most = read_lag(config, server), get_settings().events.length
     more_often = "Run the archive more often, or raise RSMQ['EVENTS']['MAX_LENGTH']."
     if lag.lost_unseen:
         text = f"{lag.lost_unseen:,} events were trimmed before they were archived"
         hint = f"archive --allow-loss counts them and continues. {more_often}"
-        yield Finding("problem", text, hint)
+        yield CheckResult("problem", text, hint)
     if lag.is_reset:
         text = "the log no longer contains the archive's position: it was recreated, or a failover lost its end"
-        yield Finding("problem", text, "Find the cause; then: rsmq_pipeline archive --new-checkpoint")
+        yield CheckResult("problem", text, "Find the cause; then: rsmq_pipeline archive --new-checkpoint")
     state: Literal["ok", "warning"] = "warning" if lag.entries > FULL_SHARE * most else "ok"
     hint = more_often if state == "warning" else ""
-    yield Finding(state, f"{lag.entries:,} events not archived yet; the log holds up to {most:,}", hint)
+    yield CheckResult(state, f"{lag.entries:,} events not archived yet; the log holds up to {most:,}", hint)

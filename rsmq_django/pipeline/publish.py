@@ -18,8 +18,8 @@ from django.db import connections, models, router, transaction
 from django.utils import timezone
 
 from ..spark.lake import Lake, parquet_files
-from ..spark.runs import Run, read_runs
-from ..spark.schemas import ANOMALIES, CAPACITY, DEPTH, FAILURES, HOURLY, SLO, Table
+from ..spark.runs import StepRun, read_runs
+from ..spark.schemas import ANOMALIES, CAPACITY, DEPTH, FAILURES, HOURLY, SLO, LakeTable
 from .models import (
     Anomaly,
     CapacityAdvice,
@@ -34,7 +34,7 @@ from .models import (
 BATCH_ROWS = 500
 
 #: Table of the lake -> model, and the columns that identify a row.
-PUBLISHED: dict[str, tuple[Table, type[models.Model], tuple[str, ...]]] = {
+PUBLISHED: dict[str, tuple[LakeTable, type[models.Model], tuple[str, ...]]] = {
     "hourly": (HOURLY, TaskHour, ("hour", "queue", "task")),
     "failures": (FAILURES, FailureGroup, ("day", "fingerprint")),
     "slo": (SLO, SloBurn, ("at", "queue", "objective", "window")),
@@ -82,7 +82,7 @@ def publish(
 
 
 def _publish_day(
-    lake: Lake, table: Table, model: type[models.Model], unique: tuple[str, ...], day: dt.date, signature: str
+    lake: Lake, table: LakeTable, model: type[models.Model], unique: tuple[str, ...], day: dt.date, signature: str
 ) -> int:
     # To a list first: errors in a file are raised before the database is changed.
     found = list({_key(row, unique): row for row in _rows(lake, table, model, day)}.values())
@@ -112,7 +112,7 @@ def _publish_day(
     return len(found)
 
 
-def _remove_days(table: Table, model: type[models.Model], days: list[dt.date]) -> None:
+def _remove_days(table: LakeTable, model: type[models.Model], days: list[dt.date]) -> None:
     database = router.db_for_write(model)
     for day in days:
         with transaction.atomic(using=database):
@@ -126,7 +126,7 @@ def _publish_runs(lake: Lake) -> None:
     PipelineRun.objects.bulk_create(map(_as_model, fresh), batch_size=BATCH_ROWS, ignore_conflicts=True)
 
 
-def _as_model(run: Run) -> PipelineRun:
+def _as_model(run: StepRun) -> PipelineRun:
     return PipelineRun(
         run_id=run.id,
         step=run.step,
@@ -144,7 +144,7 @@ def _as_model(run: Run) -> PipelineRun:
 # -- Rows -------------------------------------------------------------------------------------------------------------
 
 
-def _rows(lake: Lake, table: Table, model: type[models.Model], day: dt.date) -> Iterator[dict[str, Any]]:
+def _rows(lake: Lake, table: LakeTable, model: type[models.Model], day: dt.date) -> Iterator[dict[str, Any]]:
     limits = {
         field.name: field.max_length for field in model._meta.concrete_fields if isinstance(field, models.CharField)
     }
@@ -176,7 +176,7 @@ def _key(row: Mapping[str, Any], unique: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(row[name] for name in unique)
 
 
-def _signature(lake: Lake, table: Table, day: dt.date) -> str:
+def _signature(lake: Lake, table: LakeTable, day: dt.date) -> str:
     """Return a text that changes with the files of a day."""
     digest = hashlib.sha256()
     for file in parquet_files(lake.day_path(table, day)):

@@ -16,7 +16,7 @@ from ..core.errors import QueueNotFound
 from ..core.transfers import Transfer, redrive_slice
 from ..queues import get_client
 from ..spark.lake import Lake
-from ..spark.schemas import DEAD_LETTERS, EVENTS, Table
+from ..spark.schemas import DEAD_LETTERS, EVENTS, LakeTable
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ def dead_letters_of(lake: Lake, fingerprint: str) -> dict[str, list[str]]:
     return {queue: list(ids) for queue, ids in found.items()}
 
 
-def _deaths(lake: Lake, table: Table, fingerprint: str) -> Iterator[tuple[str, str]]:
+def _deaths(lake: Lake, table: LakeTable, fingerprint: str) -> Iterator[tuple[str, str]]:
     import pyarrow.compute as pc
 
     about = ["queue", "message_id", "fingerprint", *(["event"] if table is EVENTS else [])]

@@ -49,7 +49,7 @@ class HourMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Anomaly:
+class AnomalousHour:
     """One metric of one hour."""
 
     hour: dt.datetime
@@ -64,7 +64,7 @@ class Anomaly:
     n: int
 
 
-def find_anomalies(rows: Iterable[HourMetrics], days: Iterable[dt.date]) -> list[Anomaly]:
+def find_anomalies(rows: Iterable[HourMetrics], days: Iterable[dt.date]) -> list[AnomalousHour]:
     """Return the anomalies of these days, from their hours and those of the eight weeks before."""
     wanted, history = set(days), dict[Key, dict[dt.datetime, HourMetrics]]()
     for row in rows:
@@ -84,7 +84,7 @@ def _comparable(hours: Mapping[dt.datetime, HourMetrics], hour: dt.datetime) -> 
     return [hours[hour - step * back] for back in range(1, count + 1) if hour - step * back in hours]
 
 
-def _odd_metrics(key: Key, hour: dt.datetime, row: HourMetrics, others: list[HourMetrics]) -> list[Anomaly]:
+def _odd_metrics(key: Key, hour: dt.datetime, row: HourMetrics, others: list[HourMetrics]) -> list[AnomalousHour]:
     found = []
     for metric in METRICS:
         value = row.values[metric]
@@ -95,7 +95,7 @@ def _odd_metrics(key: Key, hour: dt.datetime, row: HourMetrics, others: list[Hou
         mad = median(abs(known - middle) for known in past)
         z = _z_score(value, middle, mad)
         if abs(z) > LEAST_Z:
-            found.append(Anomaly(hour, *key, metric, value, middle, mad, z, row.attempts))
+            found.append(AnomalousHour(hour, *key, metric, value, middle, mad, z, row.attempts))
     return found
 
 

@@ -16,7 +16,7 @@ from ..core.fingerprint import fingerprint
 from ..core.keys import queue_keys
 from .columns import Rows, columns
 from .options import Options
-from .snapshot import Ids, Snapshot, sent_us
+from .snapshot import Ids, QueueSnapshot, sent_us
 
 SCHEMA = columns(
     "dead_queue STRING, message_id STRING, queue STRING, task STRING, task_id STRING, reason STRING, attempts INT, "
@@ -35,13 +35,13 @@ class DeadLetters:
     """Plans and reads the messages of dead-letter queues."""
 
     def __init__(self, options: Options) -> None:
-        self.snapshot = Snapshot(options)
+        self.snapshot = QueueSnapshot(options)
         self.options = options
 
     def plan(self) -> list[Ids]:
         """Return all dead letters of the chosen queues, or of all queues with failure records."""
         queues = self.options.queues or tuple(self._queues_with_records())
-        return Snapshot(replace(self.options, queues=queues)).plan() if queues else []
+        return QueueSnapshot(replace(self.options, queues=queues)).plan() if queues else []
 
     def read(self, part: Ids) -> Iterator[Rows]:
         """Yield the dead letters of a part in chunks, without those that have left their queue meanwhile."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ..core.drain import Drain
 from ..core.limits import MAX_BATCH
 from .columns import Rows, columns
-from .log import Entry, Offset, Range, StreamLog
+from .log import Entry, Offset, StreamLog, StreamRange
 from .options import Options
 from .snapshot import receive_count, sent_us
 
@@ -47,7 +47,7 @@ class Journals(StreamLog):
                 break
         return claimed
 
-    def read(self, part: Range) -> Iterator[Rows]:
+    def read(self, part: StreamRange) -> Iterator[Rows]:
         """Yield the messages of a range in chunks."""
         for entries in self.entries(part):
             yield _rows(self.drains[part.stream].queue, entries)

@@ -11,7 +11,7 @@ from ..core.events import FIELDS as NAMES
 from ..core.events import MAX_ERROR_CHARACTERS, values_of
 from ..core.fingerprint import fingerprint
 from .columns import Column, Rows, columns
-from .log import Entry, Range, StreamLog
+from .log import Entry, StreamLog, StreamRange
 from .options import Options
 
 #: Column names for the fields of an entry, in their order (core.events).
@@ -32,13 +32,13 @@ _LIMITS = {"INT": 2**31, "BIGINT": 2**63}
 _LATEST_MS = 7_258_118_400_000
 
 
-class EventLog:
+class EventLogReader:
     """Reads the event log in ranges."""
 
     def __init__(self, options: Options) -> None:
         self.log = StreamLog(options, options.streams)
 
-    def read(self, part: Range) -> Iterator[Rows]:
+    def read(self, part: StreamRange) -> Iterator[Rows]:
         """Yield the rows of a range in chunks."""
         for entries in self.log.entries(part):
             yield rows(part.stream, entries)

@@ -23,7 +23,7 @@ from .config import JobConfig
 from .drained import drain_queue
 from .lock import RunLock
 from .progress import OnProgress, say_nothing
-from .runs import DONE, Run, record
+from .runs import DONE, StepRun, record
 from .session import start_session
 
 #: Steps of `run`, in this order.
@@ -51,7 +51,7 @@ class Pipeline:
         """Return the session."""
         return start_session(self.config.master, conf=self.config.conf, py_files=self.config.py_files)
 
-    def run(self, step: str) -> Run:
+    def run(self, step: str) -> StepRun:
         """Run one step and return its record."""
         return record(self.config.find_lake(), step, getattr(self, f"_{step}"))
 
@@ -64,7 +64,7 @@ class Pipeline:
 
     # -- Steps --------------------------------------------------------------------------------------------------------
 
-    def _archive(self, run: Run) -> None:
+    def _archive(self, run: StepRun) -> None:
         server = self.config.server()
         job = ArchiveJob(
             self.spark,
@@ -83,30 +83,30 @@ class Pipeline:
             run.rows_in = run.rows_out = job.result.rows
             run.lost, run.offsets = job.result.lost, job.result.offsets
 
-    def _rollup(self, run: Run) -> None:
+    def _rollup(self, run: StepRun) -> None:
         self._on_tables(run, lambda: steps.rollup(self.spark, self.config.find_lake(), since=self.since))
 
-    def _analyse(self, run: Run) -> None:
+    def _analyse(self, run: StepRun) -> None:
         self._on_tables(run, lambda: steps.analyse(self.spark, self.config, since=self.since))
 
-    def _compact(self, run: Run) -> None:
+    def _compact(self, run: StepRun) -> None:
         today = dt.datetime.now(dt.UTC).date()
         lake = self.config.find_lake()
         if steps.closed_days(lake, today=today):  # start a session only if there is work
             report = partial(self.on_progress, "compact")
             self._on_tables(run, lambda: steps.compact(self.spark, lake, today=today, on_progress=report))
 
-    def _expire(self, run: Run) -> None:
+    def _expire(self, run: StepRun) -> None:
         removed = self.config.find_lake().expire(dt.datetime.now(dt.UTC).date(), self.config.keep_days)
         run.rows_out = sum(removed.values())
 
-    def _snapshot(self, run: Run) -> None:
+    def _snapshot(self, run: StepRun) -> None:
         self._on_tables(run, lambda: steps.snapshot(self.spark, self.config, queues=self.queues))
 
-    def _dlq(self, run: Run) -> None:
+    def _dlq(self, run: StepRun) -> None:
         self._on_tables(run, lambda: steps.archive_dead_letters(self.spark, self.config, queues=self.queues))
 
-    def _drain(self, run: Run) -> None:
+    def _drain(self, run: StepRun) -> None:
         for queue in self.queues:
             report = partial(self._report_drained, run.rows_in)
             done = drain_queue(self.spark, self.config, queue, lease_s=self.lease_s, on_progress=report)
@@ -115,7 +115,7 @@ class Pipeline:
     def _report_drained(self, of_other_queues: int, rows: int) -> None:
         self.on_progress("drain", of_other_queues + rows, None)
 
-    def _on_tables(self, run: Run, work: Callable[[], steps.StepResult]) -> None:
+    def _on_tables(self, run: StepRun, work: Callable[[], steps.StepResult]) -> None:
         """Run a step that replaces days of tables: one run at a time, after the repair of an interrupted run."""
         lake, server = self.config.find_lake(), self.config.server()
         with RunLock(server, f"{lake.root}/tables"):
@@ -125,7 +125,7 @@ class Pipeline:
         run.rows_in, run.rows_out = result.rows_in, result.rows_out
 
 
-def run_steps(pipeline: Pipeline, names: Sequence[str], report: Callable[[Run], None]) -> int:
+def run_steps(pipeline: Pipeline, names: Sequence[str], report: Callable[[StepRun], None]) -> int:
     """Run steps until one fails; return the exit code of the first step that was not done.
 
     Losses are reported, and the following steps run with the existing data.

@@ -25,7 +25,7 @@ from ..core.streams import BEGINNING, id_order
 from .columns import arrow_schema
 from .durable import remove_directory, replace_directory, sync, sync_names, write_whole
 from .errors import PipelineError
-from .schemas import EVENTS, TABLES, Table
+from .schemas import EVENTS, TABLES, LakeTable
 
 DONE = "_done"
 
@@ -50,7 +50,7 @@ class Lake:
             with suppress(FileExistsError):  # created concurrently by another step
                 self.root.mkdir(mode=0o700)
 
-    def table(self, table: Table) -> Path:
+    def table(self, table: LakeTable) -> Path:
         """Return the directory of a table."""
         return self.root / table.name
 
@@ -101,18 +101,18 @@ class Lake:
 
     # -- Days ---------------------------------------------------------------------------------------------------------
 
-    def days(self, table: Table) -> list[dt.date]:
+    def days(self, table: LakeTable) -> list[dt.date]:
         """Return the days of a table, oldest first; those of events include the compacted ones."""
         found = set(_days_in(self.table(table)))
         if table is EVENTS:
             found |= {day for day in _days_in(self.compact) if self._done(day)["files"]}
         return sorted(found)
 
-    def day_path(self, table: Table, day: dt.date) -> Path:
+    def day_path(self, table: LakeTable, day: dt.date) -> Path:
         """Return the directory of one day."""
         return self.table(table) / f"dt={day.isoformat()}"
 
-    def write_day(self, table: Table, day: dt.date, rows: Iterable[Mapping[str, Any]]) -> int:
+    def write_day(self, table: LakeTable, day: dt.date, rows: Iterable[Mapping[str, Any]]) -> int:
         """Replace one day of a small table; return how many rows it has now. Needs pyarrow."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -125,7 +125,7 @@ class Lake:
         replace_directory(fresh, target)
         return int(content.num_rows)
 
-    def read_day(self, table: Table, day: dt.date, *, names: Iterable[str] | None = None) -> Any:
+    def read_day(self, table: LakeTable, day: dt.date, *, names: Iterable[str] | None = None) -> Any:
         """Return one day as an Arrow table. Needs pyarrow."""
         paths = self.event_paths(day) if table is EVENTS else [self.day_path(table, day)]
         return read_parquet(paths, table, names)
@@ -281,7 +281,7 @@ def _newest_rows(rows: Any) -> Iterator[tuple[str, str]]:
         yield from zip(found["shard"].to_pylist(), found["entry_id"].to_pylist(), strict=True)
 
 
-def read_parquet(paths: Iterable[Path], table: Table, names: Iterable[str] | None = None) -> Any:
+def read_parquet(paths: Iterable[Path], table: LakeTable, names: Iterable[str] | None = None) -> Any:
     """Return the rows of some directories as an Arrow table; missing columns are null."""
     import pyarrow as pa
     import pyarrow.dataset as ds

@@ -31,7 +31,7 @@ NO_LIMIT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class StreamRange:
     """Some consecutive entries of a stream, for one task."""
 
     stream: str
@@ -146,7 +146,7 @@ class StreamLog:
 
     # -- Ranges -------------------------------------------------------------------------------------------------------
 
-    def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
+    def ranges(self, start: Offsets, end: Offsets) -> list[StreamRange]:
         """Return the entries between two offsets, cut for tasks. The same offsets give the same ranges.
 
         Raises DataLoss when entries of the batch are gone.
@@ -164,23 +164,23 @@ class StreamLog:
                 found += cut
         return found
 
-    def _cut_as_walked(self, stream: str, after: str, stop: Offset) -> list[Range]:
+    def _cut_as_walked(self, stream: str, after: str, stop: Offset) -> list[StreamRange]:
         """Return the ranges of the latest batch; an empty list for any other one."""
         first, steps = self._walked.get(stream, ("", []))
         if first != after or not steps or steps[-1].last_id != stop["id"]:
             return []
-        parts: list[Range] = []
+        parts: list[StreamRange] = []
         rows = 0
         for found in steps:
             rows += found.entries
             if rows >= self.options.partition_rows or found is steps[-1]:
-                parts.append(Range(stream, after, found.last_id, rows))
+                parts.append(StreamRange(stream, after, found.last_id, rows))
                 after, rows = found.last_id, 0
         return [part for part in parts if part.rows]
 
-    def cut(self, stream: str, after: str, upto: str) -> list[Range]:
+    def cut(self, stream: str, after: str, upto: str) -> list[StreamRange]:
         """Return the entries after one id up to another, cut for tasks."""
-        parts: list[Range] = []
+        parts: list[StreamRange] = []
         while True:
             first, rows = after, 0
             while rows < self.options.partition_rows:
@@ -189,13 +189,13 @@ class StreamLog:
                     break
                 after, rows = found.last_id, rows + found.entries
             if rows:
-                parts.append(Range(stream, first, after, rows))
+                parts.append(StreamRange(stream, first, after, rows))
             if rows < self.options.partition_rows:
                 return parts
 
     # -- Entries, on an executor --------------------------------------------------------------------------------------
 
-    def entries(self, part: Range) -> Iterator[list[Entry]]:
+    def entries(self, part: StreamRange) -> Iterator[list[Entry]]:
         """Yield the entries of a range in chunks. Raises DataLoss if some of them were trimmed."""
         after, total = part.after, 0
         while after != part.upto:

@@ -18,23 +18,23 @@ from . import drain, events
 from .columns import Column, Rows
 from .dead_letters import DeadLetters
 from .drain import Journals
-from .events import EventLog
+from .events import EventLogReader
 from .files import write_files
-from .log import NO_LIMIT, Range, StreamLog
+from .log import NO_LIMIT, StreamLog, StreamRange
 from .options import Options
-from .snapshot import Ids, Snapshot
-from .topic import Indexes, Topic
+from .snapshot import Ids, QueueSnapshot
+from .topic import Indexes, TopicRows
 
 
 @dataclass
-class Part(InputPartition):
+class ReadPart(InputPartition):
     """The part that one task reads."""
 
     content: Any
 
 
-def _parts(contents: Iterable[Any]) -> list[Part]:
-    return [Part(content) for content in contents]
+def _parts(contents: Iterable[Any]) -> list[ReadPart]:
+    return [ReadPart(content) for content in contents]
 
 
 def _batches(schema: Any, tables: Iterable[Rows]) -> Iterator[Any]:
@@ -47,7 +47,7 @@ def _batches(schema: Any, tables: Iterable[Rows]) -> Iterator[Any]:
         yield pa.RecordBatch.from_pydict(table, schema=wanted)
 
 
-class _Reader:
+class _TableReader:
     """Base class of readers: options, the schema chosen by Spark, and a connection that is not pickled."""
 
     def __init__(self, options: Options, schema: Any) -> None:
@@ -67,36 +67,36 @@ class _Reader:
 # -- Batch ------------------------------------------------------------------------------------------------------------
 
 
-class SnapshotReader(_Reader, DataSourceReader):
+class SnapshotReader(_TableReader, DataSourceReader):
     """spark.read, kind=queue."""
 
-    def partitions(self) -> list[Part]:
+    def partitions(self) -> list[ReadPart]:
         """Plan. Spark keeps the plan for all later actions of the same DataFrame."""
-        return _parts(Snapshot(self.options).plan())
+        return _parts(QueueSnapshot(self.options).plan())
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Read on an executor. For an empty plan, Spark passes a partition of another type."""
-        if isinstance(partition, Part) and isinstance(partition.content, Ids):
-            yield from _batches(self.schema, Snapshot(self.options).read(partition.content))
+        if isinstance(partition, ReadPart) and isinstance(partition.content, Ids):
+            yield from _batches(self.schema, QueueSnapshot(self.options).read(partition.content))
 
 
-class DeadLetterReader(_Reader, DataSourceReader):
+class DeadLetterReader(_TableReader, DataSourceReader):
     """spark.read, kind=dead."""
 
-    def partitions(self) -> list[Part]:
+    def partitions(self) -> list[ReadPart]:
         """Plan."""
         return _parts(DeadLetters(self.options).plan())
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Read on an executor."""
-        if isinstance(partition, Part) and isinstance(partition.content, Ids):
+        if isinstance(partition, ReadPart) and isinstance(partition.content, Ids):
             yield from _batches(self.schema, DeadLetters(self.options).read(partition.content))
 
 
-class EventReader(_Reader, DataSourceReader):
+class EventReader(_TableReader, DataSourceReader):
     """spark.read, kind=events: the current log, or a range of ids."""
 
-    def partitions(self) -> list[Part]:
+    def partitions(self) -> list[ReadPart]:
         """Plan."""
         log = StreamLog(self.options, self.options.streams)
         begin, newest = log.beginning(), log.newest_ids()
@@ -105,28 +105,28 @@ class EventReader(_Reader, DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Read on an executor."""
-        if isinstance(partition, Part) and isinstance(partition.content, Range):
-            rows = EventLog(self.options).read(partition.content)
+        if isinstance(partition, ReadPart) and isinstance(partition.content, StreamRange):
+            rows = EventLogReader(self.options).read(partition.content)
             yield from self.answer(rows, events.SCHEMA, time="event_at")
 
 
-class TopicReader(_Reader, DataSourceReader):
+class TopicReader(_TableReader, DataSourceReader):
     """spark.read, kind=topic: the stored messages, or a range of indexes."""
 
-    def partitions(self) -> list[Part]:
+    def partitions(self) -> list[ReadPart]:
         """Plan."""
-        return _parts(Topic(self.options).plan())
+        return _parts(TopicRows(self.options).plan())
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Read on an executor."""
-        if isinstance(partition, Part) and isinstance(partition.content, Indexes):
-            yield from _batches(self.schema, Topic(self.options).read(partition.content))
+        if isinstance(partition, ReadPart) and isinstance(partition.content, Indexes):
+            yield from _batches(self.schema, TopicRows(self.options).read(partition.content))
 
 
 # -- Streams ----------------------------------------------------------------------------------------------------------
 
 
-class _StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class _StreamReader(_TableReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Base class of the three streams: an admission limit, and no use of Spark's commit().
 
     Spark commits a batch to a source while it builds the next one, so the last batch of a run is never committed.
@@ -177,14 +177,14 @@ class EventStreamReader(_StreamReader):
         """Return the end of the next batch."""
         return self.log.advance_all(start, _most(limit), self.__dict__.get("_targets"))
 
-    def partitions(self, start: Any, end: Any) -> list[Part]:
+    def partitions(self, start: Any, end: Any) -> list[ReadPart]:
         """Plan a batch. After a restart the offsets come from the checkpoint."""
         return _parts(self.log.ranges(start, end))
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Read on an executor."""
-        if isinstance(partition, Part):
-            rows = EventLog(self.options).read(partition.content)
+        if isinstance(partition, ReadPart):
+            rows = EventLogReader(self.options).read(partition.content)
             yield from self.answer(rows, events.SCHEMA, time="event_at")
 
 
@@ -202,7 +202,7 @@ class DrainStreamReader(EventStreamReader):
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Read on an executor."""
-        if isinstance(partition, Part):
+        if isinstance(partition, ReadPart):
             rows = Journals(self.options).read(partition.content)
             yield from self.answer(rows, drain.SCHEMA, time="claimed_at")
 
@@ -213,14 +213,14 @@ class TopicStreamReader(_StreamReader):
     def __init__(self, options: Options, schema: Any) -> None:
         super().__init__(options, schema)
         self._target: int | None = None
-        self._topic: Topic | None = None
+        self._topic: TopicRows | None = None
 
     @property
-    def topic(self) -> Topic:
+    def topic(self) -> TopicRows:
         """Return the topic, on a connection of this process."""
-        topic: Topic | None = self.__dict__.get("_topic")
+        topic: TopicRows | None = self.__dict__.get("_topic")
         if topic is None:
-            topic = self._topic = Topic(self.options)
+            topic = self._topic = TopicRows(self.options)
         return topic
 
     def initialOffset(self) -> dict[str, Any]:
@@ -235,11 +235,11 @@ class TopicStreamReader(_StreamReader):
         """Return the end of the next batch."""
         return self.topic.advance(start, _most(limit), self.__dict__.get("_target"))
 
-    def partitions(self, start: Any, end: Any) -> list[Part]:
+    def partitions(self, start: Any, end: Any) -> list[ReadPart]:
         """Plan a batch."""
         return _parts(self.topic.cut(end["first"], end["index"])) if end != start else []
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Read on an executor."""
-        if isinstance(partition, Part):
-            yield from _batches(self.schema, Topic(self.options).read(partition.content))
+        if isinstance(partition, ReadPart):
+            yield from _batches(self.schema, TopicRows(self.options).read(partition.content))

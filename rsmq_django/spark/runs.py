@@ -21,7 +21,7 @@ KEPT = 500
 
 
 @dataclass(slots=True)
-class Run:
+class StepRun:
     """One run of one step. Contains no address and no password."""
 
     step: str
@@ -41,9 +41,9 @@ class Run:
         return json.dumps(asdict(self), sort_keys=True)
 
 
-def record(lake: Lake, step: str, work: Callable[[Run], None]) -> Run:
+def record(lake: Lake, step: str, work: Callable[[StepRun], None]) -> StepRun:
     """Run one step and record its result or error."""
-    run = Run(step, dt.datetime.now(dt.UTC).isoformat(timespec="microseconds"))
+    run = StepRun(step, dt.datetime.now(dt.UTC).isoformat(timespec="microseconds"))
     started = time.monotonic()
     try:
         lake.make_root()
@@ -59,7 +59,7 @@ def record(lake: Lake, step: str, work: Callable[[Run], None]) -> Run:
     return run
 
 
-def read_runs(lake: Lake) -> list[Run]:
+def read_runs(lake: Lake) -> list[StepRun]:
     """Return the recorded runs, newest first; records beyond the last `KEPT` are removed.
 
     Records that are damaged or of a later version are skipped.
@@ -71,9 +71,9 @@ def read_runs(lake: Lake) -> list[Run]:
     return [run for file in files[:KEPT] if (run := _read(file)) is not None]
 
 
-def _read(file: Path) -> Run | None:
+def _read(file: Path) -> StepRun | None:
     try:
-        return Run(**json.loads(file.read_text("utf-8")))
+        return StepRun(**json.loads(file.read_text("utf-8")))
     except (ValueError, TypeError):
         return None
 

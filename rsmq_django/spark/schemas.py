@@ -12,7 +12,7 @@ from .columns import Column, columns
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class LakeTable:
     """One table of the lake."""
 
     name: str
@@ -22,9 +22,9 @@ class Table:
 
 
 #: Error texts may contain personal data, and a month is long enough to investigate a failure.
-EVENTS = Table("events", events.SCHEMA, 30)
+EVENTS = LakeTable("events", events.SCHEMA, 30)
 #: A little over a year, so that a month can be compared with the same month of last year. A few MB a day at most.
-HOURLY = Table(
+HOURLY = LakeTable(
     "hourly",
     columns(
         "hour TIMESTAMP, queue STRING, task STRING, attempts BIGINT, first_attempts BIGINT, succeeded BIGINT, "
@@ -34,7 +34,7 @@ HOURLY = Table(
     400,
 )
 #: A quarter of a year, for all that follow.
-FAILURES = Table(
+FAILURES = LakeTable(
     "failures",
     columns(
         "task STRING, fingerprint STRING, error_type STRING, n BIGINT, retried BIGINT, dead BIGINT, "
@@ -42,7 +42,7 @@ FAILURES = Table(
     ),
     90,
 )
-SLO = Table(
+SLO = LakeTable(
     "slo",
     columns(
         "at TIMESTAMP, queue STRING, objective STRING, window STRING, total BIGINT, bad BIGINT, target DOUBLE, "
@@ -50,7 +50,7 @@ SLO = Table(
     ),
     90,
 )
-CAPACITY = Table(
+CAPACITY = LakeTable(
     "capacity",
     columns(
         "queue STRING, attempts BIGINT, arrivals_per_s DOUBLE, mean_run_s DOUBLE, run_cv_squared DOUBLE, load DOUBLE, "
@@ -58,7 +58,7 @@ CAPACITY = Table(
     ),
     90,
 )
-ANOMALIES = Table(
+ANOMALIES = LakeTable(
     "anomalies",
     columns(
         "hour TIMESTAMP, queue STRING, task STRING, metric STRING, value DOUBLE, median DOUBLE, mad DOUBLE, z DOUBLE, "
@@ -66,7 +66,7 @@ ANOMALIES = Table(
     ),
     90,
 )
-DEPTH = Table(
+DEPTH = LakeTable(
     "depth",
     columns(
         "taken_at TIMESTAMP, queue STRING, waiting BIGINT, delayed BIGINT, in_flight BIGINT, oldest_age_us BIGINT, "
@@ -74,5 +74,5 @@ DEPTH = Table(
     ),
     90,
 )
-DEAD_LETTERS = Table("dead_letters", dead_letters.SCHEMA, 90)
+DEAD_LETTERS = LakeTable("dead_letters", dead_letters.SCHEMA, 90)
 TABLES = (EVENTS, HOURLY, FAILURES, SLO, CAPACITY, ANOMALIES, DEPTH, DEAD_LETTERS)

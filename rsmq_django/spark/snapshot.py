@@ -37,7 +37,7 @@ class Ids:
     visible_ms: tuple[float, ...]
 
 
-class Snapshot:
+class QueueSnapshot:
     """Plans and reads a snapshot of queues."""
 
     def __init__(self, options: Options) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from .columns import ddl
 from .durable import replace_directory
 from .lake import Lake
-from .schemas import EVENTS, Table
+from .schemas import EVENTS, LakeTable
 
 
 def read_events(spark: Any, lake: Lake, days: Iterable[dt.date]) -> Any:
@@ -19,19 +19,19 @@ def read_events(spark: Any, lake: Lake, days: Iterable[dt.date]) -> Any:
     return _read(spark, EVENTS, [path for day in days for path in lake.event_paths(day)])
 
 
-def read_days(spark: Any, lake: Lake, table: Table, days: Iterable[dt.date]) -> Any:
+def read_days(spark: Any, lake: Lake, table: LakeTable, days: Iterable[dt.date]) -> Any:
     """Return the rows of some days of a table other than events."""
     return _read(spark, table, [path for day in days if (path := lake.day_path(table, day)).exists()])
 
 
-def _read(spark: Any, table: Table, paths: Sequence[Any]) -> Any:
+def _read(spark: Any, table: LakeTable, paths: Sequence[Any]) -> Any:
     schema = ddl(table.columns)
     if not paths:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).parquet(*map(str, paths))
 
 
-def write_days(frame: Any, lake: Lake, table: Table, days: Sequence[dt.date]) -> None:
+def write_days(frame: Any, lake: Lake, table: LakeTable, days: Sequence[dt.date]) -> None:
     """Replace whole days of a table with the rows of a frame with a column `dt`; a day without rows becomes empty.
 
     Each day is replaced atomically. After a crash some days are old and some new; running it again completes the rest.

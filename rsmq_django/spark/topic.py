@@ -33,7 +33,7 @@ class Indexes:
     last: int
 
 
-class Topic:
+class TopicRows:
     """Reads a topic in ranges of indexes."""
 
     def __init__(self, options: Options) -> None:

@@ -19,7 +19,7 @@ from rsmq_django.spark.bulk import BulkSender
 from rsmq_django.spark.config import JobConfig
 from rsmq_django.spark.lake import Lake
 from rsmq_django.spark.options import Options
-from rsmq_django.spark.runs import Run, read_runs
+from rsmq_django.spark.runs import StepRun, read_runs
 from rsmq_django.spark.schemas import DEAD_LETTERS
 from tests.redis_server import PrivateServer
 from tests.spark.samples import log_events
@@ -194,7 +194,7 @@ def test_run_that_may_not_go_on_is_told_with_the_option_that_lets_it(error: str,
     command = Command(stdout=out, stderr=out, no_color=True)
     command.options = {"json": False}
 
-    command._print_run(Run("archive", "2026-11-18T12:00:00+00:00", error=error))
+    command._print_run(StepRun("archive", "2026-11-18T12:00:00+00:00", error=error))
 
     assert out.getvalue().startswith(f"archive: {error}\nrsmq_pipeline archive {option}")
 

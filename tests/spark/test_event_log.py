@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rsmq_django.spark.errors import DataLoss, LogReset
-from rsmq_django.spark.events import FIELDS, SCHEMA, EventLog, rows
+from rsmq_django.spark.events import FIELDS, SCHEMA, EventLogReader, rows
 from rsmq_django.spark.log import StreamLog
 from tests.redis_server import PrivateServer
 from tests.spark.samples import STREAM, ids_between, log_events
@@ -234,7 +234,7 @@ def test_every_entry_is_in_exactly_one_batch_or_counted_as_lost(server: PrivateS
 def test_row_has_the_columns_of_the_schema_and_the_units_of_the_log(server: PrivateServer, options):
     server.redis.xadd(STREAM, {"e": "dead"}, id="1795000000000-3")
     log_events(server.redis, 1, event="retried", error_type="ValueError", error="no row 7", wait_us=5, run_us="")
-    log = EventLog(options(kind="events"))
+    log = EventLogReader(options(kind="events"))
     (part,) = log.log.cut(STREAM, "0-0", "+")
 
     (table,) = log.read(part)

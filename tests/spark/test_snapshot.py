@@ -4,11 +4,11 @@ import pytest
 
 from rsmq_django.core import Client, Queue
 from rsmq_django.spark.errors import PipelineError
-from rsmq_django.spark.snapshot import SCHEMA, Snapshot
+from rsmq_django.spark.snapshot import SCHEMA, QueueSnapshot
 from tests.redis_server import PrivateServer
 
 
-def read_all(snapshot: Snapshot, parts=None) -> list[dict]:
+def read_all(snapshot: QueueSnapshot, parts=None) -> list[dict]:
     found = []
     for part in snapshot.plan() if parts is None else parts:
         for table in snapshot.read(part):
@@ -18,7 +18,7 @@ def read_all(snapshot: Snapshot, parts=None) -> list[dict]:
 
 def test_messages_received_or_deleted_while_it_is_read_are_neither_lost_nor_doubled(mail: Queue, options):
     ids = mail.send_many(f"{number}" for number in range(5000))
-    snapshot = Snapshot(options(queue="mail", rowsPerPartition="1000"))
+    snapshot = QueueSnapshot(options(queue="mail", rowsPerPartition="1000"))
     parts = snapshot.plan()
 
     taken = [mail.receive_many(1000) for _ in range(3)]  # each moves to another rank
@@ -34,7 +34,7 @@ def test_snapshot_leaves_no_trace(mail: Queue, options, server: PrivateServer):
     mail.send_many(["a", "b"])
     before = server.redis.hgetall("rsmq:mail:Q"), server.redis.zrange("rsmq:mail", 0, -1, withscores=True)
 
-    read_all(Snapshot(options()))
+    read_all(QueueSnapshot(options()))
 
     assert before == (server.redis.hgetall("rsmq:mail:Q"), server.redis.zrange("rsmq:mail", 0, -1, withscores=True))
 
@@ -44,7 +44,7 @@ def test_what_other_clients_left_is_shown_as_it_is(mail: Queue, options, server:
     server.redis.zadd("rsmq:mail", {"phantom": 1, "22-random-characters!!": 1_795_000_000})
     server.redis.hset("rsmq:mail:Q", mapping={"22-random-characters!!": "in seconds", "22-random-characters!!:rc": "x"})
 
-    rows = {row["body"]: row for row in read_all(Snapshot(options()))}
+    rows = {row["body"]: row for row in read_all(QueueSnapshot(options()))}
 
     assert set(rows) == {b"\xff binary", b"in seconds"}
     foreign = rows[b"in seconds"]
@@ -58,8 +58,8 @@ def test_all_queues_are_read_unless_some_are_named(mail: Queue, client: Client, 
     mail.send("1")
     other.send("2")
 
-    assert [row["queue"] for row in read_all(Snapshot(options()))] == ["mail", "other"]
-    assert [row["queue"] for row in read_all(Snapshot(options(queue="other")))] == ["other"]
+    assert [row["queue"] for row in read_all(QueueSnapshot(options()))] == ["mail", "other"]
+    assert [row["queue"] for row in read_all(QueueSnapshot(options(queue="other")))] == ["other"]
 
 
 def test_queue_that_is_too_long_for_a_plan_is_refused(mail: Queue, options, monkeypatch):
@@ -67,4 +67,4 @@ def test_queue_that_is_too_long_for_a_plan_is_refused(mail: Queue, options, monk
     monkeypatch.setattr("rsmq_django.spark.snapshot.MAX_IDS", 1)
 
     with pytest.raises(PipelineError, match="has 2 messages, the limit is 1"):
-        Snapshot(options()).plan()
+        QueueSnapshot(options()).plan()

@@ -3,7 +3,7 @@
 import pytest
 
 from rsmq_django.spark.errors import DataLoss, LogReset
-from rsmq_django.spark.topic import Topic
+from rsmq_django.spark.topic import TopicRows
 from tests.redis_server import PrivateServer
 
 
@@ -14,13 +14,13 @@ def topic(server: PrivateServer, options):
     slots = {str(n): 1_795_000_000_000 + n * 100 for n in range(1, 1001, 10)}
     server.redis.zadd("rsmqt:orders:time", slots)
 
-    def make(**given: str) -> Topic:
-        return Topic(options(kind="topic", topic="orders", rowsPerPartition="300", **given))
+    def make(**given: str) -> TopicRows:
+        return TopicRows(options(kind="topic", topic="orders", rowsPerPartition="300", **given))
 
     return make
 
 
-def rows(topic: Topic, place, column: str = "index") -> list:
+def rows(topic: TopicRows, place, column: str = "index") -> list:
     parts = topic.cut(place["first"], place["index"])
     return [value for part in parts for table in topic.read(part) for value in table[column]]
 

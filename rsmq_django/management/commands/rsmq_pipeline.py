@@ -28,7 +28,7 @@ from ...queues import get_client
 from ...spark.bulk import resume
 from ...spark.config import JobConfig
 from ...spark.job import ALL_STEPS, Pipeline, stop_on_signals
-from ...spark.runs import DONE, FAILED, LOST_DATA, Run, read_runs, record
+from ...spark.runs import DONE, FAILED, LOST_DATA, StepRun, read_runs, record
 from ...spark.server import Server
 
 SPARK_STEPS = ("archive", "rollup", "analyse", "compact", "snapshot", "dlq", "drain", "backfill")
@@ -177,14 +177,14 @@ class Command(BaseCommand):
             pipeline.close()
         return worst
 
-    def _one(self, name: str, pipeline: Pipeline, config: JobConfig) -> Run:
-        own: dict[str, Callable[[Run], None]] = {
+    def _one(self, name: str, pipeline: Pipeline, config: JobConfig) -> StepRun:
+        own: dict[str, Callable[[StepRun], None]] = {
             "publish": self._publish,
             "backfill": lambda run: self._backfill(run, pipeline),
         }
         return record(config.find_lake(), name, own[name]) if name in own else pipeline.run(name)
 
-    def _publish(self, run: Run) -> None:
+    def _publish(self, run: StepRun) -> None:
         require_tables()
         from ...pipeline.publish import publish
 
@@ -192,7 +192,7 @@ class Command(BaseCommand):
         done = publish(lake, since=since, on_progress=lambda days: self.meter("publish", days))
         run.rows_in, run.rows_out = done.days, done.rows
 
-    def _backfill(self, run: Run, pipeline: Pipeline) -> None:
+    def _backfill(self, run: StepRun, pipeline: Pipeline) -> None:
         from ...spark.backfill import job_name, read_rows, send_rows
 
         path, queue, task = Path(self.options["what"]), self.options["queue"], self.options["task"]
@@ -273,7 +273,7 @@ class Command(BaseCommand):
 
     # -- Output ------------------------------------------------------------------------------------------------------
 
-    def _print_run(self, run: Run) -> None:
+    def _print_run(self, run: StepRun) -> None:
         if self.options["json"]:
             self.stdout.write(run.to_json())
         elif run.error:

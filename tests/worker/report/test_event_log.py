@@ -16,7 +16,7 @@ from rsmq_django.core.fingerprint import fingerprint
 from rsmq_django.live.places import Place
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.spark.dead_letters import DeadLetters
-from rsmq_django.spark.events import EventLog
+from rsmq_django.spark.events import EventLogReader
 from rsmq_django.spark.log import StreamLog
 from rsmq_django.spark.options import Options
 from rsmq_django.tasks import cancel
@@ -368,7 +368,7 @@ def pipeline_fingerprints(url: str, kind: str) -> list[str]:
     """Return the fingerprints that the pipeline computes from the event log, or from dead-letter queues."""
     options = Options.read({"url": url, "kind": kind})
     log = StreamLog(options, options.streams)
-    source: Any = EventLog(options) if kind == "events" else DeadLetters(options)
+    source: Any = EventLogReader(options) if kind == "events" else DeadLetters(options)
     begins = log.beginning()
     parts = log.ranges(begins, log.advance_all(begins, 1000)) if kind == "events" else source.plan()
     tables = [table for part in parts for table in source.read(part)]

@@ -30,7 +30,7 @@ from rsmq_django.pipeline.meter import Meter
 from rsmq_django.pipeline.publish import publish
 from rsmq_django.queues import ensure_queue
 from rsmq_django.spark.job import Pipeline
-from rsmq_django.spark.runs import Run
+from rsmq_django.spark.runs import StepRun
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ class Command(BaseCommand):
         self.timed("the same job again", 0, write.save)
         self.verify("messages after two runs of the job", queued(), rows)
 
-    def step(self, pipeline: Pipeline, name: str) -> Run:
+    def step(self, pipeline: Pipeline, name: str) -> StepRun:
         """Run a step; nothing may fail or be lost."""
         run = pipeline.run(name)
         if run.error or run.lost:
