@@ -306,6 +306,20 @@ def test_next_step_is_sent_and_stands_for_the_member(flow: Flow, queue: Queue):
     assert flow.status.waiting == 0
 
 
+@pytest.mark.parametrize("keeps", ["0", "1"])
+def test_result_of_a_step_is_there_for_the_next_one_and_is_kept_only_if_asked_for(flow: Flow, keeps: str):
+    flow.options["fields"] = {"keeps": keeps}
+    flow.create()
+    flow.expect("t0")
+    flow.client.run(prepare("rsmq", "w", [("0.1", b"0 60 second")]))
+
+    flow.end(0, value="5", targets=[Target("next", "0.1", "u0", "jobs", "c")])
+    assert flow.server.redis.hgetall(RESULTS) == {b"0": b"5"}
+    flow.end(0, "u0", value="6")
+
+    assert flow.server.redis.hgetall(RESULTS) == ({b"0": b"6"} if keeps == "1" else {})
+
+
 def test_member_of_an_older_release_ends_without_the_name_of_its_queue(flow: Flow):
     flow.create()
     flow.expect("t0", "t1")
@@ -573,3 +587,18 @@ def test_fields_that_are_too_long_are_not_read(flow: Flow, client: Client, monke
 
     assert known is not None and (known.name, known.kind, known.state) == ("12345678", "", "running")
     assert gone is None
+
+
+def test_state_of_a_workflow_that_was_only_begun_expires(flow: Flow, server: PrivateServer):
+    flow.create()
+
+    assert WEEK_MS - 600_000 < server.redis.pttl(STATE) <= WEEK_MS
+
+
+def test_queue_whose_limit_is_zero_takes_no_body(flow: Flow, queue: Queue, server: PrivateServer):
+    server.redis.hset("rsmq:jobs:Q", "maxsize", 0)
+
+    with pytest.raises(MessageTooLong):
+        flow.start(b"x")
+
+    assert queue.attributes().messages == 0

@@ -11,7 +11,7 @@ from rsmq_django.core import SettleResult
 from rsmq_django.core.errors import BrokenQueue
 from rsmq_django.core.events import following
 from rsmq_django.queues import ensure_queue, get_client, get_queue
-from rsmq_django.tasks import call, cancel, group
+from rsmq_django.tasks import call, cancel, group, newest_workflows
 from rsmq_django.worker.execute.execution import Execution
 from rsmq_django.worker.lease.settle import Settlement, settle_calls
 from rsmq_django.worker.outcomes import (
@@ -46,11 +46,21 @@ KINDS = {"postponed": ["released"], "not begun": []}
 @pytest.fixture(params=["single call", "without a result", "member of a group"])
 def held(configure: Configure, settings: Any, request: pytest.FixtureRequest) -> Execution:
     """An attempt that a worker has just begun; every attempt is an event."""
+    return begun(configure, settings, request.param)
+
+
+@pytest.fixture
+def member(configure: Configure, settings: Any) -> Execution:
+    """An attempt at the only member of a group that has just begun."""
+    return begun(configure, settings, "member of a group")
+
+
+def begun(configure: Configure, settings: Any, what: str) -> Execution:
     configure()
     settings.RSMQ = {**settings.RSMQ, "EVENTS": {"RECORD": "all"}}
     ensure_queue("default-dead")
-    task = declare(**{"result_ttl_s": 0} if request.param == "without a result" else {})(returns_seven)
-    if request.param == "member of a group":
+    task = declare(**{"result_ttl_s": 0} if what == "without a result" else {})(returns_seven)
+    if what == "member of a group":
         after = call(task).without_result()
         group([call(task)], then=after, on_failure=after).enqueue()
     else:
@@ -169,3 +179,78 @@ def test_result_of_a_call_that_failed_for_good_says_so(held: Execution, server: 
 
     status = server.redis.hget(f"rsmq::result:{held.task_id}", "status")
     assert status == (b"FAILED" if held.keep_result_s else None)
+
+
+def workflow_key(part: str = "") -> str:
+    (status,) = newest_workflows()
+    return f"rsmq::workflow:{status.id}{part}"
+
+
+@pytest.mark.parametrize("part", [":members", ":results", ":failures", ":steps", ":room"])
+@pytest.mark.parametrize("name", ["succeeded", "dead"])
+def test_member_does_not_end_while_a_part_of_its_workflow_is_damaged(
+    member: Execution, server: PrivateServer, part: str, name: str
+):
+    key = workflow_key(part)
+    server.redis.delete(key)
+    server.redis.set(key, "of another program")
+    before = stored(server)
+
+    with pytest.raises(BrokenQueue):
+        end(member, OUTCOMES[name])
+
+    assert stored(server) == before
+
+
+@pytest.mark.parametrize("name", ["dead", "discarded"])
+def test_member_that_failed_for_good_is_counted_with_its_failure(member: Execution, server: PrivateServer, name: str):
+    end(member, OUTCOMES[name])
+
+    (status,) = newest_workflows()
+    assert (status.state, status.failed, status.waiting, status.done) == ("failed", 1, 0, 0)
+    assert not server.redis.exists(workflow_key(":members"))
+    assert server.redis.hget(workflow_key(":failures"), 0).startswith(f"{member.task_id} {{".encode())
+    assert server.redis.hkeys(workflow_key(":steps")) == [b"then"], "what follows a failure was sent"
+
+
+def test_message_that_stands_for_no_member_any_more_ends_without_being_counted(
+    member: Execution, server: PrivateServer
+):
+    server.redis.hset(workflow_key(":members"), 0, "another-task")
+
+    end(member, OUTCOMES["dead"])
+
+    (status,) = newest_workflows()
+    assert (status.state, status.failed, status.waiting) == ("running", 0, 1)
+    assert get_queue("default-dead").attributes().messages == 1
+
+
+@pytest.mark.parametrize("name", ["succeeded", "dead"])
+def test_member_of_a_workflow_that_has_expired_ends_as_any_other_call(
+    member: Execution, server: PrivateServer, name: str
+):
+    state = workflow_key()
+    server.redis.delete(state)
+
+    assert end(member, OUTCOMES[name]) == [SettleResult.DONE]
+
+    assert get_queue("default").attributes().messages == 0
+    assert not server.redis.exists(state)
+
+
+def test_member_that_is_in_another_queue_is_not_counted_as_cancelled(member: Execution, server: PrivateServer):
+    queue = get_queue("default")
+    server.redis.rename(queue.keys.messages, "elsewhere")
+
+    assert not cancel(member.task_id)
+
+    (status,) = newest_workflows()
+    assert (status.state, status.failed, status.waiting) == ("running", 0, 1)
+
+
+def test_member_that_was_cancelled_is_counted_once(member: Execution):
+    assert cancel(member.task_id)
+    assert not cancel(member.task_id)
+
+    (status,) = newest_workflows()
+    assert (status.state, status.failed, status.waiting) == ("failed", 1, 0)

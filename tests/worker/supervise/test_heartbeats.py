@@ -11,9 +11,18 @@ from dataclasses import replace
 import pytest
 
 from rsmq_django.core import Connection, Message
-from rsmq_django.queues import ensure_queue, get_queue
-from rsmq_django.worker.fetch.queues import queue_settings
-from rsmq_django.worker.lease.inflight import DEAD_AFTER_S
+from rsmq_django.queues import ensure_queue, get_client, get_queue
+from rsmq_django.worker.delivery import WorkQueue
+from rsmq_django.worker.fetch.queues import SHORTEST_LEASE_S, queue_settings, work_queues_by_client
+from rsmq_django.worker.lease.inflight import (
+    DEAD_AFTER_S,
+    beat,
+    expire_inflight,
+    forget,
+    forget_dead,
+    read_inflight,
+    renew_inflight,
+)
 from rsmq_django.worker.report.shared_state import SharedState
 from rsmq_django.worker.supervise.maintenance import SAMPLED_AT_A_TIME, Maintenance, make_maintenance
 from rsmq_django.worker.supervise.process import Child, ProcessSlot
@@ -262,3 +271,75 @@ def test_leases_are_renewed_whatever_the_number_of_queues_and_however_damaged_ot
         assert until_ms > now_ms(server) + 25_000
     assert wait_s == 3.0
     assert len(exchanges) <= 6  # half of them load scripts
+
+
+# -- What is done about one that is dead -------------------------------------------------------------------------------
+
+
+def work_queue(name: str = "default") -> WorkQueue:
+    ((_, (found,)),) = work_queues_by_client(queue_settings([name]), "w1")
+    return found
+
+
+def test_dead_workers_are_told_a_hundred_at_a_time_and_not_those_that_send_heartbeats(server: PrivateServer):
+    server.redis.zadd("rsmq::workers", {f"dead{number:03}": number for number in range(120)})
+    server.redis.zadd("rsmq::workers", {"alive": now_ms(server) - 1000})
+    before_ms = now_ms(server)
+
+    told_ms, dead = beat(get_client(), ["w1", "dead000"])
+
+    assert int(before_ms) <= told_ms <= now_ms(server)
+    assert dead == [f"dead{number:03}" for number in range(1, 101)]
+    assert heartbeat_ms(server, "w1") == heartbeat_ms(server, "dead000") == told_ms
+    assert server.redis.zcard("rsmq::workers") == 122
+
+
+def test_worker_is_off_the_list_when_it_is_forgotten_but_not_while_it_seems_to_live(server: PrivateServer):
+    server.redis.zadd("rsmq::workers", {"w1": now_ms(server), "w2": 1, "w3": now_ms(server)})
+    for worker_id in ("w1", "w2", "w3"):
+        server.redis.hset(f"rsmq::worker:{worker_id}", "1 default", "\nx 1")
+
+    forget_dead(get_client(), "w1")
+    forget_dead(get_client(), "w2")
+    forget_dead(get_client(), "unknown")
+    forget(get_client(), "w3")
+
+    assert server.redis.zrange("rsmq::workers", 0, -1) == [b"w1"]
+    assert set(server.redis.keys("rsmq::worker:*")) == {b"rsmq::worker:w1", b"rsmq::worker:w3"}
+
+
+def test_only_what_a_dead_worker_still_holds_is_freed_and_all_of_it_leaves_its_record(
+    project: Configure, server: PrivateServer
+):
+    queue = ensure_queue("default")
+    mine, taken, gone = (held_by("w1", server, batch=batch) for batch in range(3))
+    queue.delete(gone)
+    queue.change_visibility(taken, 0)
+    assert queue.receive(visibility_timeout_s=1000) is not None
+    holds = read_inflight(get_client(), "rsmq::worker:w1")
+    until, before_ms = server.redis.zscore("rsmq:default", taken.id), now_ms(server)
+
+    assert expire_inflight(get_client(), [work_queue()], "w1", holds) == 1, "a worker that is not on the list is dead"
+
+    assert server.redis.zscore("rsmq:default", taken.id) == until
+    assert int(before_ms) <= (server.redis.zscore("rsmq:default", mine.id) or 0) <= now_ms(server)
+    assert not server.redis.exists("rsmq::worker:w1")
+
+
+def test_record_of_leases_outlives_the_leases_and_a_renewal_shortens_none(project: Configure, server: PrivateServer):
+    project(default={"VISIBILITY_TIMEOUT_S": 100}, mail={"VISIBILITY_TIMEOUT_S": 50}, fast={"VISIBILITY_TIMEOUT_S": 0})
+    first, second, third = (held_by("w1", server, name, batch=5) for name in ("default", "mail", "fast"))
+    long_ms = round(now_ms(server)) + 10_000_000
+    server.redis.zadd("rsmq:default", {first.id: long_ms})
+    server.redis.zadd("rsmq:mail", {second.id: 1})
+    server.redis.zadd("rsmq:fast", {third.id: 1})
+    queues = [work_queue(name) for name in ("default", "mail", "fast")]
+    before_ms = now_ms(server)
+
+    assert renew_inflight(get_client(), [("rsmq::worker:w1", queues)]) == SHORTEST_LEASE_S
+
+    after_ms = now_ms(server)
+    assert server.redis.zscore("rsmq:default", first.id) == long_ms
+    assert int(before_ms) <= (server.redis.zscore("rsmq:mail", second.id) or 0) - 50_000 <= after_ms
+    assert int(before_ms) <= (server.redis.zscore("rsmq:fast", third.id) or 0) - 1000 <= after_ms
+    assert 1_000_000 - 60_000 < server.redis.pttl("rsmq::worker:w1") - 60_000 <= 1_000_000

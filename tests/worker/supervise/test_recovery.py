@@ -111,6 +111,38 @@ def test_message_that_was_running_comes_back_later_and_is_counted(
     assert counted(server) == {f"{message.id}:crashes".encode(): b"1"}
 
 
+def test_message_waits_longer_with_each_process_that_dies_of_it(
+    worker: DeadWorker, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rsmq_django.worker.supervise.recovery.CRASH_WAIT_S", 100)
+    message = worker.holds(b"crash", is_running=True)
+    server.redis.hset("rsmq::released:default", f"{message.id}:crashes", 1)
+
+    worker.is_recovered()
+
+    pass_time(get_queue("default"), seconds=150)
+    assert get_queue("default").receive() is None
+    pass_time(get_queue("default"), seconds=51)
+    assert get_queue("default").receive() is not None
+    assert counted(server) == {f"{message.id}:crashes".encode(): b"2"}
+
+
+@pytest.mark.parametrize("key", ["rsmq:default-dead", "rsmq:default-dead:Q", "rsmq::dead:default-dead"])
+def test_message_stays_in_its_queue_when_its_dead_letter_queue_is_damaged(
+    worker: DeadWorker, server: PrivateServer, caplog: pytest.LogCaptureFixture, key: str
+):
+    message = worker.holds(b"crash", is_running=True)
+    server.redis.delete(key)
+    server.redis.set(key, "of another program")
+
+    worker.is_recovered(max_crashes=1)
+
+    assert f"message {message.id} stays in queue default for another attempt" in caplog.text
+    pass_time(get_queue("default"), seconds=NEVER_S)
+    again = get_queue("default").receive()
+    assert again is not None and again.body == b"crash"
+
+
 def test_message_that_only_waited_is_free_at_once_and_lost_no_attempt(worker: DeadWorker, server: PrivateServer):
     message = worker.holds(b"innocent", is_running=False)
 
