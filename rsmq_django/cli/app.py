@@ -22,7 +22,7 @@ from .completion import completion
 from .diagnosis import doctor
 from .failures import Failed, Interrupted, name_of, text_of
 from .messages import message
-from .options import JSON_OPTION, VERBOSE_OPTION, Group
+from .options import JSON_OPTION, VERBOSE_OPTION, RsmqctlGroup
 from .output import printable
 from .queues import queue
 from .reliable import reliable
@@ -33,7 +33,7 @@ from .topic import topic
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=RsmqctlGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "-r", "--redis-url", "--url", "url", metavar="URL", help="The server, for example redis://localhost:6379/0."
 )

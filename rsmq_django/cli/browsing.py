@@ -17,8 +17,8 @@ from ..core.transfers import pages
 from .dead_letters import Filter, filter_options
 from .failures import Failed
 from .forms import as_json, dead_row, description, new_table, received_as_json, row
-from .options import Command, name_option
-from .output import Table, counted, write_json
+from .options import RsmqctlCommand, name_option
+from .output import TextTable, counted, write_json
 from .session import Session
 
 #: Longer bodies do not fit on a line.
@@ -26,7 +26,7 @@ PREVIEW_BYTES = 200
 STATES = {"ready": State.READY, "delayed": State.DELAYED, "in-flight": State.IN_FLIGHT}
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @name_option
 @click.option(
     "--count", type=click.IntRange(1, MAX_BATCH), default=1, metavar="N", help="Up to N messages, one line each."
@@ -50,7 +50,7 @@ def peek(session: Session, /, name: str, count: int) -> None:
         click.echo("null" if session.json else f"No messages on queue: {name}")
 
 
-@click.command("list", cls=Command)
+@click.command("list", cls=RsmqctlCommand)
 @name_option
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="Maximum number of messages."
@@ -67,7 +67,7 @@ def list_(session: Session, /, name: str, limit: int, is_all: bool, state: str |
     """
     client = session.client(name)
     chosen = Filter(**conditions)
-    tables: dict[bool, Table] = {}
+    tables: dict[bool, TextTable] = {}
     shown = 0
     for now_ms, messages in _found(session, client, name, STATES.get(state or ""), chosen, None if is_all else limit):
         shown += len(messages)
@@ -118,7 +118,7 @@ def _print_rest(client: Client, name: str, shown: int, *, is_filtered: bool) -> 
         click.echo(f"{shown} of {counted(total)}; --limit N or --all shows more", err=True)
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @name_option
 @click.option("-i", "--message-id", required=True, metavar="ID")
 @click.option("--raw", is_flag=True, help="Print only the body, byte for byte.")
@@ -139,7 +139,7 @@ def show(session: Session, /, name: str, message_id: str, raw: bool) -> None:
             click.echo(line)
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @name_option
 @click.option(
     "--state", type=click.Choice(["ready", "hidden"]), help="Only messages that can, or cannot, be received now."

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from .options import Command
+from .options import RsmqctlCommand
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

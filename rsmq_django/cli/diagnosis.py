@@ -12,14 +12,14 @@ from ..core import Client
 from ..core.doctor import Finding, Repair, Severity, examine
 from ..core.doctor import repair as repair_findings
 from .failures import Failed
-from .options import Command, complete_queue_name, dry_run_option, yes_option
+from .options import RsmqctlCommand, complete_queue_name, dry_run_option, yes_option
 from .output import StatusLine, confirm, printable, write_json
 from .session import Session
 
 COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @click.option("--deep", is_flag=True, help="Check every message, not only the first 20,000 of each queue.")
 @click.option("--repair", "repairs", is_flag=True, help="Repair the repairable findings; checks every message.")
 @yes_option
@@ -42,7 +42,7 @@ def doctor(session: Session, /, deep: bool, repairs: bool, yes: bool) -> None:
         raise Failed("unhealthy", f"{bad} of {len(findings)} findings are warnings or errors{hint}")
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @click.option("-n", "--name", metavar="QUEUE", shell_complete=complete_queue_name, help="Only this queue.")
 @dry_run_option
 @yes_option

@@ -11,7 +11,7 @@ import click
 
 from ..core import Message
 from ..core.browse import Failure, State, StoredMessage
-from .output import Table, as_duration, as_size, as_text, message_fields, printable
+from .output import TextTable, as_duration, as_size, as_text, message_fields, printable
 
 COLOURS = {State.READY: "green", State.DELAYED: "cyan", State.IN_FLIGHT: "yellow"}
 
@@ -48,11 +48,11 @@ def word(message: StoredMessage, now_ms: float) -> str:
 # -- For people: rows -------------------------------------------------------------------------------------------------
 
 
-def new_table(*, are_dead: bool) -> Table:
+def new_table(*, are_dead: bool) -> TextTable:
     """Return the table for messages, or the one for dead letters, with failure columns instead of bodies."""
     if are_dead:
-        return Table(["ID", "FAILED", "REASON", "TASK", "ERROR"], right=["FAILED"])
-    return Table(["ID", "STATE", "VISIBLE", "RC", "SIZE", "BODY"], right=["VISIBLE", "RC", "SIZE"])
+        return TextTable(["ID", "FAILED", "REASON", "TASK", "ERROR"], right=["FAILED"])
+    return TextTable(["ID", "STATE", "VISIBLE", "RC", "SIZE", "BODY"], right=["VISIBLE", "RC", "SIZE"])
 
 
 def row(message: StoredMessage, now_ms: float) -> list[str]:

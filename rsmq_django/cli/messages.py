@@ -12,14 +12,14 @@ from .browsing import count, list_, peek, show
 from .failures import Failed
 from .forms import received_as_json
 from .moving import move, redrive
-from .options import Group, dry_run_option, name_option
+from .options import RsmqctlGroup, dry_run_option, name_option
 from .output import counted, write_json
 from .sending import send
 from .session import Session
 from .waiting import until_found
 
 
-@click.group(cls=Group)
+@click.group(cls=RsmqctlGroup)
 def message() -> None:
     """Send, receive, inspect, move and delete messages."""
 

@@ -12,8 +12,8 @@ from ..core.browse import StoredMessage
 from ..core.transfers import Transfer, move_messages, preview, redrive_slice
 from .dead_letters import Filter, filter_options
 from .failures import Failed
-from .options import Command, complete_queue_name, dry_run_option, name_option
-from .output import Table, printable
+from .options import RsmqctlCommand, complete_queue_name, dry_run_option, name_option
+from .output import TextTable, printable
 from .session import Session
 from .transfers import carry_out, print_result
 
@@ -41,7 +41,7 @@ def transfer_options(function: F) -> F:
     return function
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @name_option
 @click.option("--to", "target", required=True, metavar="QUEUE", shell_complete=complete_queue_name, help="The target.")
 @transfer_options
@@ -64,7 +64,7 @@ def move(session: Session, /, name: str, target: str, dry_run: bool, ids: tuple[
         carry_out(session, transfer, send, "moved")
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @name_option
 @click.option(
     "--to",
@@ -137,5 +137,5 @@ def print_preview(session: Session, transfer: Transfer, target: str | None) -> N
         transfer.moved[home] += number
     if groups and not session.json:
         rows = [[str(number), *map(printable, group)] for group, number in groups.most_common()]
-        Table(["COUNT", "TO", "TASK", "REASON", "ERROR"], right=["COUNT"]).print(rows)
+        TextTable(["COUNT", "TO", "TASK", "REASON", "ERROR"], right=["COUNT"]).print(rows)
     print_result(session, transfer, "would redrive")

@@ -55,7 +55,7 @@ VERBOSE_OPTION = click.Option(
 )
 
 
-class Command(click.Command):
+class RsmqctlCommand(click.Command):
     """A command that accepts --json after its name, too."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -64,10 +64,10 @@ class Command(click.Command):
         return [*own, JSON_OPTION, help_option]
 
 
-class Group(click.Group):
+class RsmqctlGroup(click.Group):
     """A group of such commands."""
 
-    command_class = Command
+    command_class = RsmqctlCommand
 
 
 # -- Completion -------------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
-class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
+class TimeParam(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
     """A time: an age such as 90s, 30m, 2h, 7d, or an ISO date and time (local unless it names a zone)."""
 
     name = "time"
@@ -118,7 +118,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in newe
             )
 
 
-MOMENT = Moment()
+MOMENT = TimeParam()
 
 
 # -- Options ----------------------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def as_size(size_bytes: float) -> str:
 # -- Tables -----------------------------------------------------------------------------------------------------------
 
 
-class Table:
+class TextTable:
     """Aligned columns. The last column takes the remaining width; rows may arrive in several parts."""
 
     def __init__(self, headers: Sequence[str], *, right: Sequence[str] = ()) -> None:
@@ -184,7 +184,7 @@ def counted(number: int) -> str:
     return f"{number} message" if number == 1 else f"{number} messages"
 
 
-class Progress:
+class ProgressBar:
     """A progress bar on stderr, if that is a terminal and the work takes more than a moment.
 
     Without a total it shows a counter.

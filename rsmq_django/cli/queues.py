@@ -14,13 +14,13 @@ from ..core.pause import pause as pause_call
 from ..core.pause import paused as paused_call
 from ..core.pause import resume as resume_call
 from .diagnosis import repair
-from .options import Group, attribute_options, dry_run_option, name_option, yes_option
+from .options import RsmqctlGroup, attribute_options, dry_run_option, name_option, yes_option
 from .output import confirm, counted, write_json
 from .session import Session
 from .statistics import stats
 
 
-@click.group(cls=Group)
+@click.group(cls=RsmqctlGroup)
 def queue() -> None:
     """Create, list, inspect, change, pause, purge and delete queues."""
 

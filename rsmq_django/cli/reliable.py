@@ -12,7 +12,7 @@ import click
 from ..core.limits import MAX_BATCH, MAX_BODY_BYTES
 from ..core.reliable import Kind, ReliableMessage
 from .failures import Failed
-from .options import Group
+from .options import RsmqctlGroup
 from .output import counted, message_fields, write_json
 from .reliable_queues import (
     CONSUMER,
@@ -52,7 +52,7 @@ receipts_option = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=RsmqctlGroup)
 def reliable() -> None:
     """Push, pop, acknowledge and recover on reliable queues.
 

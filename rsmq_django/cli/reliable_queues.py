@@ -9,8 +9,8 @@ import click
 from ..core.limits import MAX_BATCH
 from ..core.reliable import KINDS, Kind, ReliableQueue, StoredMessage, list_reliable_queues
 from ..core.reliable.library import LIBRARY, load_functions
-from .options import Command, yes_option
-from .output import Table, as_duration, as_text, confirm, counted, message_fields, printable, write_json
+from .options import RsmqctlCommand, yes_option
+from .output import TextTable, as_duration, as_text, confirm, counted, message_fields, printable, write_json
 from .session import Session
 
 #: Consumer name recorded for messages popped by rsmqctl.
@@ -32,14 +32,14 @@ def print_line(session: Session, text: str, **fields: object) -> None:
         click.echo(text)
 
 
-@click.command("list", cls=Command)
+@click.command("list", cls=RsmqctlCommand)
 @click.pass_obj
 def list_(session: Session, /) -> None:
     """Print the names of all reliable queues as a JSON array."""
     write_json(list_reliable_queues(session.client()))
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @name_option
 @click.pass_obj
 def info(session: Session, /, name: str) -> None:
@@ -51,7 +51,7 @@ def info(session: Session, /, name: str) -> None:
     write_json({"queue": name, **asdict(reliable_queue(session, name).statistics())})
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @name_option
 @click.option(
     "--kind",
@@ -75,11 +75,11 @@ def inspect(session: Session, /, name: str, kind: Kind, start: int, count: int) 
     elif not messages:
         click.echo(f"No {kind} messages on: {name}")
     else:
-        table = Table(["ID", "TRIES", "SINCE", "CONSUMER", "BODY"], right=["TRIES", "SINCE"])
+        table = TextTable(["ID", "TRIES", "SINCE", "CONSUMER", "BODY"], right=["TRIES", "SINCE"])
         table.print([_stored_as_row(message) for message in messages])
 
 
-@click.command("set", cls=Command)
+@click.command("set", cls=RsmqctlCommand)
 @name_option
 @click.option("--max-deliveries", type=click.IntRange(0), required=True, metavar="N", help="0 for no limit.")
 @click.pass_obj
@@ -93,7 +93,7 @@ def set_(session: Session, /, name: str, max_deliveries: int) -> None:
         write_json({"queue": name, "max_deliveries": max_deliveries})
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @name_option
 @yes_option
 @click.pass_obj
@@ -109,7 +109,7 @@ def delete(session: Session, /, name: str, yes: bool) -> None:
         write_json({"queue": name, "deleted": True})
 
 
-@click.command("load-functions", cls=Command)
+@click.command("load-functions", cls=RsmqctlCommand)
 @click.pass_obj
 def load_functions_(session: Session, /) -> None:
     """Load the functions rq_push, rq_pop, ... into the server.

@@ -14,8 +14,8 @@ from ..core import Queue, RsmqError
 from ..core.errors import MessageTooLong, OutcomeUnknown
 from ..core.limits import MAX_BATCH, MAX_BODY_BYTES
 from .failures import Failed, Interrupted, name_of, text_of
-from .options import Command, name_option
-from .output import Progress, counted, write_json
+from .options import RsmqctlCommand, name_option
+from .output import ProgressBar, counted, write_json
 from .session import Session
 
 #: The server stores a batch in one step; this limit keeps the step within a few milliseconds.
@@ -25,7 +25,7 @@ MAX_BATCH_BYTES = 1024 * 1024
 Lines = list[tuple[int, bytes]]
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @name_option
 @click.option("-m", "--message", "text", metavar="TEXT", help="The body.")
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read the body from standard input.")
@@ -67,12 +67,12 @@ def send(
 
 def send_lines(session: Session, queue: Queue, source: IO[bytes], *, delay_s: float | None) -> None:
     """Send each non-empty line without its line ending, and print the ids."""
-    account = Account(queue)
+    account = SendProgress(queue)
     size_bytes = _size_of(source)
     # On a terminal, the ids of a large file would flood the screen.
     prints_ids = session.json or not sys.stdout.isatty()
     try:
-        with Progress("sending", size_bytes, shows_numbers=size_bytes is None, is_quiet=session.json) as bar:
+        with ProgressBar("sending", size_bytes, shows_numbers=size_bytes is None, is_quiet=session.json) as bar:
             for account.under_way, batch_bytes in batches(source):
                 ids = queue.send_many([body for _, body in account.under_way], delay_s=delay_s)
                 account.close_batch()
@@ -88,7 +88,7 @@ def send_lines(session: Session, queue: Queue, source: IO[bytes], *, delay_s: fl
 
 
 @dataclass
-class Account:
+class SendProgress:
     """Progress of sending a file."""
 
     queue: Queue

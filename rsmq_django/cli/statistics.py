@@ -14,8 +14,8 @@ from ..core import Client, RsmqError, list_queues
 from ..core.browse import depth_call
 from ..core.stats.depth import Depth
 from .failures import name_of, text_of
-from .options import Command, complete_queue_name
-from .output import CLEAR_LINE, Table, as_duration, as_size, can_redraw, printable, write_json
+from .options import RsmqctlCommand, complete_queue_name
+from .output import CLEAR_LINE, TextTable, as_duration, as_size, can_redraw, printable, write_json
 from .session import Session
 
 #: Queues read per round trip.
@@ -27,13 +27,13 @@ Reading = dict[str, Depth | RsmqError]
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class StatisticsSample:
     """The depths of queues at one moment."""
 
     seen_at_s: float
     queues: Reading
 
-    def rate(self, name: str, counter: str, before: Snapshot) -> float | None:
+    def rate(self, name: str, counter: str, before: StatisticsSample) -> float | None:
         """Return how much a counter of a queue has grown per second since an earlier snapshot."""
         now, then = self.queues[name], before.queues.get(name)
         if not isinstance(now, Depth) or not isinstance(then, Depth):
@@ -42,7 +42,7 @@ class Snapshot:
         return max(0, grown) / (self.seen_at_s - before.seen_at_s)
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @click.option("-n", "--name", metavar="QUEUE", shell_complete=complete_queue_name, help="Only this queue.")
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C, with rates.")
 @click.option(
@@ -94,13 +94,13 @@ class Screen:
         sys.stdout.flush()
 
 
-def take_snapshot(session: Session, name: str | None) -> Snapshot:
+def take_snapshot(session: Session, name: str | None) -> StatisticsSample:
     """Return the statistics of one queue or of all. For one queue, raises its error."""
     client = session.client(name)
     queues = read_all(client, [name] if name else list_queues(client))
     if name and isinstance(error := queues[name], RsmqError):
         raise error
-    return Snapshot(time.monotonic(), queues)
+    return StatisticsSample(time.monotonic(), queues)
 
 
 def read_all(client: Client, names: Sequence[str]) -> Reading:
@@ -112,7 +112,7 @@ def read_all(client: Client, names: Sequence[str]) -> Reading:
     return found
 
 
-def show(session: Session, snapshot: Snapshot, before: Snapshot | None, *, is_single: bool) -> None:
+def show(session: Session, snapshot: StatisticsSample, before: StatisticsSample | None, *, is_single: bool) -> None:
     """Print the statistics, with rates if there is an earlier snapshot."""
     if session.json:
         found = [as_json(name, read) for name, read in snapshot.queues.items()]
@@ -121,7 +121,7 @@ def show(session: Session, snapshot: Snapshot, before: Snapshot | None, *, is_si
         click.echo("\n".join(table(snapshot, before)))
 
 
-def table(snapshot: Snapshot, before: Snapshot | None) -> list[str]:
+def table(snapshot: StatisticsSample, before: StatisticsSample | None) -> list[str]:
     """Return the lines of a table."""
     headers = ["QUEUE", "READY", "DELAYED", "IN FLIGHT", "OLDEST", "SENT", "RECEIVED", "MEMORY"]
     rows = [row(name, read) for name, read in snapshot.queues.items()]
@@ -130,7 +130,7 @@ def table(snapshot: Snapshot, before: Snapshot | None) -> list[str]:
         for cells, name in zip(rows, snapshot.queues, strict=True):
             rates = snapshot.rate(name, "total_sent", before), snapshot.rate(name, "total_received", before)
             cells += ["" if rate is None else f"{rate:.1f}" for rate in rates]
-    return Table(headers, right=headers[1:]).lines(rows)
+    return TextTable(headers, right=headers[1:]).lines(rows)
 
 
 def row(name: str, read: Depth | RsmqError) -> list[str]:

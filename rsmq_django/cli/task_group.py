@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from .options import Group
+from .options import RsmqctlGroup
 from .task_retry import retry
 from .tasks import list_, show, tail
 
 
-@click.group(cls=Group)
+@click.group(cls=RsmqctlGroup)
 def task() -> None:
     """List, show and follow runs of tasks, and retry dead letters."""
 

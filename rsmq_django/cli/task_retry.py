@@ -31,8 +31,8 @@ from ..core.retry_plans import (
 from ..core.transfers import Transfer, by_target, pages, preview, redrive_slice
 from .dead_letters import Filter, filter_options
 from .failures import Failed, Interrupted, name_of, text_of
-from .options import Command, complete_queue_name, dry_run_option
-from .output import Progress, counted, write_json
+from .options import RsmqctlCommand, complete_queue_name, dry_run_option
+from .output import ProgressBar, counted, write_json
 from .session import Session
 from .tasks import find_message, newest_run, read_record
 from .transfers import print_result
@@ -42,7 +42,7 @@ LOOK_EVERY_S = 0.5
 Fits = Callable[[StoredMessage], bool]
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option(
     "-n", "--name", metavar="QUEUE", shell_complete=complete_queue_name, help="All matching dead letters of this queue."
@@ -170,7 +170,7 @@ def _retry_all(
     plan_id = begin(client, name, rate=rate, to_look_at=to_look_at, limit=limit, failure=failure)
     sent = 0
     try:
-        with Progress("checked", to_look_at, is_quiet=session.json) as bar:
+        with ProgressBar("checked", to_look_at, is_quiet=session.json) as bar:
             looked_at = 0
             for plan in go_on(client, plan_id, fits):
                 bar.advance(plan.looked_at - looked_at)
@@ -193,7 +193,7 @@ def _retry_all(
 def _await_end(session: Session, client: Client, plan_id: str) -> None:
     plan = read_plan(client, plan_id)
     done = 0
-    with Progress("ended", plan.sent if plan else 0, is_quiet=session.json) as bar:
+    with ProgressBar("ended", plan.sent if plan else 0, is_quiet=session.json) as bar:
         while plan is not None and plan.open:
             for _ended in each_part(settle_part, client, plan):
                 pass

@@ -22,8 +22,8 @@ from ..core.listing import MAX_QUEUES, find
 from ..core.runs import FAILED, RunFilter, Tail, attempts_of, find_runs, group_of, read_run
 from .failures import Failed
 from .forms import relative
-from .options import MOMENT, Command, complete_queue_name
-from .output import Table, as_duration, as_text, printable, write_json
+from .options import MOMENT, RsmqctlCommand, complete_queue_name
+from .output import TextTable, as_duration, as_text, printable, write_json
 from .session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,7 +61,7 @@ def wanted_runs(*, name: str | None, outcomes: Sequence[str], words: Sequence[st
 # -- list and tail ----------------------------------------------------------------------------------------------------
 
 
-@click.command("list", cls=Command)
+@click.command("list", cls=RsmqctlCommand)
 @run_filter_options
 @click.option("--since", "since_ms", type=MOMENT, metavar="TIME", help="Ended at or after: 30m, 2h, 7d, or a time.")
 @click.option("--until", "until_ms", type=MOMENT, metavar="TIME", help="Ended before TIME; same forms as --since.")
@@ -103,7 +103,7 @@ def list_(
         click.echo(f"{cut}--before {found.older} continues the list", err=True)
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @run_filter_options
 @click.option("--interval", type=click.FloatRange(min=0.1), default=1.0, metavar="S", help="Default: every second.")
 @click.pass_obj
@@ -127,7 +127,7 @@ def dead_letters_of(run: Event) -> str | None:
     return f"{split_band(run.queue)[0]}-dead" if run.queue else None
 
 
-def show_runs(session: Session, runs: Sequence[Event], table: Table) -> None:
+def show_runs(session: Session, runs: Sequence[Event], table: TextTable) -> None:
     """Print runs in the chosen format."""
     if session.json:
         for run in runs:
@@ -159,8 +159,8 @@ def as_json(run: Event) -> dict[str, Any]:
     }
 
 
-def _new_table() -> Table:
-    return Table(
+def _new_table() -> TextTable:
+    return TextTable(
         ["RUN", "ENDED", "OUTCOME", "TASK", "ID", "LATENCY", "TIME", "ERROR"], right=["ENDED", "LATENCY", "TIME"]
     )
 
@@ -194,7 +194,7 @@ def _whole(epoch_ms: float | None) -> int | None:
 # -- show -------------------------------------------------------------------------------------------------------------
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @click.argument("name", metavar="ID")
 @click.pass_obj
 def show(session: Session, /, name: str) -> None:

@@ -12,8 +12,8 @@ from ..core.limits import MAX_BODY_BYTES
 from ..core.topics import Entry, GroupStatus, Topic, list_topics
 from .failures import Interrupted
 from .forms import relative
-from .options import Group
-from .output import Table, as_duration, as_size, printable, write_json
+from .options import RsmqctlGroup
+from .output import TextTable, as_duration, as_size, printable, write_json
 from .sending import batches
 from .session import Session
 from .topic_files import archive, restore
@@ -21,7 +21,7 @@ from .topic_keeping import bridge, group_as_json, set_, topic_as_json, trim
 from .topic_reading import existing, read, replay, seek, tail, topic_option
 
 
-@click.group(cls=Group)
+@click.group(cls=RsmqctlGroup)
 def topic() -> None:
     """Topics: logs that consumer groups read independently.
 
@@ -48,7 +48,7 @@ def list_(session: Session, /) -> None:
     Topics that only other programs use are not listed; 'topic info -n NAME' shows them.
     """
     client = session.client()
-    table = Table(["TOPIC", "KEPT", "FIRST", "LAST", "GROUPS", "NEWEST"], right=["KEPT", "FIRST", "LAST", "GROUPS"])
+    table = TextTable(["TOPIC", "KEPT", "FIRST", "LAST", "GROUPS", "NEWEST"], right=["KEPT", "FIRST", "LAST", "GROUPS"])
     rows = []
     for name in list_topics(client):
         status = Topic(name, client).status()
@@ -111,7 +111,7 @@ def groups(session: Session, /, name: str) -> None:
         click.echo(f"No groups on topic: {name}", err=True)
         return
     counts = ["UNACKED", "SKIPPED", "DEAD", "LIVE"]
-    table = Table(["GROUP", "NEXT", "LAG", "OLDEST", *counts, "SEEN"], right=["NEXT", "LAG", *counts])
+    table = TextTable(["GROUP", "NEXT", "LAG", "OLDEST", *counts, "SEEN"], right=["NEXT", "LAG", *counts])
     table.print([_group_row(status, seen_s) for status, seen_s in statuses])
 
 

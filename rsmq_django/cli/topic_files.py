@@ -19,7 +19,7 @@ from ..core.limits import MAX_BATCH, MAX_TRIP_BYTES
 from ..core.portions import portions
 from ..core.topics import Entry, Topic, TopicMessage
 from .failures import Failed, Interrupted, name_of, text_of
-from .options import Command
+from .options import RsmqctlCommand
 from .output import counted, write_json
 from .session import Session
 from .topic_reading import as_json, existing, topic_option
@@ -34,7 +34,7 @@ file_option = click.option(
 )
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @topic_option
 @file_option
 @click.option("--from", "first", type=click.IntRange(1), default=1, metavar="INDEX", help="Start at this index.")
@@ -60,7 +60,7 @@ def archive(session: Session, /, name: str, path: Path, first: int) -> None:
     _print_count(session, name, count, "archived", "from")
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @topic_option
 @file_option
 @click.option("--append", is_flag=True, help="Publish after the existing messages of the topic.")

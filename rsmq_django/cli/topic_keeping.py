@@ -11,7 +11,7 @@ import click
 from ..core import Queue
 from ..core.topics import Bridge, GroupStatus, Retention, Topic, TopicStatus
 from .failures import Interrupted
-from .options import Command, complete_queue_name, dry_run_option, yes_option
+from .options import RsmqctlCommand, complete_queue_name, dry_run_option, yes_option
 from .output import confirm, counted, write_json
 from .session import Session
 from .topic_reading import existing, group_option, topic_option
@@ -53,7 +53,7 @@ def group_as_json(status: GroupStatus) -> dict[str, Any]:
     }
 
 
-@click.command("set", cls=Command)
+@click.command("set", cls=RsmqctlCommand)
 @topic_option
 @click.option("--max-count", type=click.IntRange(0), metavar="N", help="Keep about N messages; 0 for no limit.")
 @click.option("--max-age", type=click.FloatRange(0), metavar="S", help="Keep messages for S seconds; 0 for no limit.")
@@ -91,7 +91,7 @@ def _chosen(given: Any, stored: Any) -> Any:
     return stored if given is None else given or None
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @topic_option
 @click.option("--before", type=click.IntRange(0), metavar="INDEX", help="Drop the messages before this one.")
 @click.option("--keep", type=click.IntRange(0), metavar="N", help="Drop all but the last N messages.")
@@ -137,7 +137,7 @@ def _print_dropped(session: Session, name: str, dropped: int, *, would: bool) ->
 # -- Bridge ----------------------------------------------------------------------------------------------------------
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @topic_option
 @group_option
 @click.option("--to", "target", required=True, metavar="QUEUE", shell_complete=complete_queue_name, help="The queue.")

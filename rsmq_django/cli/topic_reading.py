@@ -15,7 +15,7 @@ from ..core.limits import MAX_BATCH
 from ..core.topics import SeekResult, Topic, TopicMessage, list_topics
 from ..core.topics.seeking import Target, seek_words
 from .failures import Failed, Interrupted
-from .options import MOMENT, Command, complete_topic_name, dry_run_option
+from .options import MOMENT, RsmqctlCommand, complete_topic_name, dry_run_option
 from .output import message_fields, write_json
 from .session import Session
 
@@ -54,7 +54,7 @@ def as_json(message: TopicMessage) -> dict[str, Any]:
 # -- Reading -----------------------------------------------------------------------------------------------------------
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @topic_option
 @click.option(
     "--last",
@@ -95,7 +95,7 @@ def _ranges(topic: Topic, index: int, *, is_endless: bool) -> Iterator[TopicMess
         topic.waiter.wait(topic.name, topic.keys.wake, found.last, FOLLOW_EVERY_MS)
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @topic_option
 @group_option
 @click.option(
@@ -137,7 +137,7 @@ def read(session: Session, /, name: str, group: str, count: int, wait: float, st
 # -- Seeking ----------------------------------------------------------------------------------------------
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @topic_option
 @group_option
 @dry_run_option
@@ -153,7 +153,7 @@ def replay(session: Session, /, name: str, group: str, dry_run: bool, force: boo
     _print_position(session, name, group, reader.replay(force=force, dry_run=dry_run), dry_run=dry_run)
 
 
-@click.command(cls=Command)
+@click.command(cls=RsmqctlCommand)
 @topic_option
 @group_option
 @click.option(

@@ -11,7 +11,7 @@ from ..core.browse import StoredMessage
 from ..core.errors import OutcomeUnknown
 from ..core.transfers import DUPLICATE, GONE, NO_ORIGIN, TAKEN, TOO_LONG, Transfer
 from .failures import Failed, Interrupted, name_of, text_of
-from .output import Progress, counted, write_json
+from .output import ProgressBar, counted, write_json
 from .session import Session
 
 #: Why a message was not moved. The first two are not failures.
@@ -29,7 +29,7 @@ def carry_out(session: Session, transfer: Transfer, send: Callable[[list[StoredM
     """Send slice by slice, and report the progress, also after an error or Ctrl-C."""
     under_way = 0
     try:
-        with Progress(verb, transfer.expected(), is_quiet=session.json) as bar:
+        with ProgressBar(verb, transfer.expected(), is_quiet=session.json) as bar:
             for part in transfer.slices():
                 before, under_way = transfer.moved.total(), len(part)
                 send(part)

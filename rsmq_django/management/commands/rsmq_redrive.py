@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...cli.options import MOMENT
-from ...cli.output import Progress, Table, counted, printable
+from ...cli.output import ProgressBar, TextTable, counted, printable
 from ...cli.transfers import FAULTS, STAYED, so_far
 from ...conf import get_settings
 from ...core import RsmqError
@@ -98,13 +98,13 @@ class Command(BaseCommand):
     def _show(self, transfer: Transfer, groups: Counter[tuple[str, str, str, str]]) -> None:
         if groups:
             rows = [[str(number), *map(printable, group)] for group, number in groups.most_common()]
-            text = "\n".join(Table(["COUNT", "TO", "TASK", "REASON", "ERROR"], right=["COUNT"]).lines(rows))
+            text = "\n".join(TextTable(["COUNT", "TO", "TASK", "REASON", "ERROR"], right=["COUNT"]).lines(rows))
             self.stdout.write(text if self.stdout.isatty() else click.unstyle(text))
         self.stdout.write(f"would redrive {counted(groups.total())} from {transfer.source}")
 
     def _carry_out(self, transfer: Transfer, to: str | None) -> None:
         try:
-            with Progress(f"redriving {transfer.source}", transfer.expected()) as bar:
+            with ProgressBar(f"redriving {transfer.source}", transfer.expected()) as bar:
                 for part in transfer.slices():
                     before = transfer.moved.total()
                     redrive_slice(transfer, part, to)

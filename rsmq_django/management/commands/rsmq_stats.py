@@ -14,7 +14,7 @@ import click
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from ...cli.output import Table, as_duration, can_redraw, printable
+from ...cli.output import TextTable, as_duration, can_redraw, printable
 from ...conf import get_settings
 from ...core import RsmqError
 from ...core.counters import COUNTERS, RESOLUTIONS, Counts, Slot, merged
@@ -143,14 +143,14 @@ def duration_s(text: str) -> float:
 def table(views: Sequence[QueueView]) -> str:
     """Return a table with a row for each queue, followed by rows for its tasks."""
     rows = [row for view in views for row in queue_rows(view)]
-    lines = Table(HEADERS, right=HEADERS[1:-1]).lines(rows)
+    lines = TextTable(HEADERS, right=HEADERS[1:-1]).lines(rows)
     return "\n".join(lines if rows else ["there are no queues yet"])
 
 
 def trouble_table(views: Sequence[QueueView]) -> str:
     """Return a table of queues with their problems."""
     rows = [[*next(queue_rows(view))[:6], ", ".join(view.trouble)] for view in views]
-    lines = Table([*HEADERS[:6], "PROBLEM"], right=HEADERS[1:6]).lines(rows)
+    lines = TextTable([*HEADERS[:6], "PROBLEM"], right=HEADERS[1:6]).lines(rows)
     return "\n".join(lines if rows else ["no queue has a problem"])
 
 

@@ -17,7 +17,7 @@ from django.db import Error, OperationalError, ProgrammingError
 from django.db.models import Count, Max, Min, Q
 from django.utils import timezone
 
-from ....cli.options import Moment
+from ....cli.options import TimeParam
 from ....conf import get_settings
 from ....core.texts import printable
 from ....timetable import in_words
@@ -160,7 +160,7 @@ class Command(BaseCommand):
 
 def _moment(text: str) -> datetime:
     try:
-        moment = datetime.fromtimestamp(Moment().convert(text, None, None) / 1000, UTC)
+        moment = datetime.fromtimestamp(TimeParam().convert(text, None, None) / 1000, UTC)
     except (ClickException, OverflowError, ValueError) as error:
         raise CommandError(f"--since: {getattr(error, 'message', error)}") from error
     return moment if settings.USE_TZ else timezone.make_naive(moment)
