@@ -1,7 +1,7 @@
-"""Do the arguments of a call fit the function? Asked where a call is sent, and again by the worker that got it.
+"""Checks that the arguments of a call fit the function: where the call is sent, and again in the worker.
 
-A quick look decides for nearly all calls, by numbers and names that were worked out once for each function. Only what
-it cannot tell costs the few microseconds of `Signature.bind()`. Values are not looked at.
+A quick check decides for nearly all calls, by numbers and names that are prepared once for each function. Only the
+remaining calls cost the few microseconds of `Signature.bind()`. Values are not checked.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def check_arguments(
 ) -> None:
     """Raise TypeError, with the task and the missing or surplus arguments, when they do not fit.
 
-    `is_given_result`: the workflow will put what came before in front of them. A function that takes batches gets the
-    calls as they are.
+    `is_given_result`: the workflow will put the previous result in front of them. A function that takes batches gets
+    the calls as they are.
     """
     given = task.takes_context + is_given_result
     if task.options.batch is None and not surely_fit(task.func, len(args) + given, kwargs):
@@ -49,7 +49,7 @@ def surely_fit(function: Function, positional: int, kwargs: Mapping[str, Any]) -
 def misfit(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], *, given: int) -> str:
     """Return the function's signature and why the arguments do not fit it; nothing when they do.
 
-    `given` arguments are put in front of them, which the sender does not see.
+    `given` arguments are put in front of them, which the sender does not pass.
     """
     signature = _signature(function)
     try:
@@ -68,7 +68,7 @@ def misfit(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], *
 class _Takes:
     """The parameters of a function, for a quick check."""
 
-    #: How many positional arguments always fit when there are no others.
+    #: Numbers of positional arguments that always fit without keyword arguments.
     positional: range
     #: For each number of positional arguments, the names that must be given by keyword, and the names that may be.
     by_keyword: Sequence[tuple[frozenset[str], frozenset[str]]]

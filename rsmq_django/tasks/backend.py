@@ -1,8 +1,8 @@
 """`RSMQBackend`: Django's Tasks on RSMQ queues.
 
-What Django asks of a backend: tasks are checked, calls are sent (`sending.py`), results are found again. The
-constructor does no I/O and knows no models; connections live in `rsmq_django.queues`, one per process, because Django
-makes a backend per thread.
+Implements Django's interface of a backend: checks tasks, sends calls (`sending.py`) and finds results. The constructor
+does no I/O and knows no models; connections live in `rsmq_django.queues`, one per process, because Django creates a
+backend per thread.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from .sending import Outgoing, ahand_over, hand_over, prepare, split_arguments
 from .sent_result import SentResult
 from .task import Arguments, Task
 
-#: So many validated tasks are remembered; using() makes a new one each time.
+#: Maximum number of validated tasks that are remembered; using() creates a new one each time.
 MAX_CHECKED = 1000
 ADD_IT = "Add it: without it there is no `manage.py rsmq_worker`, and settings.RSMQ is not checked."
 
@@ -82,7 +82,7 @@ class RSMQBackend(BaseTaskBackend):
         super().validate_task(task)
 
     def check(self, **_: Any) -> list[CheckMessage]:
-        """Return what only the backend can find; our other checks need rsmq_django in INSTALLED_APPS."""
+        """Return the messages of the system checks that work without rsmq_django in INSTALLED_APPS."""
         if apps.is_installed("rsmq_django"):
             return []
         return [Error(f"{self._is_not_installed()}.", hint=ADD_IT, id=NOT_INSTALLED)]
@@ -143,7 +143,7 @@ class RSMQBackend(BaseTaskBackend):
         return ids
 
     def _check_once(self, task: Any) -> None:
-        """Validate a task that was not validated before under these settings."""
+        """Validate a task once for the current settings."""
         if self._checked_under is not get_settings() or len(self._checked) >= MAX_CHECKED:
             self._checked, self._checked_under = {}, get_settings()
         if self._checked.get(id(task)) is not task:
@@ -173,14 +173,14 @@ class RSMQBackend(BaseTaskBackend):
     # -- Results ------------------------------------------------------------------------------------------------------
 
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
-        """Read a result from Redis, whichever process the task was sent or ran in.
+        """Return a result from Redis, from any process.
 
         A dropped call of a unique task has the result of the existing call. Raises
         TaskResultDoesNotExist for an unknown id, and after the result's time to live.
         """
         result = self._find(result_id)
         if result is None and has_outbox():
-            # Once more, because a relay may have taken it to Redis between the two looks.
+            # Again, because a relay may have sent it to Redis between the two reads.
             result = self._find_in_outbox(result_id) or self._find(result_id)
         if result is None:
             raise _does_not_exist(result_id)
@@ -283,7 +283,7 @@ def _is_known(body: bytes, task_id: str, queue_name: str) -> bool:
     try:
         return find_task(peek(body, queue_name=queue_name, message_id=task_id).task) is not None
     except Unreadable:
-        return True  # there is nothing to look for
+        return True  # there is no such result
 
 
 def _next_of(record: Mapping[str, str], result_id: str, passed: set[str]) -> str | None:

@@ -18,7 +18,7 @@ class BaseResult(TaskResult):  # type: ignore[type-arg]  # generic only for type
 
     @property
     def is_authentic(self) -> bool:
-        """Return whether a process with the keys of the task's queue wrote how this ended.
+        """Return whether a process with the keys of the task's queue wrote this result.
 
         True only for a finished task of a signed or encrypted queue: its status, return value or last error, and its
         arguments are what a worker of that queue has written. Anything else in Redis may come from any program.

@@ -27,12 +27,12 @@ class BatchCall:
     id: str
     args: list[Any]
     kwargs: dict[str, Any]
-    #: What it can ask and say about its own run: attempt, lease_lost, progress, a logger ...
+    #: The context of its attempt: attempt, lease_lost, progress, a logger ...
     current: CurrentTask
 
 
 def answers(answer: object, ids: Sequence[str]) -> list[Any]:
-    """Return what the function answered for each id. Raises BadAnswer."""
+    """Return the function's return value or exception for each id. Raises BadAnswer."""
     if isinstance(answer, Mapping):
         known = set(ids)
         unknown = [key for key in answer if key not in known]

@@ -8,12 +8,12 @@ from typing import Any
 
 from .arguments import signature_of
 
-#: Names of arguments, or a function of the arguments that returns something JSON can hold.
+#: Names of arguments, or a function of the arguments that returns a value JSON can represent.
 By = Sequence[str] | Callable[..., Any]
 
 
 def check_is_list(by: By | None, *, option: str = "by") -> None:
-    """Raise ValueError for a text, which would be read as a list of letters, and for what names nothing."""
+    """Raise ValueError for a text, which would be read as a list of letters, and for values that name no argument."""
     if isinstance(by, str):
         raise ValueError(f"{option} is the text {by!r}; write a list of names, {option}=[{by!r}]")
     is_names = isinstance(by, Sequence) and all(isinstance(name, str) for name in by)
@@ -51,7 +51,7 @@ def bound_arguments(
 def call_key(
     by: By, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, takes_context: bool
 ) -> Any:
-    """Return what calls that belong together have in common."""
+    """Return the key of a call, which is equal for calls that belong together."""
     if callable(by):
         return by(*args, **kwargs)
     arguments = bound_arguments(function, args, kwargs, takes_context=takes_context)
@@ -59,7 +59,9 @@ def call_key(
 
 
 def key_text(key: Any, *, what: str) -> str:
-    """Return the JSON of a key, the same for equal keys: a tuple is a list. Raises TypeError for what JSON cannot hold.
+    """Return the JSON of a key, the same for equal keys: a tuple is a list.
+
+    Raises TypeError for values that JSON cannot represent.
 
     The error contains `what` the key is for: "makes shop.tasks.pay unique".
     """

@@ -1,8 +1,8 @@
 """Cancelling a task by its id, before it runs and while it does.
 
-A cancelled task ends as FAILED with the error `TaskCancelled`: Django's four states have no fifth one, and a result
-that says nothing would be waited for. Its message is gone at once, arguments included, so nothing can run it again. A
-worker that runs it is told: a coroutine is cancelled, a function gets `TaskCancelled` raised.
+A cancelled task ends as FAILED with the error `TaskCancelled`: Django's four states have no fifth one, and a caller
+would wait forever for an unfinished result. Its message is deleted at once, arguments included, so it cannot run again.
+A worker that runs it is informed: a coroutine is cancelled, in a function `TaskCancelled` is raised.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from .sealing import CANCELLED as CANCELLED_CALL
 from .sealing import is_authentic, peek, sealed
 from .workflow_proofs import proven
 
-#: A worker that did not hear of it looks whether it was cancelled when it renews the lease: long before this.
+#: How long a cancellation is stored. A worker that missed the publish checks at the next lease renewal, much earlier.
 REMEMBERED_FOR_S = 86_400
-#: A task that goes from queue to queue (redriven, moved) is followed so often.
+#: Maximum number of queues through which a task is followed when it is redriven or moved meanwhile.
 MOST_LOOKS = 5
 
 #: The dotted path of the error of a cancelled task.
@@ -52,7 +52,7 @@ def cancel(task_id: str) -> bool:
     """
     done = _cancel_by_record(task_id)
     if done is None and has_outbox():
-        # Once more, because a relay may have taken it to Redis between the two looks.
+        # Again, because a relay may have sent it to Redis between the two reads.
         done = cancel_in_outbox(task_id)
         done = _cancel_by_record(task_id) if done is None else done
     return _cancel_without_record(task_id) if done is None else done
@@ -185,7 +185,7 @@ def _keep_s(path: str) -> int:
 
 
 def _rest(path: str, task_id: str) -> str:
-    """Return what remains of a message: the arguments go, but the result still says whose it is."""
+    """Return the body of a cancelled call: without arguments, but with the names that its result needs."""
     return json.dumps({"task": path, "id": task_id})
 
 
@@ -195,7 +195,7 @@ def _rest(path: str, task_id: str) -> str:
 def cancel_in_outbox(task_id: str) -> bool | None:
     """Cancel a task that waits in the outbox; None when it does not, or was sent meanwhile.
 
-    Redis remembers first that it must not be sent: a relay may have read its row already.
+    The cancellation is stored in Redis first, because a relay may have read its row already.
     """
     from ..outbox.writing import find_waiting
 
@@ -221,7 +221,7 @@ def cancel_in_outbox(task_id: str) -> bool | None:
 
 
 def _untag(client: Client, place: _Place, task_id: str, body: bytes | None) -> list[Call[int]]:
-    """Return the calls that strike a cancelled task off its tags."""
+    """Return the calls that remove a cancelled task from its tags."""
     from .tags import tags_of, untag  # which cancels
 
     try:
@@ -270,7 +270,7 @@ async def _acancel_without_record(task_id: str) -> bool:
 
 
 def _alive(queue_names: Iterable[str]) -> list[str]:
-    """Return these queues without dead-letter queues, whose calls have ended."""
+    """Return these queues without dead-letter queues: calls in those have ended."""
     return [name for name in queue_names if name not in get_settings().dead_letters]
 
 

@@ -19,13 +19,13 @@ def known_tasks() -> dict[str, Task[..., Any]]:
 
 
 def known_functions() -> set[str]:
-    """Return the dotted paths of what gets messages that are no calls: consumers, and functions that follow topics."""
+    """Return the dotted paths of functions that receive messages without calls: consumers and topic tasks."""
     autodiscover_modules("tasks")
     return {each.module_path for each in registered_consumers()} | {each.module_path for each in _topic_tasks()}
 
 
 def other_homes() -> dict[str, str]:
-    """Return the alias of the connection of each name under which attempts are counted that is no ordinary queue."""
+    """Return the connection alias of reliable queues and topic groups, by the name under which attempts are counted."""
     homes = {f"{each.topic}:{each.group}": each.connection for each in _topic_tasks()}
     return homes | {name: queue.connection for name, queue in get_settings().reliable.items()}
 

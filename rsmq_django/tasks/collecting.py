@@ -1,10 +1,10 @@
-"""Calls that wait for the same commit, sent together: one round trip for each thousand instead of one each.
+"""Sends the calls of one transaction together at its commit: one round trip per thousand instead of one each.
 
-Django forgets the hooks of a savepoint that is rolled back. So calls share a hook only when they were made one after
-the other at the same savepoints, with no other hook between them: then all of them happen, or none, and in order.
+Django drops the hooks of a savepoint that is rolled back. So calls share a hook only when they were made one after the
+other at the same savepoints, with no other hook between them: then all of them happen, or none, and in order.
 
-The transaction is committed when they are sent, and other hooks may wait behind them. So what could not be sent is
-logged, with the ids of its tasks, and raises nothing; what a receiver of the signal raises is logged by Django.
+The transaction is already committed when they are sent, and other hooks may follow. So unsent calls are logged with
+their task ids, and no error is raised; Django logs errors of signal receivers.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ logger = get_logger(__name__)
 #: Sends batches one after the other, and yields the outcome of each.
 Send = Callable[[Sequence["Outgoing"]], Iterator[Outcome]]
 Then = Callable[[Sent], object]
-#: How many ids of lost calls a log line names.
+#: Maximum number of ids of lost calls in a log line.
 IDS_LOGGED = 20
 
 
 class AfterCommit:
-    """A hook of the commit that logs what it could not send, so that the hooks behind it are called."""
+    """A hook of the commit that logs unsent calls instead of raising, so that the following hooks are called."""
 
     def __init__(self, do: Callable[[], Any], what: str) -> None:
         self._do, self._what = do, what
-        self.__qualname__ = what  # Django names a hook by it when something else than sending has failed
+        self.__qualname__ = what  # Django uses it in its log line when the hook raises another error
 
     def __call__(self) -> None:
         """Call the hook, and log an error of Redis."""
@@ -50,7 +50,7 @@ class AfterCommit:
 
 
 def log_lost(what: str, error: RsmqError) -> None:
-    """Log that something of a committed transaction was not sent."""
+    """Log that calls of a committed transaction were not sent."""
     is_certain = not isinstance(error, OutcomeUnknown) or (isinstance(error, PartlyDone) and not error.unknown)
     logger.error(
         "the transaction is committed, but %s %s: %s. It is not sent again. Calls for a queue with OUTBOX are stored "
@@ -63,7 +63,7 @@ def log_lost(what: str, error: RsmqError) -> None:
 
 
 class Collected:
-    """Calls that wait for a commit; Django calls it when that has come."""
+    """Calls to send at the commit; Django calls the object then."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -71,7 +71,7 @@ class Collected:
         self._waiting: list[tuple[Sequence[Outgoing], Then]] = []
 
     def add(self, batches: Sequence[Outgoing], then: Then) -> None:
-        """Take over calls, and what to do when they are sent."""
+        """Add calls, and the callback for when they are sent."""
         self._waiting.append((batches, then))
 
     def __call__(self) -> None:
@@ -126,7 +126,7 @@ class Collected:
 
 
 def _described(outgoings: Sequence[Outgoing]) -> str:
-    """Return what log lines call some calls: how many, of which tasks, and the ids of the first ones."""
+    """Return a description of calls for a log line: their number, their tasks, and the ids of the first ones."""
     paths = sorted({outgoing.route.path for outgoing in outgoings})
     ids = [task_id for outgoing in outgoings for task_id in outgoing.ids]
     more = f" and {len(ids) - IDS_LOGGED} more" if len(ids) > IDS_LOGGED else ""
@@ -144,7 +144,7 @@ def send_at_commit(connection: BaseDatabaseWrapper, batches: Sequence[Outgoing],
 
 
 def _latest_hook(connection: BaseDatabaseWrapper) -> Collected | None:
-    """Return the hook that was registered last, if it is ours and shares the fate of one registered now."""
+    """Return the last registered hook if it is ours, and is rolled back exactly when a new one would be."""
     if not connection.run_on_commit or not connection.atomic_blocks:
         return None
     savepoints, hook, *_ = connection.run_on_commit[-1]
@@ -155,7 +155,7 @@ def _latest_hook(connection: BaseDatabaseWrapper) -> Collected | None:
 
 
 def merged(waiting: Sequence[Outgoing]) -> list[list[Outgoing]]:
-    """Return what can be sent in one call each. The order within a queue stays as it is."""
+    """Return calls merged into as few batches as possible. The order within a queue stays as it is."""
     groups: list[list[Outgoing]] = []
     latest: dict[str, list[Outgoing]] = {}
     sizes: dict[str, int] = {}

@@ -36,7 +36,7 @@ else:
     # The backport 0.12 still has a name that Django dropped.
     InvalidTask = getattr(django_tasks.exceptions, "InvalidTask", None) or django_tasks.exceptions.InvalidTaskError
 
-#: Where Django itself logs what its task signals say.
+#: The logger to which Django's own receivers of its task signals write.
 _signals_module = sys.modules["django.tasks.signals" if HAS_NATIVE_TASKS else "django_tasks.signals"]
 #: Receivers that were found to be Django's: workers ask twice a message.
 _djangos_own: list[object] = []

@@ -16,30 +16,30 @@ from typing import Any
 #: Raised when a later release changes the meaning of a field; a worker refuses versions that it does not know.
 VERSION = 1
 
-# What json.dumps() and json.loads() make anew for each call with options like these, as far as it can be made once.
+# json.dumps() and json.loads() with such options create these objects for each call; here they are created once.
 _make_encoder: Callable[..., Callable[[Any, int], tuple[str, ...]]] = json.encoder.c_make_encoder  # type: ignore[attr-defined]
 _OPTIONS = (json.JSONEncoder().default, json.encoder.encode_basestring, None, ":", ",", False, False, False)
 _decoder = json.JSONDecoder()
 _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # type: ignore[attr-defined]  # raw_decode() in C
 
-#: What every sender of ours writes; of others, only the task is asked for.
+#: The fields that our senders always write; messages of other senders need the task only.
 _WORDS = ("task", "id", "args", "kwargs")
 _words_of = itemgetter(*_WORDS)
 
 
 class Unreadable(Exception):
-    """A message that no attempt can ever run. `reason` is the word that its failure record carries."""
+    """A message that no attempt can ever run. `reason` is the word in its failure record."""
 
     def __init__(self, reason: str, text: str, envelope: Envelope | None = None) -> None:
         super().__init__(text)
         self.reason = reason
-        #: The call, when the message got as far as being one.
+        #: The call, if the message contains one.
         self.envelope = envelope
 
 
 @dataclass(slots=True)
 class Envelope:
-    """One call of a task: its dotted path, its id, its arguments, and what features say about it.
+    """One call of a task: its dotted path, its id, its arguments, and the data of features.
 
     `meta` has one key per feature that was asked for (docs/message_format.md lists them), and is None for most calls.
     """
@@ -58,20 +58,20 @@ class Envelope:
 def new_envelope(
     task: str, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], meta: dict[str, Any] | None = None
 ) -> Envelope:
-    """Make the envelope of a new call."""
+    """Return the envelope of a new call."""
     return Envelope(task, task_id, list(args), dict(kwargs), meta)
 
 
 def encode(
     task: str, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], meta: Mapping[str, Any] | None
 ) -> bytes:
-    """Return the message body. Raises TypeError or ValueError, naming the task, for arguments that JSON lacks."""
+    """Return the message body. Raises TypeError or ValueError, with the task, for arguments that are not JSON."""
     call: dict[str, Any] = {"task": task, "id": task_id, "args": list(args), "kwargs": dict(kwargs)}
     if meta:
         call["meta"] = meta
     try:
-        # An encoder of its own for each call: in its dictionary it notes what it is inside of, and so finds a cycle.
-        # Without, only the end of the stack would stop it, which in threads with a small one kills the process.
+        # Each call has an encoder with a dictionary of the containers that it is in, to detect a cycle. Otherwise a
+        # cycle would end at the limit of the stack only, which kills the process in threads with a small one.
         return "".join(_make_encoder({}, *_OPTIONS)(call, 0)).encode()
     except (TypeError, ValueError, RecursionError) as error:
         from .json_errors import OTHERWISE, blamed_argument  # only for its words
@@ -82,7 +82,7 @@ def encode(
 
 
 def _given(meta: Mapping[str, Any] | None) -> int:
-    """Return how many arguments the workflow of a call puts in front of its own."""
+    """Return how many arguments the workflow puts in front of the arguments of a call."""
     from .membership import membership_of
 
     membership = membership_of(meta) if meta else None
@@ -90,7 +90,7 @@ def _given(meta: Mapping[str, Any] | None) -> int:
 
 
 def decode(body: bytes, *, message_id: str) -> Envelope:
-    """Read a message body. Without an `id`, the message id names the task. Raises Unreadable."""
+    """Return the call of a message body. Without an `id`, the message id is the task's id. Raises Unreadable."""
     # A worker reads many: parsed JSON has exactly these types, so subclasses are not considered.
     try:
         call = _parse(body.decode())
@@ -98,7 +98,7 @@ def decode(body: bytes, *, message_id: str) -> Envelope:
         raise Unreadable("undecodable", f"the body of {len(body)} bytes is not JSON: {error}") from error
     try:
         task, task_id, args, kwargs = _words_of(call)
-    except (KeyError, TypeError):  # something was left out, or it is no object
+    except (KeyError, TypeError):  # a field is missing, or it is not an object
         given = call if type(call) is dict else {}
         call = {"task": None, "id": message_id, "args": [], "kwargs": {}} | given
         task, task_id, args, kwargs = _words_of(call)
@@ -107,14 +107,14 @@ def decode(body: bytes, *, message_id: str) -> Envelope:
     meta = None if len(call) == len(_WORDS) else _read_more(call)
     if type(args) is not list or type(kwargs) is not dict:
         raise Unreadable("undecodable", '"args" must be a JSON array and "kwargs" a JSON object')
-    # Half of a surrogate pair is legal in JSON, but no key of Redis can hold it; it is not printable either.
+    # Half a surrogate pair is legal in JSON, but not in a key of Redis; it is not printable either.
     if type(task_id) is not str or not 0 < len(task_id) < 64 or not task_id.isprintable():
         raise Unreadable("undecodable", '"id" must be a text of 1 to 63 printable characters')
     return Envelope(task, task_id, args, kwargs, meta)
 
 
 def _read_more(call: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the meta of a call. Raises Unreadable, also for a version that this worker does not know."""
+    """Return the meta of a call. Raises Unreadable, also for an unknown version."""
     version = call.get("v", VERSION)
     if version != VERSION or version is True:  # which equals 1
         raise Unreadable(
@@ -127,7 +127,7 @@ def _read_more(call: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _parse(text: str) -> Any:
-    """Read JSON; quickly where there are no blanks around it, as in what our senders write."""
+    """Return parsed JSON; faster without surrounding blanks, as our senders write it."""
     try:
         value, end = _scan(text, 0)
     except StopIteration:

@@ -1,7 +1,7 @@
-"""Calls that are of no use when they run too late.
+"""Expiry of calls: the first attempt does not start after the deadline.
 
-The deadline counts from when the call was due: that is the score of its message. Only the server's
-clock is compared. Once an attempt has begun the call does not expire any more: retries run.
+The deadline counts from the time when the call was due: the score of its message. Only the server's clock is compared.
+Once an attempt has begun the call does not expire any more: retries run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..core.limits import MAX_SECONDS
 
 
 class TaskExpired(Exception):
-    """A call that waited for longer than its `expires_in_s`; it is in the failure record of its dead letter."""
+    """The error in the failure record of a call that was ready for longer than its `expires_in_s`."""
 
     def __init__(self, seconds: float) -> None:
         shown_s = max(seconds, -MAX_SECONDS)  # written by any program; may exceed a float
@@ -29,7 +29,7 @@ def has_expired(meta: Mapping[str, Any], message: Message, *, attempt: int, wait
     due_ms = _due_ms(message, wait_us)
     if due_ms is None:
         return False
-    return (now_ms - due_ms) / 1000 > seconds  # no sum: JSON knows integers that are too large for one
+    return (now_ms - due_ms) / 1000 > seconds  # no addition: JSON may contain integers that are too large for it
 
 
 def _due_ms(message: Message, wait_us: int | None) -> float | None:
@@ -38,6 +38,6 @@ def _due_ms(message: Message, wait_us: int | None) -> float | None:
         return message.sent_ms
     if message.receive_count == 1 and wait_us is not None:
         return first_ms - wait_us / 1000
-    # Given back unused, which moved its score: it was due by its first receive. A redriven message has kept the time of
-    # an earlier one, and is due when it was sent again.
+    # It was released unused, which changed its score: it was due before its first receive. A redriven message has kept
+    # the time of an earlier one, and is due when it was sent again.
     return max(first_ms, message.sent_ms or 0)

@@ -58,7 +58,7 @@ CALLED = (
 
 
 def missing_attribute(value: object, name: str, words: dict[str, str], what: str) -> AttributeError:
-    """Return the error for an attribute that a task or result lacks, with the way or the nearest name."""
+    """Return the error for a missing attribute of a task or result, with the equivalent or the nearest name."""
     if name in words:
         return AttributeError(f"{what} has no {name!r}: {words[name]}")
     known = [each for each in dir(type(value)) if not each.startswith("_")]

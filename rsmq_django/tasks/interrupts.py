@@ -6,7 +6,7 @@ from .retry import TaskTimeout
 
 
 class HardTimeout(TaskTimeout):
-    """A task ran longer than its `hard_timeout_s`, and its process was killed for it; counts as a failed attempt.
+    """A task ran longer than its `hard_timeout_s`, and its process was killed; counts as a failed attempt.
 
     The task itself never sees it: it is in the result and in the failure record.
     """

@@ -1,6 +1,6 @@
-"""`fair_by`: the calls of one customer wait in that customer's lane, and workers take turns between lanes.
+"""`fair_by`: the calls of a tenant are in its lane, and workers take turns between lanes.
 
-Calls with the same key always share a lane, so their order stays; several keys may share one. Which lane a key has
+Calls with the same key always share a lane, so they stay in order; several keys may share one. Which lane a key has
 depends on the key and the number of lanes only, so that all processes agree without communication.
 """
 
@@ -34,9 +34,10 @@ def lane_of_call(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 
 def lane_of_later_call(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
-    """Return the lane of a call whose first argument is not known yet: a result of the workflow that it is part of.
+    """Return the lane of a call whose first argument is not known yet: a result of its workflow.
 
-    None also when that argument may decide; then the call goes to the queue itself. Raises as lane_of_call().
+    None also when the lane may depend on that argument: then the call is sent to the queue itself. Raises as
+    lane_of_call().
     """
     by = task.options.fair_by
     if by is None or callable(by):

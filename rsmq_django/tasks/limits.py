@@ -1,7 +1,7 @@
 """Limits of tasks: how many run at a time, and how many start per period, for a task or for each of its keys.
 
-Declared here, applied by workers (worker/execute/limits.py) just before a message runs. A call that has to wait goes
-back into its queue for a while: it occupies no worker, and other calls overtake it. Senders count nothing.
+Declared here, applied by workers (worker/execute/limits.py) just before a message runs. A call over the limit is
+released into its queue with a delay: it occupies no worker, and other calls overtake it. Senders do not count calls.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .call_key import By, call_key, check_is_list, check_names, key_text
 MOST_AT_A_TIME = 1000
 MOST_IN_A_WINDOW = 10_000
 LONGEST_WINDOW_S = 7 * 86_400
-#: A waiting message asks again so soon at the latest ...
+#: Maximum time until a waiting message checks the limit again ...
 LONGEST_WAIT_MS = 60_000
-#: ... or within so many windows of a rate.
+#: ... or this number of windows of a rate.
 LONGEST_WAIT_WINDOWS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """At most `most` runs at a time in all workers together.
+    """At most `most` running calls at a time in all workers together.
 
     `by`: names of the arguments whose values are limited one by one, or a function of the arguments; default: the
     limit is for all calls. Tasks that give their limits the same `name` share them.
@@ -41,7 +41,7 @@ class Concurrency:
         check_is_list(self.by)
 
     def words(self) -> tuple[Argument, ...]:
-        """Return the limit as limits/take.lua reads it."""
+        """Return the limit in the form for the script limits/take."""
         return "concurrency", self.most, 0, LONGEST_WAIT_MS
 
     @property
@@ -74,7 +74,7 @@ class Rate:
         return round(self.per_s * 1000)
 
     def words(self) -> tuple[Argument, ...]:
-        """Return the limit as limits/take.lua reads it."""
+        """Return the limit in the form for the script limits/take."""
         return "rate", self.most, self._window_ms, max(LONGEST_WAIT_MS, LONGEST_WAIT_WINDOWS * self._window_ms)
 
     @property

@@ -1,8 +1,8 @@
 """The place of a call in its workflow: `meta["workflow"]` of its envelope.
 
-Small, because every member carries it: which workflow, which member, and the next calls. These are
-stored in Redis (core/workflows.py); here are only their ids and queues, so that scripts can be given keys.
-Any program may have written a message: an invalid membership is ignored, and the message runs as any other.
+Small, because every member's message contains it: the workflow, the number of the member, and the next calls. These are
+stored in Redis (core/workflows.py); here are only their ids and queues, so that scripts can be given keys. Any program
+may have written a message: an invalid membership is ignored, and the message runs as any other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..core.workflows import MAX_MEMBERS, End, Role, Target
 from .proofs import owner_of
 
 META = "workflow"
-#: What a call gets as its first argument: nothing, the result of the step before it, all results, or all failures.
+#: First argument of a call: nothing, the result of the previous step, all results, or all failures.
 Takes = Literal["", "result", "results", "failures"]
 TAKES: tuple[Takes, ...] = ("", "result", "results", "failures")
 
@@ -45,7 +45,7 @@ class Membership:
     """The place of a call in a workflow."""
 
     workflow_id: str
-    #: None for a callback, whose end the workflow does not wait for.
+    #: None for a callback, which is not a member.
     member: int | None = None
     #: 0 for the first step of a chain.
     step: int = 0
@@ -67,14 +67,14 @@ class Membership:
         return words | {name: ref.words() for name, ref in refs.items() if ref is not None}
 
     def targets(self, namespace: str) -> list[Target]:
-        """Return what may be sent when this call ends."""
+        """Return the calls that may be sent when this call ends."""
         found = []
         if self.following is not None:
             found.append(target(namespace, "next", f"{self.member}.{self.step + 1}", self.following))
         return found + callbacks(namespace, self.then, self.on_failure)
 
     def end(self, namespace: str, *, task_id: str, said: str) -> End:
-        """Return how this member ends: with what as its value or failure record (JSON)."""
+        """Return the end of this member with its value or failure record (JSON)."""
         assert self.member is not None
         return End(
             namespace=namespace,
@@ -87,12 +87,12 @@ class Membership:
 
 
 def failure_record(*, task_id: str, task: str, reason: str, error: str, message: str) -> str:
-    """Return what a workflow keeps of a failure: JSON."""
+    """Return the failure record that a workflow stores: JSON."""
     return json.dumps({"task_id": task_id, "task": task, "reason": reason, "error": error, "message": message})
 
 
 def callbacks(namespace: str, then: Ref | None, on_failure: Ref | None) -> list[Target]:
-    """Return the callbacks that there are."""
+    """Return the callbacks of the workflow."""
     found = []
     if then is not None:
         found.append(target(namespace, "then", "then", then))
@@ -102,7 +102,7 @@ def callbacks(namespace: str, then: Ref | None, on_failure: Ref | None) -> list[
 
 
 def target(namespace: str, role: Role, field: str, ref: Ref) -> Target:
-    """Return what a script is told about a call that is sent later."""
+    """Return the arguments of scripts for a call that is sent later."""
     queue_name = get_settings().base_name(ref.queue_name)
     owner = owner_of(ref.queue_name) if role == "next" else ""
     return Target(role, field, ref.task_id, ref.queue_name, queue_keys(namespace, queue_name).channel, owner)
@@ -133,7 +133,7 @@ def membership_of(meta: Mapping[str, Any] | None) -> Membership | None:
 
 
 def is_task_id(text: str) -> bool:
-    """Return whether a member's task may be called like this; other texts could name a queue beside it."""
+    """Return whether this is a valid task id of a member; other texts could contain the name of a queue."""
     return _ID.fullmatch(text) is not None
 
 

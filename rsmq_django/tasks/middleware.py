@@ -44,12 +44,12 @@ class SentCall:
 
     task_path: str
     queue_name: str
-    #: Travels with the call, in the message; what JSON can hold. Not encrypted unless the queue is.
+    #: Part of the message; values that JSON can represent. Not encrypted unless the queue is.
     context: dict[str, Any] = field(default_factory=dict)
 
 
 class Chain:
-    """All middleware of the project, sorted by what it does."""
+    """All middleware of the project, by method."""
 
     def __init__(self, members: list[Any]) -> None:
         hooks: dict[str, list[Callable[..., Any]]] = {
@@ -83,13 +83,13 @@ class Chain:
         for tell in [*self._after, *(self._on[event] if event else ())]:
             try:
                 tell(run, outcome)
-            except Exception:  # the project's code; how the task ended stands already
+            except Exception:  # the project's code; the outcome of the task is already decided
                 logger.exception("middleware %r failed after %s; the task is not concerned", tell, run.path)
 
 
 @cache
 def chain() -> Chain | None:
-    """Return the project's middleware, made when first asked for; None when there is none.
+    """Return the project's middleware, created at the first call; None without any.
 
     Raises ImproperlyConfigured, which names the entry that cannot be used.
     """
@@ -121,32 +121,32 @@ class Language:
     """Run tasks in the language that was active where they were sent."""
 
     def sending(self, call: SentCall) -> None:
-        """Note the language."""
+        """Store the language."""
         call.context["language"] = translation.get_language()
 
     def around(self, run: CurrentTask) -> AbstractContextManager[None]:
-        """Activate it."""
+        """Activate the language."""
         return translation.override(run.context.get("language"))
 
 
 class Carried:
-    """Carry the values of context variables along: `Carried("shop.tenants.current_tenant")`.
+    """Send the values of context variables with each call: `Carried("shop.tenants.current_tenant")`.
 
-    Each is a dotted path of a `ContextVar` whose value JSON can hold. In a task that was sent without one it has its
-    default.
+    Each is a dotted path of a `ContextVar` whose value JSON can represent. In a task that was sent without it, the
+    variable has its default.
     """
 
     def __init__(self, *paths: str) -> None:
         self._variables = {path: import_string(path) for path in paths}
 
     def sending(self, call: SentCall) -> None:
-        """Note the values."""
+        """Store the values."""
         values = {path: variable.get(None) for path, variable in self._variables.items()}
         call.context["carried"] = {path: value for path, value in values.items() if value is not None}
 
     @contextmanager
     def around(self, run: CurrentTask) -> Iterator[None]:
-        """Set them."""
+        """Set the values."""
         values: Mapping[str, Any] = run.context.get("carried", {})
         known = {path: self._variables[path] for path in values if path in self._variables}
         tokens = [(variable, variable.set(values[path])) for path, variable in known.items()]
@@ -184,6 +184,6 @@ class LogDuration:
     """Write a log line for each attempt: task, run time and outcome."""
 
     def after(self, run: CurrentTask, outcome: object) -> None:
-        """Write it."""
+        """Write the log line."""
         ended = type(outcome).__name__.lower()
         run.logger.info("%s %s on attempt %d after %.3f s", run.path, ended, run.attempt, run.ran_for_s or 0.0)

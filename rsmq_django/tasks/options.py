@@ -17,12 +17,12 @@ from .unique import Unique
 
 MAX_TAG_LENGTH = 100
 MOST_ATTEMPTS = 1_000_000
-#: When Redis hears that a run has ended: together with others within milliseconds, or before the next one begins.
+#: When an outcome is settled: together with others within milliseconds, or before the next attempt starts.
 Ack = Literal["batch", "each"]
 
 
 class Discard(Enum):
-    """In the place of a dead-letter queue: messages that failed for good are deleted."""
+    """Replaces a dead-letter queue: messages that failed for good are deleted."""
 
     DISCARD = "discard"
 
@@ -33,7 +33,7 @@ ExceptionClasses = tuple[type[BaseException], ...] | type[BaseException]
 
 
 class CallOptions(TypedDict, total=False):
-    """The options that are about sending, and can be given for one call."""
+    """The options of sending, which can be set for a single call."""
 
     unique: Unique | None
     expires_in_s: float | None
@@ -63,38 +63,38 @@ class OptionArguments(CallOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """Options of one task. None means: as the queue's settings say."""
+    """Options of one task. None means the value in the queue's settings."""
 
-    #: Runs in all; 1 means no retry.
+    #: Maximum number of attempts; 1 means no retry.
     max_attempts: int | None = None
     backoff: Backoff = exponential()
     retry_on: ExceptionClasses = BaseException
     give_up_on: ExceptionClasses = ()
-    #: A run that takes longer is stopped with TaskTimeout and counts as a failure.
+    #: An attempt that takes longer is stopped with TaskTimeout and counts as a failure.
     timeout_s: float | None = None
     #: The process of an attempt that takes longer is killed; counts as a failure.
     hard_timeout_s: float | None = None
-    #: Where messages go that failed for good; DISCARD: they are deleted.
+    #: The queue for messages that failed for good; DISCARD: they are deleted.
     dead_letter_queue: str | Discard | None = None
-    #: How long a finished result can be read; 0 keeps none and saves its cost in Redis.
+    #: How long a finished result is stored; 0 stores none and saves its cost in Redis.
     result_ttl_s: int | None = None
-    #: Run in a transaction that also notes the task's id, so that a repeat of the same task does nothing.
+    #: Run in a transaction that also stores the task's id, so that a repeat of the same task does nothing.
     once: bool = False
-    #: Of equal calls, one is enough.
+    #: The rule for equal calls, of which one is enqueued.
     unique: Unique | None = None
-    #: A call that no worker has begun so long after it was due goes to the dead-letter queue instead.
+    #: A call that has not started within this time after it was due goes to the dead-letter queue instead.
     expires_in_s: float | None = None
-    #: What tasks are found and cancelled by together.
+    #: Tags to find and cancel tasks by.
     tags: Sequence[str] = ()
-    #: Whose calls take turns: names of arguments, or a function of the arguments. None: all wait in one line.
+    #: The tenant of a call: names of arguments, or a function of the arguments. None: no fair shares.
     fair_by: By | None = None
-    #: How many run at a time, and how many start in a span of time.
+    #: Limits on how many calls run at a time, and how many start in a span of time.
     limits: Sequence[Limit] = ()
     #: The function gets a list of up to this many calls; None: it gets one call.
     batch: int | None = None
-    #: Other dotted paths under which calls name it: its paths before it was renamed or moved.
+    #: Other dotted paths of the task, which calls may name: its paths before it was renamed or moved.
     aliases: Sequence[str] = ()
-    #: "each": who ran it begins nothing else before Redis knows how it went.
+    #: "each": a slot starts nothing else before the outcome is settled.
     ack: Ack = "batch"
 
     def __post_init__(self) -> None:
@@ -132,11 +132,11 @@ class TaskOptions:
 
     @property
     def named_dead_letters(self) -> str | None:
-        """Return the dead-letter queue that these options name; None when they name none."""
+        """Return the dead-letter queue of these options; None if they do not set one."""
         return self.dead_letter_queue if isinstance(self.dead_letter_queue, str) else None
 
     def retry_policy(self, default_max_attempts: int) -> RetryPolicy:
-        """Return what to do about failures; `default_max_attempts` comes from the queue's settings."""
+        """Return the retry policy; `default_max_attempts` comes from the queue's settings."""
         return RetryPolicy(
             max_attempts=self.max_attempts or default_max_attempts,
             backoff=self.backoff,
@@ -146,7 +146,7 @@ class TaskOptions:
 
 
 def _has_inbox() -> bool:
-    # Not asked of the app registry: tasks are declared while it is being filled.
+    # Not from the app registry: tasks are declared while it is being filled.
     return any(name.startswith("rsmq_django.outbox") for name in settings.INSTALLED_APPS)
 
 
@@ -155,12 +155,12 @@ def _as_tuple(classes: ExceptionClasses) -> tuple[type[BaseException], ...]:
 
 
 def is_number_of_attempts(value: object) -> TypeGuard[int]:
-    """Return whether this may be a maximum of attempts."""
+    """Return whether this is a valid maximum number of attempts."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_ATTEMPTS
 
 
 def is_tag(value: object) -> bool:
-    """Return whether this may be a tag."""
+    """Return whether this is a valid tag."""
     return isinstance(value, str) and 1 <= len(value) <= MAX_TAG_LENGTH and value.isprintable()
 
 

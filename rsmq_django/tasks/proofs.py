@@ -1,13 +1,13 @@
-"""Proofs that something in Redis was written by a process with a queue's keys: HMAC-SHA256, as hex digits.
+"""Proofs that data in Redis was written by a process with a queue's keys: HMAC-SHA256, as hex digits.
 
 The signed text consists of words separated by a zero byte, which only the last can contain:
 
     rsmq-2 \\0 kind \\0 namespace \\0 queue \\0 word \\0 ... \\0 content
 
-The kind keeps a proof of one thing from standing for another: "message" (sealing.py), "schedule" and "tick"
-(schedule.py), "argument" and "members" (workflow_proofs.py), "result" (results.py), "cancelled" (sealing.py: the
-record of a cancelled call). Namespace and queue keep it where it was made. The first key signs, all of them verify. A
-proof tells who wrote something; it does not tell when, or how often.
+The kind prevents that a proof is used for data of another kind: "message" (sealing.py), "schedule" and "tick"
+(schedule.py), "argument" and "members" (workflow_proofs.py), "result" (results.py), "cancelled" (sealing.py: the record
+of a cancelled call). Namespace and queue prevent its use in another queue. The first key signs, all of them verify. A
+proof shows who wrote the data; it does not show when, or how often.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Keyring:
         return _digest(self.keys[0], self._signed(kind, words, content))
 
     def verifies(self, proof: str, kind: str, *words: str, content: bytes = b"") -> bool:
-        """Return whether one of the keys has made this proof."""
+        """Return whether this proof was made with one of the keys."""
         if any("\0" in word for word in words):
             return False  # no proof has such a word
-        # In constant time: how long it takes tells nothing about the right proof. As bytes, because compare_digest()
-        # takes no text beyond ASCII.
+        # In constant time, which reveals nothing about the right proof. As bytes, because compare_digest() takes no
+        # text beyond ASCII.
         given, signed = proof.encode("utf-8", "surrogatepass"), self._signed(kind, words, content)
         return any(hmac.compare_digest(_digest(key, signed).encode(), given) for key in self.keys)
 
@@ -72,19 +72,19 @@ def accepts_old(queue: QueueSettings) -> bool:
 
 
 def writes_proofs(queue_name: str) -> bool:
-    """Return whether results, and what workflows keep, carry proofs of this sealed queue.
+    """Return whether results and workflow values of this sealed queue are stored with proofs.
 
-    Workers of a release that writes none take nothing beside a value. They may run until the day before the last one
-    on which their signatures are accepted; values that are read after that day have a proof.
+    Workers of a release without proofs accept plain values only. They may run until the day before the last one on
+    which their signatures are accepted; values that are read after that day have a proof.
     """
     until = get_settings().queue(queue_name).old_signatures_until
     return until is None or _today() >= until
 
 
 def owner_of(queue_name: str) -> str:
-    """Return "@" and the queue if members of workflows on it may end only from there; "" for one without keys.
+    """Return "@" and the queue if members of workflows on it may be settled from it only; "" for one without keys.
 
-    And "" as long as a worker may run that does not know of it, and would never end such a member.
+    Also "" as long as workers of an older release may run, which could not settle such a member.
     """
     settings = get_settings()
     if not settings.is_sealed(queue_name) or accepts_old(settings.queue(queue_name)):

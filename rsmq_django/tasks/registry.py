@@ -1,4 +1,4 @@
-"""The functions that messages may name. Nothing is ever imported because of what a message says."""
+"""The declared tasks and consumers. No module is ever imported because a message names it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class QueueConflict(InvalidTask):
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A function that handles every message of one raw queue; it receives the `Message` as it is."""
+    """A function that receives every message of one raw queue as a `Message`."""
 
     func: Function
     queue_name: str
     options: TaskOptions
-    #: Whether it also gets messages that are calls of known tasks.
+    #: Whether it also receives messages that are calls of declared tasks.
     takes_calls: bool = False
 
     @property
     def module_path(self) -> str:
-        """Return the function's dotted path, as tasks have it."""
+        """Return the function's dotted path, as for tasks."""
         return f"{self.func.__module__}.{self.func.__qualname__}"
 
 
@@ -47,7 +47,7 @@ _followers: dict[str, dict[str, Consumer]] = {}
 
 
 def register_task(task: Task[..., Any]) -> None:
-    """Remember a declared task under its dotted path. Copies made by using() share the function and change nothing."""
+    """Register a declared task under its dotted path. Copies made by using() share the function and change nothing."""
     known = _tasks.get(task.module_path)
     if known is None or known.func is not task.func:
         _check_aliases(task)
@@ -78,7 +78,7 @@ def _find_renamed(path: str) -> Task[..., Any] | None:
 
 
 def digest_of_tasks() -> str:
-    """Return what two processes have in common that know the same tasks: their number, and a digest of their paths."""
+    """Return the number of registered tasks and a digest of their paths: equal in processes with equal tasks."""
     paths = {path for task in _tasks.values() for path in (task.module_path, *task.options.aliases)}
     digest = hashlib.sha256("\n".join(sorted(paths)).encode()).hexdigest()
     return f"{len(paths)} {digest[:12]}"
@@ -96,7 +96,7 @@ def check_stays_sealed(path: str, queue_name: str) -> None:
     """
     declared = find_task(path)
     if declared is None or declared.queue_name == queue_name:
-        return  # in particular where the task is declared, which works although the settings are wrong
+        return  # also where the task is declared, which works even with wrong settings
     settings = get_settings()
     if not settings.is_sealed(queue_name) and settings.is_sealed(declared.queue_name):
         raise InvalidTask(
@@ -106,7 +106,7 @@ def check_stays_sealed(path: str, queue_name: str) -> None:
 
 
 def check_queues(path: str, queue_name: str, dead_letter_queue: str | None) -> None:
-    """Raise InvalidTask when a queue is not in the settings, or when its dead letters would leave its server."""
+    """Raise InvalidTask when a queue is not in the settings, or when its dead letters would be on another server."""
     try:
         settings = get_settings()
     except ImproperlyConfigured:
@@ -138,7 +138,7 @@ def check_queues(path: str, queue_name: str, dead_letter_queue: str | None) -> N
 
 
 def check_no_consumer(path: str, queue_name: str) -> None:
-    """Raise QueueConflict when the queue of a task has a consumer: it would get the calls of the task."""
+    """Raise QueueConflict when the queue of a task has a consumer, which would receive the calls of the task."""
     followers = _followers.get(queue_name)
     known = _consumers.get(queue_name) or (next(iter(followers.values())) if followers else None)
     if known is not None and not known.takes_calls:
@@ -158,7 +158,7 @@ def _check_no_task(consumer: Consumer) -> None:
 
 
 def register_consumer(consumer: Consumer) -> None:
-    """Remember the function of a raw queue.
+    """Register the consumer of a raw queue.
 
     Raises InvalidTask when the settings do not have its queues, or when the queue has tasks or another consumer.
     """
@@ -176,7 +176,7 @@ def register_consumer(consumer: Consumer) -> None:
 
 
 def register_follower(consumer: Consumer) -> None:
-    """Remember a function that runs after the consumer of a raw queue. Raises InvalidTask."""
+    """Register a function that runs after the consumer of a raw queue. Raises InvalidTask."""
     if not _is_of_reliable_queue(consumer):
         check_queues(consumer.module_path, consumer.queue_name, None)
     _check_no_task(consumer)
@@ -226,7 +226,7 @@ def _is_of_reliable_queue(consumer: Consumer) -> bool:
 
 
 def batch_size(queue_name: str) -> int | None:
-    """Return how many messages of a queue make one call; None unless all functions of the queue take batches."""
+    """Return the batch size of a queue of consumers; None unless all its functions take batches."""
     consumer = find_consumer(queue_name)
     if consumer is not None:
         return consumer.options.batch
@@ -236,7 +236,7 @@ def batch_size(queue_name: str) -> int | None:
 
 
 def largest_batch() -> int:
-    """Return how many messages one call takes at most, of all functions that are declared."""
+    """Return the largest batch size of all declared functions."""
     options = [task.options for task in _tasks.values()] + [consumer.options for consumer in _consumers.values()]
     return max((option.batch or 1 for option in options), default=1)
 

@@ -38,7 +38,7 @@ from .sealing import CANCELLED, KIND, is_authentic, peek
 from .task import Task
 
 Fields = Mapping[str, str]
-#: Before the name of the field that is proven, in what read_record() returns.
+#: Prefix of the names of fields with a proof, in the result of read_record().
 PROOF_OF = "proof of "
 ProvenField = Literal["value", "error"]
 #: The kind of the proofs.
@@ -51,7 +51,7 @@ UNFINISHED_TTL_S = 7 * 86_400
 
 
 def has_outbox() -> bool:
-    """Return whether calls may wait in the outbox."""
+    """Return whether the outbox is installed."""
     return any(queue.outbox for queue in get_settings().queues.values())
 
 
@@ -66,13 +66,13 @@ def read_body(keys: QueueKeys, message_id: str) -> Call[bytes | None]:
 
 
 def task_result(task_id: str, record: Fields, body: bytes | None, *, backend: str) -> TaskResult[..., Any]:
-    """Make the `TaskResult` that a record and its message's body describe.
+    """Return the `TaskResult` of a record and its message's body.
 
     Raises TaskResultDoesNotExist when another program has damaged the record.
     """
     status, value = _state(task_id, record)
     envelope = _envelope(body, task_id, record.get("queue", ""))
-    # No worker notes an attempt beyond all limits; a list up to there would fill the memory.
+    # Another program wrote such a number; a list of this length would fill the memory.
     noted = _by_attempt(record, "worker:")
     workers = {attempt: worker for attempt, worker in noted.items() if abs(attempt) <= MOST_ATTEMPTS}
     enqueued_ms = sent_ms(record.get("message", ""))
@@ -88,7 +88,7 @@ def task_result(task_id: str, record: Fields, body: bytes | None, *, backend: st
         kwargs=envelope.kwargs,
         backend=backend,
         errors=[_error(text) for text in _by_attempt(record, "error:").values()],
-        # An attempt whose worker died at once left no name; its place keeps the count right.
+        # An attempt whose worker died at once has no name; its place keeps the count right.
         worker_ids=[workers.get(attempt, "") for attempt in range(min(1, *workers, 1), max(workers, default=0) + 1)],
     )
     object.__setattr__(result, "_return_value", value)
@@ -97,7 +97,7 @@ def task_result(task_id: str, record: Fields, body: bytes | None, *, backend: st
 
 
 def _state(task_id: str, record: Fields) -> tuple[TaskResultStatus, Any]:
-    """Return how a task stands, and what it returned."""
+    """Return status and return value of a task."""
     try:
         return TaskResultStatus(record.get("status", "")), json.loads(record.get("value", "null"))
     except (ValueError, RecursionError) as error:  # an unknown status, or no JSON
@@ -121,7 +121,7 @@ def authenticity(task_id: str, record: Fields) -> bool | None:
 
 
 def _is_authentic(task_id: str, record: Fields, body: bytes | None) -> bool:
-    """Return whether a process with the keys of the record's queue wrote how a task ended."""
+    """Return whether a process with the keys of the record's queue wrote the outcome of a task."""
     queue_name, status = record.get("queue", ""), record.get("status", "")
     keys = keyring_of(queue_name) if status in _ENDS else None
     if keys is None or body is None:
@@ -131,13 +131,13 @@ def _is_authentic(task_id: str, record: Fields, body: bytes | None) -> bool:
         name = f"error:{max(_by_attempt(record, 'error:'), default=0)}"
     text, proof = record.get(name, ""), record.get(f"{PROOF_OF}{name}", "")
     is_proven = keys.verifies(proof, _PROOF, task_id, field, content=text.encode("utf-8", "surrogatepass"))
-    # A value is that of a call which ran; an error also that of one which was cancelled.
+    # A value belongs to a call that ran; an error may also belong to a cancelled call.
     kinds = (KIND, CANCELLED) if field == "error" else (KIND,)
     return is_proven and any(is_authentic(body, queue_name=queue_name, task_id=task_id, kind=kind) for kind in kinds)
 
 
 def restored_task(path: str, *, queue_name: str, backend: str) -> Task[..., Any]:
-    """Return the task of a dotted path, or a stand-in with that name when its function is gone."""
+    """Return the task of a dotted path, or a placeholder of that name when it is not declared any more."""
     known = find_task(path)
     base, priority = split_band(queue_name)
     if known is None:
@@ -150,13 +150,13 @@ def restored_task(path: str, *, queue_name: str, backend: str) -> Task[..., Any]
 
 
 def as_time(epoch_ms: str | float | None) -> datetime | None:
-    """Return epoch milliseconds as Django has times: aware, naive local time where USE_TZ is off, None for no time."""
+    """Return epoch milliseconds as a datetime: aware, or naive local time with USE_TZ off; None without a time."""
     known_ms = read_epoch_ms(epoch_ms)
     return None if known_ms is None else datetime.fromtimestamp(known_ms / 1000, UTC if settings.USE_TZ else None)
 
 
 def encode_error(error: BaseException, traceback_text: str) -> str:
-    """Return what `error:<n>` holds."""
+    """Return the value of `error:<n>`."""
     kind = type(error)
     return json.dumps([f"{kind.__module__}.{kind.__qualname__}", traceback_text])
 

@@ -1,4 +1,4 @@
-"""When a failed task runs again, and when it does not. Pure: no clock, no Redis, no Django.
+"""Retry policies: whether and when a failed task runs again. Pure: no clock, no Redis, no Django.
 
 A backoff is any function from the number of the attempt that failed (1, 2, 3 ...) to seconds.
 """
@@ -36,7 +36,7 @@ class Postpone(Exception):
 class TaskTimeout(BaseException):
     """Raised inside a function that runs longer than its `timeout_s`; counts as a failed attempt.
 
-    Not an `Exception`, so that a task which catches those does not carry on by mistake. For `retry_on` and `give_up_on`
+    Not an `Exception`, so that a task which catches those does not continue by mistake. For `retry_on` and `give_up_on`
     it counts as one.
     """
 
@@ -65,8 +65,8 @@ def fixed(seconds: float) -> Backoff:
 class exponential:
     """Wait `first_s`, then `factor` times longer after each failure, at most `max_s`.
 
-    Up to `jitter` of the wait (a quarter by default) is added at random, so that tasks that failed together do not
-    come back together.
+    Up to `jitter` of the wait (a quarter by default) is added at random, so that tasks that failed together are not
+    retried together.
     """
 
     first_s: float = 2.0
@@ -93,7 +93,7 @@ class exponential:
 class RetryPolicy:
     """The retry policy of a task."""
 
-    #: Runs in all; 1 means no retry.
+    #: Maximum number of attempts; 1 means no retry.
     max_attempts: int
     backoff: Backoff = exponential()
     #: Only these exceptions are retried.
@@ -106,7 +106,7 @@ class RetryPolicy:
         if isinstance(error, Retry):
             return False
         cause: BaseException | None = error
-        seen: set[int] = set()  # `raise error from error` makes a circle
+        seen: set[int] = set()  # `raise error from error` is a cycle
         while cause is not None and id(cause) not in seen:
             if _is_one_of(cause, self.give_up_on):
                 return True

@@ -1,7 +1,7 @@
 """Prepared calls on their way to Redis: as few round trips as possible, and the known outcomes when one of them fails.
 
 Up to a thousand calls travel together. Calls of a unique task whose lock names another call need a second exchange;
-tags are noted in one before.
+tags are stored in an exchange before.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Sent:
-    """Calls that Redis has."""
+    """Calls that are stored in Redis."""
 
     #: Task ids of the calls: their own, unless a call is a duplicate of a unique task.
     ids: list[str] = field(default_factory=list)
-    #: Of their messages; empty when a relay is to send them.
+    #: Ids of their messages; empty when a relay will send them.
     message_ids: list[str] = field(default_factory=list)
 
 
@@ -41,7 +41,7 @@ Outcome = Sent | RsmqError
 
 
 def joined(outcomes: Iterable[Outcome | None]) -> Sent:
-    """Return batches that were sent as one."""
+    """Return the merged results of batches."""
     whole = Sent()
     for outcome in outcomes:
         if isinstance(outcome, Sent):
@@ -83,7 +83,7 @@ def _send(outgoing: Outgoing) -> Sent:
         except RsmqError as error:
             rounds.fail(error)
     for tag in tags if rounds.gone else ():
-        with suppress(RsmqError):  # the calls are sent, and an id that stays in a tag means nothing
+        with suppress(RsmqError):  # the calls are sent, and an unused id in a tag does no harm
             client.run(untag(client.namespace, tag, rounds.gone))
     return Sent(*rounds.result())
 
@@ -117,7 +117,7 @@ async def _asend(outgoing: Outgoing) -> Sent:
 
 
 def tagging(batches: Iterable[Outgoing]) -> list[Call[int]]:
-    """Return the calls that note the tags of calls about to be sent."""
+    """Return the calls that store the tags before the tasks are sent."""
     return [
         note_tags(each.queue.client.namespace, each.task.options.tags, each.ids, due_in_s=_due_in_s(each))
         for each in batches
@@ -127,7 +127,7 @@ def tagging(batches: Iterable[Outgoing]) -> list[Call[int]]:
 
 @contextmanager
 def spans_of(batches: Iterable[Outgoing]) -> Iterator[None]:
-    """End the spans of batches that are sent in this block, with the error if there is one."""
+    """End the spans of batches that are sent in this block, with the error if one is raised."""
     with ExitStack() as stack:
         for outgoing in batches:
             stack.enter_context(sending(outgoing.span))
@@ -214,7 +214,7 @@ async def asend_together(part: Sequence[Outgoing]) -> list[Outcome]:
 
 
 def ids_of(outcome: Outcome) -> list[str]:
-    """Return the ids of a batch that was sent; raise why it was not."""
+    """Return the ids of a sent batch, or raise its error."""
     if isinstance(outcome, RsmqError):
         raise outcome
     return outcome.ids
@@ -288,11 +288,11 @@ def _told(outgoing: Outgoing, outcome: Outcome) -> Outcome:
     return outcome
 
 
-# -- What an error must say -------------------------------------------------------------------------------------------
+# -- Errors -------------------------------------------------------------------------------------------
 
 
 class Account:
-    """The outcomes of the calls of several batches, which are counted in their order."""
+    """The outcomes of the calls of several batches, in order."""
 
     def __init__(self) -> None:
         self.error: RsmqError | None = None
@@ -302,12 +302,12 @@ class Account:
         self._count = 0
 
     def note_all(self, batches: Sequence[Outgoing], outcomes: Sequence[Outcome]) -> None:
-        """Note the outcomes of the next batches."""
+        """Record the outcomes of the next batches."""
         for outgoing, outcome in zip(batches, outcomes, strict=True):
             self.note(outgoing, outcome)
 
     def note(self, outgoing: Outgoing, outcome: Outcome | None) -> None:
-        """Note the outcome of the next batch; None: it was not sent."""
+        """Record the outcome of the next batch; None: it was not sent."""
         first = self._count
         self._count += len(outgoing.ids)
         if isinstance(outcome, Sent):

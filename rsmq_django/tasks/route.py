@@ -1,6 +1,6 @@
 """The route of the calls of a task: data that all of them share, looked up once.
 
-Holds for as long as no setting changes, which happens in tests only.
+Valid until a setting changes, which happens in tests only.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from ..queues import get_queue
 from .registry import find_task
 from .task import Task
 
-#: So many are remembered; using() makes a new task each time.
+#: Maximum number of cached routes; using() creates a new task each time.
 MAX_ROUTES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way of a task's calls."""
+    """The route of a task's calls."""
 
     task: Task[..., Any]
     path: str
-    #: The queue, or the band or lane of it, where they lie.
+    #: The queue, or its band or lane, that stores them.
     queue: Queue
-    #: Where to publish: workers listen to the task's queue, and may not know this band or lane yet.
+    #: Channel for the wake-up: workers subscribe to the task's queue, and may not know this band or lane yet.
     channel: str
-    #: Of the task's queue.
+    #: Setting of the task's queue.
     settings: QueueSettings
     keeps_result: bool
-    #: Maximum of attempts that these calls carry, because using() has changed the declared one; None: they carry none.
+    #: Maximum number of attempts in the messages, if using() has changed the declared one; None: not in them.
     max_attempts: int | None
 
     def delay_ms(self) -> Argument:
-        """Return the delay from now, or the unit of the queue's own."""
+        """Return the delay from now in ms, or the unit of the queue's own delay, to use that."""
         if self.task.run_after is None:
             return self.queue.vt_unit  # the queue's own delay
         now = datetime.now(self.task.run_after.tzinfo)  # local time without a zone where USE_TZ is off
@@ -52,7 +52,7 @@ _routes: dict[tuple[int, int | None], Route] = {}
 
 
 def route_of(task: Task[..., Any], lane: int | None = None) -> Route:
-    """Return the way of a task's calls, or of those in one lane."""
+    """Return the route of a task's calls, or of those in one lane."""
     route = _routes.get((id(task), lane))
     if route is None or route.task is not task:
         if len(_routes) >= MAX_ROUTES:
@@ -62,7 +62,7 @@ def route_of(task: Task[..., Any], lane: int | None = None) -> Route:
 
 
 def result_ttl_s(task: Task[..., Any]) -> int:
-    """Return how many seconds a finished result of this task is kept; 0 means that none is."""
+    """Return how many seconds a finished result of this task is kept; 0 means that none is stored."""
     own = task.options.result_ttl_s
     return get_settings().tasks.result_ttl_s if own is None else own
 

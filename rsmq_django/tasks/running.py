@@ -1,4 +1,4 @@
-"""The state of the running attempt, and its progress, for any code inside of a task.
+"""The running attempt and its progress, for any code inside a task.
 
 from rsmq_django.tasks import current_task, lease_lost
 
@@ -32,7 +32,7 @@ from .compat import BaseTaskContext
 
 logger = get_logger(__name__)
 
-#: After a failure no progress is noted for this time: a task must not wait for Redis again and again.
+#: After a failure no progress is stored for this time: a task must not wait for Redis repeatedly.
 NOT_NOTED_FOR_S = 5.0
 _not_noted_until: WeakKeyDictionary[Client, float] = WeakKeyDictionary()
 
@@ -70,7 +70,7 @@ class Received(Protocol):
 
 
 class Run(Protocol):
-    """One run of a task, as its worker sees it."""
+    """One attempt of a task, with the data of its worker."""
 
     keep_result_s: int
     meta: dict[str, Any] | None
@@ -89,7 +89,7 @@ class Run(Protocol):
         """Id of the call."""
 
 
-#: The run that this thread or coroutine belongs to. Threads that a task starts do not inherit it.
+#: The attempt of this thread or coroutine. Threads that a task starts do not inherit it.
 current_run: ContextVar[Run | None] = ContextVar("rsmq_run", default=None)
 
 
@@ -113,7 +113,7 @@ def is_cancelled() -> bool:
 
 
 def current_task() -> CurrentTask:
-    """Return the task that asks. Raises RuntimeError outside of one."""
+    """Return the task of the calling thread or coroutine. Raises RuntimeError outside of a task."""
     run = current_run.get()
     if run is None:
         raise RuntimeError(
@@ -134,7 +134,7 @@ class Progress:
 
 
 class CurrentTask:
-    """The task that runs here: what it is, and what it can do while it runs."""
+    """The running task: its id, attempt and queue, and its operations."""
 
     __slots__ = ("_run",)
 
@@ -168,7 +168,7 @@ class CurrentTask:
 
     @property
     def context(self) -> Mapping[str, Any]:
-        """Return what middleware sent along with the call."""
+        """Return the values that middleware sent with the call."""
         context = (self._run.meta or {}).get("context")
         return context if isinstance(context, dict) else {}
 
@@ -202,11 +202,11 @@ class CurrentTask:
         return _BoundLogger(logging.getLogger(self.path.rpartition(".")[0] or "rsmq_django.task"), fields)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> bool:
-        """Note how far the task is: one round trip. Returns False when the lease is lost.
+        """Store the progress of the task: one round trip. Returns False when the lease is lost.
 
-        `progress_of()` reads it. Without a result record (`result_ttl_s=0`, or in a reliable queue) there is nowhere to
-        note it. Redis that is slow, full or away never costs the run: that progress is not noted, and nor is any other
-        of this process for the next five seconds.
+        `progress_of()` reads it. Without a result record (`result_ttl_s=0`, or in a reliable queue) it is not stored. A
+        slow, full or unavailable Redis never fails the task: this progress is not stored, and neither is any other of
+        this process for the next five seconds.
         """
         text = json.dumps({"done": done, "total": total, "note": note})
         if _is_not_noted(self._client):
@@ -286,8 +286,8 @@ class _BoundLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 def progress_of(task_id: str) -> Progress | None:
-    """Return how far a task was when it last said so; None when it never did, or its result is gone."""
-    from .results import as_time, read_record  # which knows tasks, and tasks know contexts
+    """Return the last reported progress of a task; None without one, or when its result has expired."""
+    from .results import as_time, read_record  # a cycle: it imports tasks, and tasks import contexts
 
     for alias in get_settings().connections:
         client = get_client(alias)
@@ -299,15 +299,15 @@ def progress_of(task_id: str) -> Progress | None:
 
 
 class TaskContext(BaseTaskContext):  # type: ignore[type-arg]  # generic only for type checkers
-    """Django's context, and what a worker knows of the run."""
+    """Django's context with the data of the running attempt."""
 
     __slots__ = ("current",)
-    #: What the task can do while it runs; see CurrentTask.
+    #: The running task; see CurrentTask.
     current: CurrentTask
 
     @classmethod
     def of(cls, run: Run, *, task_result: Any) -> TaskContext:
-        """Return the context of a run."""
+        """Return the context of an attempt."""
         context = cls(task_result=task_result)
         object.__setattr__(context, "current", CurrentTask(run))  # Django's is frozen
         return context

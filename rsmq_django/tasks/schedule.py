@@ -1,11 +1,11 @@
-"""Periodic tasks as the code declares them: `@every`, `@cron`, and the entries of `settings.RSMQ["SCHEDULES"]`.
+"""Schedules declared by the code: `@every`, `@cron`, and the entries of `settings.RSMQ["SCHEDULES"]`.
 
     @cron("30 3 * * MON-FRI", time_zone="Europe/Berlin")
     @task(queue_name="reports")
     def write_report() -> None: ...
 
-Knows what an entry means in this process: which task, on which queue, on which connection. Who fires it is
-`rsmq_django.worker.supervise.scheduler`; changing entries at run time is `rsmq_django.schedules`.
+Finds the task, queue and connection of an entry in this process. `rsmq_django.worker.supervise.scheduler` fires
+entries; `rsmq_django.schedules` changes them at run time.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def every(
 def cron(expression: str, *, time_zone: str | None = None, **options: Any) -> Callable[[T], T]:
     """Run a task at the times of a cron expression; see every().
 
-    Without `time_zone` the project's TIME_ZONE is meant. Where clocks are put forward or back, a daily job runs once.
+    The default of `time_zone` is the project's TIME_ZONE. Where clocks are put forward or back, a daily job runs once.
     """
     if not isinstance(expression, str):
         raise TypeError(f"cron({expression!r}) has no expression; write @cron('30 3 * * *') above @task")
-    if not can_read_cron():  # else it would end the worker at its first tick, far from here
+    if not can_read_cron():  # otherwise it would fail in the worker at its first tick
         raise ValueError(f"@cron({expression!r}) needs the package cronsim: pip install 'rsmq-django[cron]'")
     return _declare({**options, "cron": expression, "time_zone": time_zone})
 
@@ -78,7 +78,7 @@ def cron(expression: str, *, time_zone: str | None = None, **options: Any) -> Ca
 def _declare(options: dict[str, Any]) -> Callable[[T], T]:
     def declare(task: T) -> T:
         if not isinstance(task, Task):
-            if hasattr(task, "module_path"):  # of another backend, in tests say: nothing of ours would run it
+            if hasattr(task, "module_path"):  # of another backend, for example in tests: it would not run here
                 return task
             raise ValueError(f"{task!r} is not a task; write the schedule above @task, not below it")
         path = task.module_path
@@ -94,20 +94,20 @@ def _declare(options: dict[str, Any]) -> Callable[[T], T]:
 
 
 def declared_schedules() -> dict[str, Schedule]:
-    """Return what the code and the settings declare, by name. The settings win over a decorator of the same name."""
+    """Return the declared schedules by name. The settings override a decorator of the same name."""
     return {**_declared, **get_settings().schedules}
 
 
 def owner() -> str:
-    """Return who declares entries here: the package of the settings, so that projects can share a namespace."""
+    """Return the owner of entries declared here, so that projects can share a namespace: the settings' package."""
     return (getattr(django_settings, "SETTINGS_MODULE", None) or "").partition(".")[0] or "project"
 
 
 def task_of(entry: Schedule) -> Task[..., Any]:
-    """Return the task of an entry, on the queue that it asks for. Raises UnusableSchedule."""
+    """Return the task of an entry, on the entry's queue. Raises UnusableSchedule."""
     task = find_task(entry.task)
     if task is None:
-        # A web process may not have imported it. Only modules named `tasks` are, never what an entry names.
+        # A web process may not have imported it. Only modules named `tasks` are imported, never a path from an entry.
         autodiscover_modules("tasks")
         task = find_task(entry.task)
     if task is None:
@@ -187,7 +187,7 @@ def prepare_ticks(entry: Schedule, ids: list[str]) -> Outgoing:
         return prepare(task, [call] * len(ids), ids=ids, lane=lane_of_call(task, *call))
     except (UnusableSchedule, RedisFailure):
         raise
-    except Exception as error:  # the project's middleware runs here and may raise anything; other schedules go on
+    except Exception as error:  # the project's middleware runs here; other schedules continue
         is_plain = isinstance(error, (TypeError, ValueError, RsmqError))
         said = str(error) if is_plain else f"{type(error).__name__}: {error}"
         raise UnusableSchedule(f"schedule {entry.name!r}: {said}") from error

@@ -1,13 +1,12 @@
-"""Bodies that prove who wrote them (signed), or that only their readers can read (encrypted), per queue.
+"""Signed and encrypted message bodies, per queue.
 
     {"signed": "<the body>", "signature_v2": "<hex>"}           a proof (proofs.py) of the body
     {"encrypted": "<token>", "signature_v2": "<hex>"}           a proof of the token: Fernet of "rsmq:{queue}\\0{body}"
 
-Namespace and queue are signed, too: a program that can write to Redis cannot move a message from one queue to
-another, nor from one namespace to another. The first key seals, every key opens, so that keys are rotated by adding a
-new one in front and removing the old one when its messages are gone. A message of a queue with keys that is not sealed
-with one of them never runs: it goes to the dead-letter queue. docs/security.md says what this protects from, and what
-not.
+Namespace and queue are signed, too: a program that can write to Redis cannot move a message from one queue to another,
+nor from one namespace to another. The first key seals, every key opens: to rotate keys, add a new one in front and
+remove the old one when the queue has no messages of it left. A message of a queue with keys that is not sealed with one
+of them never runs: it goes to the dead-letter queue. docs/security.md describes which attacks this prevents.
 
 The first version had no namespace: {"encrypted": ...} alone, and {"signed": ..., "signature": ...} with the HMAC over
 "rsmq:{queue}\\0{body}". It is written, beside the new one, and accepted until the day of OLD_SIGNATURES_UNTIL, for
@@ -35,7 +34,7 @@ HOW_LONG = "set OLD_SIGNATURES_UNTIL of the queue to accept it for some days"
 
 
 def seal(body: bytes, queue: QueueSettings, *, name: str, namespace: str, kind: str = KIND) -> bytes:
-    """Return the body as it travels on the queue `name` (a priority band travels under its queue's name)."""
+    """Return the sealed body for the queue `name` (for a priority band, the name of its queue)."""
     if not queue.is_sealed:
         return body
     wrapper, content = _encrypted(body, queue, name) if queue.encryption_keys else _signed(body, queue, name, kind)
@@ -53,9 +52,9 @@ def unseal(body: bytes, queue: QueueSettings, *, name: str, namespace: str, kind
 
 
 def peek(body: bytes, *, queue_name: str, message_id: str) -> Envelope:
-    """Return the call in a body, for people and records: a body with an invalid seal is shown anyway.
+    """Return the call in a body for display, even with an invalid seal. Raises Unreadable.
 
-    Raises Unreadable. The queue may be unknown; one of its priority bands will do.
+    The queue may be unknown, or a priority band.
     """
     for kind in (KIND, CANCELLED):
         with suppress(Unreadable):
@@ -72,13 +71,13 @@ def is_authentic(body: bytes, *, queue_name: str, task_id: str, kind: str = KIND
 
 
 def opened(body: bytes, *, queue_name: str, kind: str = KIND) -> bytes:
-    """Return a body without its seal; of a queue that is not known or has no keys, as it is. Raises Unreadable."""
+    """Return a body without its seal; unchanged for a queue that is unknown or has no keys. Raises Unreadable."""
     queue, name, namespace = _named(queue_name)
     return body if queue is None else unseal(body, queue, name=name, namespace=namespace, kind=kind)
 
 
 def sealed(body: bytes, *, queue_name: str, kind: str = KIND) -> bytes:
-    """Return a body as it travels on this queue; of a queue that is not known or has no keys, as it is."""
+    """Return the sealed body for this queue; unchanged for a queue that is unknown or has no keys."""
     queue, name, namespace = _named(queue_name)
     return body if queue is None else seal(body, queue, name=name, namespace=namespace, kind=kind)
 

@@ -1,7 +1,7 @@
-"""From a call of a task to its message: prepare it, wait for the commit of the surrounding transaction, send it.
+"""Sending calls: prepare the message, wait for the commit of the surrounding transaction, send it.
 
-Everything is checked and encoded first, so that mistakes surface where the caller is. What follows is one round trip:
-at once, at the commit, or by a relay that finds the call in the outbox.
+Calls are checked and encoded first, so that errors are raised in the caller. Sending is one round trip: at once, at the
+commit, or by a relay that reads the call from the outbox.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .unique import UniqueCall
 
 @dataclass(slots=True)  # not frozen, which would cost a microsecond for each call
 class Outgoing:
-    """Calls of one task that wait to be sent, never changed: ids and bodies, in order."""
+    """Prepared calls of one task, never changed: ids and bodies, in order."""
 
     route: Route
     ids: list[str]
@@ -47,9 +47,9 @@ class Outgoing:
     written: list[bytes]
     #: The bodies to send: the same, unless the queue's messages are sealed.
     bodies: list[bytes]
-    #: What makes each call unique; nothing for tasks that are not.
+    #: The unique key of each call; empty for tasks that are not unique.
     digests: Sequence[str] = ()
-    #: Ends when they are sent; None when nothing is traced.
+    #: The span of the send; None without tracing.
     span: Span | None = None
 
     @property
@@ -59,17 +59,17 @@ class Outgoing:
 
     @property
     def size_bytes(self) -> int:
-        """Return how much they weigh together."""
+        """Return the size of all bodies together."""
         return sum(map(len, self.bodies))
 
     @property
     def task(self) -> Task[..., Any]:
-        """Return whose calls they are."""
+        """Return the task of the calls."""
         return self.route.task
 
     @property
     def queue(self) -> Queue:
-        """Return where they will lie."""
+        """Return the queue, band or lane that will store them."""
         return self.route.queue
 
     def unique_call(self, number: int) -> UniqueCall:
@@ -91,7 +91,7 @@ class Outgoing:
         )
 
     def batch(self, numbers: Mapping[str, int]) -> Batch:
-        """Return them as members of a workflow, whose numbers are given by the ids of their tasks."""
+        """Return the calls as members of a workflow, with their numbers by task id."""
         calls = [(numbers[task_id], task_id, body) for task_id, body in zip(self.ids, self.bodies, strict=True)]
         record_ttl_s = UNFINISHED_TTL_S if self.route.keeps_result else 0
         owner = owner_of(self.queue.name) if self.route.settings.is_sealed else ""
@@ -120,9 +120,9 @@ def prepare(
     said: Sequence[Mapping[str, Any]] = (),
     lane: int | None = None,
 ) -> Outgoing:
-    """Encode calls of a task, and check what can be checked before they are sent.
+    """Check and encode calls of a task.
 
-    Without `ids`, new ones are drawn; `said` is what else the meta of each call says. All of them go to one lane.
+    Without `ids`, new ones are created; `said` is additional meta of each call. All of them go to one lane.
     """
     route = route_of(task, lane)
     settings = route.settings
@@ -149,7 +149,7 @@ def _check_size(bodies: Sequence[bytes], route: Route) -> None:
     if limit < 0:
         limit = MAX_BODY_BYTES
     if limit < longest:
-        # Found out only after the commit, it would be too late to tell the caller.
+        # After the commit, it would be too late for an error in the caller.
         raise MessageTooLong(
             f"a call of {route.path} is {longest} bytes, queue {route.queue.name!r} allows {limit}; "
             "store what it works on elsewhere and pass its id",
@@ -189,7 +189,7 @@ def _uses_outbox(batches: Sequence[Outgoing]) -> bool:
 
 
 def _write_to_outbox(batches: Sequence[Outgoing]) -> None:
-    # Only here: the outbox is an application of its own, with tables, and most projects do not install it.
+    # Imported only here: the outbox is a separate application with tables, and most projects do not install it.
     from ..outbox.writing import write
 
     task, route = batches[0].task, batches[0].route
@@ -201,7 +201,7 @@ def _write_to_outbox(batches: Sequence[Outgoing]) -> None:
     write(batches, keeps_result=route.keeps_result)
     for batch in batches:
         with sending(batch.span):
-            pass  # who traces wants to see the call end; when its row is sent, no span is waiting for it
+            pass  # ends the span of the call now, because no span is open when its row is sent
 
 
 def _digests(route: Route, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[str]:
@@ -213,7 +213,7 @@ def _digests(route: Route, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any
 
 
 def _common_meta(route: Route, span: Span | None) -> dict[str, Any]:
-    """Return what tracing, the project's middleware and the task's options say about all calls."""
+    """Return the metadata of tracing, the project's middleware and the task's options for all calls."""
     meta = carried_by(span)
     middleware, options = chain(), route.task.options
     if middleware is not None:
@@ -242,15 +242,15 @@ def _metas(
 
 
 def after_commit(do: Callable[[], Any], what: str) -> None:
-    """Do it when the transaction of the configured database commits, or at once when none is open.
+    """Call a function when the transaction of the configured database commits, or at once when none is open.
 
-    Errors are raised when it is done at once. After a commit they are logged, with a text for the unsent calls.
+    Errors are raised when it is called at once. After a commit they are logged, with a text for the unsent calls.
     """
     connection = _in_transaction()
     if connection is not None:
         transaction.on_commit(AfterCommit(do, what), using=connection.alias, robust=True)
     else:
-        do()  # not through on_commit(), which would connect to the database to find out that nothing is open
+        do()  # not with on_commit(), which would connect to the database only to find no open transaction
 
 
 async def in_transaction(do: Callable[[], object]) -> bool:
@@ -263,7 +263,7 @@ async def in_transaction(do: Callable[[], object]) -> bool:
         do()
         return True
     if getattr(AsyncToSync.executors, "current", None) is None:
-        return False  # no synchronous caller: nothing is asked of another thread
+        return False  # no synchronous caller, so no thread has a transaction for this coroutine
     return await sync_to_async(_if_in_transaction)(do)
 
 
@@ -275,12 +275,12 @@ def _if_in_transaction(do: Callable[[], object]) -> bool:
 
 
 def is_in_transaction() -> bool:
-    """Return whether a transaction is open whose commit enqueue() would wait for."""
+    """Return whether enqueue() would wait for the commit of an open transaction."""
     return _in_transaction() is not None
 
 
 def is_only_of_test() -> bool:
-    """Return whether the open transaction is that of a TestCase, in which the code itself has opened no block."""
+    """Return whether the open transaction is that of a TestCase, without a block opened by the code."""
     connection = _in_transaction()
     blocks = connection.atomic_blocks if connection is not None else []
     return bool(blocks) and all(getattr(block, "_from_testcase", False) for block in blocks)
@@ -298,7 +298,7 @@ def _in_transaction() -> BaseDatabaseWrapper | None:
 
 def split_arguments(call: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Return positional and keyword arguments of one call of enqueue_many()."""
-    if type(call) is list or type(call) is tuple:  # most are; asking the abstract classes takes a microsecond
+    if type(call) is list or type(call) is tuple:  # most are; a check with the abstract classes takes a microsecond
         return call, {}
     if isinstance(call, Mapping):
         return (), call

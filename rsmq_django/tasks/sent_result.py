@@ -1,8 +1,8 @@
 """The return value of `enqueue()`: a `TaskResult` whose fields are computed on first access.
 
-Most senders use its id or nothing, and to make the rest, with the arguments read back from JSON, would take longer
-than to send it. It is equal to Django's own `TaskResult` with the same fields, and copied, pickled and refreshed as
-that is.
+Most senders use its id only or ignore it, and computing the other fields, with the arguments parsed from JSON, would
+take longer than the send. It is equal to Django's own `TaskResult` with the same fields, and is copied, pickled and
+refreshed like it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from .task import Task
 
 _set = object.__setattr__  # it is frozen
-#: Held while a field gets its place. One for all: a field is first looked at once.
+#: Held while fields are set. One lock for all results: each is filled only once.
 _first_look = threading.Lock()
 
 
 class SentResult(BaseResult):
-    """The result of a call that has just been sent. A field gets its place when it is first looked at."""
+    """The result of a call that has just been sent. Its fields are set at the first access."""
 
     __slots__ = ("_body", "_message_id")
 
@@ -55,15 +55,15 @@ class SentResult(BaseResult):
         return True
 
     def __getattr__(self, name: str) -> Any:
-        # Python comes here only for a slot that is empty yet.
+        # Python calls this only for an empty slot.
         make = _LATER.get(name)
         if make is None:
             raise missing_attribute(self, name, RESULT_WORDS, "a TaskResult")
         value = make(self)
         if value is None and name == "enqueued_at":
-            return None  # until Redis has the message, whose id tells the time
+            return None  # until Redis has the message, whose id contains the time
         with _first_look:
-            if not _has(self, name):  # else another thread came first
+            if not _has(self, name):  # otherwise another thread has set them
                 _set(self, name, value)
         return object.__getattribute__(self, name)
 
@@ -95,7 +95,7 @@ def _enqueued_at(result: SentResult) -> datetime | None:
     return as_time(sent_ms(result._message_id))
 
 
-#: The arguments are what the worker will see: after JSON a tuple is a list, and the key 1 is "1".
+#: The arguments as the worker will get them: after JSON a tuple is a list, and the key 1 is "1".
 _LATER: dict[str, Callable[[SentResult], Any]] = {
     "status": lambda result: TaskResultStatus.READY,
     "enqueued_at": _enqueued_at,

@@ -1,7 +1,7 @@
-"""Tags: tasks that belong together, to be found and cancelled together.
+"""Tags: find and cancel tasks together.
 
-A tag is noted before its tasks are sent, so that none can run without being found by it; a sender that dies in between
-leaves an id behind that means nothing. Tasks are struck off when they end.
+A tag is stored before its tasks are sent, so that no task runs without its tag; a sender that dies in between leaves an
+unused id, which does no harm. Ids are removed when their tasks end.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from .cancellation import cancel
 from .compat import TaskResultDoesNotExist
 from .options import MAX_TAG_LENGTH, is_tag
 
-#: For entries that are never removed: of purged messages. Counts from the time at which the task is due.
+#: Expiry of entries that are not removed otherwise: those of purged messages. Counts from the task's due time.
 KEPT_MS = 90 * 86_400_000
 
 
 def tags_of(meta: Mapping[str, Any]) -> list[str]:
-    """Return the tags of a message, without what only another program can have written there."""
+    """Return the tags of a message, without invalid values of other programs."""
     tags = meta.get("tags")
     return [tag for tag in tags if is_tag(tag)] if isinstance(tags, list) else []
 
 
 def tagged(tag: str) -> list[str]:
-    """Return the ids of the tasks with this tag that wait or run, at most a thousand from each connection."""
+    """Return the ids of the unfinished tasks with this tag, up to a thousand from each connection."""
     _check_tag(tag)
     found: list[str] = []
     for alias in get_settings().connections:
@@ -39,7 +39,7 @@ def tagged(tag: str) -> list[str]:
 
 
 def cancel_tagged(tag: str) -> int:
-    """Cancel all tasks with this tag that wait or run, and return how many there were. See cancel()."""
+    """Cancel all unfinished tasks with this tag, and return how many there were. See cancel()."""
     _check_tag(tag)
     count = 0
     for alias in get_settings().connections:
@@ -63,18 +63,18 @@ def _cancel(task_id: str) -> bool:
 
 
 def note_tags(namespace: str, tags: Sequence[str], task_ids: Sequence[str], *, due_in_s: float) -> Call[int]:
-    """Return the call that notes tags of tasks that will be sent."""
+    """Return the call that stores the tags of tasks before they are sent."""
     keys = tuple(tag_key(namespace, tag) for tag in tags)
     return Call("tasks/tag", keys, (KEPT_MS + round(due_in_s * 1000), *task_ids), int, repeatable=True)
 
 
 def untag(namespace: str, tag: str, task_ids: Sequence[str]) -> Call[int]:
-    """Return the call that strikes tasks off a tag."""
+    """Return the call that removes tasks from a tag."""
     return Call("tasks/untag", (tag_key(namespace, tag),), tuple(task_ids), int, repeatable=True)
 
 
 def untag_ended(namespace: str, keys: QueueKeys, tag: str, ended: Sequence[tuple[str, str]]) -> Call[int]:
-    """Return the call that strikes tasks off a tag whose messages (message id, task id) are gone from their queue."""
+    """Return the call that removes tasks from a tag if their messages (message id, task id) are not in their queue."""
     words = tuple(word for pair in ended for word in pair)
     return Call("tasks/untag_ended", (tag_key(namespace, tag), keys.messages), words, int, repeatable=True)
 

@@ -1,4 +1,4 @@
-"""Django's `Task` with our options, and the decorators that make tasks and consumers."""
+"""Django's `Task` with our options, and the decorators `@task` and `@consumer`."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
         do_not_call_in_templates = True
 
         def __call__(self, *args, **kwargs):
-            """Raise TypeError, which says how to call it."""
+            """Raise TypeError, which explains how to enqueue it."""
             raise TypeError(CALLED.format(path=self.func.__qualname__))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle it by its dotted path and what using() changed, on all versions of Django alike."""
+        """Return the pickled form: dotted path and changes of using(), the same on all versions of Django."""
         declared = find_task(self.module_path)
         changes = {
             each.name: getattr(self, each.name)
@@ -94,7 +94,7 @@ class Task(BaseTask, Generic[P, R]):  # type: ignore[type-arg]
         return _unpickled, (self.module_path, changes)
 
     def get_backend(self) -> Any:
-        """Return the backend of this thread; Django's own imports where they are each time it is asked."""
+        """Return the backend of this thread; Django's own method imports at each call."""
         return task_backends[self.backend]
 
     def using(
@@ -208,16 +208,16 @@ def task(
 ) -> Any:
     """Declare a function as a task. Use it bare or with options.
 
-    Django's own options, and: `max_attempts` (runs in all; default: the queue's), `backoff` (function of the failed
-    attempt that returns seconds; default: `exponential()`), `retry_on` and `give_up_on` (exception classes; default:
-    every exception is retried), `timeout_s` (per run; default: none), `hard_timeout_s` (per run, after which its
-    process is killed; default: none), `dead_letter_queue` (default: the queue's; DISCARD: none), `result_ttl_s`
-    (seconds a finished result is kept; 0 keeps none), `unique` (a `Unique`: of equal calls, one is enough),
-    `expires_in_s` (seconds after its due time from which a call is not begun), `tags` (to find and cancel tasks
-    by), `fair_by` (whose calls take turns: names of arguments or a function of them), `limits` (`Concurrency` and
-    `Rate`: how many run at a time, and how many start in a span of time), `batch` (the function gets a list of at most
-    so many `BatchCall`s), `aliases` (dotted paths that the task had before). Raises InvalidTask or ValueError where it
-    is declared when one of them cannot work.
+    Django's own options, and: `max_attempts` (attempts in total; default: the queue's), `backoff` (function of the
+    failed attempt that returns seconds; default: `exponential()`), `retry_on` and `give_up_on` (exception classes;
+    default: every exception is retried), `timeout_s` (per attempt; default: none), `hard_timeout_s` (per attempt, after
+    which its process is killed; default: none), `dead_letter_queue` (default: the queue's; DISCARD: none),
+    `result_ttl_s` (seconds a finished result is kept; 0 keeps none), `unique` (a `Unique`: equal calls are enqueued
+    once), `expires_in_s` (seconds after its due time from which a call is not started), `tags` (to find and cancel
+    tasks by), `fair_by` (the tenant whose calls take turns: names of arguments or a function of them), `limits`
+    (`Concurrency` and `Rate`: how many run at a time, and how many start in a span of time), `batch` (the function gets
+    a list of up to this many `BatchCall`s), `aliases` (dotted paths that the task had before). Raises InvalidTask or
+    ValueError at the declaration for an option that cannot work.
     """
 
     def declare(function: Callable[..., Any]) -> Any:
@@ -225,7 +225,7 @@ def task(
             if name not in DJANGO_OPTIONS and name not in OPTION_NAMES:
                 raise TypeError(f"a task has no option {name!r}. {nearest(name, {*DJANGO_OPTIONS, *OPTION_NAMES})}")
         task_class = task_backends[backend].task_class
-        # Another backend (Django's immediate one in tests, say) knows nothing of our options.
+        # Another backend (for example Django's immediate one in tests) does not have our options.
         ours = options if issubclass(task_class, Task) else {k: v for k, v in options.items() if k in DJANGO_OPTIONS}
         # Django 6.0 has no defaults for these two.
         given = {"priority": 0, "run_after": None, **ours}
@@ -235,7 +235,7 @@ def task(
 
 
 def consumer(queue_name: str, *, primary: bool = True, takes_calls: bool = False, **options: Any) -> Callable[[F], F]:
-    """Declare the function that handles every message of a raw queue, written by a program in any language.
+    """Declare the function that receives every message of a raw queue, written by a program in any language.
 
     It receives the `Message` with its body as bytes, or with `batch` a list of them. Returning deletes the message;
     raising follows the same options as in `task()`. With `primary=False` it runs at each attempt after the primary

@@ -1,4 +1,4 @@
-"""Declaring who follows a topic: functions that get its messages, and queues that are fed from it.
+"""Declarations of topic tasks, which receive the messages of a topic, and of bridges from a topic to a queue.
 
 Both are run by `rsmq_worker`, in every one of its processes. Declaring does no I/O.
 """
@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: Threads that read for one topic task in one process.
 MAX_CONSUMERS = 100
 MIN_VISIBILITY_TIMEOUT_S = 5
-#: What a topic task takes, and what tasks and consumers of queues take.
+#: Options of a topic task, and options of tasks and consumers of queues.
 OPTIONS = (
     *("group", "batch", "max_deliveries", "visibility_timeout_s", "backoff"),
     *("start", "on_reset", "consumers", "connection"),
@@ -67,7 +67,7 @@ class TopicTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicBridge:
-    """A queue of the settings that is fed from a topic in the name of a group."""
+    """A queue of the settings to which a group moves the messages of a topic."""
 
     topic: str
     group: str
@@ -92,14 +92,14 @@ def topic_task(  # noqa: PLR0913 - public: an option of the declaration each
     connection: str = "default",
     **others: Never,
 ) -> Callable[[F], F]:
-    """Declare the function that gets the messages of a topic for a group.
+    """Declare the function that receives the messages of a topic for a group.
 
     It receives one `TopicMessage`, or with `batch` a list of up to this many, and runs in `rsmq_worker`. Returning
     acknowledges them. When a batch raises, its messages are tried one by one; a message that raises is delivered again
     after `backoff` (seconds as a function of the failed delivery) and goes to the dead-letter topic, "<topic>.dlt",
     after `max_deliveries`; 0 retries forever. Messages are leased for `visibility_timeout_s` and for as long as the
     function runs. `consumers` is the number of reading threads per process. The decorated function stays an ordinary
-    function. Raises InvalidTask when it is declared with something that cannot work.
+    function. Raises InvalidTask for a declaration that cannot work.
     """
     _refuse(others)
 
@@ -137,7 +137,7 @@ def _refuse(options: Iterable[str]) -> None:
 
 
 def bridge_topic(topic: str, *, group: str, queue: str, start: Start = "earliest", on_reset: Start = "error") -> None:
-    """Have `rsmq_worker` feed a queue of RSMQ["QUEUES"] from a topic: each message arrives exactly once.
+    """Let `rsmq_worker` move the messages of a topic to a queue of RSMQ["QUEUES"]: each arrives exactly once.
 
     For clients of RSMQ in other languages, and for tasks and consumers of that queue. Raises InvalidTask.
     """
@@ -146,7 +146,7 @@ def bridge_topic(topic: str, *, group: str, queue: str, start: Start = "earliest
 
 
 def registered_topic_tasks() -> list[TopicTask | TopicBridge]:
-    """Return all that was declared."""
+    """Return all declared topic tasks and bridges."""
     return list(_tasks.values())
 
 

@@ -19,7 +19,7 @@ from .call_key import By, bound_arguments, call_key, check_is_list, check_names,
 Scope = Literal["pending", "running", "window"]
 Mode = Literal["reject", "replace", "debounce"]
 
-#: A lock is removed when its message ends, and ignored when its message is gone. This is for what neither notices.
+#: Time to live of a lock. It is removed when its message ends, and ignored without its message, even before that.
 LOCK_TTL_MS = 30 * 86_400_000
 MAX_DIGEST_LENGTH = 100
 
@@ -73,7 +73,7 @@ class Unique:
         *,
         takes_context: bool = False,
     ) -> str:
-        """Return what equal calls have in common. Raises TypeError for arguments that the function does not take."""
+        """Return the digest of a call, equal for equal calls. Raises TypeError for arguments that do not fit."""
         key = self._key(function, args, kwargs, takes_context=takes_context)
         text = key_text([path, key], what=f"makes {path} unique")
         return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -104,18 +104,18 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The outcome of sending a unique call: the task id and message that it has now."""
+    """The outcome of sending a unique call: its current task id and message."""
 
     task_id: str
     message_id: str
     is_duplicate: bool
-    #: The waiting task whose place it took.
+    #: The id of the task that it has replaced.
     replaced: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniqueCall:
-    """One call of a unique task on its way to Redis."""
+    """One prepared call of a unique task."""
 
     unique: Unique
     namespace: str
@@ -130,9 +130,9 @@ class UniqueCall:
     keeps_result: bool
 
     def call(self, holder: Holder | None) -> Call[Accepted | Holder]:
-        """Return the Redis call. Its answer is a `Holder` when that one has to be named for a second try.
+        """Return the Redis call. Its result is a `Holder` if the call must be repeated with the keys of that holder.
 
-        The script may touch only keys that it was given, so it has to be told whose message to look at.
+        A script may use only keys that it was given, so it needs the keys of the holder's message.
         """
         keys = [self.keys.messages, self.keys.settings, unique_key(self.namespace, self.digest)]
         keys.append(result_key(self.namespace, self.task_id))
@@ -164,7 +164,7 @@ class UniqueCall:
 
 
 def is_digest(value: object) -> TypeGuard[str]:
-    """Return whether a lock may have this name. Ours are 32 hexadecimal digits; other senders may use other texts."""
+    """Return whether this is a valid digest of a lock: ours are 32 hex digits, other senders may use other texts."""
     return isinstance(value, str) and 1 <= len(value) <= MAX_DIGEST_LENGTH and value.isprintable()
 
 

@@ -1,4 +1,4 @@
-"""Calls of a unique task, sent together: which of them a next exchange has to name another lock's holder for.
+"""Sends calls of a unique task together, in as many exchanges as their locks require.
 
 The script may touch only keys that it was given. So a call whose lock names another one has to be sent again, with the
 keys of that one. Of equal calls in one batch, each is told from the start which one will hold the lock by then: two or
@@ -28,9 +28,9 @@ class UniqueRounds:
         self._rejects = unique is not None and unique.mode == "reject"
         self._open = list(range(len(outgoing.ids)))
         self._accepted: dict[int, Accepted] = {}
-        #: Of each digest: which call the server said holds the lock.
+        #: Digest -> the holder of its lock, from the server.
         self._holders: dict[str, Holder] = {}
-        #: Digests of which a call was dropped: what holds their lock stays, also for the next ones.
+        #: Digests with a dropped call: the holder of their lock does not change for further calls.
         self._settled: set[str] = set()
         self._error: RsmqError | None = None
         self._unknown: list[int] = []
@@ -38,7 +38,7 @@ class UniqueRounds:
         self.gone: list[str] = []
 
     def calls(self) -> list[Call[Accepted | Holder]]:
-        """Return the Redis calls of the next exchange; none when all is done or something has failed."""
+        """Return the Redis calls of the next exchange; empty when all are sent or an exchange has failed."""
         outgoing, holders = self._outgoing, dict(self._holders)
         calls = []
         for number in self._open:
@@ -50,7 +50,7 @@ class UniqueRounds:
         return calls
 
     def take(self, answers: Sequence[Accepted | Holder | RsmqError]) -> None:
-        """Note the answers to calls()."""
+        """Record the results of calls()."""
         still_open = []
         for number, answer in zip(self._open, answers, strict=True):
             digest = self._outgoing.digests[number]
@@ -71,7 +71,7 @@ class UniqueRounds:
         self.gone += [self._outgoing.ids[number]] if answer.is_duplicate else answer.replaced
 
     def fail(self, error: RsmqError) -> None:
-        """Note that the exchange failed as a whole."""
+        """Record that the exchange failed as a whole."""
         self.take([error] * len(self._open))
 
     def result(self) -> tuple[list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""Why no task is declared under a path: the words of an error. Looks at names and files, and imports nothing."""
+"""Explanations for an unknown task path: the text of an error. Checks names and files, and imports nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .registry import registered_tasks
 
 
 def why_unknown(path: str) -> str:
-    """Return why a process does not know a task, and what to do about it."""
+    """Return an explanation for a task that is not declared in this process, and the next step."""
     return _why(path, len(registered_tasks()))
 
 

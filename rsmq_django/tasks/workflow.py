@@ -5,9 +5,9 @@
     map_tasks(resize, paths_of_millions_of_files(), then=call(report))
 
 A step gets the result of the one before it as its first argument, the callback of a group the list of all results.
-Later calls are prepared, signed and encrypted where the workflow is enqueued, and stored in Redis until a member ends
-and the script that ends its message sends them (core/lua/workflow). So each is sent exactly once, even if a process
-dies, and without polling.
+Later calls are prepared, signed and encrypted where the workflow is enqueued, and stored in Redis until a member ends:
+the script that settles its message sends them. So each is sent exactly once, even if a process dies, and without
+polling.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def call(task: Task[..., Any], /, *args: Any, **kwargs: Any) -> Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """Calls of which each runs when the one before it has succeeded; chain() makes it."""
+    """A chain: each call runs when the one before it has succeeded. Created with chain()."""
 
     steps: tuple[Invocation, ...]
     on_failure: Invocation | None
@@ -55,7 +55,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Calls and chains that run side by side, and what follows them; group() makes it."""
+    """A group: calls and chains that run in parallel, and its callbacks. Created with group()."""
 
     members: tuple[tuple[Invocation, ...], ...]
     then: Invocation | None
@@ -87,9 +87,9 @@ class Group:
 def chain(*calls: Invocation, on_failure: Invocation | None = None, name: str = "", keep_s: float = KEEP_S) -> Chain:
     """Return a chain: each call runs when the one before it has succeeded, with its result as first argument.
 
-    A step that fails for good ends the chain; `on_failure` gets a list with that one `Failure`. Sent again from the
-    dead-letter queue, the step goes on with the chain. `name` is for people; `keep_s` says how long the workflow can be
-    read after its last step. Raises InvalidTask at enqueue() for tasks that cannot be in one workflow.
+    A step that fails for good ends the chain; `on_failure` gets a list with that one `Failure`. After a redrive, the
+    step continues the chain. `name` is for display; `keep_s` is how long the workflow can be read after its last step.
+    Raises InvalidTask at enqueue() for tasks that cannot be in one workflow.
     """
     if not calls:
         raise ValueError("a chain needs at least one call")
@@ -109,12 +109,12 @@ def group(
     name: str = "",
     keep_s: float = KEEP_S,
 ) -> Group:
-    """Return a group: calls, or chains, that run side by side.
+    """Return a group: calls, or chains, that run in parallel.
 
     `then` runs once, when all have succeeded, with the list of their results in the order of the members. When all have
     ended and some have failed, `on_failure` runs once with the list of failures instead; with `then_always`, `then`
-    runs in either case, and its list has a `Failure` in each place of one. A failed member that is sent again from the
-    dead-letter queue and succeeds completes the group.
+    runs in either case, and its list has a `Failure` for each failed member. A failed member that succeeds after a
+    redrive completes the group.
     """
     _check_callbacks(then=then, on_failure=on_failure)
     steps = tuple(_steps_of(member) for member in members)
@@ -155,7 +155,7 @@ def map_tasks(  # noqa: PLR0913 - public: an option of the workflow each, all op
     name: str = "",
     keep_s: float = KEEP_S,
 ) -> Workflow:
-    """Call a task with each item, of which there may be any number: never more than `window` calls wait at a time.
+    """Call a task with each of any number of items, with at most `window` unfinished calls at a time.
 
     Returns when all are sent, so workers have to run meanwhile. Results are stored with `keep_results=True`; only then
     does `then` get them, as one list in memory. When this process dies, or `items` raises, the calls that

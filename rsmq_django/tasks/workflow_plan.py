@@ -1,6 +1,6 @@
-"""A workflow before it is sent: which calls it is made of, checked and prepared. Does no I/O.
+"""Plans of workflows: their calls, checked and prepared before they are sent. Does no I/O.
 
-The ids of all its tasks are drawn here, so that each call can say what follows it.
+The ids of all its tasks are created here, so that each message can contain the ids of the next calls.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Step = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A task with the arguments of one call; call() makes it."""
+    """A task with the arguments of one call. Created with call()."""
 
     task: Task[..., Any]
     args: tuple[Any, ...] = ()
@@ -58,7 +58,7 @@ class Invocation:
     takes_result: bool = True
 
     def without_result(self) -> Invocation:
-        """Return a call that does not get what came before it as its first argument."""
+        """Return a call that does not get the previous result as its first argument."""
         return replace(self, takes_result=False)
 
     def check(self, *, is_given_result: bool) -> None:
@@ -90,7 +90,7 @@ class Member:
 
 
 class Plan:
-    """One workflow that is about to be sent."""
+    """One workflow before it is sent."""
 
     def __init__(
         self,
@@ -124,12 +124,12 @@ class Plan:
 
     @property
     def workflow(self) -> Workflow:
-        """Return the handle."""
+        """Return the `Workflow` object."""
         return Workflow(self._id, self._alias or "default")
 
     @property
     def client(self) -> Client:
-        """Return the client of the connection on which all of it lives."""
+        """Return the client of the workflow's connection."""
         return get_client(self.workflow.connection)
 
     # -- Members ------------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Plan:
         self._checked[id(task)] = task
 
     def check_giver(self, task: Task[..., Any]) -> None:
-        """Raise InvalidTask when a callback on a sealed queue would get what the task of a member returns."""
+        """Raise InvalidTask when a callback on a sealed queue would get a result of a member without proof."""
         for callback in (self._then, self._on_failure):
             if callback is not None:
                 _check_feeding(task, callback)
@@ -208,7 +208,7 @@ class Plan:
         )
 
     def membership(self, member: Member, step: int) -> Membership:
-        """Return what a step says about itself."""
+        """Return the membership of a step."""
         following = None
         if step + 1 < len(member.steps):
             following = Ref(member.task_ids[step + 1], member.steps[step + 1].queue_name)
@@ -225,7 +225,7 @@ class Plan:
     # -- Calls --------------------------------------------------------------------------------------------------------
 
     def creating(self) -> Call[list[str]]:
-        """Return the call that makes the workflow and tells which of its queues do not exist."""
+        """Return the call that creates the workflow; its result are the queues that do not exist."""
         names = self._later_queues()
         namespace = self.client.namespace
         return create(namespace, self._id, keep_ms=self._keep_ms, fields=self._fields(), queue_names=names)
@@ -294,7 +294,7 @@ class Plan:
         ]
 
     def expecting(self, members: Sequence[Member]) -> list[Call[Any]]:
-        """Return the calls that count members."""
+        """Return the calls that register members."""
         calls: list[Call[Any]] = []
         for at in range(0, len(members), MAX_BATCH):
             part = members[at : at + MAX_BATCH]
@@ -304,7 +304,7 @@ class Plan:
         return calls
 
     def sealing(self, members: int) -> Call[bool]:
-        """Return the call that says that there are no more members than these."""
+        """Return the call that seals the workflow with this number of members."""
         namespace = self.client.namespace
         targets = callbacks(namespace, self.then_ref, self.on_failure_ref)
         return seal(namespace, self._id, members=members, targets=targets, fields=self._proofs(members))
@@ -339,7 +339,7 @@ class Plan:
             lane=invocation.lane,
         )
         with sending(outgoing.span):
-            pass  # who traces wants to see the call end; when it is sent, no span is waiting for it
+            pass  # ends the span of the call now, because no span is open when it is sent
         when = outgoing.queue.vt_unit if task.run_after is None else f"{task.run_after.timestamp() * 1000:.0f}"
         record_ttl_s = UNFINISHED_TTL_S if result_ttl_s(task) else 0
         return f"{when} {record_ttl_s} ".encode() + outgoing.bodies[0]

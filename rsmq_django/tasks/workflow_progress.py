@@ -1,6 +1,7 @@
 """The progress of sending a workflow, and the errors for its sender.
 
-A workflow of which only a part was sent is cancelled, so that nothing follows it; the error carries its id in any case.
+A workflow of which only a part was sent is cancelled, so that no callback follows; the error contains its id in any
+case.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .workflow_plan import Member, Plan
 
 
 class WorkflowStopped(RsmqError):
-    """The workflow takes no more members: it was cancelled while it was being sent."""
+    """The workflow accepts no more members: it was cancelled while it was being sent."""
 
 
 class Progress:
@@ -26,9 +27,9 @@ class Progress:
 
     def __init__(self, plan: Plan, members: int | None = None) -> None:
         self._plan, self._members = plan, members
-        #: One script does it all.
+        #: One script creates, sends and seals it.
         self.is_whole = False
-        #: Redis knows the workflow.
+        #: The workflow exists in Redis.
         self.is_made = False
         #: All members are sent, and only sealing is left.
         self.is_sent = False
@@ -37,7 +38,7 @@ class Progress:
         self._unknown: dict[int, object] = {}
 
     def note(self, parts: Sequence[Sequence[Member]], outcomes: Sequence[Outcome]) -> list[Call[bool]]:
-        """Note the outcomes of batches, and raise the error of an unsent one.
+        """Record the outcomes of batches, and raise the error of an unsent one.
 
         Returns the calls for members that were dropped as duplicates.
         """
@@ -120,7 +121,7 @@ class Progress:
 
 
 def give_up(plan: Plan) -> bool:
-    """Cancel a workflow of which only a part was sent, so that nothing follows it; return whether that went well."""
+    """Cancel a workflow of which only a part was sent, so that no callback follows; return whether it succeeded."""
     try:
         return plan.client.run(stop(plan.client.namespace, plan.workflow.id))
     except RsmqError:

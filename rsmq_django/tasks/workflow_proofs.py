@@ -1,9 +1,9 @@
 """Proofs for the values of a workflow on signed or encrypted queues (proofs.py): any program may write to Redis.
 
 Values, failure records and the number of members are stored with proofs, made with the key of the queue that gets them
-and for that one call: its workflow, the member, and its task id. They are made where a message of a sealed queue ends,
-so the chain of trust begins where the workflow was enqueued. A result of a queue without keys has no proofs, and so
-cannot be given to a call on a sealed queue; workflow_plan.py refuses such a workflow.
+and for that one call: its workflow, the member, and its task id. They are made where a message of a sealed queue is
+settled, so the chain of trust begins where the workflow was enqueued. A result of a queue without keys has no proofs,
+and so cannot be given to a call on a sealed queue; workflow_plan.py refuses such a workflow.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def member_fields(workflow_id: str, members: int, *, then: Ref | None, on_failur
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A call on a sealed queue that gets something from its workflow."""
+    """A call on a sealed queue that gets values from its workflow."""
 
     keys: Keyring
     workflow_id: str
@@ -118,7 +118,7 @@ class Receiver:
             raise self._forged("the number of members")
 
     def no_failures(self) -> ForgedArgument:
-        """Return the error for a callback about failures of which there is none."""
+        """Return the error for a failure callback of a workflow without failures."""
         return self._forged("the list of failures, which is empty,")
 
     def _forged(self, what: str) -> ForgedArgument:

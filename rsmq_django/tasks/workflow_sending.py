@@ -1,8 +1,8 @@
-"""Sending workflows. One of up to a thousand calls is made, sent and sealed by one script: all of it or nothing.
+"""Sending workflows. One script creates, sends and seals a workflow of up to a thousand calls: all or nothing.
 
-Of a larger one, what it waits for is stored first, then its members are sent, and then it is sealed. A sender that dies
-in between leaves a workflow that is not sealed: it never ends, so nothing follows that should not, and the doctor can
-tell it from a workflow with slow members.
+Of a larger one, the later calls are stored first, then the members are sent, and then it is sealed. A sender that dies
+in between leaves a workflow that is not sealed: it never ends, so no callback is sent by mistake, and the doctor can
+distinguish it from a workflow with slow members.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ async def aenqueue_plan(plan: Plan) -> Workflow:
 
 
 def map_items(plan: Plan, task: Task[..., Any], items: Iterable[Any], *, window: int) -> Workflow:
-    """Send a call for each item, never more than `window` ahead of the workers."""
+    """Send a call for each item, with at most `window` unfinished calls at a time."""
     _check_items(task, items, Iterable)
     mapping = _Mapping(plan, task, window)
     if is_in_transaction():
@@ -152,13 +152,13 @@ class _Mapping:
         plan.check_giver(task)
         self.plan, self._task, self._window = plan, task, window
         plan.mapped = task.module_path
-        #: So many are sent together: a quarter of the window, so that workers never run dry while the next are made.
+        #: Number of calls that are sent together: a quarter of the window, so that workers always have calls meanwhile.
         self.slice = max(1, min(MAX_BATCH, window // 4))
         self.sent = 0
 
     @property
     def low(self) -> int:
-        """Return how many members may be left when the next slice is sent."""
+        """Return the number of unfinished members below which the next slice is sent."""
         return self._window - self.slice
 
     def next_members(self, items: Sequence[Any]) -> list[Member]:
@@ -168,7 +168,7 @@ class _Mapping:
         return members
 
     def ask(self) -> Call[int]:
-        """Return the call that tells how many members are left."""
+        """Return the call that reads how many members are left."""
         return await_room(self.plan.client.namespace, self.plan.workflow.id, low=self.low)
 
     def has_room(self, left: int) -> bool:
@@ -178,7 +178,7 @@ class _Mapping:
         return left <= self.low
 
     def token(self) -> Command:
-        """Return the command that waits; it is repeated after a slice of time, in case a token was lost."""
+        """Return the blocking command; it is repeated after a slice of time, in case a token was lost."""
         return take_token([room_key(self.plan.client.namespace, self.plan.workflow.id)], SLICE_S)
 
 
@@ -273,7 +273,7 @@ def _raise_stopped(plan: Plan, members: int) -> NoReturn:
 
 @contextmanager
 def _still_unknown(lost: OutcomeUnknown) -> Iterator[None]:
-    """Raise `lost` again when the block fails: that nothing was sent the second time says nothing of the first."""
+    """Raise `lost` again when the block fails: an error of the repeat gives no information about the first try."""
     try:
         yield
     except RsmqError as error:

@@ -1,8 +1,8 @@
-"""The shape of a workflow, for people: which tasks its members are made of. Written once, with the workflow's state.
+"""The shape of a workflow, for display: the tasks of its members. Written once, with the workflow's state.
 
 Equal members that follow each other are one run with a count, so that a group of ten thousand takes as little as one of
-two. Of a small workflow the ids of all calls are kept, too: they tell how long each took. Other programs may have
-written anything; what cannot be read is an empty shape.
+two. Of a small workflow the ids of all calls are kept, too: they are needed to show how long each took. Other programs
+may have written invalid data, which is an empty shape.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 from ..core.workflows import MAX_MEMBERS
 
-#: Runs of equal members, and of equal steps in a member, that are told apart; the rest is counted together.
+#: Maximum number of runs of equal members, and of equal steps in a member; the rest is counted together.
 MAX_RUNS = 12
-#: Calls of a workflow whose ids are kept: 32 bytes each.
+#: Maximum number of calls of a workflow whose ids are kept: 32 bytes each.
 MAX_IDS = 24
 #: Dotted paths are cut to this.
 MAX_PATH = 200

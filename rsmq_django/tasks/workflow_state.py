@@ -28,7 +28,7 @@ class Failure:
     member: int
     task_id: str
     task: str
-    #: The word of its failure record: attempts_used_up, gave_up, cancelled ...
+    #: The reason in its failure record: attempts_used_up, gave_up, cancelled ...
     reason: str
     #: Dotted path of the exception, and its text.
     error: str
@@ -43,11 +43,11 @@ class Workflow:
     """A workflow by its id, which may be stored and given to get_workflow() anywhere."""
 
     id: str
-    #: Alias of the connection on which it lives.
+    #: Alias of its connection.
     connection: str = "default"
 
     def status(self) -> WorkflowStatus:
-        """Return how far it is. Raises WorkflowNotFound when it has expired or was not committed."""
+        """Return state and progress. Raises WorkflowNotFound when it has expired or was not committed."""
         return _found(self, self._client.run(read_statuses(self._client.namespace, [self.id])))
 
     async def astatus(self) -> WorkflowStatus:
@@ -55,7 +55,7 @@ class Workflow:
         return _found(self, await self._client.arun(read_statuses(self._client.namespace, [self.id])))
 
     def results(self) -> list[Any]:
-        """Return what the members returned, in their order, with a `Failure` in the place of each that failed.
+        """Return the results of the members in order, with a `Failure` for each failed member.
 
         None means a member that has not ended, or has no stored result. Of a chain there is one: the
         result of the latest step that has ended.
@@ -100,11 +100,11 @@ class Workflow:
         return found
 
     def failures(self) -> list[Failure]:
-        """Return how members have failed."""
+        """Return the failures of members."""
         return [each for each in self.results() if isinstance(each, Failure)]
 
     def cancel(self) -> bool:
-        """Cancel everything that waits or runs; no further step and no callback follows. False when it is over.
+        """Cancel all unfinished members; no further step and no callback follows. Returns False when it has ended.
 
         May be repeated when this process dies in the middle of it.
         """
@@ -142,7 +142,7 @@ class Workflow:
 
 
 def get_workflow(workflow_id: str) -> Workflow:
-    """Return a workflow by its id, on whichever connection it is. Raises WorkflowNotFound."""
+    """Return a workflow by its id, from any connection. Raises WorkflowNotFound."""
     for alias in get_settings().connections:
         client = get_client(alias)
         if client.run(read_statuses(client.namespace, [workflow_id]))[0] is not None:
@@ -151,7 +151,7 @@ def get_workflow(workflow_id: str) -> Workflow:
 
 
 def newest_workflows(count: int = 50) -> list[WorkflowStatus]:
-    """Return the workflows that were made last on all connections, the newest first; at most a thousand are known."""
+    """Return the latest workflows of all connections, newest first; up to a thousand are listed."""
     found: list[WorkflowStatus] = []
     for alias in get_settings().connections:
         client = get_client(alias)
