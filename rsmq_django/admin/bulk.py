@@ -26,7 +26,8 @@ from ..core.listing import SearchTerms, search
 from ..core.transfers import Tally
 from ..live.messages import READY, RECEIVED
 from ..live.places import Place, place_of
-from .operations import OPERATIONS, Operation
+from .components.operations import Operation
+from .operations import OPERATIONS
 
 SALT = "rsmq_django.admin.bulk"
 #: A page that was left open for longer has to be opened anew.

@@ -16,9 +16,10 @@ from ..live.conditions import Selection
 from ..live.messages import DELAYED, IN_FLIGHT, READY
 from ..models import Queue
 from .bulk import Job, claim, go_on
+from .components.operations import Operation
 from .forms import ParametersForm
 from .logs import log, user_id
-from .operations import Operation, sentence_of
+from .operations import sentence_of
 
 if TYPE_CHECKING:
     from .site import LiveAdmin

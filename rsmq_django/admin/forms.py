@@ -12,7 +12,7 @@ from ..core.errors import InvalidValue
 from ..core.limits import MAX_SECONDS, checked_max_size
 from ..live.places import place_of
 from ..models import Queue
-from .operations import Operation
+from .components.operations import Operation
 
 if TYPE_CHECKING:
     _QueueForm = forms.ModelForm[Queue]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -16,43 +16,28 @@ from ..core.transfers import GONE, Tally
 from ..live.places import Place, message_place_of
 from ..models import Message
 from . import bulk_pages, message_list
+from .components.operations import Operation
 from .forms import ParametersForm
 from .naming import answer, names_of, question
-from .operations import Operation, as_seen, sentence_of
+from .operations import as_seen, sentence_of
 from .site import explanation_of
 
 if TYPE_CHECKING:
     from .site import LiveAdmin
-
-Action = Callable[["LiveAdmin", HttpRequest, Any], HttpResponse | None]
-
-
-def action_for(operation: Operation) -> Action:
-    """Return the admin action that applies an operation to the selected messages."""
-
-    def act(model_admin: LiveAdmin, request: HttpRequest, queryset: Any) -> HttpResponse | None:
-        return operate_on_selected(model_admin, request, operation, queryset)
-
-    act.__name__ = operation.name
-    act.short_description = operation.label  # type: ignore[attr-defined]
-    act.allowed_permissions = (operation.codename,)  # type: ignore[attr-defined]
-    return act
 
 
 def operate_on_selected(
     model_admin: LiveAdmin, request: HttpRequest, operation: Operation, queryset: Any
 ) -> HttpResponse | None:
     """Do an operation to the selected rows, after asking for what it needs."""
-    model_admin.demand(request, operation.codename)
     if request.POST.get("select_across") == "1":
         return _operate_on_all(model_admin, request, operation, queryset)
     keys = request.POST.getlist(ACTION_CHECKBOX_NAME)
     is_asked = "post" in request.POST
     form = ParametersForm(operation, request.POST if is_asked else None)
-    needs_page = bool(operation.asks) or operation.is_dangerous
-    if needs_page and not (is_asked and form.is_valid()):
+    if operation.has_question and not (is_asked and form.is_valid()):
         return ask(model_admin, request, operation, queryset, form)
-    params = form.cleaned_data if needs_page else {}
+    params = form.cleaned_data if operation.has_question else {}
     operate(model_admin, request, operation, queryset, keys, params)
     return None
 

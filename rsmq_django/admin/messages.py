@@ -31,6 +31,7 @@ from ..tasks.catalogue import known_tasks
 from ..tasks.compat import TaskResultDoesNotExist
 from . import bulk_pages, message_actions, message_list
 from .body_download import body_of
+from .components.operations import Operation, action_for, permission_for
 from .formats import as_duration, as_size, reason_of, visible
 from .forms import ParametersForm
 from .message_filters import (
@@ -44,7 +45,7 @@ from .message_filters import (
 )  # fmt: skip
 from .message_page import MessagePage
 from .naming import names_of
-from .operations import OPERATIONS, Operation
+from .operations import OPERATIONS
 from .recorded_calls import RecordedCall, call_of_message
 from .run_again import RunsAgain
 from .site import LiveAdmin
@@ -74,7 +75,10 @@ class MessageAdmin(RunsAgain, LiveAdmin):
     search_fields = ("message_id",)
     search_help_text = gettext_lazy("Search id, task, body or error. Numbers match as a whole: 7 does not find 47.")
     sortable_by: ClassVar[Any] = (message_list.visible_from,)
-    actions = tuple(message_actions.action_for(operation) for operation in OPERATIONS.values())
+    actions = tuple(action_for(each, message_actions.operate_on_selected) for each in OPERATIONS.values())
+    has_delete_message_permission = permission_for("delete_message")
+    has_move_message_permission = permission_for("move_message")
+    has_redrive_message_permission = permission_for("redrive_message")
 
     # -- The list -----------------------------------------------------------------------------------------------------
 
@@ -191,12 +195,9 @@ class MessageAdmin(RunsAgain, LiveAdmin):
 
     def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Cancel the task of a message. The worker of a running task is notified."""
-        self.demand(request, "delete_message")
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        message = Message.objects.filter(pk=unquote(object_id)).first()
-        page = MessagePage(message) if message is not None else None
-        if message is None or page is None or not page.can_be_cancelled:
+        message = self.row_for(request, object_id, "delete_message")
+        page = MessagePage(message)
+        if not page.can_be_cancelled:
             raise Http404
         try:
             is_cancelled = cancel(page.task_id)
@@ -242,17 +243,3 @@ class MessageAdmin(RunsAgain, LiveAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         return bulk_pages.carry_on(self, request)
-
-    # -- Actions ------------------------------------------------------------------------------------------------------
-
-    def has_delete_message_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may delete messages."""
-        return self.may(request, "delete_message")
-
-    def has_move_message_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may run messages now, delay and move them."""
-        return self.may(request, "move_message")
-
-    def has_redrive_message_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may redrive dead letters."""
-        return self.may(request, "redrive_message")

@@ -1,4 +1,4 @@
-"""Operations on messages: the permission that each needs, its scripts, and its outcomes.
+"""The operations on messages, and how their outcomes are told.
 
 Every operation takes messages as they were shown, and skips messages that have been received since.
 """
@@ -6,7 +6,7 @@ Every operation takes messages as they were shown, and skips messages that have 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -20,6 +20,7 @@ from ..core.limits import MAX_BATCH
 from ..core.transfers import DUPLICATE, GONE, NO_ORIGIN, TAKEN, TOO_LONG, Tally, cut, move_messages, redrive_messages
 from ..live.messages import DEAD, DELAYED, IN_FLIGHT, READY
 from ..live.places import Place, place_of
+from .components.operations import Operation, by_name
 from .formats import as_number
 
 #: Why messages stayed where they were, in the order in which it is told.
@@ -44,30 +45,6 @@ def sentence_of(tally: Tally) -> str:
     return ", ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One thing that can be done to messages."""
-
-    name: str
-    #: Permission of the app, without its label.
-    codename: str
-    label: Any
-    #: What the history of the admin says.
-    logged: Any
-    carry_out: Callable[[Place, Sequence[StoredMessage], Mapping[str, Any], Tally], None]
-    #: Parameters that a form asks for: "seconds", "target".
-    asks: tuple[str, ...] = ()
-    #: Whether it is asked once more before it is done.
-    is_dangerous: bool = False
-    #: The states in which the page of a message offers it.
-    states: tuple[str, ...] = (READY, DELAYED, IN_FLIGHT, DEAD)
-
-    @property
-    def title(self) -> str:
-        """Return the label without the sign that says that a question follows."""
-        return str(self.label).rstrip("…")
-
-
 def _delete(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
     for part in cut(messages):
         tally.note("", part, place.client.run(moves.remove(place.client.namespace, place.name, part)))
@@ -89,52 +66,44 @@ def _redrive(place: Place, messages: Sequence[StoredMessage], params: Mapping[st
     redrive_messages(place.client, place.name, messages, tally, target=target)
 
 
-OPERATIONS: Mapping[str, Operation] = {
-    operation.name: operation
-    for operation in (
-        Operation(
-            "run_now",
-            "move_message",
-            gettext_lazy("Run now"),
-            gettext_lazy("Made visible at once"),
-            _delay,
-            states=(DELAYED, IN_FLIGHT),
-        ),
-        Operation(
-            "delay",
-            "move_message",
-            gettext_lazy("Delay…"),
-            gettext_lazy("Delayed by %(seconds)s s"),
-            _delay,
-            asks=("seconds",),
-            states=(READY, DELAYED, IN_FLIGHT),
-        ),
-        Operation(
-            "move",
-            "move_message",
-            gettext_lazy("Move to another queue…"),
-            gettext_lazy("Moved to %(target)s"),
-            _move,
-            asks=("target",),
-        ),
-        Operation(
-            "redrive",
-            "redrive_message",
-            gettext_lazy("Retry"),
-            gettext_lazy("Retried"),
-            _redrive,
-            states=(DEAD,),
-        ),
-        Operation(
-            "delete_selected",
-            "delete_message",
-            gettext_lazy("Delete…"),
-            gettext_lazy("Deleted"),
-            _delete,
-            is_dangerous=True,
-        ),
-    )
-}
+OPERATIONS = by_name(
+    Operation(
+        "run_now",
+        "move_message",
+        gettext_lazy("Run now"),
+        _delay,
+        gettext_lazy("Made visible at once"),
+        states=(DELAYED, IN_FLIGHT),
+    ),
+    Operation(
+        "delay",
+        "move_message",
+        gettext_lazy("Delay…"),
+        _delay,
+        gettext_lazy("Delayed by %(seconds)s s"),
+        asks=("seconds",),
+        states=(READY, DELAYED, IN_FLIGHT),
+    ),
+    Operation(
+        "move",
+        "move_message",
+        gettext_lazy("Move to another queue…"),
+        _move,
+        gettext_lazy("Moved to %(target)s"),
+        asks=("target",),
+        states=(READY, DELAYED, IN_FLIGHT, DEAD),
+    ),
+    Operation("redrive", "redrive_message", gettext_lazy("Retry"), _redrive, gettext_lazy("Retried"), states=(DEAD,)),
+    Operation(
+        "delete_selected",
+        "delete_message",
+        gettext_lazy("Delete…"),
+        _delete,
+        gettext_lazy("Deleted"),
+        is_dangerous=True,
+        states=(READY, DELAYED, IN_FLIGHT, DEAD),
+    ),
+)
 
 
 def target_of(place: Place, key: str) -> str:

@@ -8,8 +8,7 @@ changed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -26,6 +25,7 @@ from ..core.limits import MAX_BATCH
 from ..core.pause import pause, resume
 from ..live.places import Place, by_client
 from ..models import Queue
+from .components.operations import Operation, action_for, by_name
 from .formats import as_number, short_list
 from .logs import log, user_id
 
@@ -36,31 +36,6 @@ if TYPE_CHECKING:
 PURGE_WORD = "purge"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOperation:
-    """What can be done to several queues."""
-
-    name: str
-    codename: str
-    label: Any
-    #: "Pause 3 queues", by their number.
-    question: Callable[[int], str]
-    carry_out: Callable[[QueueAdmin, HttpRequest, list[Queue], Mapping[str, int]], None]
-
-
-def action_for(operation: QueueOperation) -> Callable[..., Any]:
-    """Return the admin action that asks for confirmation of an operation on the selected queues."""
-
-    def act(model_admin: QueueAdmin, request: HttpRequest, queryset: Any) -> HttpResponse:
-        model_admin.demand(request, operation.codename)
-        return _ask(model_admin, request, operation, _concerned(operation, queryset))
-
-    act.__name__ = f"{operation.name}_selected"
-    act.short_description = operation.label  # type: ignore[attr-defined]
-    act.allowed_permissions = (operation.codename,)  # type: ignore[attr-defined]
-    return act
-
-
 class SelectionForm(forms.Form):
     """The queues of a question, and how many messages each had been sent."""
 
@@ -69,7 +44,7 @@ class SelectionForm(forms.Form):
         label=gettext_lazy("Type “purge” to confirm"), widget=forms.TextInput(attrs={"autocomplete": "off"})
     )
 
-    def __init__(self, operation: QueueOperation, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, operation: Operation, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if operation.name != "purge":
             del self.fields["word"]
@@ -107,8 +82,9 @@ def bulk_view(model_admin: QueueAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def _ask(
-    model_admin: QueueAdmin, request: HttpRequest, operation: QueueOperation, rows: list[Queue], form: Any = None
+    model_admin: QueueAdmin, request: HttpRequest, operation: Operation, selected: Iterable[Queue], form: Any = None
 ) -> HttpResponse:
+    rows = _concerned(operation, selected)
     seen = {row.key: row.total_sent for row in rows}
     context = {
         "title": _("Are you sure?"),
@@ -123,7 +99,7 @@ def _ask(
     return model_admin.own_page(request, "queue/ask_bulk.html", context)
 
 
-def _concerned(operation: QueueOperation, selected: Iterable[Queue]) -> list[Queue]:
+def _concerned(operation: Operation, selected: Iterable[Queue]) -> list[Queue]:
     """Return the queues that an operation is about: a priority band is paused with its whole queue."""
     rows = list(selected)
     if operation.codename != "pause_queue":
@@ -222,30 +198,28 @@ def _tell(
     model_admin.tell(request, f"{text}: {names}" if names else f"{text}.", is_good=is_good and bool(rows))
 
 
-OPERATIONS: Mapping[str, QueueOperation] = {
-    operation.name: operation
-    for operation in (
-        QueueOperation(
-            "pause",
-            "pause_queue",
-            gettext_lazy("Pause…"),
-            lambda n: ngettext("Pause %(count)s queue", "Pause %(count)s queues", n) % {"count": as_number(n)},
-            _pause,
-        ),
-        QueueOperation(
-            "resume",
-            "pause_queue",
-            gettext_lazy("Resume…"),
-            lambda n: ngettext("Resume %(count)s queue", "Resume %(count)s queues", n) % {"count": as_number(n)},
-            _resume,
-        ),
-        QueueOperation(
-            "purge",
-            "purge_queue",
-            gettext_lazy("Purge…"),
-            lambda n: ngettext("Purge %(count)s queue", "Purge %(count)s queues", n) % {"count": as_number(n)},
-            _purge,
-        ),
-    )
-}
-ACTIONS = tuple(action_for(operation) for operation in OPERATIONS.values())
+OPERATIONS = by_name(
+    Operation(
+        "pause",
+        "pause_queue",
+        gettext_lazy("Pause…"),
+        _pause,
+        question=lambda n: ngettext("Pause %(count)s queue", "Pause %(count)s queues", n) % {"count": as_number(n)},
+    ),
+    Operation(
+        "resume",
+        "pause_queue",
+        gettext_lazy("Resume…"),
+        _resume,
+        question=lambda n: ngettext("Resume %(count)s queue", "Resume %(count)s queues", n) % {"count": as_number(n)},
+    ),
+    Operation(
+        "purge",
+        "purge_queue",
+        gettext_lazy("Purge…"),
+        _purge,
+        is_dangerous=True,
+        question=lambda n: ngettext("Purge %(count)s queue", "Purge %(count)s queues", n) % {"count": as_number(n)},
+    ),
+)
+ACTIONS = tuple(action_for(each, _ask, f"{each.name}_selected") for each in OPERATIONS.values())

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -18,12 +16,13 @@ from ..core.pause import pause, resume
 from ..models import Queue
 from ..tasks.catalogue import known_tasks
 from . import bulk_pages
+from .components.operations import Operation
 from .failures import FailureGroup, failure_groups
 from .formats import as_number
 from .forms import PurgeForm, RedriveForm, SendForm
 from .logs import log
 from .naming import question
-from .operations import OPERATIONS, Operation
+from .operations import OPERATIONS
 from .queue_actions import whole_queue
 from .recorded_calls import where
 from .retry_page import retries_page
@@ -51,13 +50,7 @@ def view_of(model_admin: QueueAdmin, name: str) -> Callable[..., HttpResponse]:
 
     def view(request: HttpRequest, object_id: str) -> HttpResponse:
         own = VIEWS[name]
-        model_admin.demand(request, own.codename)
-        if not model_admin.has_view_permission(request):
-            raise PermissionDenied
-        queue = Queue.objects.filter(pk=unquote(object_id)).first()
-        if queue is None:
-            raise Http404
-        return own.page(model_admin, request, queue)
+        return own.page(model_admin, request, model_admin.row_for(request, object_id, own.codename))
 
     return view
 

@@ -29,6 +29,7 @@ from ..live.servers import answers_that_came
 from ..models import Queue
 from . import queue_actions, queue_pages
 from .charts import sparkline
+from .components.operations import permission_for
 from .formats import as_figure, as_number, as_rate, as_size, one_line, since, until, visible
 from .forms import AttributesForm
 from .past_charts import charts_of, span_links, span_of
@@ -66,6 +67,8 @@ class QueueAdmin(LiveAdmin):
     list_filter = (TroubleFilter, "is_configured", "is_paused")
     search_fields = ("name",)
     actions = queue_actions.ACTIONS
+    has_pause_queue_permission = permission_for("pause_queue")
+    has_purge_queue_permission = permission_for("purge_queue")
 
     def __init__(self, model: type[Queue], admin_site: admin.AdminSite) -> None:
         super().__init__(model, admin_site)
@@ -173,14 +176,6 @@ class QueueAdmin(LiveAdmin):
     def bulk_view(self, request: HttpRequest) -> HttpResponse:
         """Pause, resume or purge several queues."""
         return queue_actions.bulk_view(self, request)
-
-    def has_pause_queue_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may pause and resume queues; Django asks for it under this name."""
-        return self.may(request, "pause_queue")
-
-    def has_purge_queue_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may purge queues; Django asks for it under this name."""
-        return self.may(request, "purge_queue")
 
     def state_page(self, request: HttpRequest) -> HttpResponse:
         """Show the line that is on the index, from which it is refreshed there; the user sees what they may see."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
@@ -23,6 +22,7 @@ from ..live.places import place_of
 from ..live.times import as_datetime
 from ..models import ReliableQueue
 from .bodies import SHOWN_BYTES, ShownBody, preview, shown
+from .components.operations import Operation, by_name
 from .formats import as_duration, as_number, as_size, one_line, visible
 from .logs import log
 from .site import LiveAdmin
@@ -41,59 +41,47 @@ SECTIONS: tuple[tuple[Kind, Any], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Settling:
-    """One thing that can be done to messages of a kind. It is given receipts, so it fails when they moved on."""
+def _moving(kind: Kind) -> Operation:
+    def move(queue: CoreQueue, receipts: Sequence[str], target: str) -> Any:
+        return queue.move(target, *receipts, kind=kind)
 
-    kind: Kind
-    label: Any
-    codename: str
-    #: What the history of the admin says, in front of the number.
-    logged: Any
-    #: The queue, receipts, and the name of the queue to move to, "" without one.
-    carry_out: Callable[[CoreQueue, Sequence[str], str], Sequence[str] | Mapping[str, str] | None]
-    is_dangerous: bool = False
-    asks_target: bool = False
-
-    @property
-    def asks(self) -> bool:
-        """Return whether a question comes first."""
-        return self.is_dangerous or self.asks_target
+    label, logged = gettext_lazy("Move to another queue"), gettext_lazy("Moved")
+    return Operation(f"move_{kind}", "move_reliablequeue", label, move, logged, asks=("target",), states=(kind,))
 
 
-def _moving(kind: Kind) -> Settling:
-    return Settling(
-        kind, gettext_lazy("Move to another queue"), "move_reliablequeue", gettext_lazy("Moved"),
-        lambda queue, receipts, target: queue.move(target, *receipts, kind=kind), asks_target=True,
-    )  # fmt: skip
-
-
-SETTLINGS: Mapping[str, Settling] = {
-    "give_back": Settling(
-        "delivered", gettext_lazy("Give back"), "settle_reliablequeue", gettext_lazy("Gave back"),
+#: What is done to messages of a kind. It is given receipts, so it skips messages that have been received since; the
+#: last argument is the name of the queue to move to, "" without one.
+SETTLINGS = by_name(
+    Operation(
+        "give_back", "settle_reliablequeue", gettext_lazy("Give back"),
         lambda queue, receipts, target: queue.nack(*receipts, is_unused=True),
+        gettext_lazy("Gave back"), states=("delivered",),
     ),
-    "bury": Settling(
-        "delivered", gettext_lazy("Bury"), "settle_reliablequeue", gettext_lazy("Buried"),
+    Operation(
+        "bury", "settle_reliablequeue", gettext_lazy("Bury"),
         lambda queue, receipts, target: queue.bury(*receipts, reason="buried in the admin"),
+        gettext_lazy("Buried"), states=("delivered",),
     ),
-    "move_delivered": _moving("delivered"),
-    "ack": Settling(
-        "delivered", gettext_lazy("Acknowledge"), "settle_reliablequeue", gettext_lazy("Acknowledged"),
-        lambda queue, receipts, target: queue.ack(*receipts), is_dangerous=True,
+    _moving("delivered"),
+    Operation(
+        "ack", "settle_reliablequeue", gettext_lazy("Acknowledge"),
+        lambda queue, receipts, target: queue.ack(*receipts),
+        gettext_lazy("Acknowledged"), is_dangerous=True, states=("delivered",),
     ),
-    "redrive": Settling(
-        "dead", gettext_lazy("Retry"), "redrive_reliablequeue", gettext_lazy("Retried:"),
+    Operation(
+        "redrive", "redrive_reliablequeue", gettext_lazy("Retry"),
         lambda queue, ids, target: queue.redrive(*ids),
+        gettext_lazy("Retried:"), states=("dead",),
     ),
-    "move_dead": _moving("dead"),
-    "discard": Settling(
-        "dead", gettext_lazy("Discard"), "discard_reliablequeue", gettext_lazy("Discarded"),
-        lambda queue, ids, target: queue.discard(*ids), is_dangerous=True,
+    _moving("dead"),
+    Operation(
+        "discard", "discard_reliablequeue", gettext_lazy("Discard"),
+        lambda queue, ids, target: queue.discard(*ids),
+        gettext_lazy("Discarded"), is_dangerous=True, states=("dead",),
     ),
-    "move_undelivered": _moving("undelivered"),
-    "move_delayed": _moving("delayed"),
-}  # fmt: skip
+    _moving("undelivered"),
+    _moving("delayed"),
+)  # fmt: skip
 
 
 class TargetForm(forms.Form):
@@ -142,7 +130,7 @@ class Section:
     rows: list[Row]
     older: int | None
     newer: int | None
-    settlings: list[tuple[str, Settling]]
+    settlings: list[Operation]
 
 
 @admin.register(ReliableQueue)
@@ -204,32 +192,31 @@ class ReliableQueueAdmin(LiveAdmin):
             [_row(message, kind, with_body=self.may(request, "view_body")) for message in found],
             max(0, start - SHOWN_MESSAGES) if start else None,
             start + SHOWN_MESSAGES if start + SHOWN_MESSAGES < count else None,
-            [(n, s) for n, s in SETTLINGS.items() if s.kind == kind and self.may(request, s.codename)],
+            [each for each in SETTLINGS.values() if kind in each.states and self.may(request, each.codename)],
         )
 
     def settle_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Do something to the chosen messages that have not moved on since they were shown."""
         settling = SETTLINGS.get(request.POST.get("action", ""))
-        if settling is None or not self.has_view_permission(request):
+        if settling is None:
             raise PermissionDenied
-        self.demand(request, settling.codename)
-        row: Any = ReliableQueue.objects.filter(pk=unquote(object_id)).first()
-        queue = core_queue(row) if row is not None else None
+        row = self.row_for(request, object_id, settling.codename)
+        queue = core_queue(row)
         if queue is None:
             raise Http404
         receipts = [word for word in request.POST.getlist("receipt") if word.isprintable()][:MAX_BATCH]
         if not receipts:
             self.tell(request, _("No message was selected."), is_good=False)
             return HttpResponseRedirect(self.address("reliablequeue_change", row.key))
-        names = other_names(queue) if settling.asks_target else []
+        names = other_names(queue) if settling.asks else []
         form = TargetForm(names, request.POST if request.POST.get("post") else None)
-        if (settling.asks and not request.POST.get("post")) or (settling.asks_target and not form.is_valid()):
+        if (settling.has_question and not request.POST.get("post")) or (settling.asks and not form.is_valid()):
             return self._ask(request, row, settling, receipts, form)
-        self._carry_out(request, row, settling, receipts, form.cleaned_data["target"] if settling.asks_target else "")
+        self._carry_out(request, row, settling, receipts, form.cleaned_data["target"] if settling.asks else "")
         return HttpResponseRedirect(self.address("reliablequeue_change", row.key))
 
     def _carry_out(
-        self, request: HttpRequest, row: ReliableQueue, settling: Settling, receipts: list[str], target: str
+        self, request: HttpRequest, row: ReliableQueue, settling: Operation, receipts: list[str], target: str
     ) -> None:
         queue = core_queue(row)
         done = list((settling.carry_out(queue, receipts, target) if queue is not None else None) or ())
@@ -245,13 +232,13 @@ class ReliableQueueAdmin(LiveAdmin):
         )
 
     def _ask(
-        self, request: HttpRequest, row: Any, settling: Settling, receipts: list[str], form: TargetForm
+        self, request: HttpRequest, row: Any, settling: Operation, receipts: list[str], form: TargetForm
     ) -> HttpResponse:
         context = {
             "title": str(settling.label),
             "queue": row,
             "settling": settling,
-            "form": form if settling.asks_target else None,
+            "form": form if settling.asks else None,
             "queue_names": form.names[:MAX_NAMES],
             "action": request.POST["action"],
             "receipts": self._named(request, row, settling, receipts),
@@ -259,13 +246,14 @@ class ReliableQueueAdmin(LiveAdmin):
         }
         return self.own_page(request, "reliablequeue/ask.html", context)
 
-    def _named(self, request: HttpRequest, row: Any, settling: Settling, receipts: list[str]) -> list[tuple[str, str]]:
+    def _named(self, request: HttpRequest, row: Any, settling: Operation, receipts: list[str]) -> list[tuple[str, str]]:
         """Return each receipt with the beginning of its message, for users who may see bodies."""
         names: dict[str, str] = {}
+        kind: Any = settling.states[0]
         queue = core_queue(row) if self.may(request, "view_body") else None
         if queue is not None:
-            found = queue.messages(settling.kind, 0, SHOWN_MESSAGES)
-            rows = [_row(message, settling.kind, with_body=True) for message in found]
+            found = queue.messages(kind, 0, SHOWN_MESSAGES)
+            rows = [_row(message, kind, with_body=True) for message in found]
             names = {each.receipt: f"{each.preview} ({each.id})" for each in rows}
         return [(receipt, names.get(receipt, visible(receipt))) for receipt in receipts]
 

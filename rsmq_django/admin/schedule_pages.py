@@ -6,9 +6,8 @@ import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import ImproperlyConfigured, PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 
 from .. import schedules
@@ -52,9 +51,7 @@ def add_page(model_admin: ScheduleAdmin, request: HttpRequest) -> HttpResponse:
 
 def edit_page(model_admin: ScheduleAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
     """Change when a schedule runs, and with which arguments; its task stays."""
-    model_admin.demand(request, "change_schedule")
-    model_admin.demand(request, "view_body")
-    row = _row(model_admin, request, object_id)
+    row = model_admin.row_for(request, object_id, "change_schedule", "view_body")
     back = model_admin.address("schedule_change", row.pk)
     entry: Definition | None = row.entry.schedule
     task = known_tasks().get(entry.task) if entry is not None else None
@@ -79,8 +76,7 @@ def edit_page(model_admin: ScheduleAdmin, request: HttpRequest, object_id: str) 
 
 def delete_page(model_admin: ScheduleAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
     """Ask, then remove a schedule that was added at run time."""
-    model_admin.demand(request, "delete_schedule")
-    row = _row(model_admin, request, object_id)
+    row = model_admin.row_for(request, object_id, "delete_schedule")
     if row.is_declared:
         return _refused(model_admin, request, row)
     back = model_admin.address("schedule_change", row.pk)
@@ -100,15 +96,6 @@ def delete_page(model_admin: ScheduleAdmin, request: HttpRequest, object_id: str
     log(request, row, _("Deleted"))
     model_admin.tell(request, _("Schedule %(name)s was deleted.") % {"name": visible(row.name)})
     return HttpResponseRedirect(model_admin.address("schedule_changelist"))
-
-
-def _row(model_admin: ScheduleAdmin, request: HttpRequest, object_id: str) -> Schedule:
-    if not model_admin.has_view_permission(request):
-        raise PermissionDenied
-    row: Schedule | None = Schedule.objects.filter(pk=unquote(object_id)).first()
-    if row is None:
-        raise Http404
-    return row
 
 
 def _digest(entry: Definition) -> str:

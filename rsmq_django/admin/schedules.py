@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.core.exceptions import ImproperlyConfigured
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils.html import format_html
@@ -20,6 +18,7 @@ from ..core.errors import RedisFailure, RsmqError
 from ..models import Schedule
 from ..tasks.envelope import Envelope
 from . import schedule_pages
+from .components.operations import Operation, action_for, by_name, permission_for
 from .cron_words import words_of
 from .formats import as_time, one_line, visible
 from .logs import log
@@ -28,35 +27,26 @@ from .schedule_ticks import last_ticks, next_ticks
 from .site import LiveAdmin, explanation_of
 from .workflow_graph import call_text
 
-
-@dataclass(frozen=True, slots=True)
-class ScheduleOperation:
-    """What can be done to a schedule, and the permission that it needs."""
-
-    label: Any
-    codename: str
-    #: What the history of the admin says.
-    logged: Any
-    carry_out: Callable[[str], object]
+OPERATIONS = by_name(
+    Operation("run", "run_schedule", gettext_lazy("Run now"), schedules.run_now, gettext_lazy("Run by hand")),
+    Operation("pause", "pause_schedule", gettext_lazy("Pause"), schedules.pause, gettext_lazy("Paused")),
+    Operation("resume", "pause_schedule", gettext_lazy("Resume"), schedules.resume, gettext_lazy("Resumed")),
+)
 
 
-OPERATIONS = {
-    "run": ScheduleOperation(gettext_lazy("Run now"), "run_schedule", gettext_lazy("Run by hand"), schedules.run_now),
-    "pause": ScheduleOperation(gettext_lazy("Pause"), "pause_schedule", gettext_lazy("Paused"), schedules.pause),
-    "resume": ScheduleOperation(gettext_lazy("Resume"), "pause_schedule", gettext_lazy("Resumed"), schedules.resume),
-}
-
-
-def action_for(name: str) -> Callable[..., None]:
-    """Return the admin action that applies an operation to the selected schedules."""
-
-    def act(model_admin: ScheduleAdmin, request: HttpRequest, queryset: Any) -> None:
-        model_admin.operate(request, name, queryset)
-
-    act.__name__ = name
-    act.short_description = OPERATIONS[name].label  # type: ignore[attr-defined]
-    act.allowed_permissions = (OPERATIONS[name].codename,)  # type: ignore[attr-defined]
-    return act
+def operate(model_admin: LiveAdmin, request: HttpRequest, operation: Operation, rows: Iterable[Schedule]) -> None:
+    """Do something to schedules, and say what could not be done."""
+    for schedule in rows:
+        try:
+            operation.carry_out(schedule.name)
+        except RedisFailure:
+            raise
+        except (RsmqError, ImproperlyConfigured, ValueError) as error:
+            text = explanation_of(error) if isinstance(error, RsmqError) else str(error)
+            model_admin.tell(request, f"{visible(schedule.name)}: {visible(text)}", is_good=False)
+        else:
+            log(request, schedule, str(operation.logged))
+            model_admin.tell(request, f"{operation.label}: {visible(schedule.name)}")
 
 
 @admin.register(Schedule)
@@ -77,7 +67,9 @@ class ScheduleAdmin(LiveAdmin):
     list_display_links = ("shown_name",)
     list_filter = ("is_paused", "is_declared")
     search_fields = ("name", "task")
-    actions = tuple(action_for(name) for name in OPERATIONS)
+    actions = tuple(action_for(operation, operate) for operation in OPERATIONS.values())
+    has_run_schedule_permission = permission_for("run_schedule")
+    has_pause_schedule_permission = permission_for("pause_schedule")
     #: What django-unfold looks for before it shows the link that adds one.
     show_add_link = True
 
@@ -166,38 +158,9 @@ class ScheduleAdmin(LiveAdmin):
 
     def operate_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Do something from the page of a schedule."""
-        name = request.POST.get("action", "")
-        if name not in OPERATIONS:
+        operation = OPERATIONS.get(request.POST.get("action", ""))
+        if operation is None:
             raise Http404
-        self.demand(request, OPERATIONS[name].codename)
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        schedule = Schedule.objects.filter(pk=unquote(object_id)).first()
-        if schedule is None:
-            raise Http404
-        self.operate(request, name, [schedule])
+        schedule = self.row_for(request, object_id, operation.codename)
+        operate(self, request, operation, [schedule])
         return HttpResponseRedirect(self.address("schedule_change", schedule.pk))
-
-    def operate(self, request: HttpRequest, name: str, rows: Iterable[Schedule]) -> None:
-        """Do something to schedules, and say what could not be done."""
-        operation = OPERATIONS[name]
-        self.demand(request, operation.codename)
-        for schedule in rows:
-            try:
-                operation.carry_out(schedule.name)
-            except RedisFailure:
-                raise
-            except (RsmqError, ImproperlyConfigured, ValueError) as error:
-                text = explanation_of(error) if isinstance(error, RsmqError) else str(error)
-                self.tell(request, f"{visible(schedule.name)}: {visible(text)}", is_good=False)
-            else:
-                log(request, schedule, str(operation.logged))
-                self.tell(request, f"{operation.label}: {visible(schedule.name)}")
-
-    def has_run_schedule_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may run schedules; Django asks for it under this name."""
-        return self.may(request, "run_schedule")
-
-    def has_pause_schedule_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may pause and resume schedules; Django asks for it under this name."""
-        return self.may(request, "pause_schedule")

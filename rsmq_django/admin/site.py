@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.utils import quote
+from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.forms import Script
@@ -124,6 +124,17 @@ class LiveAdmin(_ModelAdmin):
         """Raise PermissionDenied, which is answered with 403, unless the user has the permission."""
         if not self.may(request, codename):
             raise PermissionDenied
+
+    def row_for(self, request: HttpRequest, object_id: str, *codenames: str) -> Any:
+        """Return the row of an address, for users with these permissions who may see it. Raises Http404."""
+        for codename in codenames:
+            self.demand(request, codename)
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        row = self.model._default_manager.filter(pk=unquote(object_id)).first()
+        if row is None:
+            raise Http404
+        return row
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Return False: new messages are sent, not added."""

@@ -12,7 +12,7 @@ from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils.html import format_html
@@ -123,12 +123,9 @@ class TopicAdmin(LiveAdmin):
 
     def seek_view(self, request: HttpRequest, object_id: str, group: str) -> HttpResponse:
         """Ask for the new position, show a preview, and move the group if it has not changed since the preview."""
-        self.demand(request, "seek_topic")
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        row = Topic.objects.filter(pk=unquote(object_id)).first()
-        found = _group(row, unquote(group)) if row is not None else None
-        if row is None or found is None:
+        row = self.row_for(request, object_id, "seek_topic")
+        found = _group(row, unquote(group))
+        if found is None:
             raise Http404
         if request.POST.get("confirmed"):
             return self._seek(request, row, found)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils.html import format_html
@@ -19,36 +17,40 @@ from ..core.stacks import ask_for_stacks
 from ..live.places import Place
 from ..models import Worker
 from ..queues import get_client
+from .components.operations import Operation, action_for, by_name, permission_for
 from .formats import as_duration, as_size, one_line, short_list, visible
 from .logs import log
 from .running import running_rows
 from .site import LiveAdmin
 
-LABELS: dict[Order, Any] = {
-    "quiet": gettext_lazy("Pause"),
-    "resume": gettext_lazy("Resume"),
-    "restart": gettext_lazy("Restart gracefully"),
-    "stop": gettext_lazy("Stop gracefully"),
-}
-#: What the history of the admin says.
-LOGGED: dict[Order, Any] = {
-    "quiet": gettext_lazy("Pause requested"),
-    "resume": gettext_lazy("Resume requested"),
-    "restart": gettext_lazy("Restart requested"),
-    "stop": gettext_lazy("Stop requested"),
-}
+
+def _operation(order: Order, label: Any, logged: Any) -> Operation:
+    return Operation(order, "control_worker", label, lambda worker: _give(worker, order), logged)
 
 
-def action_for(order: Order) -> Callable[..., None]:
-    """Return the admin action that sends a command to the selected workers."""
+OPERATIONS = by_name(
+    _operation("quiet", gettext_lazy("Pause"), gettext_lazy("Pause requested")),
+    _operation("resume", gettext_lazy("Resume"), gettext_lazy("Resume requested")),
+    _operation("restart", gettext_lazy("Restart gracefully"), gettext_lazy("Restart requested")),
+    _operation("stop", gettext_lazy("Stop gracefully"), gettext_lazy("Stop requested")),
+)
 
-    def act(model_admin: WorkerAdmin, request: HttpRequest, queryset: Any) -> None:
-        model_admin.order(request, order, queryset)
 
-    act.__name__ = order
-    act.short_description = LABELS[order]  # type: ignore[attr-defined]
-    act.allowed_permissions = ("control_worker",)  # type: ignore[attr-defined]
-    return act
+def operate(model_admin: LiveAdmin, request: HttpRequest, operation: Operation, workers: Iterable[Worker]) -> None:
+    """Send a command to processes and say how many exist."""
+    rows = list(workers)
+    given = [worker for worker in rows if operation.carry_out(worker)]
+    for worker in given:
+        log(request, worker, str(operation.logged))
+    text = ngettext("%(order)s: %(count)d process.", "%(order)s: %(count)d processes.", len(given))
+    text %= {"order": operation.label, "count": len(given)}
+    if given:
+        text = f"{text} {short_list([worker.worker_id for worker in given])}."
+    missing = len(rows) - len(given)
+    if missing:
+        text += " " + ngettext("%d no longer exists.", "%d no longer exist.", missing) % missing
+    when = _("Workers receive commands within five seconds.") if given else ""
+    model_admin.tell(request, f"{text} {when}".strip(), is_good=bool(given))
 
 
 @admin.register(Worker)
@@ -70,7 +72,8 @@ class WorkerAdmin(LiveAdmin):
     list_display_links = ("shown_id",)
     list_filter = ("state",)
     search_fields = ("worker_id", "queues")
-    actions = tuple(action_for(order) for order in LABELS)
+    actions = tuple(action_for(operation, operate) for operation in OPERATIONS.values())
+    has_control_worker_permission = permission_for("control_worker")
     change_list_template = "admin/rsmq/worker/change_list.html"
 
     # -- The list -----------------------------------------------------------------------------------------------------
@@ -142,13 +145,13 @@ class WorkerAdmin(LiveAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     @staticmethod
-    def _orders(worker: Worker) -> list[tuple[Order, Any]]:
+    def _orders(worker: Worker) -> list[Operation]:
         fitting: dict[str, tuple[Order, ...]] = {
             "working": ("quiet", "restart", "stop"),
             "quiet": ("resume", "restart", "stop"),
             "stopping": ("stop",),
         }
-        return [(order, LABELS[order]) for order in fitting.get(worker.state, ())]
+        return [OPERATIONS[order] for order in fitting.get(worker.state, ())]
 
     def _links(self, worker: Worker, kind: str, page: str) -> list[tuple[str, str]]:
         names: tuple[str, ...] = getattr(worker.record, kind) if worker.record else ()
@@ -157,50 +160,20 @@ class WorkerAdmin(LiveAdmin):
 
     def order_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Give an order from the page of a process."""
-        self.demand(request, "control_worker")
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        worker = Worker.objects.filter(pk=unquote(object_id)).first()
-        name = request.POST.get("order", "")
-        if worker is None or name not in LABELS:
+        worker = self.row_for(request, object_id, "control_worker")
+        operation = OPERATIONS.get(request.POST.get("order", ""))
+        if operation is None:
             raise Http404
-        order: Any = name
-        self.order(request, order, [worker])
+        operate(self, request, operation, [worker])
         return HttpResponseRedirect(self.address("worker_change", worker.pk))
 
     def stacks_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask a process where its running tasks are in their code; its page shows the answer when it has come."""
-        self.demand(request, "view_body")
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        worker = Worker.objects.filter(pk=unquote(object_id)).first()
-        if worker is None:
-            raise Http404
+        worker = self.row_for(request, object_id, "view_body")
         client = get_client(worker.connection)
         if not client.run(ask_for_stacks(client.namespace, worker.beat.worker_id)):
             self.tell(request, _("The worker no longer exists."), is_good=False)
         return HttpResponseRedirect(f"{self.address('worker_change', worker.pk)}?stacks=1#rsmq-running")
-
-    def order(self, request: HttpRequest, order: Order, workers: Iterable[Worker]) -> None:
-        """Give an order to processes and say how many were there to hear it."""
-        self.demand(request, "control_worker")
-        rows = list(workers)
-        given = [worker for worker in rows if _give(worker, order)]
-        for worker in given:
-            log(request, worker, str(LOGGED[order]))
-        text = ngettext("%(order)s: %(count)d process.", "%(order)s: %(count)d processes.", len(given))
-        text %= {"order": LABELS[order], "count": len(given)}
-        if given:
-            text = f"{text} {short_list([worker.worker_id for worker in given])}."
-        missing = len(rows) - len(given)
-        if missing:
-            text += " " + ngettext("%d no longer exists.", "%d no longer exist.", missing) % missing
-        when = _("Workers receive commands within five seconds.") if given else ""
-        self.tell(request, f"{text} {when}".strip(), is_good=bool(given))
-
-    def has_control_worker_permission(self, request: HttpRequest) -> bool:
-        """Return whether the user may give orders; Django asks for it under this name."""
-        return self.may(request, "control_worker")
 
 
 def _give(worker: Worker, order: Order) -> bool:

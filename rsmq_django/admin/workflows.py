@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -135,12 +133,7 @@ class WorkflowAdmin(LiveAdmin):
 
     def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Cancel the waiting and running tasks, after a confirmation."""
-        self.demand(request, "cancel_workflow")
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        workflow = Workflow.objects.filter(pk=unquote(object_id)).first()
-        if workflow is None:
-            raise Http404
+        workflow = self.row_for(request, object_id, "cancel_workflow")
         back = self.address("workflow_change", workflow.key)
         if not request.POST.get("post"):
             context = {"title": _("Are you sure?"), "workflow": workflow, "back": back}
