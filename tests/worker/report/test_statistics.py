@@ -2,6 +2,7 @@
 
 import json
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,12 +10,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from rsmq_django.core import Client
-from rsmq_django.core.counters import Counts, read_totals
-from rsmq_django.core.errors import BrokenQueue, ConnectionFailed
+from rsmq_django.core import Client, RsmqError, SettleResult
+from rsmq_django.core.counters import MOST_FIELDS, Counts, read_totals
+from rsmq_django.core.errors import BrokenQueue, ConnectionFailed, OutcomeUnknown, ServerRefused
 from rsmq_django.core.histogram import Histogram
 from rsmq_django.queues import get_client
 from rsmq_django.tasks import Retry, current_task
+from rsmq_django.worker.outcomes import Outcome, Postponed, Released, Succeeded
 from rsmq_django.worker.report.statistics import Statistics
 from tests.support import wait_until
 from tests.worker.workshop import Configure, declare, send_raw, work, working
@@ -119,6 +121,114 @@ def test_report_that_can_never_arrive_is_dropped_and_told_once(caplog: Any):
 
     assert statistics.is_empty
     assert caplog.text.count("its statistics have a gap") == 1
+
+
+def test_report_that_is_refused_again_after_one_that_arrived_is_told_again(caplog: Any):
+    statistics = new_statistics()
+    for error in (BrokenQueue("wrong type"), None, BrokenQueue("wrong type")):
+        statistics.ended("mail", "send", "succeeded")
+        statistics.flush_soon()
+        (step,) = statistics.steps()
+        step.failed(error) if error else step.done(True)
+
+    assert caplog.text.count("its statistics have a gap") == 2
+
+
+@pytest.mark.parametrize("error", [ServerRefused("loading"), OutcomeUnknown("no reply"), ConnectionFailed("gone")])
+def test_report_that_may_arrive_later_is_kept(client: Client, error: RsmqError):
+    statistics = new_statistics()
+    statistics.ended("mail", "send", "succeeded")
+    (step,) = statistics.steps()
+
+    step.failed(error)
+
+    assert not statistics.is_empty
+    assert exchange(client, statistics) == 1
+    assert totals(client)["send"].succeeded == 1
+
+
+# -- What counts as which end ------------------------------------------------------------------------------------------
+
+
+def settled(outcome: Outcome, *executions: tuple[str, SettleResult]) -> dict[str, Counts]:
+    """Return what is counted of attempts at tasks, of which Redis said this; each waited 1 ms and ran for 2 ms."""
+    statistics = new_statistics()
+    delivery: Any = SimpleNamespace(work_queue=SimpleNamespace(name="mail"), wait_us=1000)
+    settlements: Any = [
+        SimpleNamespace(outcome=outcome, execution=SimpleNamespace(path=path, run_us=2000, delivery=delivery))
+        for path, _ in executions
+    ]
+    statistics.settled(settlements, [verdict for _, verdict in executions])
+    statistics.report_the_rest(get_client())
+    return totals(get_client())
+
+
+def test_each_task_of_a_call_is_counted_by_what_redis_said(project: Configure):
+    done, lost, missing = SettleResult.DONE, SettleResult.LEASE_LOST, SettleResult.MISSING
+
+    counts = settled(Succeeded(), ("a", done), ("b", lost), ("a", done), ("b", missing), ("a", lost))
+
+    assert (counts["a"].succeeded, counts["a"].lost) == (2, 1)
+    assert (counts["b"].succeeded, counts["b"].lost) == (1, 1), "a reply was lost: the first try was carried out"
+    assert counts["a"].wait == Histogram.of([1000] * 3)
+    assert counts["a"].run == Histogram.of([2000] * 3)
+
+
+def test_message_that_was_released_and_is_held_by_another_worker_is_not_counted(project: Configure):
+    counts = settled(Released(), ("a", SettleResult.LEASE_LOST), ("b", SettleResult.DONE))
+
+    assert set(counts) == {"b"}
+    assert (counts["b"].released, counts["b"].lost) == (1, 0)
+
+
+@pytest.mark.parametrize("has_run", [True, False])
+def test_message_that_only_waits_for_its_limits_is_not_counted(project: Configure, has_run: bool):
+    counts = settled(Postponed(1.0, has_run=has_run), ("a", SettleResult.DONE))
+
+    assert set(counts) == ({"a"} if has_run else set())
+
+
+def test_attempt_that_did_not_run_has_no_times(project: Configure):
+    statistics = new_statistics()
+    delivery: Any = SimpleNamespace(work_queue=SimpleNamespace(name="mail"), wait_us=1000)
+    execution = SimpleNamespace(path="a", run_us=None, delivery=delivery)
+    statistics.settled([SimpleNamespace(outcome=Released(), execution=execution)], [SettleResult.DONE])  # type: ignore[list-item]
+    statistics.report_the_rest(get_client())
+
+    (counts,) = totals(get_client()).values()
+    assert (counts.released, counts.wait, counts.run) == (1, Histogram(), Histogram())
+
+
+def test_only_first_receives_count_as_sent(project: Configure):
+    statistics = new_statistics()
+    executions: Any = [
+        SimpleNamespace(
+            path=path,
+            delivery=SimpleNamespace(
+                work_queue=SimpleNamespace(name="mail"), message=SimpleNamespace(receive_count=count)
+            ),
+        )
+        for path, count in (("a", 1), ("a", 2), ("b", 1), ("a", 1))
+    ]
+    statistics.arrived(executions)
+    statistics.sent("mail", "b", 5)
+    statistics.interrupted("mail", "b")
+    statistics.interrupted("mail", "b")
+    statistics.report_the_rest(get_client())
+
+    counts = totals(get_client())
+    assert (counts["a"].sent, counts["b"].sent, counts["b"].interrupted) == (2, 6, 2)
+
+
+def test_process_that_ends_reports_more_fields_than_one_report_takes(project: Configure):
+    statistics = new_statistics()
+    for number in range(3 * MOST_FIELDS):
+        statistics.sent("mail", f"task{number}", 1)
+
+    statistics.report_the_rest(get_client())
+
+    assert statistics.is_empty
+    assert len(totals(get_client())) == 3 * MOST_FIELDS
 
 
 def test_more_fields_than_one_report_takes_follow_in_the_next_ones(client: Client):
