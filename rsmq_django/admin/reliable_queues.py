@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core.limits import MAX_BATCH
-from ..core.reliable import Kind, StoredMessage, list_reliable_queues
+from ..core.reliable import STATES, Kind, StoredMessage, list_reliable_queues
 from ..core.reliable import ReliableQueue as CoreQueue
 from ..live.places import place_of
 from ..live.times import as_datetime
@@ -174,9 +174,9 @@ class ReliableQueueAdmin(LiveAdmin):
                 "oldest": as_duration(row.oldest_pending_s),
                 "may_view_body": self.may(request, "view_body"),
                 "sections": [
-                    self._section(request, queue, kind, label, getattr(statistics, kind))
+                    self._section(request, queue, kind, label, getattr(statistics.depth, STATES[kind]))
                     for kind, label in SECTIONS
-                    if getattr(statistics, kind)
+                    if getattr(statistics.depth, STATES[kind])
                 ],
             }
         return super().render_change_form(request, context, *args, **kwargs)

@@ -226,7 +226,7 @@ def _shown_group(group: GroupStatus, row: Topic) -> ShownGroup:
     return ShownGroup(
         group,
         share,
-        "" if group.age_s is None else as_duration(group.age_s),
+        "" if group.depth.oldest_ready_s is None else as_duration(group.depth.oldest_ready_s),
         "" if seen_ago_s is None else as_duration(seen_ago_s),
         group.lag > 0 and not group.live_consumers,
     )

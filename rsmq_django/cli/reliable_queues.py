@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from ..core.limits import MAX_BATCH
-from ..core.reliable import KINDS, Kind, ReliableQueue, StoredMessage, list_reliable_queues
+from ..core.reliable import KINDS, STATES, Kind, ReliableQueue, StoredMessage, list_reliable_queues
 from ..core.reliable.library import LIBRARY, load_functions
 from .options import RsmqctlCommand, yes_option
 from .output import TextTable, as_duration, as_text, confirm, counted, message_fields, printable, write_json
@@ -48,7 +48,12 @@ def info(session: Session, /, name: str) -> None:
     The number of messages that are ready (undelivered), delayed, in flight (delivered) and dead; the age of the oldest
     unacknowledged delivery; totals; messages in flight per consumer (of the thousand oldest deliveries).
     """
-    write_json({"queue": name, **asdict(reliable_queue(session, name).statistics())})
+    found = reliable_queue(session, name).statistics()
+    states = {kind: getattr(found.depth, state) for kind, state in STATES.items()}
+    totals = {"oldest_delivery_ms": found.oldest_delivery_ms, "total_pushed": found.depth.total_sent}
+    rest = asdict(found)
+    del rest["depth"]
+    write_json({"queue": name, **states, **totals, **rest})
 
 
 @click.command(cls=RsmqctlCommand)
@@ -100,8 +105,8 @@ def set_(session: Session, /, name: str, max_deliveries: int) -> None:
 def delete(session: Session, /, name: str, yes: bool) -> None:
     """Delete a queue with all its messages."""
     queue = reliable_queue(session, name)
-    there = queue.statistics()
-    messages = there.undelivered + there.delayed + there.delivered + there.dead
+    depth = queue.statistics().depth
+    messages = depth.messages + depth.dead
     if messages:
         confirm(f"Delete reliable queue {name} with {counted(messages)}?", yes=yes)
     queue.delete_queue()

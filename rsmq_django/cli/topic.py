@@ -116,8 +116,9 @@ def groups(session: Session, /, name: str) -> None:
 
 
 def _group_row(status: GroupStatus, seen_s: float) -> list[str]:
-    age = "" if status.age_s is None else as_duration(status.age_s)
-    counts = (status.held, status.skipped, status.dead_lettered, status.live_consumers)
+    oldest_s = status.depth.oldest_ready_s
+    age = "" if oldest_s is None else as_duration(oldest_s)
+    counts = (status.held, status.skipped, status.depth.dead, status.live_consumers)
     first = [printable(status.name), str(status.position + 1), str(status.lag), age]
     return [*first, *map(str, counts), f"{as_duration(seen_s)} ago"]
 

@@ -68,9 +68,9 @@ def _backlog(
     kind: Literal["reliable", "topic"], name: str, reply: ReliableStatistics | GroupStatus | RsmqError
 ) -> Backlog:
     if isinstance(reply, ReliableStatistics):
-        return Backlog(kind, name, _of_queue(reply))
+        return Backlog(kind, name, reply.depth)
     if isinstance(reply, GroupStatus):
-        return Backlog(kind, name, _of_group(reply), reply.live_consumers)
+        return Backlog(kind, name, reply.depth, reply.live_consumers)
     return Backlog(kind, name, reply)
 
 
@@ -89,26 +89,3 @@ def _run(client: Client, calls: Sequence[Call[Any]]) -> list[Any]:
     for at in range(0, len(calls), A_TIME):
         replies += client.run_many(calls[at : at + A_TIME])
     return replies
-
-
-def _of_queue(seen: ReliableStatistics) -> Depth:
-    return Depth(
-        ready=seen.undelivered,
-        hidden=seen.delayed + seen.delivered,
-        in_flight=seen.delivered,
-        dead=seen.dead,
-        total_sent=seen.total_pushed,
-        total_received=seen.total_popped + seen.total_recovered,
-    )
-
-
-def _of_group(seen: GroupStatus) -> Depth:
-    return Depth(
-        ready=seen.lag + seen.due,
-        hidden=seen.held - seen.due,
-        in_flight=seen.held - seen.due,
-        dead=seen.dead_lettered,
-        oldest_ready_s=seen.age_s,
-        total_sent=seen.position + seen.lag,
-        total_received=seen.position,
-    )

@@ -122,12 +122,12 @@ class TopicSource(ListedSource):
 def _reliable_fields(statistics: ReliableStatistics | None) -> dict[str, Any] | None:
     if statistics is None:
         return None  # no message was pushed yet, or it was deleted
-    oldest_ms = statistics.oldest_delivery_ms
+    depth, oldest_ms = statistics.depth, statistics.oldest_delivery_ms
     return {
-        "waiting": statistics.undelivered,
-        "delayed": statistics.delayed,
-        "pending": statistics.delivered,
-        "dead": statistics.dead,
+        "waiting": depth.ready,
+        "delayed": depth.delayed,
+        "pending": depth.in_flight,
+        "dead": depth.dead,
         "oldest_pending_s": None if oldest_ms is None else oldest_ms / 1000,
         "max_deliveries": statistics.max_deliveries,
     }

@@ -28,8 +28,8 @@ def orders(server: PrivateServer) -> ReliableQueue:
 
 
 def numbers(queue: ReliableQueue) -> tuple[int, ...]:
-    found = queue.statistics()
-    return found.undelivered, found.delayed, found.delivered, found.dead
+    depth = queue.statistics().depth
+    return depth.ready, depth.delayed or 0, depth.in_flight or 0, depth.dead
 
 
 def receipts(queue: ReliableQueue, kind: Any) -> list[str]:

@@ -59,7 +59,7 @@ def test_a_stuck_message_of_a_reliable_queue_is_buried_and_moved(root: Visitor, 
     assert [message.body for message in ReliableQueue("returns", get_client()).messages("undelivered")][
         1
     ] == b"parcel 1"
-    assert items.statistics().dead == 0
+    assert items.statistics().depth.dead == 0
 
 
 def test_history_leads_from_all_tasks_to_one_and_to_its_failures(root: Visitor, server: PrivateServer):

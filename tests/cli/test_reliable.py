@@ -152,6 +152,10 @@ def test_numbers_and_names_of_queues(rsmqctl: Run, orders: ReliableQueue):
     assert rsmqctl("reliable", "list").json == ["orders"]
     assert (numbers["undelivered"], numbers["delivered"], numbers["total_pushed"]) == (1, 1, 2)
     assert numbers["deliveries"] == {"1": 1}
+    assert list(numbers) == [
+        "queue", "undelivered", "delayed", "delivered", "dead", "oldest_delivery_ms", "total_pushed", "total_popped",
+        "total_acked", "total_recovered", "total_nacked", "total_buried", "max_deliveries", "deliveries", "consumers",
+    ]  # fmt: skip
 
 
 def test_queue_with_messages_is_deleted_only_when_that_is_meant(rsmqctl: Run, orders: ReliableQueue):

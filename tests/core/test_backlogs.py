@@ -1,4 +1,4 @@
-"""What waits in reliable queues, in the terms of ordinary queues."""
+"""The depths of reliable queues and of topic groups, in the terms of ordinary queues."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from rsmq_django.core import Client
 from rsmq_django.core.backlogs import read_backlogs
 from rsmq_django.core.reliable import ReliableQueue
 from rsmq_django.core.stats.depth import Depth
+from rsmq_django.core.topics import Topic
 
 
 def test_messages_of_a_reliable_queue_are_those_that_are_ready_delayed_and_in_flight(client: Client):
@@ -20,3 +21,18 @@ def test_messages_of_a_reliable_queue_are_those_that_are_ready_delayed_and_in_fl
     depth = backlog.now
     assert isinstance(depth, Depth)
     assert (depth.messages, depth.ready, depth.delayed, depth.in_flight) == (5, 2, 2, 1)
+
+
+def test_messages_of_a_topic_group_are_those_it_has_not_read_and_those_it_has_not_acknowledged(client: Client):
+    topic = Topic("orders", client)
+    group = topic.group("billing", at_least_once=True, visibility_timeout_s=30)
+    topic.publish(*"abcde")
+    group.retry(group.read(3).messages[:1], after_s=0)
+
+    (backlog,) = read_backlogs(client)
+
+    assert (backlog.kind, backlog.name, backlog.consumers) == ("topic", "orders:billing", 1)
+    depth = backlog.now
+    assert isinstance(depth, Depth)
+    assert (depth.messages, depth.ready, depth.delayed, depth.in_flight, depth.dead) == (5, 3, 0, 2, 0)
+    assert (depth.total_sent, depth.total_received, depth.oldest_ready_s is not None) == (5, 3, True)

@@ -172,7 +172,7 @@ def test_reliable_messages_of_which_some_were_settled_are_not_said_to_be_untouch
         brief.nack(*receipts[:1500], delay_s=5)
 
     assert list(caught.value.done) == list(range(1000))
-    assert whole.statistics().delayed == 1000
+    assert whole.statistics().depth.delayed == 1000
 
 
 def test_topic_messages_of_which_some_were_acknowledged_are_not_said_to_be_untouched(server: PrivateServer):

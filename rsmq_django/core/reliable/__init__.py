@@ -6,11 +6,12 @@ other languages. RSMQ queues are in another package of `core`, and workers read 
 
 from .listing import alist_reliable_queues, list_reliable_queues
 from .queue import ReliableQueue
-from .records import KINDS, Kind, ReliableMessage, ReliableStatistics, StoredMessage
+from .records import KINDS, STATES, Kind, ReliableMessage, ReliableStatistics, StoredMessage
 from .replies import Popped
 
 __all__ = [
     "KINDS",
+    "STATES",
     "Kind",
     "Popped",
     "ReliableMessage",

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
-#: The states of a message: ready, delayed, in flight, dead.
+from ..stats.depth import Depth
+
 Kind = Literal["undelivered", "delayed", "delivered", "dead"]
-KINDS: tuple[Kind, ...] = ("undelivered", "delayed", "delivered", "dead")
+#: The kinds of messages, as the original library names two of them, and their states, as a Depth names them.
+STATES: Mapping[Kind, str] = MappingProxyType(
+    {"undelivered": "ready", "delayed": "delayed", "delivered": "in_flight", "dead": "dead"}
+)
+KINDS: tuple[Kind, ...] = tuple(STATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +64,10 @@ class StoredMessage:
 class ReliableStatistics:
     """Statistics of a queue at one moment."""
 
-    undelivered: int
-    delayed: int
-    delivered: int
-    dead: int
+    #: Without `oldest_ready_s`.
+    depth: Depth
     #: Age of the oldest unacknowledged delivery; None without one.
     oldest_delivery_ms: int | None
-    total_pushed: int
     total_popped: int
     total_acked: int
     total_recovered: int

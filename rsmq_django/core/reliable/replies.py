@@ -8,23 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..replies import read_message_id
+from ..stats.depth import Depth
 from .records import ReliableMessage, ReliableStatistics, StoredMessage
-
-#: Names of the first numbers in the reply of statistics.lua.
-_STATISTICS = (
-    "undelivered",
-    "delayed",
-    "delivered",
-    "dead",
-    "oldest_delivery_ms",
-    "total_pushed",
-    "total_popped",
-    "total_acked",
-    "total_recovered",
-    "total_nacked",
-    "total_buried",
-    "max_deliveries",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +74,23 @@ def read_info(reply: list[Any]) -> list[str | int]:
 
 def read_statistics(reply: list[Any]) -> ReliableStatistics:
     """Return the statistics of a reply of statistics.lua."""
-    numbers, held = dict(zip(_STATISTICS, reply, strict=False)), reply[len(_STATISTICS) :]
-    if numbers["oldest_delivery_ms"] < 0:
-        numbers["oldest_delivery_ms"] = None
-    deliveries = Counter[int](held[::2])
-    consumers = Counter(name.decode("utf-8", "replace") for name in held[1::2])
-    return ReliableStatistics(**numbers, deliveries=dict(sorted(deliveries.items())), consumers=dict(consumers))
+    ready, delayed, in_flight, dead, oldest_ms, pushed, popped, acked, recovered, nacked, buried, most, *held = reply
+    return ReliableStatistics(
+        Depth(
+            ready=ready,
+            hidden=delayed + in_flight,
+            in_flight=in_flight,
+            dead=dead,
+            total_sent=pushed,
+            total_received=popped + recovered,
+        ),
+        oldest_delivery_ms=None if oldest_ms < 0 else oldest_ms,
+        total_popped=popped,
+        total_acked=acked,
+        total_recovered=recovered,
+        total_nacked=nacked,
+        total_buried=buried,
+        max_deliveries=most,
+        deliveries=dict(sorted(Counter[int](held[::2]).items())),
+        consumers=dict(Counter(name.decode("utf-8", "replace") for name in held[1::2])),
+    )

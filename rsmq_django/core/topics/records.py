@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ..limits import Body
+from ..stats.depth import Depth
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -131,16 +132,20 @@ class GroupStatus:
     lag: int
     #: Messages that were dropped unread, which the next read reports.
     missed: int
-    #: Messages in flight, and how many of them are due for redelivery.
-    held: int
+    #: Unacknowledged messages that are due for redelivery.
     due: int
-    #: Totals: messages that the group skipped, and messages moved to the dead-letter topic.
+    #: Ready are unread messages and those that are due; dead are all that were moved to the dead-letter topic. The age
+    #: is that of the next unread message.
+    depth: Depth
+    #: Total of messages that the group skipped.
     skipped: int
-    dead_lettered: int
     live_consumers: int
     seen_ms: int | None
-    #: Seconds since the next unread message was published; None without one or if unknown.
-    age_s: float | None
+
+    @property
+    def held(self) -> int:
+        """Return the number of unacknowledged messages."""
+        return self.depth.hidden + self.due
 
 
 @dataclass(frozen=True, slots=True)

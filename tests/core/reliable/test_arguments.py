@@ -163,7 +163,7 @@ def test_total_that_is_no_number_any_more_begins_anew_and_holds_nothing_up(
     jobs.ack(first)
 
     seen = jobs.statistics()
-    assert (seen.total_pushed, seen.total_popped, seen.total_acked, seen.total_nacked) == (1, 2, 1, 1)
+    assert (seen.depth.total_sent, seen.total_popped, seen.total_acked, seen.total_nacked) == (1, 2, 1, 1)
     assert jobs.info() == ["undelivered", 1, "delivered", 0]
 
 
@@ -196,4 +196,4 @@ def test_full_server_takes_no_push_and_lets_everything_be_drained(jobs: Reliable
         server.redis.config_set("maxmemory", 0)
 
     assert [message.body for message in jobs.messages("delayed")] == [b"e"]
-    assert jobs.statistics().total_pushed == 6
+    assert jobs.statistics().depth.total_sent == 6

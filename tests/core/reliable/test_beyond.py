@@ -169,7 +169,7 @@ def test_failure_of_the_last_delivery_is_the_end(jobs: ReliableQueue):
     jobs.nack(pop_one(jobs), delay_s=5)
 
     assert jobs.pop() == []
-    assert jobs.statistics().dead == jobs.statistics().total_buried == 1
+    assert jobs.statistics().depth.dead == jobs.statistics().total_buried == 1
 
 
 def test_message_that_no_delivery_can_help_is_buried_with_the_reason(jobs: ReliableQueue):
@@ -226,7 +226,7 @@ def test_consumers_are_on_record_and_counted(make: MakeQueue):
     statistics = anna.statistics()
     assert statistics.consumers == {"anna": 1, "ben": 2}
     assert statistics.deliveries == {1: 2, 2: 1}
-    assert (statistics.undelivered, statistics.delivered, statistics.total_popped) == (1, 3, 3)
+    assert (statistics.depth.ready, statistics.depth.in_flight, statistics.total_popped) == (1, 3, 3)
     assert statistics.oldest_delivery_ms >= 0
 
 
@@ -312,7 +312,7 @@ async def test_every_method_has_a_twin_that_does_the_same(jobs: ReliableQueue):
     assert await jobs.ainspect(0, 5) == [[b, b"b"], [c, b"c"], [a, b"a"]]
     assert bodies(await jobs.amessages("undelivered", -1, 1)) == [b"a"]
     assert await jobs.ainfo() == ["undelivered", 3, "delivered", 0]
-    assert (await jobs.astatistics()).undelivered == 3
+    assert (await jobs.astatistics()).depth.ready == 3
     assert len(await jobs.aack(*[row[1] for row in await jobs.apop(3) or []]) or []) == 3
     assert await jobs.apop(1, 40) is None
     assert await jobs.apop_messages(1, 40) == []

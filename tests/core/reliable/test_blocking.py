@@ -253,7 +253,7 @@ def test_dead_server_ends_a_wait_and_nothing_was_taken(jobs: ReliableQueue, serv
     server.start()
 
     assert len(errors) == 1
-    assert jobs.statistics().delayed == 1
+    assert jobs.statistics().depth.delayed == 1
 
 
 def test_wake_key_that_breaks_during_a_wait_is_told(jobs: ReliableQueue, server: PrivateServer):

@@ -96,7 +96,7 @@ def contents(queue: ReliableQueue) -> dict[str, Any]:
     }
     assert all(found[kind] for kind in KINDS), "there is something of each kind"
     statistics = queue.statistics()
-    return found | {"totals": (statistics.total_pushed, statistics.total_popped, statistics.max_deliveries)}
+    return found | {"totals": (statistics.depth.total_sent, statistics.total_popped, statistics.max_deliveries)}
 
 
 def test_everything_is_there_after_saving_and_a_restart_from_the_snapshot():
@@ -145,7 +145,7 @@ def test_replica_takes_over_with_everything_and_ids_go_on_growing():
             assert _as_numbers(next_id) > _as_numbers(last_id)
             assert len(queue.recover(5, 0) or []) == 2
             replica.queue().ack(*[m.id for m in queue.messages("delivered")])
-            assert queue.statistics().delivered == 0
+            assert queue.statistics().depth.in_flight == 0
 
 
 def _as_numbers(message_id: str) -> list[int]:

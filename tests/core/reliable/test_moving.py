@@ -30,7 +30,7 @@ def test_a_moved_message_begins_anew_at_the_end_of_the_other_queue(orders: Relia
     moved = orders.move(returns, a.id, kind="dead")
 
     assert list(moved) == [a.id]
-    assert orders.statistics().dead == 0
+    assert orders.statistics().depth.dead == 0
     first, again = returns.pop_messages(2)
     assert (first.body, again.body, again.id, again.deliveries) == (b"first", b"a", moved[a.id], 1)
 
@@ -55,7 +55,7 @@ def test_a_receipt_of_an_earlier_delivery_moves_nothing(orders: ReliableQueue, r
     orders.recover(1, 0)
 
     assert orders.move(returns, held, kind="delivered") == {}
-    assert orders.statistics().delivered == 1
+    assert orders.statistics().depth.in_flight == 1
 
 
 def test_who_waits_at_the_emptied_queue_is_not_woken_for_nothing(orders: ReliableQueue, returns: ReliableQueue):

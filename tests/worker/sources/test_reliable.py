@@ -235,7 +235,7 @@ def test_message_whose_attempt_ends_without_an_outcome_is_extended_no_longer(ord
     source.exchange(0)
 
     assert len(source.leases) == 0
-    assert orders.statistics().delivered == 1
+    assert orders.statistics().depth.in_flight == 1
 
 
 def test_task_can_ask_for_more_time_and_whether_it_still_has_any(orders: ReliableQueue):
