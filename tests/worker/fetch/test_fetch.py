@@ -13,7 +13,7 @@ from rsmq_django.worker.fetch.steps import Fetched, FetchStep
 from rsmq_django.worker.sources.queues import QueueSource
 from tests.redis_server import PrivateServer
 from tests.support import pass_time
-from tests.worker.workshop import Configure, new_worker
+from tests.worker.workshop import Configure, declare, new_worker
 
 RECORD = "rsmq::worker:w-1"
 
@@ -186,15 +186,57 @@ def test_time_since_each_message_became_ready_is_told(queues: Configure, server:
 
 
 def test_batches_are_filled_up_to_the_number_of_messages_in_all(configure: Configure):
-    configure(a={}, b={})
+    configure(a={}, b={}, c={})
     consumer("a", batch=3)(lambda messages: None)
     consumer("b")(lambda message: None)
-    send("a", *(b"%d" % number for number in range(8)))
+    consumer("c", batch=2)(lambda messages: None)
+    send("a", *(b"%d" % number for number in range(12)))
     send("b", b"x", b"y")
-    source = source_of("a", "b")
+    send("c", b"c1", b"c2", b"c3")
+    source = source_of("a", "b", "c")
 
-    assert bodies(fetch(source, room=2, at_most=5)) == [(1, [b"0", b"1", b"2", b"3", b"4"])]
-    assert bodies(fetch(source, room=2, at_most=100)) == [(1, [b"5", b"6", b"7"]), (2, [b"x"])]
+    assert bodies(fetch(source, room=1, at_most=100)) == [(1, [b"0", b"1", b"2"])]
+    assert bodies(fetch(source, room=2, at_most=5)) == [(1, [b"3", b"4", b"5", b"6", b"7"])]
+    assert bodies(fetch(source, room=3, at_most=100)) == [(1, [b"8", b"9", b"10", b"11"]), (2, [b"x"])]
+    assert bodies(fetch(source, room=2, at_most=100)) == [(2, [b"y"]), (3, [b"c1", b"c2"])]
+
+
+def test_next_look_is_at_once_when_there_was_no_room_for_more(configure: Configure):
+    configure(a={}, b={})
+    consumer("a", batch=3)(lambda messages: None)
+    source = source_of("a", "b")
+    send("b", b"later", delay_s=3000)
+
+    send("a", b"2", b"3", b"4")
+    assert fetch(source, room=1).next_ms == 0
+    send("a", b"5", b"6")
+    assert fetch(source, room=5, at_most=2).next_ms == 0
+
+
+def test_record_of_leases_names_the_band_of_a_message(configure: Configure, server: PrivateServer):
+    configure(a={})
+    declare(queue_name="a", priority=7)(hello).enqueue()
+    source = source_of("a")
+
+    (portion,) = fetch(source).portions
+
+    (field,) = server.redis.hkeys(RECORD)
+    _, _, name = field.decode().partition(" ")
+    assert name != "a"
+    assert get_queue(name).attributes().messages == len(portion.ids) == 1
+
+
+def hello() -> None: ...
+
+
+def test_fetch_that_finds_nothing_does_not_shorten_the_life_of_the_record(queues: Configure, server: PrivateServer):
+    source = source_of("a")
+    send("a", b"1")
+    fetch(source)
+
+    assert fetch(source).portions == []
+
+    assert server.redis.pttl(RECORD) > 1_000_000
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import logging
 import math
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -19,9 +21,11 @@ from rsmq_django.worker.supervise.process import (
     MISCONFIGURED,
     UNFINISHED,
     UNKNOWN_END,
+    USED_UP,
     Child,
     ProcessSlot,
 )
+from rsmq_django.worker.supervise.recovery import Death
 from rsmq_django.worker.supervise.supervisor import Supervisor, SupervisorOptions
 from rsmq_django.worker.worker import Worker, WorkerOptions
 from tests.worker.still_clock import StillClock
@@ -290,3 +294,262 @@ def test_process_that_cannot_be_started_leaves_no_pipe_open(
         supervisor._start_missing()
 
     assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+# -- What the end of a process means -----------------------------------------------------------------------------------
+
+
+class Deaths:
+    """What the maintenance of a connection is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Death] = []
+
+    def note_death(self, death: Death) -> None:
+        self.told.append(death)
+
+    def next_look_at(self, *, has_children: bool) -> float | None:
+        return None
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def deaths(make_supervisor: MakeSupervisor) -> tuple[Supervisor, list[Death]]:
+    supervisor, listener = make_supervisor(), Deaths()
+    supervisor._maintenance.append(listener)  # type: ignore[arg-type]
+    return supervisor, listener.told
+
+
+def with_a_message() -> Child:
+    child = new_child()
+    child.shared_state.enter("m1", began_at=NOW)
+    return child
+
+
+@pytest.mark.parametrize(
+    ("code", "by_itself", "is_to_blame", "exit_status", "level"),
+    [
+        (ENDED, True, False, 0, logging.INFO),
+        (ENDED, False, True, 0, logging.ERROR),
+        (UNFINISHED, True, False, 1, logging.INFO),
+        (UNFINISHED, False, True, 0, logging.ERROR),
+        (USED_UP, True, False, 0, logging.INFO),
+        (INTERRUPTED, True, False, 0, logging.INFO),
+        (UNKNOWN_END, True, False, 0, logging.INFO),
+        (UNKNOWN_END, False, True, 0, logging.ERROR),
+        (BROKEN, True, True, 0, logging.ERROR),
+        (MISCONFIGURED, True, True, 1, logging.ERROR),
+        (-9, True, True, 0, logging.ERROR),
+        (-9, False, True, 0, logging.ERROR),
+    ],
+)
+def test_running_messages_are_to_blame_for_an_end_that_was_not_planned(
+    deaths: tuple[Supervisor, list[Death]],
+    caplog: pytest.LogCaptureFixture,
+    code: int,
+    by_itself: bool,
+    is_to_blame: bool,
+    exit_status: int,
+    level: int,
+):
+    (supervisor, told), child = deaths, with_a_message()
+    if by_itself:
+        child.shared_state.note_end()
+
+    with caplog.at_level(logging.INFO, "rsmq_django"):
+        supervisor._on_death(child, code)
+
+    (death,) = told
+    assert death.worker_id == "worker-0" and not death.held_nothing
+    assert death.running == (frozenset({"m1"}) if is_to_blame else frozenset())
+    assert death.was_sudden == (not by_itself or code < 0)
+    assert supervisor.exit_status == exit_status
+    (record,) = [record for record in caplog.records if "ended with" in record.getMessage()]
+    assert record.levelno == level
+
+
+def test_messages_of_a_process_that_the_supervisor_killed_are_not_to_blame(deaths: tuple[Supervisor, list[Death]]):
+    (supervisor, told), child = deaths, with_a_message()
+    child.kill()
+
+    supervisor._on_death(child, -9)
+
+    assert told[0].running == frozenset()
+    assert supervisor.exit_status == 1
+
+
+def test_only_the_overdue_message_is_to_blame_when_its_process_was_killed_for_it(
+    deaths: tuple[Supervisor, list[Death]], caplog: pytest.LogCaptureFixture
+):
+    (supervisor, told), child = deaths, with_a_message()
+    child.kill_for(frozenset({"m2"}))
+
+    supervisor._on_death(child, -9)
+
+    assert (told[0].running, told[0].overdue) == (frozenset(), frozenset({"m2"}))
+    assert supervisor.exit_status == 0
+    assert "ended with" not in caplog.text, "that it was killed has been logged"
+
+
+def test_process_whose_main_loop_was_blocked_says_so_and_its_messages_are_to_blame(
+    deaths: tuple[Supervisor, list[Death]],
+):
+    (supervisor, told), child = deaths, with_a_message()
+    child.kill_frozen()
+
+    supervisor._on_death(child, -9)
+
+    assert told[0].how == "signal 9 (SIGKILL), because its main loop was blocked"
+    assert told[0].running == frozenset({"m1"})
+
+
+@pytest.mark.parametrize(("code", "holds_nothing"), [(ENDED, True), (ENDED, False), (-9, True)])
+def test_process_that_held_nothing_at_its_end_needs_no_recovery(
+    deaths: tuple[Supervisor, list[Death]], code: int, holds_nothing: bool
+):
+    (supervisor, told), child = deaths, new_child()
+    child.shared_state.note_end(holds_nothing=holds_nothing)
+
+    supervisor._on_death(child, code)
+
+    assert told[0].held_nothing == (holds_nothing and code == ENDED)
+
+
+def test_process_that_was_dismissed_is_not_replaced(make_supervisor: MakeSupervisor):
+    supervisor, child = make_supervisor(), new_child()
+    child.is_dismissed = True
+
+    supervisor._on_death(child, ENDED)
+
+    assert supervisor._free_slots == []
+
+
+@pytest.mark.parametrize(("asked", "is_replaced"), [(True, True), (False, False)])
+def test_unfinished_process_of_a_burst_is_replaced_if_it_was_asked_to_stop(
+    make_supervisor: MakeSupervisor, asked: bool, is_replaced: bool
+):
+    supervisor, child = make_supervisor(until_drained=True), new_child()
+    child.asked_to_stop = asked
+    child.shared_state.note_end()
+
+    supervisor._on_death(child, UNFINISHED)
+
+    assert bool(supervisor._free_slots) == is_replaced
+
+
+def test_process_without_a_burst_is_replaced_when_it_has_ended(make_supervisor: MakeSupervisor):
+    supervisor, child = make_supervisor(), new_child(2)
+    child.shared_state.note_end()
+
+    supervisor._on_death(child, ENDED)
+
+    (slot,) = supervisor._free_slots
+    assert (slot.number, slot.replaced) == (2, 1)
+
+
+def test_misconfigured_process_gives_no_more_time_to_a_supervisor_that_is_stopping(
+    make_supervisor: MakeSupervisor, clock: StillClock
+):
+    supervisor, other, child = make_supervisor(), new_child(1), new_child(2)
+    supervisor.children.append(other)
+    supervisor._on_signal(15, None)
+    child.shared_state.note_end()
+    clock.now += 5
+
+    supervisor._on_death(child, MISCONFIGURED)
+
+    assert other.shared_state.stop_by == NOW + 7
+    assert supervisor.exit_status == 1
+
+
+# -- When it looks again -----------------------------------------------------------------------------------------------
+
+
+def test_supervisor_looks_again_when_the_next_process_may_be_started(make_supervisor: MakeSupervisor):
+    supervisor = make_supervisor()
+    assert supervisor._next_look_at() is None
+    supervisor._start_at = NOW + 3
+    assert supervisor._next_look_at() is None, "none is missing"
+
+    supervisor._free_slots.append(ProcessSlot(0))
+    assert supervisor._next_look_at() == NOW + 3
+    supervisor._on_signal(15, None)
+    assert supervisor._next_look_at() is None, "it starts none while it stops"
+
+
+def test_limit_of_a_process_that_was_killed_for_it_is_not_waited_for(make_supervisor: MakeSupervisor):
+    supervisor, child = make_supervisor(), new_child()
+    supervisor.children.append(child)
+    child.shared_state.enter("a", began_at=NOW, run_by=NOW + 3)
+    assert supervisor._next_look_at() == NOW + 3
+
+    child.kill_for(frozenset({"a"}))
+
+    assert supervisor._next_look_at() is None
+
+
+def test_process_waits_to_be_started_until_its_time_and_not_when_the_supervisor_stops(
+    make_supervisor: MakeSupervisor, monkeypatch: pytest.MonkeyPatch, clock: StillClock
+):
+    supervisor = make_supervisor()
+    monkeypatch.setattr(supervisor, "_fork", lambda process_slot: new_child(process_slot.number))
+    supervisor._free_slots[:] = [ProcessSlot(0), ProcessSlot(1)]
+    supervisor._start_at = NOW + 1
+
+    supervisor._start_missing()
+    assert supervisor.children == []
+    clock.now = NOW + 1
+    supervisor._start_missing()
+    assert [child.process_slot.number for child in supervisor.children] == [0, 1]
+    assert supervisor._free_slots == []
+
+    supervisor._on_signal(15, None)
+    supervisor._free_slots.append(ProcessSlot(2))
+    supervisor._start_missing()
+    assert len(supervisor.children) == 2
+
+
+def test_start_that_failed_is_tried_again_after_five_seconds(
+    make_supervisor: MakeSupervisor, monkeypatch: pytest.MonkeyPatch
+):
+    def fork(process_slot: ProcessSlot) -> Child:
+        raise BlockingIOError("no more processes")
+
+    supervisor = make_supervisor()
+    monkeypatch.setattr(supervisor, "_fork", fork)
+    supervisor._free_slots[:] = [ProcessSlot(0), ProcessSlot(1)]
+
+    supervisor._start_missing()
+
+    assert supervisor._start_at == NOW + 5
+    assert len(supervisor._free_slots) == 2
+
+
+# -- Its health --------------------------------------------------------------------------------------------------------
+
+
+def test_process_that_is_missing_counts_with_the_last_poll_of_its_slot(make_supervisor: MakeSupervisor):
+    supervisor, child = make_supervisor(), new_child()
+    supervisor.children.append(child)
+    supervisor._free_slots.append(ProcessSlot(1, last_poll=-1e9))
+
+    report = supervisor.report()
+
+    assert [process["pid"] for process in report["processes"]] == [NO_PID, None]
+    assert report["processes"][1]["last_poll_age_s"] > report["max_age_s"] and report["status"] == "failing"
+    supervisor._free_slots.clear()
+    supervisor._on_signal(15, None)
+    assert supervisor.report()["status"] == "stopping"
+
+
+def test_a_number_of_messages_more_is_given_to_each_process_by_chance(make_supervisor: MakeSupervisor):
+    supervisor = make_supervisor(max_tasks=100, worker_id="w")
+    assert {supervisor._options_of_a_child().max_tasks for _ in range(50)} == {100}
+    supervisor.options = replace(supervisor.options, max_tasks_jitter=3)
+
+    found = [supervisor._options_of_a_child() for _ in range(200)]
+
+    assert {options.max_tasks for options in found} == {100, 101, 102, 103}
+    assert {options.worker_id[:2] for options in found} == {"w-"}
+    assert make_supervisor()._options_of_a_child().max_tasks is None
