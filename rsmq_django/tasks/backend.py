@@ -82,7 +82,7 @@ class RSMQBackend(BaseTaskBackend):
         super().validate_task(task)
 
     def check(self, **_: Any) -> list[CheckMessage]:
-        """Return the messages of the system checks that work without rsmq_django in INSTALLED_APPS."""
+        """Return an error without rsmq_django in INSTALLED_APPS: the other system checks do not run then."""
         if apps.is_installed("rsmq_django"):
             return []
         return [Error(f"{self._is_not_installed()}.", hint=ADD_IT, id=NOT_INSTALLED)]

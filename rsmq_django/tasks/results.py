@@ -51,7 +51,7 @@ UNFINISHED_TTL_S = 7 * 86_400
 
 
 def has_outbox() -> bool:
-    """Return whether the outbox is installed."""
+    """Return whether any queue has an outbox."""
     return any(queue.outbox for queue in get_settings().queues.values())
 
 
