@@ -77,7 +77,7 @@ def test_process_says_one_line_when_its_server_is_away(
     configure: Configure, server: PrivateServer, caplog: pytest.LogCaptureFixture
 ):
     with FaultProxy(server.url) as proxy:
-        configure(url=proxy.url, timeout_s=0.5)
+        configure(url=proxy.url)
         with working() as worker:
             wait_until(lambda: worker.sources[0].is_empty)
             (subscription,) = worker.wakeup._subscriptions
