@@ -28,7 +28,7 @@ LONG_TEXT = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FieldKind:
     """How the values of a parameter are shown in a form, and read from it."""
 
     field: Callable[..., forms.Field]
@@ -38,7 +38,7 @@ class Kind:
     read: Callable[[Any], Any] = lambda value: value
 
 
-def kind_of(hint: Any) -> tuple[Kind, bool]:
+def kind_of(hint: Any) -> tuple[FieldKind, bool]:
     """Return the kind of an annotation, and whether it allows None."""
     if get_origin(hint) is Annotated:
         return kind_of(get_args(hint)[0])
@@ -172,7 +172,7 @@ def as_json(value: Any) -> str:
     return "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text)
 
 
-def json_kind(accepts: type | None) -> Kind:
+def json_kind(accepts: type | None) -> FieldKind:
     """Return the kind of JSON values, of one type or of any."""
 
     def show(value: Any) -> str:
@@ -180,10 +180,10 @@ def json_kind(accepts: type | None) -> Kind:
             raise ValueError(value)
         return as_json(value)
 
-    return Kind(lambda **choices: JSONTextField(accepts=accepts, **choices), show, lambda found: found[0])
+    return FieldKind(lambda **choices: JSONTextField(accepts=accepts, **choices), show, lambda found: found[0])
 
 
-def choice_kind(values: Mapping[str, Any]) -> Kind:
+def choice_kind(values: Mapping[str, Any]) -> FieldKind:
     """Return the kind of a few values, by the texts that name them."""
     names = {(type(value), value): name for name, value in values.items()}
 
@@ -196,7 +196,7 @@ def choice_kind(values: Mapping[str, Any]) -> Kind:
     def field(**choices: Any) -> forms.Field:
         return forms.ChoiceField(choices=[("", "---------"), *((name, name) for name in values)], **choices)
 
-    return Kind(field, show, lambda name: values[name])
+    return FieldKind(field, show, lambda name: values[name])
 
 
 def _boolean_field(**choices: Any) -> forms.Field:
@@ -214,15 +214,15 @@ def _date_field(**choices: Any) -> forms.Field:
 
 
 JSON = json_kind(None)
-KINDS: Mapping[Any, Kind] = {
-    bool: Kind(_boolean_field, _shown_boolean, lambda text: text == "true"),
-    int: Kind(forms.IntegerField, _shown_if(int)),
-    float: Kind(forms.FloatField, _shown_if((float, int))),
-    str: Kind(TextField, _shown_text),
+KINDS: Mapping[Any, FieldKind] = {
+    bool: FieldKind(_boolean_field, _shown_boolean, lambda text: text == "true"),
+    int: FieldKind(forms.IntegerField, _shown_if(int)),
+    float: FieldKind(forms.FloatField, _shown_if((float, int))),
+    str: FieldKind(TextField, _shown_text),
     list: json_kind(list),
     dict: json_kind(dict),
-    datetime: Kind(_datetime_field, _shown_datetime, lambda value: value.isoformat()),
-    date: Kind(_date_field, _parsed(parse_date), lambda value: value.isoformat()),
-    Decimal: Kind(forms.DecimalField, _parsed(_finite), str),
-    UUID: Kind(forms.UUIDField, _parsed(UUID), str),
+    datetime: FieldKind(_datetime_field, _shown_datetime, lambda value: value.isoformat()),
+    date: FieldKind(_date_field, _parsed(parse_date), lambda value: value.isoformat()),
+    Decimal: FieldKind(forms.DecimalField, _parsed(_finite), str),
+    UUID: FieldKind(forms.UUIDField, _parsed(UUID), str),
 }

@@ -25,7 +25,7 @@ from ..core.limits import MAX_BATCH
 from ..core.listing import SearchTerms, search
 from ..core.transfers import Tally
 from ..live.messages import READY, RECEIVED
-from ..live.places import Place, place_of
+from ..live.places import QueueRef, place_of
 from .components.operations import Operation
 from .operations import OPERATIONS
 
@@ -35,7 +35,7 @@ MAX_AGE_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BulkJob:
     """A bulk operation, the filter of its messages, and its progress."""
 
     operation: str
@@ -75,7 +75,7 @@ class Job:
         return OPERATIONS[self.operation]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> QueueRef:
         """Return the queue."""
         place = place_of(self.queue)
         if place is None:
@@ -132,13 +132,13 @@ class Job:
         return Filter(task=self.task or None, error=self.error or None).fits(message)
 
 
-def claim(job: Job) -> bool:
+def claim(job: BulkJob) -> bool:
     """Return whether the step of this page is to be carried out; False when its page was sent before."""
     client = job.place.client
     return client.run(claim_step(client.namespace, job.id, job.step, ttl_s=2 * MAX_AGE_S))
 
 
-def go_on(job: Job, seconds: float) -> Iterator[Job]:
+def go_on(job: BulkJob, seconds: float) -> Iterator[BulkJob]:
     """Continue a job for about N seconds; yield its progress after each slice."""
     until = time.monotonic() + seconds
     while not job.is_finished:
@@ -148,7 +148,7 @@ def go_on(job: Job, seconds: float) -> Iterator[Job]:
             return
 
 
-def _step(job: Job) -> Job:
+def _step(job: BulkJob) -> BulkJob:
     """Check up to a thousand messages, and apply the operation to the matching ones."""
     place, tally = job.place, job.tally
     which: Literal["all", "received", "new"] = RECEIVED.get(job.state, "all")

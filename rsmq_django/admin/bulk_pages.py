@@ -15,7 +15,7 @@ from ..core.browse import count
 from ..live.conditions import Selection
 from ..live.messages import DELAYED, IN_FLIGHT, READY
 from ..models import Queue
-from .bulk import Job, claim, go_on
+from .bulk import BulkJob, claim, go_on
 from .components.operations import Operation
 from .forms import ParametersForm
 from .logs import log, user_id
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LIVE_SLICE_S, SLICE_S = 0.2, 2.0
 
 
-def job_of_selection(request: HttpRequest, operation: Operation, selection: Selection) -> Job | None:
+def job_of_selection(request: HttpRequest, operation: Operation, selection: Selection) -> BulkJob | None:
     """Return the job for all that a list shows; None when that is more than one queue, or a filter of another kind."""
     queues, states = selection.values("queue"), selection.values("state")
     is_plain = selection.is_exact and set(selection.equal) <= {"queue", "state"} and not has_more(selection)
@@ -49,9 +49,9 @@ def has_more(selection: Selection) -> bool:
     return bool(selection.narrowing or selection.begin)
 
 
-def new_job(request: HttpRequest, operation: Operation, queue: str, **choices: Any) -> Job | None:
+def new_job(request: HttpRequest, operation: Operation, queue: str, **choices: Any) -> BulkJob | None:
     """Return a job that has not begun; None when the queue does not exist."""
-    job = Job(operation=operation.name, queue=queue, user_id=user_id(request), asked_ms=0, to_look_at=0, **choices)
+    job = BulkJob(operation=operation.name, queue=queue, user_id=user_id(request), asked_ms=0, to_look_at=0, **choices)
     try:
         place = job.place
     except BadSignature:
@@ -63,7 +63,7 @@ def new_job(request: HttpRequest, operation: Operation, queue: str, **choices: A
 
 
 def ask(
-    model_admin: LiveAdmin, request: HttpRequest, job: Job, form: Any = None, *, question: str = ""
+    model_admin: LiveAdmin, request: HttpRequest, job: BulkJob, form: Any = None, *, question: str = ""
 ) -> HttpResponse:
     """Return the question before a job; `question` says what it is about, where that is more than a queue."""
     model_admin.demand(request, job.what.codename)
@@ -82,7 +82,7 @@ def ask(
 def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
     """Do the next part of a job, and tell how far it got."""
     try:
-        job = Job.from_token(request.POST.get("token", ""))
+        job = BulkJob.from_token(request.POST.get("token", ""))
     except (BadSignature, TypeError, KeyError):
         model_admin.tell(request, _("This page has expired or was changed. Start again."), is_good=False)
         return HttpResponseRedirect(model_admin.address("message_changelist"))
@@ -121,11 +121,11 @@ def carry_on(model_admin: LiveAdmin, request: HttpRequest) -> HttpResponse:
     return model_admin.own_page(request, "message/progress.html", context)
 
 
-def _begun(request: HttpRequest, job: Job) -> Job:
+def _begun(request: HttpRequest, job: BulkJob) -> BulkJob:
     """Write down who begins, before anything is done."""
     return replace(job, log_entry=log(request, Queue(key=job.queue), _logged(job)))
 
 
-def _logged(job: Job) -> str:
+def _logged(job: BulkJob) -> str:
     outcome = sentence_of(job.tally) if job.looked_at else _("started")
     return f"{str(job.what.logged) % job.params} ({job.description()}): {outcome}"

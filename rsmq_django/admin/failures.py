@@ -11,7 +11,7 @@ from ..core.fingerprint import fingerprint_of, pattern_of
 from ..core.limits import MAX_BATCH
 from ..core.listing import digest
 from ..live.messages import scan_limit
-from ..live.places import Place
+from ..live.places import QueueRef
 from ..live.times import as_datetime
 from .formats import one_line, reason_of, visible
 from .message_page import as_safe_text
@@ -23,7 +23,7 @@ MAX_GROUPS = 200
 
 
 @dataclass
-class FailureGroup:
+class DeadLetterGroup:
     """Dead letters with one fingerprint."""
 
     fingerprint: str
@@ -78,11 +78,11 @@ class FailureGroup:
 class FailureGroups:
     """The groups of a queue, the largest first, and how much was looked at."""
 
-    groups: list[FailureGroup]
+    groups: list[DeadLetterGroup]
     looked_at: int
     of: int
 
-    def find(self, fingerprint: str) -> FailureGroup | None:
+    def find(self, fingerprint: str) -> DeadLetterGroup | None:
         """Return the group of a fingerprint; None when none of its dead letters was looked at."""
         return next((group for group in self.groups if group.fingerprint == fingerprint), None)
 
@@ -92,11 +92,11 @@ class FailureGroups:
         return self.looked_at >= self.of
 
 
-def failure_groups(place: Place) -> FailureGroups:
+def failure_groups(place: QueueRef) -> FailureGroups:
     """Group the dead letters of a queue, as many as a page may look at."""
     client = place.client
     of = client.run(count(client.namespace, place.name)).messages
-    found: dict[str, FailureGroup] = {}
+    found: dict[str, DeadLetterGroup] = {}
     looked_at, until_s = 0, time.monotonic() + LOOK_S
     after: Position | None = START
     while after is not None and looked_at < scan_limit() and time.monotonic() < until_s:
@@ -104,7 +104,7 @@ def failure_groups(place: Place) -> FailureGroups:
         for message in page.messages:
             failure = message.failure()
             key = fingerprint_of(failure)
-            found.setdefault(key, FailureGroup(key, failure)).add(message)
+            found.setdefault(key, DeadLetterGroup(key, failure)).add(message)
         looked_at += len(page.messages)
         after = page.end
     groups = sorted(found.values(), key=lambda group: -group.number)[:MAX_GROUPS]

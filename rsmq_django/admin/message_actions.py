@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from ..core.errors import RsmqError
 from ..core.transfers import GONE, Tally
-from ..live.places import Place, message_place_of
+from ..live.places import QueueRef, message_place_of
 from ..models import Message
 from . import bulk_pages, message_list
 from .components.operations import Operation
@@ -101,7 +101,7 @@ def operate(
     model_admin.tell(request, answer(operation.title, name, sentence_of(tally)), is_good=is_good)
 
 
-def _log(request: HttpRequest, operation: Operation, place: Place, ids: list[bytes], params: dict[str, Any]) -> None:
+def _log(request: HttpRequest, operation: Operation, place: QueueRef, ids: list[bytes], params: dict[str, Any]) -> None:
     flag = DELETION if operation.name == "delete_selected" else CHANGE
     rows = [Message(key=place.message_key(message_id)) for message_id in ids]
     user: Any = request.user
@@ -118,9 +118,9 @@ def seen_counts(request: HttpRequest, keys: Sequence[str]) -> dict[str, int | No
     return {key: said.get(key) for key in keys}
 
 
-def by_queue(seen: dict[str, int | None]) -> dict[Place, dict[bytes, int | None]]:
+def by_queue(seen: dict[str, int | None]) -> dict[QueueRef, dict[bytes, int | None]]:
     """Group the shown messages by queue: message id -> receive count. Invalid keys are left out."""
-    grouped: dict[Place, dict[bytes, int | None]] = {}
+    grouped: dict[QueueRef, dict[bytes, int | None]] = {}
     for key, receive_count in seen.items():
         found = message_place_of(key)
         if found is not None:

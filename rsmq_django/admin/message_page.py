@@ -12,7 +12,7 @@ from ..core.browse import Failure, State, StoredMessage, pick
 from ..core.listing import crashes, holder, workers
 from ..core.numbers import read_whole
 from ..live.messages import DEAD
-from ..live.places import Place
+from ..live.places import QueueRef
 from ..models import Message
 from ..tasks.envelope import Envelope, Unreadable, decode
 from ..tasks.results import read_record
@@ -42,7 +42,7 @@ class MessagePage:
 
     def __init__(self, message: Message) -> None:
         self.message = message
-        self.place: Place = message.place
+        self.place: QueueRef = message.place
         call = pick(
             self.place.client.namespace,
             self.place.name,

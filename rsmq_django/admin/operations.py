@@ -19,7 +19,7 @@ from ..core.keys import checked_name
 from ..core.limits import MAX_BATCH
 from ..core.transfers import DUPLICATE, GONE, NO_ORIGIN, TAKEN, TOO_LONG, Tally, cut, move_messages, redrive_messages
 from ..live.messages import DEAD, DELAYED, IN_FLIGHT, READY
-from ..live.places import Place, place_of
+from ..live.places import QueueRef, place_of
 from .components.operations import Operation, by_name
 from .formats import as_number
 
@@ -45,23 +45,23 @@ def sentence_of(tally: Tally) -> str:
     return ", ".join(parts)
 
 
-def _delete(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
+def _delete(place: QueueRef, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
     for part in cut(messages):
         tally.note("", part, place.client.run(moves.remove(place.client.namespace, place.name, part)))
 
 
-def _delay(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
+def _delay(place: QueueRef, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
     seconds = params.get("seconds", 0)
     for part in cut(messages):
         call = moves.reschedule(place.client.namespace, place.name, part, seconds)
         tally.note(place.name, part, place.client.run(call))
 
 
-def _move(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
+def _move(place: QueueRef, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
     move_messages(place.client, place.name, messages, tally, target=target_of(place, params["target"]))
 
 
-def _redrive(place: Place, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
+def _redrive(place: QueueRef, messages: Sequence[StoredMessage], params: Mapping[str, Any], tally: Tally) -> None:
     target = target_of(place, params["target"]) if params.get("target") else None
     redrive_messages(place.client, place.name, messages, tally, target=target)
 
@@ -106,7 +106,7 @@ OPERATIONS = by_name(
 )
 
 
-def target_of(place: Place, key: str) -> str:
+def target_of(place: QueueRef, key: str) -> str:
     """Return the name of the target queue. Raises InvalidValue for one of another server."""
     target = place_of(key)
     if target is None or target.alias != place.alias:
@@ -117,7 +117,7 @@ def target_of(place: Place, key: str) -> str:
     return checked_name(target.name)
 
 
-def as_seen(place: Place, receive_counts: Mapping[bytes, int | None], tally: Tally) -> list[StoredMessage]:
+def as_seen(place: QueueRef, receive_counts: Mapping[bytes, int | None], tally: Tally) -> list[StoredMessage]:
     """Read messages with the receive counts that the page showed; None means the current count.
 
     Scripts use the counts to detect messages that have changed since. Missing messages are counted in the tally.

@@ -23,7 +23,7 @@ from ..core import moves
 from ..core.errors import InvalidName, QueueNotFound, RsmqError
 from ..core.limits import MAX_BATCH
 from ..core.pause import pause, resume
-from ..live.places import Place, by_client
+from ..live.places import QueueRef, by_client
 from ..models import Queue
 from .components.operations import Operation, action_for, by_name
 from .formats import as_number, short_list
@@ -109,9 +109,9 @@ def _concerned(operation: Operation, selected: Iterable[Queue]) -> list[Queue]:
     return list({row.key: row for row in (found.get(keys[each.key], each) for each in rows)}.values())
 
 
-def whole_queue(place: Place) -> Place:
+def whole_queue(place: QueueRef) -> QueueRef:
     """Return the queue whose priority band or lane this is; any other queue is itself."""
-    return Place(place.alias, get_settings().base_name(place.name)) if place.is_configured else place
+    return QueueRef(place.alias, get_settings().base_name(place.name)) if place.is_configured else place
 
 
 def _is_ours(row: Queue) -> bool:

@@ -11,7 +11,7 @@ from ..core.doctor.troubles import ORDER
 from ..live.charted import past_together_soon
 from ..live.glance import Glance
 from ..live.past import Past
-from ..live.places import Place
+from ..live.places import QueueRef
 from ..live.remembered import Guess, pages
 from .charts import Chart
 from .past_charts import SPAN_PARAMETER, charts_of, span_links, span_of
@@ -81,11 +81,11 @@ class QueueChangeList(LiveChangeList):
         """Return whether the list is about some of the queues."""
         return bool(self.query or self.get_filters_params())
 
-    def _charted(self, source: Any, shown: list[Place]) -> list[Place]:
+    def _charted(self, source: Any, shown: list[QueueRef]) -> list[QueueRef]:
         """Return the queues that the charts are about: all of them, unless the list is about some."""
         if self.is_filtered:
             return shown
-        every: list[Place] = source.unfolded
+        every: list[QueueRef] = source.unfolded
         if len(every) <= MAX_CHARTED:
             return every
         return sorted(every, key=lambda place: not place.is_configured)[:MAX_CHARTED]

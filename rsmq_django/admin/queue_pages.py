@@ -17,7 +17,7 @@ from ..models import Queue
 from ..tasks.catalogue import known_tasks
 from . import bulk_pages
 from .components.operations import Operation
-from .failures import FailureGroup, failure_groups
+from .failures import DeadLetterGroup, failure_groups
 from .formats import as_number
 from .forms import PurgeForm, RedriveForm, SendForm
 from .logs import log
@@ -37,7 +37,7 @@ Page = Callable[["QueueAdmin", HttpRequest, Queue], HttpResponse]
 
 
 @dataclass(frozen=True, slots=True)
-class QueueView:
+class QueuePage:
     """A page of one queue, and the permission that it needs."""
 
     page: Page
@@ -208,7 +208,7 @@ def failures_page(model_admin: QueueAdmin, request: HttpRequest, queue: Queue) -
     return model_admin.own_page(request, "queue/failures.html", context)
 
 
-def _question_about(operation: Operation, group: FailureGroup | None, *, may_view_body: bool) -> str:
+def _question_about(operation: Operation, group: DeadLetterGroup | None, *, may_view_body: bool) -> str:
     """Return "Retry 84 dead letters: shop.tasks.pay, ConnectionError: api.example.com timed out after # ms"."""
     if group is None:
         return ""
@@ -216,14 +216,14 @@ def _question_about(operation: Operation, group: FailureGroup | None, *, may_vie
     return question(operation.name, group.number, f"{group.name}: {pattern}" if pattern else group.name)
 
 
-VIEWS: Mapping[str, QueueView] = {
-    "send": QueueView(send_page, "send_message", gettext_lazy("Send a message")),
-    "enqueue": QueueView(enqueue_page, "send_message", gettext_lazy("Enqueue a task")),
-    "purge": QueueView(purge_page, "purge_queue", gettext_lazy("Purge")),
-    "pause": QueueView(pause_page, "pause_queue", gettext_lazy("Pause")),
-    "failures": QueueView(failures_page, "view_message", gettext_lazy("Failures")),
-    "retries": QueueView(retries_page, "view_message", gettext_lazy("Retries")),
-    "redrive": QueueView(redrive_page, "redrive_message", gettext_lazy("Retry")),
+VIEWS: Mapping[str, QueuePage] = {
+    "send": QueuePage(send_page, "send_message", gettext_lazy("Send a message")),
+    "enqueue": QueuePage(enqueue_page, "send_message", gettext_lazy("Enqueue a task")),
+    "purge": QueuePage(purge_page, "purge_queue", gettext_lazy("Purge")),
+    "pause": QueuePage(pause_page, "pause_queue", gettext_lazy("Pause")),
+    "failures": QueuePage(failures_page, "view_message", gettext_lazy("Failures")),
+    "retries": QueuePage(retries_page, "view_message", gettext_lazy("Retries")),
+    "redrive": QueuePage(redrive_page, "redrive_message", gettext_lazy("Retry")),
 }
 
 

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy
 
 from ..conf import get_settings
 from ..live.installation import Installation, current, read_installation
-from ..live.places import Place
+from ..live.places import QueueRef
 
 TROUBLE_PARAMETER = "trouble"
 #: The list of queues cannot do without, and has the time.
@@ -64,14 +64,14 @@ def state_of(request: HttpRequest) -> Installation:
     return state
 
 
-def troubles_by_queue(state: Installation) -> dict[Place, list[str]]:
+def troubles_by_queue(state: Installation) -> dict[QueueRef, list[str]]:
     """Return the kinds of trouble of each queue that has some, the worst first; a queue has its dead letters."""
-    owners: dict[Place, list[Place]] = {}
+    owners: dict[QueueRef, list[QueueRef]] = {}
     for queue in get_settings().queues.values():
         if queue.dead_letter is not None:
-            owner = Place(queue.connection, queue.name)
-            owners.setdefault(Place(queue.connection, queue.dead_letter), []).append(owner)
-    found: dict[Place, list[str]] = {}
+            owner = QueueRef(queue.connection, queue.name)
+            owners.setdefault(QueueRef(queue.connection, queue.dead_letter), []).append(owner)
+    found: dict[QueueRef, list[str]] = {}
     for place, trouble in state.troubles:
         for each in owners.get(place, [place]) if trouble.id == "dead-letters" else [place]:
             found.setdefault(each, []).append(trouble.id)

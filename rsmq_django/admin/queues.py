@@ -23,7 +23,7 @@ from ..core.browse import count, depth_call
 from ..core.errors import InvalidName, QueueNotFound
 from ..core.stats.depth import Depth
 from ..live.charted import past_of
-from ..live.places import Place
+from ..live.places import QueueRef
 from ..live.processes import serving
 from ..live.servers import answers_that_came
 from ..models import Queue
@@ -262,7 +262,7 @@ class QueueAdmin(LiveAdmin):
         shown = ("~" if depth.is_estimated else "") + as_number(number)
         return format_html('<a href="{}" title="{}">{}</a>', url, title, shown)
 
-    def messages_url(self, place: Place, **filters: str) -> str:
+    def messages_url(self, place: QueueRef, **filters: str) -> str:
         """Return the address of the list of the messages in a queue."""
         return self.address("message_changelist", queue=place.key, **filters)
 
@@ -271,7 +271,7 @@ class QueueAdmin(LiveAdmin):
         return self.address("worker_changelist", q=get_settings().base_name(queue.place.name))
 
 
-def _depth_of(place: Place) -> Depth | None:
+def _depth_of(place: QueueRef) -> Depth | None:
     (found,) = answers_that_came(place.client, [depth_call(place.client.namespace, place.name)])
     return found
 

@@ -17,7 +17,7 @@ from ..core.browse import WHOLE_BODY, StoredMessage, pick
 from ..core.errors import QueueNotFound
 from ..core.keys import queue_keys
 from ..core.transfers import origin_of
-from ..live.places import Place
+from ..live.places import QueueRef
 from ..tasks.catalogue import known_tasks
 from ..tasks.envelope import Envelope, Unreadable, decode
 from ..tasks.registry import find_task
@@ -63,7 +63,7 @@ def where(queue_name: str) -> dict[str, Any]:
     return {"queue_name": base} if base == queue_name else {"queue_name": base, "priority": split_band(queue_name)[1]}
 
 
-def call_of_message(place: Place, message_id: bytes) -> RecordedCall | None:
+def call_of_message(place: QueueRef, message_id: bytes) -> RecordedCall | None:
     """Return the call in a message or dead letter; None when it is gone, or holds no call."""
     found = place.client.run(pick(place.client.namespace, place.name, [message_id], body_bytes=WHOLE_BODY)).messages
     return call_in(found[0], place.name) if found else None
@@ -76,7 +76,7 @@ def call_in(message: StoredMessage, queue_name: str) -> RecordedCall | None:
 
 def call_of_result(alias: str, task_id: str, record: Mapping[str, str] | None = None) -> RecordedCall | None:
     """Return the call of a task whose result record is kept; None when it is gone, with its message."""
-    client = Place(alias, "").client
+    client = QueueRef(alias, "").client
     record = client.run(read_record(client.namespace, task_id)) if record is None else record
     queue_name, message_id = record.get("queue", ""), record.get("message", "")
     if "body" in record:
@@ -87,7 +87,7 @@ def call_of_result(alias: str, task_id: str, record: Mapping[str, str] | None = 
     return _call(body, queue_name, message_id) if body is not None else None
 
 
-def call_of_run(place: Place, message_id: str, task_id: str) -> RecordedCall | None:
+def call_of_run(place: QueueRef, message_id: str, task_id: str) -> RecordedCall | None:
     """Return the call of an attempt that the event log tells of, wherever it is still kept."""
     for each in [place, *_dead_letters_of(place)]:
         with suppress(QueueNotFound):  # nothing has died in it yet, or it is a topic
@@ -96,8 +96,8 @@ def call_of_run(place: Place, message_id: str, task_id: str) -> RecordedCall | N
     return call_of_result(place.alias, task_id) if task_id.isprintable() and task_id else None
 
 
-def _dead_letters_of(place: Place) -> Sequence[Place]:
-    dead = Place(place.alias, get_settings().base_name(place.name)).dead_letters
+def _dead_letters_of(place: QueueRef) -> Sequence[QueueRef]:
+    dead = QueueRef(place.alias, get_settings().base_name(place.name)).dead_letters
     return [dead] if dead is not None else []
 
 

@@ -106,7 +106,7 @@ class TargetForm(forms.Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReliableMessageRow:
     """One message as it is shown."""
 
     id: str
@@ -127,7 +127,7 @@ class Section:
     kind: str
     label: str
     count: int
-    rows: list[Row]
+    rows: list[ReliableMessageRow]
     older: int | None
     newer: int | None
     settlings: list[Operation]
@@ -269,9 +269,9 @@ def core_queue(row: ReliableQueue) -> CoreQueue | None:
     return CoreQueue(place.name, place.client) if place else None
 
 
-def _row(message: StoredMessage, kind: Kind, *, with_body: bool) -> Row:
+def _row(message: StoredMessage, kind: Kind, *, with_body: bool) -> ReliableMessageRow:
     body = message.body
-    return Row(
+    return ReliableMessageRow(
         message.id,
         f"{message.id}:{message.deliveries}" if kind == "delivered" else message.id,
         as_datetime(message.at_ms),

@@ -11,7 +11,7 @@ from django.urls import URLPattern
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..live.places import Place
+from ..live.places import QueueRef
 from ..models import Result
 from ..tasks.results import authenticity
 from .bodies import shown
@@ -66,7 +66,7 @@ class ResultAdmin(RunsAgain, LiveAdmin):
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         """Add the value, the call and the attempts, for users who may see them."""
         result: Result = context["original"]
-        place = Place(result.connection, result.record.get("queue", ""))
+        place = QueueRef(result.connection, result.record.get("queue", ""))
         message_id = result.record.get("message", "").encode("utf-8", "surrogateescape")
         context |= {
             "title": _("Task result"),

@@ -30,11 +30,11 @@ from ..core.retry_plans import (
     return_part,
     settle_part,
 )
-from ..live.places import Place
+from ..live.places import QueueRef
 from ..live.times import as_datetime
 from ..models import Queue
 from .bulk_pages import SLICE_S
-from .failures import FailureGroup, failure_groups
+from .failures import DeadLetterGroup, failure_groups
 from .formats import as_duration, visible
 from .logs import log
 
@@ -136,7 +136,7 @@ def _name(plan: Plan) -> str:
     return ", ".join(visible(part) for part in (plan.task, plan.error.rpartition(".")[2]) if part)
 
 
-def _settled(place: Place, plans: list[Plan]) -> list[Plan]:
+def _settled(place: QueueRef, plans: list[Plan]) -> list[Plan]:
     """Return the plans with the outcomes since the last look, as far as one look gets."""
     until_s, found = time.monotonic() + LOOK_S, list[Plan]()
     for plan in plans:
@@ -147,7 +147,7 @@ def _settled(place: Place, plans: list[Plan]) -> list[Plan]:
     return found
 
 
-def _shown(model_admin: QueueAdmin, request: HttpRequest, place: Place, plan: Plan) -> ShownPlan:
+def _shown(model_admin: QueueAdmin, request: HttpRequest, place: QueueRef, plan: Plan) -> ShownPlan:
     if plan.is_probe:
         title = _("Probe: one dead letter")
     else:
@@ -200,7 +200,7 @@ def _act(model_admin: QueueAdmin, request: HttpRequest, queue: Queue, failure: s
         _cancel(model_admin, request, queue, plan)
 
 
-def _begun(queue: Queue, group: FailureGroup, rate: float, *, limit: int | None) -> str:
+def _begun(queue: Queue, group: DeadLetterGroup, rate: float, *, limit: int | None) -> str:
     client, failure = queue.place.client, group.failure
     return begin(
         client,

@@ -93,7 +93,7 @@ def _as_ms(when: datetime | None) -> int | None:
     return None if aware is None else max(0, round(aware.timestamp() * 1000))
 
 
-class _Known(admin.SimpleListFilter):
+class _FormField(admin.SimpleListFilter):
     """Takes a field of the form out of what Django would look for in the model; it shows nothing itself."""
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
@@ -106,4 +106,4 @@ class _Known(admin.SimpleListFilter):
 def known_fields() -> list[type[admin.SimpleListFilter]]:
     """Return filters that make Django accept the fields of the form in an address."""
     names = [name for name in RunForm.base_fields if name != "q"]
-    return [type(f"Known{name}", (_Known,), {"title": name, "parameter_name": name}) for name in [*names, BEFORE]]
+    return [type(f"Known{name}", (_FormField,), {"title": name, "parameter_name": name}) for name in [*names, BEFORE]]

@@ -12,7 +12,7 @@ from ..core.browse import Failure, pick
 from ..core.errors import QueueNotFound
 from ..core.events import Event
 from ..core.runs import RunPage, attempts_of, group_of
-from ..live.places import Place
+from ..live.places import QueueRef
 from ..live.runs import RunSource, dead_letters_of
 from ..models import Run
 from ..tasks.membership import META as WORKFLOW
@@ -36,7 +36,7 @@ class PageOfRun:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.event: Event = run.event
-        self.place = Place(run.connection, self.event.queue)
+        self.place = QueueRef(run.connection, self.event.queue)
         self.client = self.place.client
 
     @cached_property
@@ -90,10 +90,10 @@ class PageOfRun:
         return as_safe_text(failure.traceback) if failure is not None and self.event.kind == "dead" else ""
 
     @cached_property
-    def message_place(self) -> Place | None:
+    def message_place(self) -> QueueRef | None:
         """Return the queue that still has the message; None when it is gone."""
         names = [self.place.name, dead_letters_of(self.place.alias, self.event)]
-        for place in [Place(self.place.alias, name) for name in names if name]:
+        for place in [QueueRef(self.place.alias, name) for name in names if name]:
             if self._stored(place) is not None:
                 return place
         return None
@@ -103,7 +103,7 @@ class PageOfRun:
         """Return the id as it is stored."""
         return self.event.message_id.encode("utf-8", "surrogateescape")
 
-    def _stored(self, place: Place) -> Any:
+    def _stored(self, place: QueueRef) -> Any:
         try:
             found = self.client.run(pick(self.client.namespace, place.name, [self.message_id])).messages
         except QueueNotFound:  # nothing has died in it yet, or it is a topic

@@ -12,7 +12,7 @@ from ..core.browse import StoredMessage, pick
 from ..core.processes import Running, held_in
 from ..core.stacks import read_stacks
 from ..live.envelopes import task_name
-from ..live.places import Place
+from ..live.places import QueueRef
 from ..live.servers import answers_that_came
 from ..models import Worker
 from ..queues import get_client
@@ -45,10 +45,10 @@ class RunningRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _RunningMessage:
     """The known details of a running message."""
 
-    place: Place
+    place: QueueRef
     message: StoredMessage | None
     progress: str = ""
 
@@ -62,21 +62,21 @@ def running_rows(worker: Worker, *, sees_bodies: bool) -> list[RunningRow]:
     return [_row(each, known.get(each.message_id), sees_bodies, stacks) for each in worker.record.running]
 
 
-def _known_messages(worker: Worker) -> dict[str, _Known]:
+def _known_messages(worker: Worker) -> dict[str, _RunningMessage]:
     assert worker.record is not None
     client = get_client(worker.connection)
     held = client.run(held_in(client.namespace, worker.beat.worker_id))
     running = [each.message_id for each in worker.record.running if each.message_id in held]
-    known = {each: _Known(Place(worker.connection, held[each]), None) for each in running}
+    known = {each: _RunningMessage(QueueRef(worker.connection, held[each]), None) for each in running}
     for queue in dict.fromkeys(held[each] for each in running):
         ids = [each for each in running if held[each] == queue]
         (page,) = answers_that_came(client, [pick(client.namespace, queue, ids, body_bytes=BODY_BYTES)])
         for message in page.messages if page is not None else ():
-            known[message.id] = _Known(known[message.id].place, message)
+            known[message.id] = _RunningMessage(known[message.id].place, message)
     return known | _with_progress(worker, known)
 
 
-def _with_progress(worker: Worker, known: dict[str, _Known]) -> dict[str, _Known]:
+def _with_progress(worker: Worker, known: dict[str, _RunningMessage]) -> dict[str, _RunningMessage]:
     from ..tasks.results import read_record  # it imports the tasks framework
 
     client = get_client(worker.connection)
@@ -85,7 +85,7 @@ def _with_progress(worker: Worker, known: dict[str, _Known]) -> dict[str, _Known
     found = {}
     for message_id, record in zip(calls, records, strict=True):
         one = known[message_id]
-        found[message_id] = _Known(one.place, one.message, _progress((record or {}).get("progress", "")))
+        found[message_id] = _RunningMessage(one.place, one.message, _progress((record or {}).get("progress", "")))
     return found
 
 
@@ -114,7 +114,7 @@ def _envelope(message: StoredMessage | None) -> Any:
         return None
 
 
-def _row(running: Running, known: _Known | None, sees_bodies: bool, stacks: dict[str, str]) -> RunningRow:
+def _row(running: Running, known: _RunningMessage | None, sees_bodies: bool, stacks: dict[str, str]) -> RunningRow:
     message_id, message = running.message_id, known.message if known else None
     envelope = _envelope(message) if sees_bodies else None
     return RunningRow(

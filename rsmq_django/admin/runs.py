@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..conf import get_settings
-from ..live.places import Place
+from ..live.places import QueueRef
 from ..live.row_keys import row_key
 from ..live.servers import all_places
 from ..models import Run
@@ -182,7 +182,7 @@ class RunAdmin(RunsAgain, LiveAdmin):
         run = Run.objects.filter(pk=key).first()
         if run is None:
             return None
-        return call_of_run(Place(run.connection, run.event.queue), run.event.message_id, run.event.task_id)
+        return call_of_run(QueueRef(run.connection, run.event.queue), run.event.message_id, run.event.task_id)
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         """Add what the page of a run shows."""

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from ..live import installation
 from ..live.installation import KEEP_AT_MOST_S, Installation, current
-from ..live.state_line import Part, parts_of
+from ..live.state_line import StatePart, parts_of
 from .formats import as_duration, as_figure
 
 INDEX_TEMPLATE = "admin/rsmq/index.html"
@@ -73,7 +73,7 @@ def _age(state: Installation) -> str:
     return _("Redis is slow: this was read %(duration)s ago.") % {"duration": as_duration(age_s, units=1)}
 
 
-def _link(request: HttpRequest, part: Part) -> Link:
+def _link(request: HttpRequest, part: StatePart) -> Link:
     is_bad = part.about in (*FILTERS, "unknown") and (part.about != "dead-letters" or bool(part.places))
     try:
         url = _address(request, part)
@@ -82,7 +82,7 @@ def _link(request: HttpRequest, part: Part) -> Link:
     return Link(part.before, part.text, part.behind, url, is_bad)
 
 
-def _address(request: HttpRequest, part: Part) -> str:
+def _address(request: HttpRequest, part: StatePart) -> str:
     if part.about == "unknown":
         return ""
     if part.about == "workers":

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy
 
 from ..core.limits import MAX_SECONDS
 from ..tasks.task import Task
-from .argument_fields import JSON, Kind, TextField, json_kind, kind_of
+from .argument_fields import JSON, FieldKind, TextField, json_kind, kind_of
 from .formats import one_line
 from .hidden_values import StillHidden, with_secrets, without_secrets
 from .redaction import HIDDEN, is_secret, redact
@@ -29,11 +29,11 @@ Kwargs = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Slot:
+class ParameterField:
     """A parameter, its field, and what the earlier call had for it."""
 
     parameter: inspect.Parameter
-    kind: Kind
+    kind: FieldKind
     allows_none: bool = False
     #: The value of the earlier call; _NOTHING when it had none.
     original: Any = _NOTHING
@@ -174,7 +174,7 @@ class CallForm(forms.Form):
         return any(self.values[name] not in (_NOTHING, []) for name in rest)
 
 
-def slots_of(task: Task[..., Any]) -> list[Slot]:
+def slots_of(task: Task[..., Any]) -> list[ParameterField]:
     """Return the parameters of a task with the fields that their annotations ask for."""
     if task.options.batch is not None:  # its function gets calls, which may have any arguments
         names = {"args": inspect.Parameter.VAR_POSITIONAL, "kwargs": inspect.Parameter.VAR_KEYWORD}
@@ -187,15 +187,15 @@ def slots_of(task: Task[..., Any]) -> list[Slot]:
     return [_slot(each, hints.get(each.name)) for each in parameters[task.takes_context :]]
 
 
-def _slot(parameter: inspect.Parameter, hint: Any) -> Slot:
+def _slot(parameter: inspect.Parameter, hint: Any) -> ParameterField:
     if parameter.kind is parameter.VAR_POSITIONAL:
-        return Slot(parameter, json_kind(list))
+        return ParameterField(parameter, json_kind(list))
     if parameter.kind is parameter.VAR_KEYWORD:
-        return Slot(parameter, json_kind(dict))
-    return Slot(parameter, *kind_of(hint))
+        return ParameterField(parameter, json_kind(dict))
+    return ParameterField(parameter, *kind_of(hint))
 
 
-def _fill(slots: Sequence[Slot], args: Args, kwargs: Kwargs) -> list[str]:
+def _fill(slots: Sequence[ParameterField], args: Args, kwargs: Kwargs) -> list[str]:
     """Put the arguments of an earlier call into the slots; return the names or numbers of the rest."""
     places = {slot.parameter.kind: slot for slot in slots if slot.is_variable}
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..live.places import Place, home_of
+from ..live.places import QueueRef, home_of
 from ..live.tasks import past_of_task, queue_place
 from ..models import RegisteredTask
 from .formats import as_duration, breakable, one_line, short_list, visible
@@ -82,7 +82,7 @@ class TaskAdmin(LiveAdmin):
         if task.task is None or not (self.may(request, "send_message") and self.may(request, "view_queue")):
             return ""
         name = task.task.queue_name
-        return self.address("queue_enqueue", Place(home_of(name), name).key, task=task.path)
+        return self.address("queue_enqueue", QueueRef(home_of(name), name).key, task=task.path)
 
     def _queue_url(self, name: str) -> str:
         place = queue_place(name)

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from ..core.processes import Order, give_order
 from ..core.stacks import ask_for_stacks
-from ..live.places import Place
+from ..live.places import QueueRef
 from ..models import Worker
 from ..queues import get_client
 from .components.operations import Operation, action_for, by_name, permission_for
@@ -155,7 +155,7 @@ class WorkerAdmin(LiveAdmin):
 
     def _links(self, worker: Worker, kind: str, page: str) -> list[tuple[str, str]]:
         names: tuple[str, ...] = getattr(worker.record, kind) if worker.record else ()
-        keys = {visible(name): Place(worker.connection, name).key for name in names}
+        keys = {visible(name): QueueRef(worker.connection, name).key for name in names}
         return [(name, self.address(page, key)) for name, key in keys.items()]
 
     def order_view(self, request: HttpRequest, object_id: str) -> HttpResponse:

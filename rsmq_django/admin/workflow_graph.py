@@ -87,7 +87,7 @@ def graph_of(workflow: Workflow, *, may_view_body: bool) -> Graph | None:
     shape = read_shape(workflow.status.shape)
     if not shape.runs:
         return None
-    reader = _Reader(workflow, shape, get_client(workflow.connection), may_view_body)
+    reader = _CallReader(workflow, shape, get_client(workflow.connection), may_view_body)
     branches = reader.calls() if shape.ids else reader.counted()
     then = reader.callback(shape.then, workflow.status.then_id, _("success callback"), "then")
     on_failure = reader.callback(shape.on_failure, workflow.status.on_failure_id, _("failure callback"), "on_failure")
@@ -105,7 +105,7 @@ def _summary(workflow: Workflow) -> str:
     return ", ".join(parts)
 
 
-class _Reader:
+class _CallReader:
     """Reads the known details of the calls of one workflow."""
 
     def __init__(self, workflow: Workflow, shape: Shape, client: Client, may_view_body: bool) -> None:

@@ -37,7 +37,7 @@ CANCEL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MemberRow:
     """One member as it is shown."""
 
     number: int
@@ -199,11 +199,11 @@ def _failed(workflow: Workflow) -> list[MemberRecord]:
     return sorted(found, key=lambda each: each.number)[:SHOWN_MEMBERS]
 
 
-def _row(record: MemberRecord, may_view_body: bool) -> Row:
+def _row(record: MemberRecord, may_view_body: bool) -> MemberRow:
     failure = read_failure(record.failure) if record.failure else None
     state = _("failed") if record.failure else _("pending") if record.task_id else _("done")
     is_shown = may_view_body and record.value
-    return Row(
+    return MemberRow(
         record.number,
         record.task_id or record.failed_task_id,
         state,

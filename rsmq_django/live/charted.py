@@ -13,7 +13,7 @@ from ..core.counters import Window
 from ..core.past import MAX_QUEUES, Moment, moments, past_calls, together_call, window_of
 from ..queues import get_client
 from .past import SPANS_S, Past
-from .places import Place, by_client
+from .places import QueueRef, by_client
 from .remembered import moments_that_are_over, remember_moments
 from .servers import answers_of
 
@@ -21,7 +21,7 @@ from .servers import answers_of
 WAIT_S = 0.5
 
 
-def past_of(places: Sequence[Place], span: str, *, task: str | None = None) -> Past:
+def past_of(places: Sequence[QueueRef], span: str, *, task: str | None = None) -> Past:
     """Read the last hour, day or week of queues. With a task, only its attempts."""
     now_s = time.time()
     window = window_of(SPANS_S[span], now_s)
@@ -41,7 +41,7 @@ def past_of(places: Sequence[Place], span: str, *, task: str | None = None) -> P
     return past
 
 
-def past_together(places: Sequence[Place], span: str) -> Past:
+def past_together(places: Sequence[QueueRef], span: str) -> Past:
     """Read the last hour, day or week of any number of queues together, without numbers for single queues."""
     now_s = time.time()
     window = window_of(SPANS_S[span], now_s)
@@ -51,14 +51,14 @@ def past_together(places: Sequence[Place], span: str) -> Past:
         for at in range(0, len(group), MAX_QUEUES):
             names = tuple(place.name for place in group[at : at + MAX_QUEUES])
             for number, moment in enumerate(_moments_together(client, names, window, now_s)):
-                past.add(number, moment, [Place(alias, "")])
+                past.add(number, moment, [QueueRef(alias, "")])
     return past
 
 
-class _Reading(threading.Thread):
+class _ChartReading(threading.Thread):
     """One reading of queues together, which continues when the page that started it stops waiting."""
 
-    def __init__(self, places: Sequence[Place], span: str) -> None:
+    def __init__(self, places: Sequence[QueueRef], span: str) -> None:
         super().__init__(name="rsmq-charts", daemon=True)
         self._places, self._span = places, span
         self.found: Past | None = None
@@ -71,11 +71,11 @@ class _Reading(threading.Thread):
             self.error = error
 
 
-_readings: dict[tuple[object, ...], _Reading] = {}
+_readings: dict[tuple[object, ...], _ChartReading] = {}
 _lock = threading.Lock()
 
 
-def past_together_soon(places: Sequence[Place], span: str) -> Past | None:
+def past_together_soon(places: Sequence[QueueRef], span: str) -> Past | None:
     """Return the result of `past_together`; None while it takes longer than WAIT_S: a later call may get it.
 
     The first reading of a process takes seconds with a thousand queues; complete spans are remembered from then on.
@@ -87,7 +87,7 @@ def past_together_soon(places: Sequence[Place], span: str) -> Past | None:
             del _readings[ended]
         reading = _readings.get(key)
         if reading is None:
-            reading = _readings[key] = _Reading(places, span)
+            reading = _readings[key] = _ChartReading(places, span)
             reading.start()
     reading.join(WAIT_S)
     if reading.is_alive():

@@ -25,7 +25,7 @@ from ..core.queue import list_call
 from ..core.stats.depth import Depth
 from ..queues import get_client
 from .past import SPANS_S, Past
-from .places import Place, by_client, in_order
+from .places import QueueRef, by_client, in_order
 from .processes import is_alive
 from .remembered import Guess, moments_that_are_over, remember_moments
 from .servers import from_each, overview_call
@@ -40,11 +40,11 @@ class Glance:
 
     def __init__(self, guess: Guess, span: str, notes: list[str]) -> None:
         self.span, self.now_s = span, time.time()
-        self._summaries: dict[Place, QueueSummary] = {}
-        self._asked: dict[Place, None] = {}
+        self._summaries: dict[QueueRef, QueueSummary] = {}
+        self._asked: dict[QueueRef, None] = {}
         #: Of the queues on the page, with the number of messages in flight.
-        self.depths: dict[Place, Depth] = {}
-        self._moments: dict[str, tuple[Sequence[Place], dict[int, Moment]]] = {}
+        self.depths: dict[QueueRef, Depth] = {}
+        self._moments: dict[str, tuple[Sequence[QueueRef], dict[int, Moment]]] = {}
         self._beats: dict[str, list[WorkerBeat]] = {}
         self._records: dict[str, dict[str, ProcessRecord]] = {}
         self._paused_names: dict[str, frozenset[str]] = {}
@@ -55,7 +55,7 @@ class Glance:
 
     # -- The first round trip -----------------------------------------------------------------------------------------
 
-    def _look(self, alias: str, client: Client) -> list[Place]:
+    def _look(self, alias: str, client: Client) -> list[QueueRef]:
         guess, names = self._guess, list[str]()
         read = [place for place in guess.read if place.alias == alias]
         shown = [place for place in guess.shown if place.alias == alias]
@@ -72,17 +72,17 @@ class Glance:
         except RedisFailure:
             self._moments.pop(alias, None)  # remembered data must not look like current data
             raise
-        return [Place(alias, name) for name in names]
+        return [QueueRef(alias, name) for name in names]
 
-    def _summary_steps(self, places: Sequence[Place]) -> Iterator[Step]:
+    def _summary_steps(self, places: Sequence[QueueRef]) -> Iterator[Step]:
         for at in range(0, len(places), MAX_QUEUES):
             part = places[at : at + MAX_QUEUES]
             yield overview_call(part), partial(self._keep_summaries, part)
 
-    def _keep_summaries(self, places: Sequence[Place], answer: Sequence[QueueSummary]) -> None:
+    def _keep_summaries(self, places: Sequence[QueueRef], answer: Sequence[QueueSummary]) -> None:
         self._summaries.update(zip(places, answer, strict=True))
 
-    def _detail_steps(self, alias: str, client: Client, places: Sequence[Place]) -> Iterator[Step]:
+    def _detail_steps(self, alias: str, client: Client, places: Sequence[QueueRef]) -> Iterator[Step]:
         part = places[:MAX_QUEUES]
         if not part:
             return
@@ -109,7 +109,7 @@ class Glance:
 
     # -- Data of the pages --------------------------------------------------------------------------------------------
 
-    def summaries_of(self, places: Sequence[Place]) -> dict[Place, QueueSummary]:
+    def summaries_of(self, places: Sequence[QueueRef]) -> dict[QueueRef, QueueSummary]:
         """Return the data of queues for lists; data that was not expected is read now."""
         self._asked |= dict.fromkeys(places)
         missing = [place for place in places if place not in self._summaries]
@@ -117,11 +117,11 @@ class Glance:
             run(group[0].client, list(self._summary_steps(group)))
         return {place: self._summaries[place] for place in places}
 
-    def is_paused(self, place: Place) -> bool:
+    def is_paused(self, place: QueueRef) -> bool:
         """Return whether workers receive nothing from a queue. A priority band pauses with its queue."""
         return get_settings().base_name(place.name) in self._paused_names.get(place.alias, ())
 
-    def show(self, places: Sequence[Place]) -> None:
+    def show(self, places: Sequence[QueueRef]) -> None:
         """Read the data of the rows on a page, unless it was read already. Servers that do not answer have none."""
         shown = by_client(places)
         self._moments = {alias: found for alias, found in self._moments.items() if alias in shown}
@@ -139,7 +139,7 @@ class Glance:
             except RedisFailure:
                 self._moments.pop(alias, None)
 
-    def dead(self, place: Place) -> int | None:
+    def dead(self, place: QueueRef) -> int | None:
         """Return the number of dead letters of a queue; None when its dead-letter queue is unknown."""
         dead_letters = place.dead_letters
         summary = self._summaries.get(dead_letters) if dead_letters is not None else None
@@ -155,7 +155,7 @@ class Glance:
                 past.add(at, moment, group)
         return past
 
-    def processes(self, place: Place) -> int:
+    def processes(self, place: QueueRef) -> int:
         """Return how many live processes consume a queue; for a priority band, how many consume its queue."""
         return self._serving[place.alias, get_settings().base_name(place.name)]
 
@@ -169,7 +169,7 @@ class Glance:
                     found.update((alias, name) for name in record.queues)
         return found
 
-    def guess(self, shown: Iterable[Place]) -> Guess:
+    def guess(self, shown: Iterable[QueueRef]) -> Guess:
         """Return the expected contents of the next request for the same page."""
         return Guess(
             get_settings(),

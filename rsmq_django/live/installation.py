@@ -32,9 +32,9 @@ from ..core.queue import list_call
 from ..core.stats.depth import Depth
 from ..queues import get_client
 from .expected import expected_queues
-from .places import Place
+from .places import QueueRef
 from .processes import is_alive
-from .remembered import Memory
+from .remembered import LruCache
 from .servers import answers_of, answers_that_came
 
 logger = get_logger(__name__)
@@ -58,7 +58,7 @@ class Installation:
     #: Dead letters are left out.
     ready: int
     #: The queue with the oldest ready message, and the age of that message.
-    oldest: Place | None
+    oldest: QueueRef | None
     oldest_s: float
     dead: int
     #: Dead letters of one task with one error are one kind; True: not all of them were read.
@@ -67,7 +67,7 @@ class Installation:
     #: Live worker processes.
     workers: int
     #: The most urgent problems first.
-    troubles: tuple[tuple[Place, Trouble], ...]
+    troubles: tuple[tuple[QueueRef, Trouble], ...]
     #: Connections that did not reply, or refused.
     unknown: tuple[str, ...]
 
@@ -76,7 +76,7 @@ class Installation:
         """Return whether any connection replied."""
         return len(self.unknown) < len(get_settings().connections)
 
-    def queues_with(self, *ids: str) -> list[Place]:
+    def queues_with(self, *ids: str) -> list[QueueRef]:
         """Return the queues with one of these kinds of trouble; for dead letters, the queues that contain them."""
         return [place for place, trouble in self.troubles if trouble.id in ids]
 
@@ -85,12 +85,12 @@ class Installation:
 class _Part:
     """The totals of one connection."""
 
-    depths: dict[Place, Depth] = field(default_factory=dict)
-    dead: dict[Place, int] = field(default_factory=dict)
+    depths: dict[QueueRef, Depth] = field(default_factory=dict)
+    dead: dict[QueueRef, int] = field(default_factory=dict)
     kinds: set[str] = field(default_factory=set)
     are_more_kinds: bool = False
     workers: set[str] = field(default_factory=set)
-    troubles: list[tuple[Place, Trouble]] = field(default_factory=list)
+    troubles: list[tuple[QueueRef, Trouble]] = field(default_factory=list)
 
 
 # -- Reading ----------------------------------------------------------------------------------------------------------
@@ -132,12 +132,12 @@ def _read(alias: str, client: Client) -> _Part:
     attempts = _joined(client, attempt_calls(namespace, expected, names, time.time()))
     troubles = troubles_of(expected, Service(depths, served_queues(records.values()), on_hold, attempts))
     dead_names = dead_letter_queues(expected)
-    dead = {Place(alias, name): depth.messages for name, depth in depths.items() if name in dead_names}
+    dead = {QueueRef(alias, name): depth.messages for name, depth in depths.items() if name in dead_names}
     part = _Part(
-        depths={Place(alias, name): depth for name, depth in depths.items() if name not in dead_names},
+        depths={QueueRef(alias, name): depth for name, depth in depths.items() if name not in dead_names},
         dead=dead,
         workers=set(alive),
-        troubles=[(Place(alias, trouble.queue), trouble) for trouble in troubles],
+        troubles=[(QueueRef(alias, trouble.queue), trouble) for trouble in troubles],
     )
     _read_kinds(client, part)
     return part
@@ -159,7 +159,7 @@ class _Kinds:
     fingerprints: frozenset[str]
 
 
-_known_kinds: Memory[_Kinds] = Memory(MAX_KINDS_REMEMBERED)
+_known_kinds: LruCache[_Kinds] = LruCache(MAX_KINDS_REMEMBERED)
 
 
 def _read_kinds(client: Client, part: _Part) -> None:
@@ -181,7 +181,7 @@ def _read_kinds(client: Client, part: _Part) -> None:
 # -- For pages that do not wait ---------------------------------------------------------------------------------------
 
 
-class _Reading:
+class _StateReading:
     """One reading by a thread."""
 
     def __init__(self) -> None:
@@ -208,9 +208,9 @@ class _Board:
         self._lock = threading.Lock()
         self._latest: Installation | None = None
         self._read_next_s = 0.0
-        self._reading: _Reading | None = None
+        self._reading: _StateReading | None = None
 
-    def put(self, reading: _Reading, found: Installation | None) -> None:
+    def put(self, reading: _StateReading, found: Installation | None) -> None:
         """Store the result of a reading. A reading without any reply does not replace known numbers."""
         with self._lock:
             self._latest = found or self._latest
@@ -222,7 +222,7 @@ class _Board:
         with self._lock:
             reading = self._reading
             if reading is None and time.monotonic() >= self._read_next_s:
-                reading = self._reading = _Reading()
+                reading = self._reading = _StateReading()
                 threading.Thread(target=reading.run, args=(self,), name="rsmq-installation", daemon=True).start()
         if reading is not None:
             reading.is_over.wait(max(0.0, reading.began_s + wait_s - time.monotonic()))

@@ -15,7 +15,7 @@ from ..core.errors import InvalidName
 from ..core.reliable import ReliableQueue, ReliableStatistics, list_reliable_queues
 from ..core.topics import Topic, TopicStatus, list_topics
 from .conditions import Selection
-from .places import Place, by_client, in_order, place_of
+from .places import QueueRef, by_client, in_order, place_of
 from .queryset import Scan
 from .servers import answers_that_came, from_each
 from .times import as_datetime
@@ -37,9 +37,11 @@ class ListedSource:
         self.notes: list[str] = []
 
     @cached_property
-    def places(self) -> list[Place]:
+    def places(self) -> list[QueueRef]:
         """Return all of them, sorted by name."""
-        found = from_each(lambda alias, client: [Place(alias, name) for name in type(self).names(client)], self.notes)
+        found = from_each(
+            lambda alias, client: [QueueRef(alias, name) for name in type(self).names(client)], self.notes
+        )
         places = [place for group in found for place in group]
         usable = [place for place in places if self._call(place) is not None]
         if odd := len(places) - len(usable):
@@ -47,13 +49,13 @@ class ListedSource:
             self.notes.append(text % odd)
         return in_order(usable)
 
-    def _call(self, place: Place) -> Call[Any] | None:
+    def _call(self, place: QueueRef) -> Call[Any] | None:
         try:
             return type(self).call(place.name, place.client)
         except InvalidName:
             return None
 
-    def _chosen(self, selection: Selection) -> list[Place]:
+    def _chosen(self, selection: Selection) -> list[QueueRef]:
         keys = selection.values("key")
         if keys is None:
             return self.places
@@ -61,7 +63,7 @@ class ListedSource:
         return [place for place in named if self._call(place) is not None]
 
     def can_page(self, selection: Selection) -> bool:
-        """See Source."""
+        """See RowSource."""
         return selection.order_by in ((), ("name",), ("-name",)) and not selection.equal and self._is_plain(selection)
 
     @staticmethod
@@ -69,22 +71,22 @@ class ListedSource:
         return selection.is_exact and not selection.words
 
     def count(self, selection: Selection) -> int:
-        """See Source."""
+        """See RowSource."""
         return len(self.places)
 
     def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
-        """See Source."""
+        """See RowSource."""
         places = self.places[::-1] if selection.order_by == ("-name",) else self.places
         return self._rows(places[start:stop])
 
     def scan(self, selection: Selection) -> Scan:
-        """See Source."""
+        """See RowSource."""
         words = [word.lower() for word in selection.words]
         places = [place for place in self._chosen(selection) if all(word in place.name.lower() for word in words)]
         rows = self._rows(places)
         return Scan(rows, len(places), len(places))
 
-    def _rows(self, places: list[Place]) -> list[Any]:
+    def _rows(self, places: list[QueueRef]) -> list[Any]:
         rows = []
         for group in by_client(places).values():
             calls = [type(self).call(place.name, place.client) for place in group]

@@ -24,7 +24,7 @@ from ..core.listing import MAX_QUEUES, Found, QueueSummary, SearchTerms, find, m
 from .conditions import Selection
 from .envelopes import task_name
 from .narrowing import TAGGED_BODY_BYTES
-from .places import Place, by_client, in_order, message_place_of, place_of
+from .places import QueueRef, by_client, in_order, message_place_of, place_of
 from .queryset import LazyRows, Scan
 from .servers import all_places, answers_of, answers_that_came, summaries_of
 from .times import as_datetime
@@ -41,10 +41,10 @@ SCAN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class QueueSlice:
     """One queue, and how many of the selected messages it has."""
 
-    place: Place
+    place: QueueRef
     are_dead: bool
     size: int
     #: The server's time of the count.
@@ -82,10 +82,10 @@ class Cursor:
         except ValueError:
             return None
 
-    def rest_of(self, shelves: Sequence[Shelf]) -> Sequence[Shelf]:
+    def rest_of(self, slices: Sequence[QueueSlice]) -> Sequence[QueueSlice]:
         """Return the remaining queues, beginning with that of the cursor; all when it is not among them."""
-        keys = [shelf.place.key for shelf in shelves]
-        return shelves[keys.index(self.key) :] if self.key in keys else shelves
+        keys = [queue_slice.place.key for queue_slice in slices]
+        return slices[keys.index(self.key) :] if self.key in keys else slices
 
 
 class MessageSource:
@@ -94,24 +94,24 @@ class MessageSource:
     def __init__(self, model: type[models.Model]) -> None:
         self.model = model
         self.notes: list[str] = []
-        self._summaries: dict[Place, QueueSummary] = {}
+        self._summaries: dict[QueueRef, QueueSummary] = {}
 
     # -- Which queues -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[QueueRef]:
         return all_places(self.notes)
 
-    def _shelves(self, selection: Selection) -> list[Shelf]:
+    def _slices(self, selection: Selection) -> list[QueueSlice]:
         """Return the queues that may contain selected messages, in order, with the number of messages of that kind."""
         keys = selection.values("queue")
         places = self._places if keys is None else in_order({p for p in map(place_of, keys) if p})
         missing = [place for place in places if place not in self._summaries]
         self._summaries.update(summaries_of(missing))
-        found = (self._shelf(place, self._summaries[place], _only(selection, "state")) for place in places)
-        return [shelf for shelf in found if shelf is not None]
+        found = (self._slice_of(place, self._summaries[place], _only(selection, "state")) for place in places)
+        return [queue_slice for queue_slice in found if queue_slice is not None]
 
-    def _shelf(self, place: Place, summary: QueueSummary, state: str | None) -> Shelf | None:
+    def _slice_of(self, place: QueueRef, summary: QueueSummary, state: str | None) -> QueueSlice | None:
         if summary.attributes is None:
             return None
         are_dead = place.holds_dead_letters or summary.failures > 0
@@ -119,12 +119,12 @@ class MessageSource:
             return None
         depth = summary.depth
         sizes = {READY: depth.ready, DELAYED: depth.hidden, IN_FLIGHT: depth.hidden}
-        return Shelf(place, are_dead, sizes.get(state or "", depth.messages), depth.now_ms)
+        return QueueSlice(place, are_dead, sizes.get(state or "", depth.messages), depth.now_ms)
 
     # -- Counted and paged by Redis -----------------------------------------------------------------------------------
 
     def can_page(self, selection: Selection) -> bool:
-        """See Source."""
+        """See RowSource."""
         if (
             selection.words
             or selection.narrowing
@@ -141,39 +141,39 @@ class MessageSource:
         return selection.order_by in (in_order if is_one_queue else in_order[:2])
 
     def count(self, selection: Selection) -> int:
-        """See Source."""
-        return sum(shelf.size for shelf in self._shelves(selection))
+        """See RowSource."""
+        return sum(queue_slice.size for queue_slice in self._slices(selection))
 
     def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
-        """See Source."""
+        """See RowSource."""
         # Without an end, there could be a million rows: no caller needs more than the limit of a scan.
         stop = min(stop if stop is not None else start + scan_limit(), start + scan_limit())
         rows: list[Any] = []
         for cuts in self._batches(self._cuts(selection, start, stop)):
             calls = [self._range(selection, *cut) for cut in cuts]
             answers = answers_that_came(cuts[0][0].place.client, calls)
-            for (shelf, _, _), answer in zip(cuts, answers, strict=True):
+            for (queue_slice, _, _), answer in zip(cuts, answers, strict=True):
                 if answer is not None:
-                    rows += self._rows(shelf.place, answer.messages, answer.now_ms, are_dead=shelf.are_dead)
+                    rows += self._rows(queue_slice.place, answer.messages, answer.now_ms, are_dead=queue_slice.are_dead)
         return rows
 
-    def _cuts(self, selection: Selection, start: int, stop: int) -> Iterator[tuple[Shelf, int, int]]:
+    def _cuts(self, selection: Selection, start: int, stop: int) -> Iterator[tuple[QueueSlice, int, int]]:
         """Return from which queues how many messages are to be read, and how many are to be skipped before them."""
         behind = 0
-        for shelf in self._shelves(selection):
-            low, high = max(start - behind, 0), min(stop - behind, shelf.size)
-            behind += shelf.size
+        for queue_slice in self._slices(selection):
+            low, high = max(start - behind, 0), min(stop - behind, queue_slice.size)
+            behind += queue_slice.size
             while low < high:
                 count = min(high - low, MAX_BATCH)
-                yield shelf, low, count
+                yield queue_slice, low, count
                 low += count
             if behind >= stop:
                 return
 
     @staticmethod
-    def _batches(cuts: Iterator[tuple[Shelf, int, int]]) -> Iterator[list[tuple[Shelf, int, int]]]:
+    def _batches(cuts: Iterator[tuple[QueueSlice, int, int]]) -> Iterator[list[tuple[QueueSlice, int, int]]]:
         """Group neighbours of the same connection, which share a round trip."""
-        batch: list[tuple[Shelf, int, int]] = []
+        batch: list[tuple[QueueSlice, int, int]] = []
         for cut in cuts:
             if batch and batch[0][0].place.alias != cut[0].place.alias:
                 yield batch
@@ -183,10 +183,10 @@ class MessageSource:
             yield batch
 
     @staticmethod
-    def _range(selection: Selection, shelf: Shelf, offset: int, count: int) -> Any:
+    def _range(selection: Selection, queue_slice: QueueSlice, offset: int, count: int) -> Any:
         return message_range(
-            shelf.place.client.namespace,
-            shelf.place.name,
+            queue_slice.place.client.namespace,
+            queue_slice.place.name,
             which="ready" if _only(selection, "state") == READY else "all",
             offset=offset,
             count=count,
@@ -197,7 +197,7 @@ class MessageSource:
     # -- Found by a scan ----------------------------------------------------------------------------------------------
 
     def scan(self, selection: Selection) -> Scan:
-        """See Source."""
+        """See RowSource."""
         keys = selection.values("key")
         if keys is not None:
             rows = self._picked(keys)
@@ -208,7 +208,7 @@ class MessageSource:
 
     def _picked(self, keys: frozenset[str]) -> list[Any]:
         """Read messages by their keys."""
-        ids: dict[Place, list[bytes]] = {}
+        ids: dict[QueueRef, list[bytes]] = {}
         for key in keys:
             found = message_place_of(key)
             if found is not None:
@@ -226,11 +226,11 @@ class MessageSource:
     def _with_id(self, selection: Selection) -> list[Any]:
         """Return the messages whose id is the word: Redis finds them at once in a queue of any length."""
         rows: list[Any] = []
-        for alias, group in by_client(shelf.place for shelf in self._shelves(selection)).items():
+        for alias, group in by_client(queue_slice.place for queue_slice in self._slices(selection)).items():
             client, names = group[0].client, [place.name for place in group]
             parts = [names[at : at + MAX_QUEUES] for at in range(0, len(names), MAX_QUEUES)]
             found = answers_of(client, [find(client.namespace, part, selection.words[0]) for part in parts])
-            places = [Place(alias, name) for names_of_part in found for name in names_of_part]
+            places = [QueueRef(alias, name) for names_of_part in found for name in names_of_part]
             calls = [pick(client.namespace, place.name, selection.words, body_bytes=PREVIEW_BYTES) for place in places]
             for place, answer in zip(places, answers_that_came(client, calls), strict=True):
                 if answer is not None:
@@ -238,8 +238,8 @@ class MessageSource:
         return rows
 
     def _searched(self, selection: Selection) -> Scan:
-        found: list[tuple[Shelf, StoredMessage, int]] = []
-        shelves, state = self._shelves(selection), _only(selection, "state")
+        found: list[tuple[QueueSlice, StoredMessage, int]] = []
+        slices, state = self._slices(selection), _only(selection, "state")
         begin = Cursor.from_text(selection.begin)
         end, looked_before = "", begin.looked_at if begin else 0
 
@@ -250,41 +250,45 @@ class MessageSource:
             return not selection.narrowing or selection.narrowing.fits(message)
 
         looked_at, limit, until_s, is_enough = 0, scan_limit(), time.monotonic() + SCAN_S, False
-        for shelf in begin.rest_of(shelves) if begin else shelves:
-            for page in self._looks(selection, shelf, limit - looked_at, begin):
-                found += [(shelf, message, page.now_ms) for message in page.messages if is_meant(message, page.now_ms)]
+        for queue_slice in begin.rest_of(slices) if begin else slices:
+            for page in self._looks(selection, queue_slice, limit - looked_at, begin):
+                found += [
+                    (queue_slice, message, page.now_ms) for message in page.messages if is_meant(message, page.now_ms)
+                ]
                 looked_at += page.looked_at
                 is_enough = looked_at >= limit or time.monotonic() > until_s
-                end = Cursor(looked_before + looked_at, shelf.place.key, page.end or LAST).text()
+                end = Cursor(looked_before + looked_at, queue_slice.place.key, page.end or LAST).text()
                 if is_enough:
                     break
             if is_enough:
                 break
         seen = looked_before + looked_at
-        of = max(seen, sum(shelf.size for shelf in shelves)) if is_enough else seen
+        of = max(seen, sum(queue_slice.size for queue_slice in slices)) if is_enough else seen
         # The rows are exactly the selected ones, in the order of the queues, when only queues were selected.
         is_plain = selection.is_exact and set(selection.equal) <= {"queue", "state"} and state != ""
         is_final = is_plain and selection.order_by in ((), ("queue", "visible_at"))
         return Scan(LazyRows(found, self._found_row), looked_at, of, is_final, end if is_enough else "", looked_before)
 
-    def _found_row(self, found: tuple[Shelf, StoredMessage, int]) -> Any:
-        shelf, message, now_ms = found
-        return self._row(shelf.place, message, now_ms, shelf.are_dead)
+    def _found_row(self, found: tuple[QueueSlice, StoredMessage, int]) -> Any:
+        queue_slice, message, now_ms = found
+        return self._row(queue_slice.place, message, now_ms, queue_slice.are_dead)
 
-    def _looks(self, selection: Selection, shelf: Shelf, limit: int, begin: Cursor | None = None) -> Iterator[Found]:
+    def _looks(
+        self, selection: Selection, queue_slice: QueueSlice, limit: int, begin: Cursor | None = None
+    ) -> Iterator[Found]:
         """Scan the messages of one queue, a slice at a time."""
-        state, client, narrowing = _only(selection, "state"), shelf.place.client, selection.narrowing
+        state, client, narrowing = _only(selection, "state"), queue_slice.place.client, selection.narrowing
         after: Position | None = START
         if state in RECEIVED:
-            after = Position.behind_all_of(shelf.now_ms)
-        if begin is not None and begin.key == shelf.place.key:
+            after = Position.behind_all_of(queue_slice.now_ms)
+        if begin is not None and begin.key == queue_slice.place.key:
             after = begin.position
         which: Literal["all", "received", "new"] = RECEIVED.get(state or "", "all")
         terms = SearchTerms(selection.words, selection.searches_bodies, narrowing.marks, narrowing.ids, which)
-        while after is not None and limit > 0 and shelf.size:
+        while after is not None and limit > 0 and queue_slice.size:
             call = search(
                 client.namespace,
-                shelf.place.name,
+                queue_slice.place.name,
                 terms,
                 after=after,
                 until_ms=None if state == READY else ALL,
@@ -301,13 +305,13 @@ class MessageSource:
     # -- Rows ---------------------------------------------------------------------------------------------------------
 
     def _rows(
-        self, place: Place, messages: list[StoredMessage], now_ms: int, *, are_dead: bool | None = None
+        self, place: QueueRef, messages: list[StoredMessage], now_ms: int, *, are_dead: bool | None = None
     ) -> list[Any]:
         if are_dead is None:
             are_dead = place.holds_dead_letters or self._summaries[place].failures > 0
         return [self._row(place, message, now_ms, are_dead) for message in messages]
 
-    def _row(self, place: Place, message: StoredMessage, now_ms: int, are_dead: bool) -> models.Model:
+    def _row(self, place: QueueRef, message: StoredMessage, now_ms: int, are_dead: bool) -> models.Model:
         failure = message.failure()
         row = self.model(
             key=place.message_key(message.position.message_id),

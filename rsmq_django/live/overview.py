@@ -23,7 +23,7 @@ LATE_AFTER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class QueueView:
+class QueueActivity:
     """The numbers of one queue, reliable queue or group of a topic."""
 
     connection: str
@@ -43,7 +43,7 @@ class QueueView:
         return merged(self.slots).counts.ended, ready
 
 
-def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueView]:
+def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueActivity]:
     """Read the queues of one connection: the queues with these names, or all."""
     client = get_client(alias)
     found = [name for name in list_queues(client) if not names or name in names]
@@ -56,14 +56,14 @@ def look_at(alias: str, names: Sequence[str], since_s: float) -> list[QueueView]
         base = base_name(name)
         count = None if serving is None else serving.get(base, 0)
         trouble = tuple(_trouble(name, seen, workers=count, is_paused=base in on_hold))
-        views.append(QueueView(alias, name, seen, series[name], workers=count, trouble=trouble))
+        views.append(QueueActivity(alias, name, seen, series[name], workers=count, trouble=trouble))
     wanted = [name for name in names if name not in found] if names else None
     return views + _backlogs_at(alias, wanted, since_s, serving)
 
 
 def _backlogs_at(
     alias: str, names: Sequence[str] | None, since_s: float, serving: Mapping[str, int] | None
-) -> list[QueueView]:
+) -> list[QueueActivity]:
     """Read the reliable queues and the groups of topics of one connection: those with these names, or all."""
     client = get_client(alias)
     if names is not None and not names:
@@ -75,7 +75,7 @@ def _backlogs_at(
     return [_view_of(alias, backlog, series[backlog.name], serving) for backlog in found]
 
 
-def _view_of(alias: str, backlog: Backlog, slots: list[Slot], serving: Mapping[str, int] | None) -> QueueView:
+def _view_of(alias: str, backlog: Backlog, slots: list[Slot], serving: Mapping[str, int] | None) -> QueueActivity:
     workers = backlog.consumers
     if backlog.kind == "reliable":
         workers = None if serving is None else serving.get(backlog.name, 0)
@@ -90,7 +90,7 @@ def _view_of(alias: str, backlog: Backlog, slots: list[Slot], serving: Mapping[s
             trouble.append("late")
         if backlog.kind == "reliable" and backlog.now.dead:
             trouble.append("dead letters")
-    return QueueView(alias, backlog.name, backlog.now, slots, backlog.kind, workers, tuple(trouble))
+    return QueueActivity(alias, backlog.name, backlog.now, slots, backlog.kind, workers, tuple(trouble))
 
 
 def _serving(client: Client) -> Mapping[str, int] | None:

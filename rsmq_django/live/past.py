@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..core.counters import Window
 from ..core.histogram import Histogram
 from ..core.past import Ends, Moment
-from .places import Place
+from .places import QueueRef
 
 HOUR, DAY, WEEK = "1h", "24h", "7d"
 SPANS_S = {HOUR: 3600, DAY: 86_400, WEEK: 7 * 86_400}
@@ -95,7 +95,7 @@ class Past:
     sent: list[int | None]
     wait: list[Histogram]
     run: list[Histogram]
-    by_place: dict[Place, QueuePast]
+    by_place: dict[QueueRef, QueuePast]
 
     @classmethod
     def empty(cls, window: Window) -> Past:
@@ -111,7 +111,7 @@ class Past:
             by_place={},
         )
 
-    def add(self, at: int, moment: Moment, group: Sequence[Place]) -> None:
+    def add(self, at: int, moment: Moment, group: Sequence[QueueRef]) -> None:
         """Add the counters of queues of one connection in one span."""
         self.wait[at].add(moment.wait)
         self.run[at].add(moment.run)

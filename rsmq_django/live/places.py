@@ -22,7 +22,7 @@ DEFAULT_ALIAS = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueueRef:
     """A queue of a connection, whether the settings know it or not."""
 
     alias: str
@@ -51,7 +51,7 @@ class Place:
         return (self.alias, self.name) in get_settings().dead_letter_places
 
     @property
-    def dead_letters(self) -> Place | None:
+    def dead_letters(self) -> QueueRef | None:
         """Return the dead-letter queue of the settings; None when its dead letters are deleted.
 
         None for a priority band as well: its dead letters are those of its queue.
@@ -59,7 +59,7 @@ class Place:
         found = get_settings().queues.get(self.name)
         if found is None or found.connection != self.alias or found.dead_letter is None:
             return None
-        return Place(self.alias, found.dead_letter)
+        return QueueRef(self.alias, found.dead_letter)
 
     @property
     def unit(self) -> TimeUnit:
@@ -88,29 +88,29 @@ def _settings_of(name: str) -> QueueSettings | None:
     return settings.queues.get(settings.base_name(name)) or settings.dead_letters.get(name)
 
 
-def place_of(key: str) -> Place | None:
+def place_of(key: str) -> QueueRef | None:
     """Return the queue with this key; None when the key is not valid."""
     alias, slash, name = key.rpartition("/")
     name = unquote(name, errors="surrogateescape")
-    place = Place(unquote(alias) if slash else home_of(name), name)
+    place = QueueRef(unquote(alias) if slash else home_of(name), name)
     return place if name and place.alias in get_settings().connections else None
 
 
-def message_place_of(key: str) -> tuple[Place, bytes] | None:
+def message_place_of(key: str) -> tuple[QueueRef, bytes] | None:
     """Return the queue and the id of the message with this key; None when the key is not valid."""
     queue_key, slash, message_id = key.rpartition("/")
     place = place_of(queue_key) if slash else None
     return (place, unquote_to_bytes(message_id)) if place is not None else None
 
 
-def in_order(places: Iterable[Place]) -> list[Place]:
+def in_order(places: Iterable[QueueRef]) -> list[QueueRef]:
     """Sort queues by name."""
     return sorted(places, key=lambda place: (place.name, place.alias))
 
 
-def by_client(places: Iterable[Place]) -> dict[str, list[Place]]:
+def by_client(places: Iterable[QueueRef]) -> dict[str, list[QueueRef]]:
     """Group queues by the alias of their connection."""
-    grouped: dict[str, list[Place]] = {}
+    grouped: dict[str, list[QueueRef]] = {}
     for place in places:
         grouped.setdefault(place.alias, []).append(place)
     return grouped

@@ -9,7 +9,7 @@ from ..conf import get_settings
 from ..core import Client
 from ..core.listing import WorkerBeat, workers
 from ..core.processes import SILENT_AFTER_S, ProcessRecord, read_processes
-from .places import Place
+from .places import QueueRef
 
 
 def processes_of(client: Client) -> list[tuple[WorkerBeat, ProcessRecord | None]]:
@@ -19,7 +19,7 @@ def processes_of(client: Client) -> list[tuple[WorkerBeat, ProcessRecord | None]
     return [(beat, records.get(beat.worker_id)) for beat in beats]
 
 
-def serving(place: Place) -> list[str]:
+def serving(place: QueueRef) -> list[str]:
     """Return the live processes that consume a queue; for a priority band, those of its queue."""
     name = get_settings().base_name(place.name)
     return [worker_id for worker_id, record in _at_work(place.client) if name in record.queues]

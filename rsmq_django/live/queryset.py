@@ -2,8 +2,8 @@
 
 The admin needs a real `QuerySet` (the deletion of selected rows requires one), so `LiveQuerySet` is a subclass. It
 replaces methods that would run SQL, and makes all others of them raise NotSupportedError: a method without a
-replacement fails with an error and does not query a table that does not exist. Rows come from a `Source`, which finds
-them in Redis.
+replacement fails with an error and does not query a table that does not exist. Rows come from a `RowSource`, which
+finds them in Redis.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LazyRows(Sequence[Any]):
         return [self._make(each) for each in found] if isinstance(key, slice) else self._make(found)
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """The origin of rows. Each chain of querysets has its own, so it may remember its replies."""
 
     #: Notes for the operator above the rows, for example that a server cannot be reached.
@@ -96,7 +96,7 @@ class Query:
 
 
 @dataclass(slots=True)
-class Memory:
+class SelectionCache:
     """The replies for one selection; shared by the slices of a queryset, so that a page scans once."""
 
     scan: Scan | None = None
@@ -115,13 +115,13 @@ class Wanted:
     start: int = 0
     stop: int | None = None
     is_none: bool = False
-    memory: Memory = field(default_factory=Memory)
+    memory: SelectionCache = field(default_factory=SelectionCache)
 
 
 class LiveQuerySet(models.QuerySet[Any, Any]):
     """See the module."""
 
-    source: Source
+    source: RowSource
 
     def __init__(self, model: Any = None, query: Any = None, using: str | None = None, hints: Any = None) -> None:
         self._own_query: Any = query if query is not None else cast(Any, Query())
@@ -168,7 +168,7 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
         # Here and not later: the admin answers a wrong lookup with ?e=1 only when filter() raises.
         checked(self.model, condition)
         conditions = (*self._wanted.conditions, ~condition if negate else condition)
-        copy = self._copy(conditions=conditions, memory=Memory())
+        copy = self._copy(conditions=conditions, memory=SelectionCache())
         copy._own_query.where = Q(*conditions)
         return copy
 
@@ -181,15 +181,15 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
     def search(self, text: str, *, in_bodies: bool = True) -> Self:
         """Return the rows in which each word of the text is found. Upper and lower case are the same."""
         words = (*self._wanted.words, *text.split())
-        return self._copy(words=words, searches_bodies=in_bodies, memory=Memory())
+        return self._copy(words=words, searches_bodies=in_bodies, memory=SelectionCache())
 
     def narrow(self, **asked: Any) -> Self:
         """Return the messages that also match these conditions: see Narrowing."""
-        return self._copy(narrowing=replace(self._wanted.narrowing, **asked), memory=Memory())
+        return self._copy(narrowing=replace(self._wanted.narrowing, **asked), memory=SelectionCache())
 
     def begin_at(self, end: str) -> Self:
         """Return the rows after the end of an earlier scan."""
-        return self._copy(begin=end, memory=Memory())
+        return self._copy(begin=end, memory=SelectionCache())
 
     def order_by(self, *names: Any) -> Self:
         """Return the rows in the order of these fields."""
@@ -197,7 +197,7 @@ class LiveQuerySet(models.QuerySet[Any, Any]):
             if not isinstance(name, str):
                 raise FieldError(f"{self.model._meta.label} lives in Redis and cannot be ordered by {name!r}")
             field_named(self.model, name.lstrip("-"))
-        copy = self._copy(memory=Memory())
+        copy = self._copy(memory=SelectionCache())
         copy._own_query.order_by = names
         return copy
 

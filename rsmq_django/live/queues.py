@@ -13,7 +13,7 @@ from ..core.listing import QueueSummary
 from ..core.pause import paused
 from .conditions import Selection
 from .glance import Glance
-from .places import Place, by_client, in_order, place_of
+from .places import QueueRef, by_client, in_order, place_of
 from .queryset import Scan
 from .servers import all_places, summaries_of
 from .times import as_datetime
@@ -26,7 +26,7 @@ ORDERS: Mapping[str, Callable[[QueueSummary], float | None]] = {
 }
 
 
-class QueueSource:
+class QueueRowSource:
     """Reads names first, and the contents of queues only for the rows on the page."""
 
     def __init__(self, model: type[models.Model]) -> None:
@@ -37,19 +37,19 @@ class QueueSource:
         #: Leave out queues whose messages are counted as the dead letters of another queue.
         self.folds_dead_letters = False
         #: Queues that need attention, which come first unless another order was selected; the worst has 0.
-        self.ranks: Mapping[Place, int] | None = None
+        self.ranks: Mapping[QueueRef, int] | None = None
 
     @cached_property
-    def places(self) -> list[Place]:
+    def places(self) -> list[QueueRef]:
         """Return all queues, sorted by name."""
         return self.glance.places if self.glance is not None else all_places(self.notes)
 
     @cached_property
-    def unfolded(self) -> list[Place]:
+    def unfolded(self) -> list[QueueRef]:
         """Return the queues of a list without filters, sorted by name."""
         return without_dead_letters(self.places) if self.folds_dead_letters else self.places
 
-    def _chosen(self, selection: Selection) -> list[Place]:
+    def _chosen(self, selection: Selection) -> list[QueueRef]:
         keys = selection.values("key")
         if keys is None:
             # When a search or a filter names them, dead-letter queues are rows like other queues.
@@ -59,24 +59,24 @@ class QueueSource:
         named = summaries_of(in_order({place for place in map(place_of, keys) if place}))
         return [place for place, summary in named.items() if summary.attributes is not None or place in self.places]
 
-    def _found(self, selection: Selection) -> list[Place]:
+    def _found(self, selection: Selection) -> list[QueueRef]:
         """Return the selected queues that have all words of a search in their names."""
         words = [word.lower() for word in selection.words]
         places = self._chosen(selection)
         return [place for place in places if all(word in place.name.lower() for word in words)] if words else places
 
     def can_page(self, selection: Selection) -> bool:
-        """See Source."""
+        """See RowSource."""
         order_by = selection.order_by
         is_known = not order_by or (len(order_by) == 1 and order_by[0].lstrip("-") in ("name", *ORDERS))
         return is_known and selection.is_exact and set(selection.equal) <= {"key"}
 
     def count(self, selection: Selection) -> int:
-        """See Source."""
+        """See RowSource."""
         return len(self._found(selection))
 
     def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
-        """See Source."""
+        """See RowSource."""
         places, name = self._found(selection), "".join(selection.order_by)
         order, is_reversed = ORDERS.get(name.lstrip("-")), name.startswith("-")
         if order is not None:
@@ -98,22 +98,22 @@ class QueueSource:
         fitting = [row for row in rows if all(getattr(row, name) in values for name, values in selection.equal.items())]
         return Scan(fitting, len(places), len(places), is_final=True)
 
-    def _worst_first(self, places: list[Place]) -> list[Place]:
+    def _worst_first(self, places: list[QueueRef]) -> list[QueueRef]:
         """Return the queues that need attention, then the other queues of the settings, then unknown queues."""
         settings, ranks = get_settings(), self.ranks or {}
         last = max(ranks.values(), default=0) + 1
 
-        def key(place: Place) -> tuple[int, bool]:
+        def key(place: QueueRef) -> tuple[int, bool]:
             name = settings.base_name(place.name)
-            rank = ranks.get(place) if name == place.name else ranks.get(Place(place.alias, name))
+            rank = ranks.get(place) if name == place.name else ranks.get(QueueRef(place.alias, name))
             return (last if rank is None else rank, not place.is_configured)
 
         return sorted(places, key=key)
 
-    def _summaries_of(self, places: list[Place]) -> dict[Place, QueueSummary]:
+    def _summaries_of(self, places: list[QueueRef]) -> dict[QueueRef, QueueSummary]:
         return self.glance.summaries_of(places) if self.glance is not None else summaries_of(places)
 
-    def _rows(self, places: list[Place]) -> list[Any]:
+    def _rows(self, places: list[QueueRef]) -> list[Any]:
         is_paused = self.glance.is_paused if self.glance is not None else paused_places(places).__contains__
         rows: list[Any] = []
         for place, summary in self._summaries_of(places).items():
@@ -122,22 +122,22 @@ class QueueSource:
         return rows
 
 
-def without_dead_letters(places: list[Place]) -> list[Place]:
+def without_dead_letters(places: list[QueueRef]) -> list[QueueRef]:
     """Return queues without dead-letter queues whose messages are shown with another queue of the list."""
     folded = {place.dead_letters for place in places}
     return [place for place in places if place not in folded]
 
 
-def paused_places(places: list[Place]) -> set[Place]:
+def paused_places(places: list[QueueRef]) -> set[QueueRef]:
     """Return the paused queues. A priority band pauses with its queue."""
-    found: set[Place] = set()
+    found: set[QueueRef] = set()
     for group in by_client(places).values():
         names = group[0].client.run(paused(group[0].client.namespace))
         found.update(place for place in group if get_settings().base_name(place.name) in names)
     return found
 
 
-def fields_of(place: Place, summary: QueueSummary) -> dict[str, Any]:
+def fields_of(place: QueueRef, summary: QueueSummary) -> dict[str, Any]:
     """Return the fields of the model `Queue`."""
     fields: dict[str, Any] = {
         "key": place.key,

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from ..conf import Settings
 from ..core.counters import Window
 from ..core.past import Moment
-from .places import Place
+from .places import QueueRef
 
 #: Number of pages whose names are remembered; each has up to some thousand names.
 MAX_PAGES = 32
@@ -36,13 +36,13 @@ class Guess:
 
     settings: Settings | None = None
     #: Queues that were read for the selection, and the queues on the page.
-    read: tuple[Place, ...] = ()
-    shown: tuple[Place, ...] = ()
+    read: tuple[QueueRef, ...] = ()
+    shown: tuple[QueueRef, ...] = ()
     #: By alias of the connection.
     worker_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-class Memory(Generic[T]):
+class LruCache(Generic[T]):
     """Values by key. The least recently used value is forgotten first."""
 
     def __init__(self, most: int) -> None:
@@ -67,7 +67,7 @@ class Memory(Generic[T]):
 
 
 #: By query string of the page.
-pages: Memory[Guess] = Memory(MAX_PAGES)
+pages: LruCache[Guess] = LruCache(MAX_PAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class _Past:
     moments: dict[int, Moment]
 
 
-_pasts: Memory[_Past] = Memory(MAX_PASTS)
+_pasts: LruCache[_Past] = LruCache(MAX_PASTS)
 
 
 def moments_that_are_over(client: Hashable, names: Hashable, window: Window) -> Mapping[int, Moment]:

@@ -17,7 +17,7 @@ from ..core.events import Event
 from ..core.runs import MOST_LOOKED_AT, RunFilter, RunPage, find_runs, read_run
 from ..queues import get_client
 from .conditions import Selection
-from .places import DEFAULT_ALIAS, Place
+from .places import DEFAULT_ALIAS, QueueRef
 from .queryset import Scan
 from .row_keys import parts_of_key, row_key
 from .scanned import ScannedSource
@@ -45,7 +45,7 @@ class RunSource(ScannedSource):
         self.page_of_runs: RunPage | None = None
 
     def scan(self, selection: Selection) -> Scan:
-        """See Source."""
+        """See RowSource."""
         keys = selection.values("key")
         if keys is not None:
             rows = [row for row in map(self._row_of, sorted(keys)) if row is not None]
@@ -108,5 +108,5 @@ def default_alias() -> str:
 
 def dead_letters_of(alias: str, event: Event) -> str | None:
     """Return the dead-letter queue of the attempt's queue."""
-    place = Place(alias, get_settings().base_name(event.queue)).dead_letters
+    place = QueueRef(alias, get_settings().base_name(event.queue)).dead_letters
     return place.name if place is not None and place.alias == alias else None

@@ -18,19 +18,19 @@ class ScannedSource:
         self.notes: list[str] = []
 
     def can_page(self, selection: Selection) -> bool:
-        """See Source."""
+        """See RowSource."""
         return False
 
     def count(self, selection: Selection) -> int:
-        """See Source."""
+        """See RowSource."""
         return len(self.scan(selection).rows)
 
     def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
-        """See Source."""
+        """See RowSource."""
         return list(self.scan(selection).rows[start:stop])
 
     def scan(self, selection: Selection) -> Scan:
-        """See Source."""
+        """See RowSource."""
         raise NotImplementedError
 
 

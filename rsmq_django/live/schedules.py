@@ -19,7 +19,7 @@ class ScheduleSource(ScannedSource):
     """Reads all of them: there are up to a thousand."""
 
     def scan(self, selection: Selection) -> Scan:
-        """See Source."""
+        """See RowSource."""
         # Imported here, because a model may be imported before the tasks framework can be.
         from ..schedules import entries
         from ..tasks.catalogue import known_tasks

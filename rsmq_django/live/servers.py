@@ -14,7 +14,7 @@ from ..core.errors import RedisFailure, RsmqError
 from ..core.listing import MAX_QUEUES, QueueSummary, overview
 from ..core.queue import list_queues
 from ..queues import get_client
-from .places import Place, by_client, in_order
+from .places import QueueRef, by_client, in_order
 
 T = TypeVar("T")
 
@@ -33,15 +33,15 @@ def from_each(read: Callable[[str, Client], T], notes: list[str]) -> list[T]:
     return answers
 
 
-def all_places(notes: list[str]) -> list[Place]:
+def all_places(notes: list[str]) -> list[QueueRef]:
     """Return every queue of every connection, sorted by name."""
-    found = from_each(lambda alias, client: [Place(alias, name) for name in list_queues(client)], notes)
+    found = from_each(lambda alias, client: [QueueRef(alias, name) for name in list_queues(client)], notes)
     return in_order(place for places in found for place in places)
 
 
-def summaries_of(places: Sequence[Place]) -> dict[Place, QueueSummary]:
+def summaries_of(places: Sequence[QueueRef]) -> dict[QueueRef, QueueSummary]:
     """Read the data of queues for lists, in one round trip per connection."""
-    found: dict[Place, QueueSummary] = {}
+    found: dict[QueueRef, QueueSummary] = {}
     for group in by_client(places).values():
         parts = [group[at : at + MAX_QUEUES] for at in range(0, len(group), MAX_QUEUES)]
         calls = [overview_call(part) for part in parts]
@@ -50,7 +50,7 @@ def summaries_of(places: Sequence[Place]) -> dict[Place, QueueSummary]:
     return found
 
 
-def overview_call(places: Sequence[Place]) -> Call[list[QueueSummary]]:
+def overview_call(places: Sequence[QueueRef]) -> Call[list[QueueSummary]]:
     """Return the call that reads the data of up to 300 queues of one connection."""
     units = {place.name: place.unit for place in places}
     return overview(places[0].client.namespace, [place.name for place in places], units=units)

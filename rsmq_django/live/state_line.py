@@ -15,7 +15,7 @@ from django.utils.translation import ngettext
 
 from ..core.doctor.service import duration
 from .installation import Installation
-from .places import Place
+from .places import QueueRef
 from .texts import visible
 
 #: Beyond this, queues are counted rather than named.
@@ -24,37 +24,38 @@ NEXT = " · "
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StatePart:
     """A part of the line."""
 
     #: Its subject: ready, oldest, dead, workers, unknown, or the id of a trouble.
     about: str
     text: str
     #: The queues that it names; empty for all of them.
-    places: tuple[Place, ...] = ()
+    places: tuple[QueueRef, ...] = ()
     #: The text before and after it.
     before: str = NEXT
     behind: str = ""
 
 
-def as_text(parts: Sequence[Part]) -> str:
+def as_text(parts: Sequence[StatePart]) -> str:
     """Return the line as plain text."""
     return "".join(f"{part.before}{part.text}{part.behind}" for part in parts).removeprefix(NEXT)
 
 
-def parts_of(state: Installation) -> list[Part]:
+def parts_of(state: Installation) -> list[StatePart]:
     """Return the parts of the line."""
     unknown = [
-        Part("unknown", _("the connection “%(alias)s” does not answer") % {"alias": alias}) for alias in state.unknown
+        StatePart("unknown", _("the connection “%(alias)s” does not answer") % {"alias": alias})
+        for alias in state.unknown
     ]
     return [*_backlog(state), *_failures(state), _workers(state), *unknown] if state.is_known else unknown
 
 
-def _backlog(state: Installation) -> Iterator[Part]:
-    yield Part("ready", _("%(count)s ready") % {"count": short_number(state.ready)})
+def _backlog(state: Installation) -> Iterator[StatePart]:
+    yield StatePart("ready", _("%(count)s ready") % {"count": short_number(state.ready)})
     if state.oldest is not None:
         text = _("oldest %(duration)s") % {"duration": duration(state.oldest_s)}
-        yield Part("oldest", text, (state.oldest,), before=", ")
+        yield StatePart("oldest", text, (state.oldest,), before=", ")
     unserved = state.queues_with("unserved")
     without_worker = frozenset(unserved)
     late = [place for place in state.queues_with("late") if place not in without_worker]
@@ -72,30 +73,30 @@ def _backlog(state: Installation) -> Iterator[Part]:
         yield replace(note, before="; " if number else " (", behind=")" if is_last else "")
 
 
-def _failures(state: Installation) -> Iterator[Part]:
+def _failures(state: Installation) -> Iterator[StatePart]:
     text = ngettext("%(count)s dead letter", "%(count)s dead letters", state.dead)
     text %= {"count": short_number(state.dead)}
     if state.dead:
         kinds = ngettext("in %(count)s kind", "in %(count)s kinds", state.kinds)
         text = f"{text} {kinds % {'count': f'{state.kinds}+' if state.are_more_kinds else state.kinds}}"
-    yield Part("dead-letters", text, tuple(state.queues_with("dead-letters")))
+    yield StatePart("dead-letters", text, tuple(state.queues_with("dead-letters")))
     failing = _about("failing", _("failing: %(queues)s"), state.queues_with("failing"))
     if failing is not None:
         yield failing
 
 
-def _workers(state: Installation) -> Part:
+def _workers(state: Installation) -> StatePart:
     text = ngettext("%(count)s worker", "%(count)s workers", state.workers)
-    return Part("workers", text % {"count": short_number(state.workers)})
+    return StatePart("workers", text % {"count": short_number(state.workers)})
 
 
-def _about(trouble_id: str, text: str, places: Sequence[Place]) -> Part | None:
+def _about(trouble_id: str, text: str, places: Sequence[QueueRef]) -> StatePart | None:
     if not places:
         return None
     names = ", ".join(visible(place.name) for place in places)
     if len(places) > MOST_NAMES:
         names = _("%(count)s queues") % {"count": short_number(len(places))}
-    return Part(trouble_id, text % {"queues": names}, tuple(places))
+    return StatePart(trouble_id, text % {"queues": names}, tuple(places))
 
 
 def short_number(number: int) -> str:

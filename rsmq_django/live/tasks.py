@@ -12,7 +12,7 @@ from ..core.queue import list_queues
 from .charted import past_of
 from .conditions import Selection
 from .past import Past
-from .places import Place
+from .places import QueueRef
 from .queryset import Scan
 from .scanned import ScannedSource, all_of
 from .servers import from_each
@@ -26,7 +26,7 @@ class TaskSource(ScannedSource):
     """
 
     def scan(self, selection: Selection) -> Scan:
-        """See Source."""
+        """See RowSource."""
         # Imported here, because a model may be imported before the tasks framework can be.
         from ..tasks.catalogue import known_functions, known_tasks
 
@@ -90,15 +90,15 @@ def _other_homes() -> dict[str, str]:
     return other_homes()
 
 
-def queue_place(name: str) -> Place | None:
+def queue_place(name: str) -> QueueRef | None:
     """Return the ordinary queue of this name; None for a reliable queue and for a group of a topic."""
     settings = get_settings()
     queue = None if name in _other_homes() else settings.queues.get(settings.base_name(name))
-    return None if queue is None else Place(queue.connection, name)
+    return None if queue is None else QueueRef(queue.connection, name)
 
 
 def past_of_task(path: str, queue_names: list[str], span: str) -> Past:
     """Read the last hour, day or week of one task."""
     homes = _other_homes()
-    found = [Place(homes[name], name) if name in homes else queue_place(name) for name in queue_names]
+    found = [QueueRef(homes[name], name) if name in homes else queue_place(name) for name in queue_names]
     return past_of([place for place in found if place is not None], span, task=path)

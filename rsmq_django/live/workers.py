@@ -20,7 +20,7 @@ class WorkerSource(ScannedSource):
     """Reads all of them: there are as many rows as processes."""
 
     def scan(self, selection: Selection) -> Scan:
-        """See Source."""
+        """See RowSource."""
         answers = from_each(lambda alias, client: (alias, processes_of(client)), self.notes)
         rows = [self._row(alias, beat, record) for alias, found in answers for beat, record in found]
         return all_of(rows, selection, "worker_id", "queues")

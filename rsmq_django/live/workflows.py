@@ -22,16 +22,16 @@ class WorkflowSource(ScannedSource):
     """Reads the ids of the newest workflows, and a hash of a dozen fields for each."""
 
     def can_page(self, selection: Selection) -> bool:
-        """See Source. The list of one server is in the order of their creation."""
+        """See RowSource. The list of one server is in the order of their creation."""
         is_plain = selection.is_exact and not selection.equal and not selection.words
         return is_plain and selection.order_by in ((), ("-created_at",)) and len(get_settings().connections) == 1
 
     def count(self, selection: Selection) -> int:
-        """See Source."""
+        """See RowSource."""
         return len(self._newest[1])
 
     def page(self, selection: Selection, start: int, stop: int | None) -> list[Any]:
-        """See Source."""
+        """See RowSource."""
         alias, ids = self._newest
         client = get_client(alias)
         return self._read(alias, client, [(alias, workflow_id) for workflow_id in ids[start:stop]])
@@ -43,7 +43,7 @@ class WorkflowSource(ScannedSource):
         return alias, client.run(newest(client.namespace, MAX_LISTED))
 
     def scan(self, selection: Selection) -> Scan:
-        """See Source."""
+        """See RowSource."""
         keys = selection.values("key")
         wanted = None if keys is None else [parts for parts in map(parts_of_key, keys) if parts]
         found = from_each(lambda alias, client: self._read(alias, client, wanted), self.notes)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from django.db import NotSupportedError, models
 
-from ..live.queryset import LiveQuerySet, Source
+from ..live.queryset import LiveQuerySet, RowSource
 
 
 class LiveManager(models.Manager[Any]):
@@ -19,7 +19,7 @@ class LiveManager(models.Manager[Any]):
     def get_queryset(self) -> LiveQuerySet:
         """Return a queryset with a source of its own, which remembers what it has read."""
         queryset = LiveQuerySet(self.model, using=self._db)
-        source: Source = self.source_class(self.model)
+        source: RowSource = self.source_class(self.model)
         queryset.source = source
         return queryset
 

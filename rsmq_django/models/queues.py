@@ -12,8 +12,8 @@ from ..core.browse import StoredMessage
 from ..core.stats.depth import Depth
 from ..live.messages import DEAD, DELAYED, IN_FLIGHT, READY, MessageSource
 from ..live.past import QueuePast
-from ..live.places import Place, place_of
-from ..live.queues import QueueSource
+from ..live.places import QueueRef, place_of
+from ..live.queues import QueueRowSource
 from .live import LiveManager, LiveModel
 
 
@@ -40,7 +40,7 @@ class Queue(LiveModel):
     created_at = models.DateTimeField(_("created"), null=True, editable=False)
     modified_at = models.DateTimeField(_("changed"), null=True, editable=False)
 
-    objects = LiveManager(QueueSource)
+    objects = LiveManager(QueueRowSource)
 
     #: The clock of its server when it was read; only on rows that were read.
     now_ms: int
@@ -71,7 +71,7 @@ class Queue(LiveModel):
         return self.key
 
     @property
-    def place(self) -> Place:
+    def place(self) -> QueueRef:
         """Return where it is."""
         place = place_of(self.key)
         assert place is not None, f"{self.key!r} came from a place"
@@ -103,7 +103,7 @@ class Message(LiveModel):
     objects = LiveManager(MessageSource)
 
     #: What the row was made of; only on rows that were read.
-    place: Place
+    place: QueueRef
     stored: StoredMessage
     now_ms: int
 

@@ -20,7 +20,7 @@ from ...core import RsmqError
 from ...core.counters import COUNTERS, RESOLUTIONS, Counts, Slot, merged
 from ...core.histogram import Histogram
 from ...core.stats.depth import Depth
-from ...live.overview import QueueView, look_at
+from ...live.overview import QueueActivity, look_at
 
 EPILOG = """
 examples:
@@ -91,14 +91,14 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             return
 
-    def table(self, views: Sequence[QueueView], only_trouble: bool) -> str:
+    def table(self, views: Sequence[QueueActivity], only_trouble: bool) -> str:
         """Return the table, without colours if the output is not a terminal."""
         text = trouble_table(views) if only_trouble else table(views)
         return text if self.stdout.isatty() else click.unstyle(text)
 
-    def read(self, aliases: Sequence[str] | None, names: Sequence[str], since_s: float) -> list[QueueView]:
+    def read(self, aliases: Sequence[str] | None, names: Sequence[str], since_s: float) -> list[QueueActivity]:
         """Return the statistics of the chosen queues."""
-        views: list[QueueView] = []
+        views: list[QueueActivity] = []
         try:
             for alias in aliases or get_settings().connections:
                 get_settings().connection(alias)
@@ -113,7 +113,7 @@ class Command(BaseCommand):
         return views
 
 
-def chosen(views: Sequence[QueueView], *, most: int | None, only_trouble: bool) -> list[QueueView]:
+def chosen(views: Sequence[QueueActivity], *, most: int | None, only_trouble: bool) -> list[QueueActivity]:
     """Return the queues selected by the options: with a problem, or the busiest first."""
     left = [view for view in views if view.trouble or not only_trouble]
     return left if most is None else sorted(left, key=lambda view: view.activity, reverse=True)[:most]
@@ -140,21 +140,21 @@ def duration_s(text: str) -> float:
 # -- Text output -------------------------------------------------------------------------------------------------------
 
 
-def table(views: Sequence[QueueView]) -> str:
+def table(views: Sequence[QueueActivity]) -> str:
     """Return a table with a row for each queue, followed by rows for its tasks."""
     rows = [row for view in views for row in queue_rows(view)]
     lines = TextTable(HEADERS, right=HEADERS[1:-1]).lines(rows)
     return "\n".join(lines if rows else ["there are no queues yet"])
 
 
-def trouble_table(views: Sequence[QueueView]) -> str:
+def trouble_table(views: Sequence[QueueActivity]) -> str:
     """Return a table of queues with their problems."""
     rows = [[*next(queue_rows(view))[:6], ", ".join(view.trouble)] for view in views]
     lines = TextTable([*HEADERS[:6], "PROBLEM"], right=HEADERS[1:6]).lines(rows)
     return "\n".join(lines if rows else ["no queue has a problem"])
 
 
-def queue_rows(view: QueueView) -> Iterator[list[str]]:
+def queue_rows(view: QueueActivity) -> Iterator[list[str]]:
     """Yield the row of a queue and those of its tasks, the busiest first."""
     if isinstance(view.now, RsmqError):
         yield [printable(view.name), "broken", *[""] * (len(HEADERS) - 2)]
@@ -227,7 +227,7 @@ def redrawn(text: str) -> str:
 # -- JSON output -----------------------------------------------------------------------------------------------------
 
 
-def as_json(view: QueueView) -> str:
+def as_json(view: QueueActivity) -> str:
     """Return one queue as a JSON object on one line."""
     if isinstance(view.now, RsmqError):
         facts = {"connection": view.connection, "queue": view.name, "error": str(view.now), "trouble": view.trouble}

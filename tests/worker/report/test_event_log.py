@@ -13,7 +13,7 @@ from rsmq_django.admin.failures import failure_groups
 from rsmq_django.core.counters import read_totals
 from rsmq_django.core.events import Event, following, state
 from rsmq_django.core.fingerprint import fingerprint
-from rsmq_django.live.places import Place
+from rsmq_django.live.places import QueueRef
 from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.spark.dead_letters import DeadLetters
 from rsmq_django.spark.events import EventLogReader
@@ -390,7 +390,7 @@ def test_admin_event_log_and_pipeline_show_the_same_groups_of_failures(log: Log,
     work(threads=1)
 
     of_events = [fingerprint(event.task, event.error_type, event.error) for event in events() if event.kind == "dead"]
-    groups = failure_groups(Place("default", "default-dead")).groups
+    groups = failure_groups(QueueRef("default", "default-dead")).groups
     assert len(of_events) == 10
     assert len(set(of_events)) == 9, "alice and bob are one group"
     assert {group.fingerprint for group in groups} == set(of_events)
