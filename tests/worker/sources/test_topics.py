@@ -13,14 +13,16 @@ from django.core.exceptions import ImproperlyConfigured
 from rsmq_django.core import Message
 from rsmq_django.core.counters import Counts, read_totals
 from rsmq_django.core.events import following
+from rsmq_django.core.limits import MAX_SECONDS
 from rsmq_django.core.past import window_of
 from rsmq_django.core.topics import Topic, TopicMessage
 from rsmq_django.core.topics.lag import lag_calls, lags_of
 from rsmq_django.management.commands.rsmq_worker import chosen_topics
-from rsmq_django.queues import get_client, get_queue
+from rsmq_django.queues import ensure_queue, get_client, get_queue
 from rsmq_django.tasks import bridge_topic, consumer, fixed, topic_task
 from rsmq_django.topics import get_topic
-from rsmq_django.worker.sources.topic_threads import note_lag
+from rsmq_django.worker.sources.topic import ConsumerThread, TopicPlan
+from rsmq_django.worker.sources.topic_threads import TopicThreads, note_lag
 from tests.redis_server import PrivateServer
 from tests.support import wait_until
 from tests.worker.processes import StartWorker
@@ -437,3 +439,202 @@ def test_command_refuses_topics_that_nothing_is_declared_for(topic: Topic):
     assert chosen_topics(None, no_topics=True) == ()
     with pytest.raises(ImproperlyConfigured, match="Topic 'order' has no declared topic task. Did you mean 'orders'"):
         chosen_topics("order", no_topics=False)
+
+
+# -- Steps of one consumer ---------------------------------------------------------------------------------------------
+
+
+def consumer_thread(**plan: bool) -> ConsumerThread:
+    """Return the thread of the only topic task; it is not started, and a test does its steps."""
+    (thread,) = TopicThreads(TopicPlan(lambda: None, **plan), worker_id="w1").threads
+    assert isinstance(thread, ConsumerThread)
+    thread._block_ms = 0
+    return thread
+
+
+def test_messages_that_failed_before_are_tried_one_by_one_after_the_new_ones(topic: Topic):
+    calls: list[list[bytes]] = []
+
+    @topic_task("orders", group="billing", batch=10, backoff=fixed(0))
+    def bill(messages: list[TopicMessage]) -> None:
+        calls.append([message.body for message in messages])
+        if calls[-1] in ([b"1", b"2"], [b"1"], [b"2"]) and len(calls) < 4:
+            raise ValueError
+
+    thread = consumer_thread()
+    topic.publish("1", "2")
+    thread.step()
+    assert calls == [[b"1", b"2"], [b"1"], [b"2"]]
+    topic.publish("3", "4")
+
+    thread.step()
+
+    assert calls[3:] == [[b"3", b"4"], [b"1"], [b"2"]]
+    assert topic.group("billing").status().held == 0
+
+
+def test_rest_of_what_was_given_back_is_not_run_and_a_late_result_does_not_count(topic: Topic):
+    calls: list[list[bytes]] = []
+
+    @topic_task("orders", group="billing", batch=10, backoff=fixed(0))
+    def bill(messages: list[TopicMessage]) -> None:
+        calls.append([message.body for message in messages])
+        if len(messages) > 1:
+            raise ValueError
+        thread.give_back()
+
+    thread = consumer_thread()
+    topic.publish("1", "2", "3")
+
+    thread.step()
+
+    assert calls == [[b"1", b"2", b"3"], [b"1"]]
+    assert topic.group("billing").status().held == 3
+    assert [message.body for message in thread.group.read(10)] == [b"1", b"2", b"3"]
+
+
+def test_failure_of_what_was_given_back_schedules_nothing(topic: Topic):
+    @topic_task("orders", group="billing", backoff=fixed(3600))
+    def bill(message: TopicMessage) -> None:
+        thread.give_back()
+        raise ValueError
+
+    thread = consumer_thread()
+    topic.publish("1")
+
+    thread.step()
+
+    assert [message.body for message in thread.group.read(10)] == [b"1"], "it is due at once"
+
+
+@pytest.mark.usefixtures("all_events")
+def test_failed_message_that_another_consumer_has_is_counted_as_lost(topic: Topic):
+    @topic_task("orders", group="billing", max_deliveries=1)
+    def bill(message: TopicMessage) -> None:
+        topic.group("billing").seek("latest", force=True)
+        raise ValueError
+
+    topic.publish("1")
+    thread = consumer_thread()
+    thread.step()
+    thread._account.report_the_rest()
+
+    assert (counted().retried, counted().dead, counted().lost) == (0, 0, 1)
+
+
+def test_batch_of_which_a_part_was_lost_counts_that_part(topic: Topic):
+    @topic_task("orders", group="billing", batch=10)
+    def bill(messages: list[TopicMessage]) -> None:
+        topic.group("billing").ack(messages[:1])
+
+    topic.publish("1", "2", "3")
+    thread = consumer_thread()
+    thread.step()
+    thread._account.report_the_rest()
+
+    assert (counted().succeeded, counted().lost, counted().run.count) == (2, 1, 3)
+
+
+@pytest.mark.parametrize(("backoff", "expected_s"), [(-5, 0.0), (7.5, 7.5), (1e300, float(MAX_SECONDS)), ("3", 3.0)])
+def test_wait_of_a_backoff_is_within_what_redis_can_store(topic: Topic, backoff: Any, expected_s: float):
+    @topic_task("orders", group="billing", backoff=lambda delivery: backoff)
+    def bill(message: TopicMessage) -> None: ...
+
+    topic.publish("1")
+    (message,) = topic.group("look").read(1)
+
+    assert consumer_thread()._wait_s(message) == expected_s
+
+
+def test_only_what_is_held_is_renewed_and_only_when_it_is_time(topic: Topic, server: PrivateServer):
+    ends: list[float] = []
+
+    def lease_ends() -> float:
+        ((_, score),) = server.redis.zrange(thread.group.keys.due, 0, -1, withscores=True)
+        return float(score)
+
+    @topic_task("orders", group="billing", visibility_timeout_s=300)
+    def bill(message: TopicMessage) -> None:
+        before = lease_ends()
+        thread.renew()
+        assert lease_ends() == before, "it is not time yet"
+        server.redis.zadd(thread.group.keys.due, {"1": before - 200_000})
+        thread._renew_at = 0.0
+        thread.renew()
+        ends.extend((before, lease_ends()))
+
+    thread = consumer_thread()
+    topic.publish("1")
+    thread.step()
+
+    before, after = ends
+    assert after >= before
+    assert not thread.is_busy
+    thread._renew_at = 0.0
+    thread.renew()
+    assert topic.group("billing").status().held == 0
+
+
+@pytest.mark.parametrize(("timeout_s", "wait_s"), [(6, 2.0), (15, 5.0), (300, 5.0)])
+def test_leases_are_renewed_at_a_third_of_them_and_at_least_every_five_seconds(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, timeout_s: int, wait_s: float
+):
+    @topic_task("orders", group="billing", visibility_timeout_s=timeout_s)
+    def bill(message: TopicMessage) -> None: ...
+
+    monkeypatch.setattr("rsmq_django.worker.sources.topic.time.monotonic", lambda: 1000.0)
+
+    assert consumer_thread()._next_renewal() == 1000.0 + wait_s
+
+
+def test_messages_that_were_dropped_before_they_were_read_are_logged(topic: Topic, caplog: pytest.LogCaptureFixture):
+    @topic_task("orders", group="billing")
+    def bill(message: TopicMessage) -> None: ...
+
+    thread = consumer_thread()
+    topic.publish("1")
+    thread.step()
+    topic.publish("2", "3", "4")
+    topic.trim(keep=1)
+
+    thread.step()
+
+    assert "missed 2 messages" in caplog.text
+
+
+@pytest.mark.parametrize("until_empty", [True, False])
+def test_consumer_is_drained_when_nothing_is_left_unless_it_waits_for_what_is_held(topic: Topic, until_empty: bool):
+    @topic_task("orders", group="billing", backoff=fixed(3600))
+    def bill(message: TopicMessage) -> None:
+        raise ValueError
+
+    thread = consumer_thread(until_empty=until_empty, until_drained=not until_empty)
+    assert thread.step(), "there is no message at all"
+    topic.publish("1")
+    assert not thread.step(), "it has just run one"
+    thread.stopping.set()  # it does not wait
+
+    assert thread.step() is not until_empty
+
+
+def test_queue_that_was_deleted_is_created_for_the_next_message_of_its_bridge(topic: Topic):
+    bridge_topic("orders", group="copies", queue="default")
+    (thread,) = TopicThreads(TopicPlan(lambda: None, until_drained=True), worker_id="w1").threads
+    topic.publish("1")
+
+    assert not thread.step()
+    assert get_queue("default").attributes().messages == 0
+    assert thread.step()
+    assert get_queue("default").attributes().messages == 1
+
+
+def test_message_that_is_too_long_for_the_queue_of_its_bridge_is_logged(topic: Topic, caplog: pytest.LogCaptureFixture):
+    bridge_topic("orders", group="copies", queue="default")
+    (thread,) = TopicThreads(TopicPlan(lambda: None, until_drained=True), worker_id="w1").threads
+    ensure_queue("default").set_attributes(max_size_bytes=1024)
+    topic.publish("x" * 1025, "short")
+
+    assert thread.step()
+
+    assert "1 messages of" in caplog.text and "longer than queue default allows" in caplog.text
+    assert get_queue("default").attributes().messages == 1
